@@ -16,7 +16,7 @@ COMPAT_TESTS ?= tests/golden tests/transforms/images tests/transforms/validation
 TESTERS ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
 # Without bytecode, each process would compile the package and the tests again.
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := $(shell find package pipelines loader transforms schemas -type d)
+SOURCES := $(shell find package pipelines loader transforms core schemas -type d)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo uv install lock test package-test compat-test prism-test flink-test airflow-test test-all lint format docs report-picture bench bench-quick bench-docs clean

@@ -5,7 +5,7 @@ from setuptools import find_packages, setup
 #: The folder with the modules of `shardwright` itself. One that had its name would hide the installed package
 #: from programs that are started here.
 ITSELF = "package"
-ROOMS = ("pipelines", "loader", "transforms", "schemas")
+ROOMS = ("pipelines", "loader", "transforms", "core", "schemas")
 
 
 def mapping(root=""):
@@ -27,7 +27,7 @@ def mapping(root=""):
             **{f"shardwright.{room}": ["py.typed"] for room in ROOMS},
             "shardwright.pipelines": ["py.typed", "json_schemas/*.json"],
             "shardwright": ["py.typed", "*.pyi"],
-            "shardwright.transforms.report": ["page/*"],
+            "shardwright.core.report": ["page/*"],
         },
     }
 

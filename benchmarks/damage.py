@@ -21,8 +21,8 @@ from inputs import photos
 from PIL import Image
 from results import result_of
 
+from shardwright.core.images.decode import load, open_image
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.decode import load, open_image
 
 _MAX_PIXELS = 1 << 24
 

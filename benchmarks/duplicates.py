@@ -31,10 +31,10 @@ from PIL import Image, ImageEnhance, ImageOps
 from results import Result, result_of
 from rounds import Turn, summarize, take_turns
 
+from shardwright.core.images.quality_metrics import measure_quality
+from shardwright.core.validation.duplicates import bucket_pictures, link_pictures, name_duplicates
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import ImageQuality, Picture
-from shardwright.transforms.images.quality_metrics import measure_quality
-from shardwright.transforms.validation.duplicates import bucket_pictures, link_pictures, name_duplicates
 
 _SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}
 _MAX_PIXELS = 30_000_000

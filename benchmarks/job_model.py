@@ -34,7 +34,7 @@ INPUTS = {
     ),
     "page": (1000, "objects per list request", "assumed: the default of the JSON API"),
     "page_s": (0.3, "seconds per list request", "assumed"),
-    "requests": (16, "list requests at once in a large folder", "transforms/sources/class_folders.py"),
+    "requests": (16, "list requests at once in a large folder", "core/sources/class_folders.py"),
     "reads_s": (5000, "reads/s that a new bucket allows", "Cloud Storage, request rate guidelines"),
     "egress": (25_000_000_000, "bytes/s from storage to a project's workers", "assumed: 200 Gbit/s, a quota"),
     "cores": (1000, "vCPUs", "a choice"),

@@ -21,8 +21,8 @@ from quality import psnr
 from results import Result, result_of
 from rounds import SPEED, SPEED_BY_PROCESSOR, Turn, summarize, take_turns, timed
 
+from shardwright.core.images.convert import convert_image
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.transforms.images.convert import convert_image
 
 
 @dataclass(frozen=True)

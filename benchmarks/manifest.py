@@ -84,10 +84,10 @@ def write_manifest(kind: str, size: int, folder: Path) -> Path:
 
 def list_rows(path: str) -> int:
     """Reads all rows as the workers do, one after the other; returns their number."""
+    from shardwright.core.sources.manifest import SOURCE
+    from shardwright.core.sources.source import Context, Input
+    from shardwright.core.sources.spool import Spool
     from shardwright.schemas.configuration.settings import ConvertSettings
-    from shardwright.transforms.sources.manifest import SOURCE
-    from shardwright.transforms.sources.source import Context, Input
-    from shardwright.transforms.sources.spool import Spool
 
     context = Context(ConvertSettings(input=(path,)), Spool(""))
     parts = SOURCE.split(Input(path, "", is_file=True), context)
@@ -103,10 +103,10 @@ def run_one(path: str, size: int) -> None:
       path: path of the manifest.
       size: number of its rows.
     """
+    from shardwright.core.plan import forecast
+    from shardwright.core.plan.estimate import Sample
     from shardwright.pipelines.plan import plan
     from shardwright.schemas.errors import UsageError
-    from shardwright.transforms.plan import forecast
-    from shardwright.transforms.plan.estimate import Sample
 
     began = time.perf_counter()
     if list_rows(path) != size:

@@ -2,9 +2,9 @@
 
 import sys
 
+from shardwright.core.concurrency import converters
 from shardwright.pipelines import cli, workers
-from shardwright.transforms.concurrency import converters
-from shardwright.transforms.shards import write
+from shardwright.transforms import write_shards as write
 
 
 def main(argv: list[str]) -> int:

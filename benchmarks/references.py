@@ -96,8 +96,8 @@ def prepare_shard(planned: Any, forecast: Any) -> tuple[int, int, int, int]:
     Returns:
       1, the number of references in the shard, the sum of their numbers, and their encoded bytes.
     """
+    from shardwright.core.shards.shard_plan import plan_shard
     from shardwright.schemas.configuration.settings import ConvertSettings
-    from shardwright.transforms.shards.shard_plan import plan_shard
 
     Marks.end("check")
     batches = list(planned.refs)
@@ -119,16 +119,16 @@ def build(pipeline: Any, size: int, result: str) -> None:
     """
     import apache_beam as beam
 
+    from shardwright.core.sources.label_rules import LabelRules
     from shardwright.schemas.configuration.settings import ConvertSettings
     from shardwright.schemas.image_ref import EncodedRefs
-    from shardwright.transforms.plan.transforms import (
+    from shardwright.transforms.plan import (
         AssignShards,
         BatchRefs,
         ForecastDataset,
         check_keys,
         name_planned_shard,
     )
-    from shardwright.transforms.sources.label_rules import LabelRules
 
     settings = ConvertSettings(resize="224")
     listings = [range(start, min(start + LISTING, size)) for start in range(0, size, LISTING)]
@@ -167,10 +167,10 @@ def run_one(size: int) -> None:
     Args:
       size: number of references.
     """
+    from shardwright.core.plan import forecast
+    from shardwright.core.plan.estimate import Sample
     from shardwright.pipelines.prepare import as_beam_options
     from shardwright.pipelines.run import run_pipeline
-    from shardwright.transforms.plan import forecast
-    from shardwright.transforms.plan.estimate import Sample
 
     began = time.process_time()
     deque(synthetic_refs(range(size)), maxlen=0)

@@ -134,7 +134,7 @@ def read_with_both(folder: Path, rounds: int, title: str, tls: tuple[Path, ...] 
         from google.cloud import storage as google_storage
         from requests.adapters import HTTPAdapter
 
-        from shardwright.transforms import storage
+        from shardwright.core import storage
 
         client = google_storage.Client("photos", AnonymousCredentials())
         client._http.mount("http", HTTPAdapter(_IN_FLIGHT, _IN_FLIGHT))

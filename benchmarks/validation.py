@@ -34,12 +34,12 @@ from PIL import Image
 from results import Result
 from rounds import SPEED, SPEED_BY_PROCESSOR, Turn, summarize, take_turns, timed
 
+from shardwright.core.concurrency.workers import usable_cpus
+from shardwright.core.validation.duplicate_keys import bucket_rows, buckets_of_rows
+from shardwright.core.validation.shard import Depth, ShardTask, check_shard
 from shardwright.loader import Records
 from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks, validate
-from shardwright.transforms.concurrency.workers import usable_cpus
-from shardwright.transforms.validation.duplicate_keys import bucket_rows, buckets_of_rows
-from shardwright.transforms.validation.shard import Depth, ShardTask, check_shard
 
 _CHUNK = 16
 _BLOCK = 1 << 18

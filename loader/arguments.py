@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from operator import index as as_int
 
+from shardwright.core import storage
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms import storage
 
 
 def at_least(least: int, value: object) -> bool:

@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from shardwright.core.images.color import to_color
+from shardwright.core.images.decode import load_checked, open_image, upright
+from shardwright.core.images.deep_pixels import displayed
+from shardwright.core.images.pillow_settings import limit_of_process
 from shardwright.loader.sample_values import Pixels, converted, stored_types
 from shardwright.loader.values import FeatureReader
 from shardwright.schemas.bounds import NO_BOUNDS
@@ -19,10 +23,6 @@ from shardwright.schemas.example import ParsedExample
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, widest
-from shardwright.transforms.images.color import to_color
-from shardwright.transforms.images.decode import load_checked, open_image, upright
-from shardwright.transforms.images.deep_pixels import displayed
-from shardwright.transforms.images.pillow_settings import limit_of_process
 
 #: Pillow modes that need no conversion.
 _READY = frozenset(("RGB", "L"))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from shardwright.core import storage
 from shardwright.loader.shard_slice import ShardSlice
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
@@ -13,7 +14,6 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.ledger import OtherBuild, written_entries
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.units import counted
-from shardwright.transforms import storage
 
 #: Number of ledgers to read at the same time, which hides the latency of a bucket.
 _AT_ONCE = 16

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
+from shardwright.core import storage
+from shardwright.core.versions import pointer
 from shardwright.loader.arguments import absolute
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.version import split_version, version_name
-from shardwright.transforms import storage
-from shardwright.transforms.versions import pointer
 
 #: Directory with versions -> the dataset directory of the version that this process reads.
 _pinned: dict[str, str] = {}

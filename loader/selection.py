@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from shardwright.core.plan.assign import group_of, split_bounds, split_of
 from shardwright.loader.arguments import at_least
 from shardwright.loader.labels_of_records import RecordLabel, read_labels
 from shardwright.loader.open import located, read_dataset
@@ -16,7 +17,6 @@ from shardwright.loader.shard_slice import ShardSlice
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.units import counted, parse_splits
-from shardwright.transforms.plan.assign import group_of, split_bounds, split_of
 
 #: Selects every split of the dataset, in order.
 ALL = "all"

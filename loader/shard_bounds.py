@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from shardwright.core import storage
+from shardwright.core.records.framing import FRAME_BYTES
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.ledger import load_index, written_entries
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
-from shardwright.transforms import storage
-from shardwright.transforms.records.framing import FRAME_BYTES
 
 
 class Bounds:

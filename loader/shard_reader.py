@@ -11,20 +11,20 @@ from typing import IO
 
 import numpy as np
 
-from shardwright.loader.shard_bounds import Bounds, find_bounds
-from shardwright.schemas.dataset import Dataset, Shard
-from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plan import is_compressed
-from shardwright.transforms import storage
-from shardwright.transforms.records.compression import compression_of, decompress
-from shardwright.transforms.records.framing import (
+from shardwright.core import storage
+from shardwright.core.records.compression import compression_of, decompress
+from shardwright.core.records.framing import (
     FRAME_BYTES,
     HEADER_BYTES,
     FrameDamage,
     data_length,
     data_of,
 )
+from shardwright.loader.shard_bounds import Bounds, find_bounds
+from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plan import is_compressed
 
 #: Maximum number of bytes to read at once, and the largest gap between two records that is read along
 #: with them instead of starting another read.

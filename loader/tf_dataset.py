@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
+from shardwright.core import storage
 from shardwright.loader.arguments import absolute, at_least, require_seed
 from shardwright.loader.open import located, read_dataset
 from shardwright.loader.sample_values import NUMPY_TYPES, chosen_type, stored_types
@@ -29,7 +30,6 @@ from shardwright.loader.tf_records import serialized_records
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs
-from shardwright.transforms import storage
 
 Augment = Callable[..., Any]
 #: Bytes of memory for the shuffle buffer. The conversion has shuffled the records already, so the

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from shardwright.core import storage
 from shardwright.loader.selection import number_of_records
 from shardwright.loader.shard_slice import ShardSlice
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms import storage
 
 _COMPRESSIONS = {"none": "", "gzip": "GZIP", "zlib": "ZLIB"}
 #: Number of shards to interleave, and of consecutive records from each. They are fixed, because the

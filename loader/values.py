@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from shardwright.core.records.encodings import plain_feature
 from shardwright.schemas.example import Feature, FeatureType, ParsedExample
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import ParsingKind, parsing_of
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
-from shardwright.transforms.records.encodings import plain_feature
 
 #: A single value of a record, or an array of several.
 Value = Any

@@ -12,6 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shardwright.core import storage
+from shardwright.core.dataset_files import left_behind, read_dataset
+from shardwright.core.sources.inputs import check_inputs
+from shardwright.core.sources.label_rules import LabelRules, make_label_rules
+from shardwright.core.sources.selection import ListingRules, make_listing_rules
+from shardwright.core.sources.setting_choices import check_settings
+from shardwright.core.sources.source import Input
+from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import log
 from shardwright.pipelines.datasets import Target
 from shardwright.pipelines.options import add_setting
@@ -21,17 +29,9 @@ from shardwright.schemas.dataset import RUN_JSON, WORK_DIR
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.lost_records import LOST_JSONL
-from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import left_behind, read_dataset
-from shardwright.transforms.sources.inputs import check_inputs
-from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
-from shardwright.transforms.sources.selection import ListingRules, make_listing_rules
-from shardwright.transforms.sources.setting_choices import check_settings
-from shardwright.transforms.sources.source import Input
-from shardwright.transforms.sources.spool import Spool
 
 if TYPE_CHECKING:
-    from shardwright.transforms.validation.against.shard import Comparison
+    from shardwright.core.validation.against.shard import Comparison
 
 #: Settings of `convert` that decide how a source is listed and that may be given (again) with `--against`.
 LISTING = (
@@ -114,7 +114,7 @@ def prepared(
             )
         yield None
         return
-    from shardwright.transforms.validation.against.shard import Comparison  # only a comparison needs it
+    from shardwright.core.validation.against.shard import Comparison  # only a comparison needs it
 
     if target.directory is None:
         raise UsageError(

@@ -7,7 +7,7 @@ from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from shardwright.transforms.concurrency.workers import POOLS
+from shardwright.core.concurrency.workers import POOLS
 
 
 class WorkerOptions(PipelineOptions):  # type: ignore[misc]

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import shtab
 
+from shardwright.core.sources.setting_choices import choices_of
 from shardwright.pipelines.cli import COMMANDS, command_of
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import LAYOUTS
-from shardwright.transforms.sources.setting_choices import choices_of
 
 HELP = "Prints a script with which a shell completes commands, options and values."
 EXAMPLE = """

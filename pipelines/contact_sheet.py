@@ -6,26 +6,26 @@ import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
+from shardwright.core import storage
+from shardwright.core.concurrency.converters import converters
+from shardwright.core.images.contact_sheet import draw_sheet
+from shardwright.core.preview.decoded_values import without_encodings
+from shardwright.core.preview.picture import values_of_role
+from shardwright.core.preview.tiles import read_tiles
+from shardwright.core.records.framing import Record
+from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.records.sample import (
+    RecordLocation,
+    ledger_places,
+    pick_evenly,
+    read_lazily,
+)
 from shardwright.pipelines import workers
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.transforms import storage
-from shardwright.transforms.concurrency.converters import converters
-from shardwright.transforms.images.contact_sheet import draw_sheet
-from shardwright.transforms.preview.decoded_values import without_encodings
-from shardwright.transforms.preview.picture import values_of_role
-from shardwright.transforms.preview.tiles import read_tiles
-from shardwright.transforms.records.framing import Record
-from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.records.sample import (
-    RecordLocation,
-    ledger_places,
-    pick_evenly,
-    read_lazily,
-)
 
 _FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 #: Feature names of the class in widely used layouts, the best first.

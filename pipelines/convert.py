@@ -11,6 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from shardwright.core import storage
+from shardwright.core.dataset_files import remove_work_leftovers
+from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
@@ -41,10 +45,6 @@ from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
-from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import remove_work_leftovers
-from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.sources.unused_settings import without_effect
 
 if TYPE_CHECKING:
     from shardwright.transforms.commit import ConversionSpec
@@ -74,14 +74,14 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     """
     import apache_beam as beam
 
+    from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
+    from shardwright.core.validation.shard import DEPTHS, Depth, ShardTask, shard_task_of
     from shardwright.schemas.ledger import ShardResult
     from shardwright.transforms.begin_conversion import BeginConversion, RemoveCommit
     from shardwright.transforms.commit import CommitDataset
-    from shardwright.transforms.records.record_schema import RecordSchema, schema_of_plan
-    from shardwright.transforms.shards.write import WritePlannedShards
-    from shardwright.transforms.validation.compare_ledgers import CompareLedgers
-    from shardwright.transforms.validation.shard import DEPTHS, Depth, ShardTask, shard_task_of
-    from shardwright.transforms.validation.validate import ValidateShards
+    from shardwright.transforms.compare_ledgers import CompareLedgers
+    from shardwright.transforms.validate import ValidateShards
+    from shardwright.transforms.write_shards import WritePlannedShards
 
     settings = job.settings
     lease = pipeline | "BeginConversion" >> BeginConversion(job)  # HeldLease or None

@@ -9,18 +9,18 @@ import re
 from dataclasses import dataclass
 from itertools import islice
 
+from shardwright.core import storage
+from shardwright.core.dataset_files import read_dataset
+from shardwright.core.overwrite import repair_swap
+from shardwright.core.records.framing import Record
+from shardwright.core.records.record_schema import RecordSchema, infer_schema, schema_of_plan
+from shardwright.core.records.sample import read_lazily
+from shardwright.core.versions.pointer import located
 from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.version import path_advice, version_name
-from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import read_dataset
-from shardwright.transforms.overwrite import repair_swap
-from shardwright.transforms.records.framing import Record
-from shardwright.transforms.records.record_schema import RecordSchema, infer_schema, schema_of_plan
-from shardwright.transforms.records.sample import read_lazily
-from shardwright.transforms.versions.pointer import located
 
 _RECORDS_TO_INFER_FROM = 64
 

@@ -11,6 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwright.core import storage
+from shardwright.core.dataset_files import read_dataset, read_measured
+from shardwright.core.diff.compare import MAX_RECORDS, compare_small
+from shardwright.core.diff.rows import list_pairs
+from shardwright.core.overwrite import repair_swap
+from shardwright.core.result_files import write_result
+from shardwright.core.versions.pointer import located
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.drift_tables import print_drift
@@ -32,13 +39,6 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_yaml import WrongValue
 from shardwright.schemas.version import version_name
 from shardwright.schemas.violation import Violation
-from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import read_dataset, read_measured
-from shardwright.transforms.diff.compare import MAX_RECORDS, compare_small
-from shardwright.transforms.diff.rows import list_pairs
-from shardwright.transforms.overwrite import repair_swap
-from shardwright.transforms.result_files import write_result
-from shardwright.transforms.versions.pointer import located
 
 HELP = "Compares two datasets, image by image."
 EXAMPLE = "shardwright diff pets-1/ pets-2/ --thresholds limits.yaml"
@@ -100,8 +100,8 @@ def build_diff(pipeline: Any, old: str, new: str, result_path: str) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.diff.rows import LedgerPair
-    from shardwright.transforms.diff.transforms import CompareDatasets
+    from shardwright.core.diff.rows import LedgerPair
+    from shardwright.transforms.diff import CompareDatasets
 
     def keep(changes: Changes) -> Changes:
         storage.write_bytes(result_path, json.dumps(changes.as_json()).encode())
@@ -232,7 +232,7 @@ def _violations(gates: JobGates, drift: Drift, dataset: Dataset) -> tuple[Violat
     """Returns the gates that a dataset does not pass, judged by its `dataset.json` and the drift."""
     found = check(drift, gates.limits)
     if gates.expectations.names:
-        from shardwright.transforms.validation.expect import facts_of
+        from shardwright.core.validation.expect import facts_of
 
         records = {split: sum(shard.records for shard in shards) for split, shards in dataset.splits.items()}
         facts = replace(facts_of(dataset, (), FindingSummary(), None), records=records)

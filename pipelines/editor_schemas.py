@@ -17,6 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 import shardwright
+from shardwright.core.sources.setting_choices import choices_of
 from shardwright.schemas.configuration.gate_file import GateFile
 from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.configuration.job_model import Sections
@@ -24,7 +25,6 @@ from shardwright.schemas.configuration.layout_model import LayoutFile
 from shardwright.schemas.configuration.setting import Setting, settings_of
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.configuration.typed_yaml import FileModel
-from shardwright.transforms.sources.setting_choices import choices_of
 
 FOLDER = Path(__file__).with_name("json_schemas")
 STUB = Path(shardwright.__file__).with_name("__init__.pyi")

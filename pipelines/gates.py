@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from shardwright.core import storage
+from shardwright.core.validation.shard import Depth
 from shardwright.pipelines import log
 from shardwright.pipelines.datasets import Target
 from shardwright.schemas.codes import QUALITY, FindingCode, Severity
@@ -12,8 +14,6 @@ from shardwright.schemas.configuration.expectations import Expectations
 from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.findings import Gates
-from shardwright.transforms import storage
-from shardwright.transforms.validation.shard import Depth
 
 _LISTED = "; shardwright validate --help lists them."
 #: Depth of a validation by its name in the report.

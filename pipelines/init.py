@@ -8,6 +8,10 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from shardwright.core import storage
+from shardwright.core.result_files import write_result
+from shardwright.core.sources.inputs import check_inputs
+from shardwright.core.sources.setting_choices import checked_value
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
@@ -20,10 +24,6 @@ from shardwright.schemas.configuration.settings_values import not_for_rebuilds, 
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
-from shardwright.transforms import storage
-from shardwright.transforms.result_files import write_result
-from shardwright.transforms.sources.inputs import check_inputs
-from shardwright.transforms.sources.setting_choices import checked_value
 
 HELP = "Writes a commented job file for rebuild; on a terminal it asks for missing settings."
 EXAMPLE = "shardwright init --input gs://bucket/photos --output gs://bucket/pets --resize 224"

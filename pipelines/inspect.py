@@ -10,6 +10,11 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+from shardwright.core import storage
+from shardwright.core.dataset_files import read_dataset
+from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
+from shardwright.core.records.recovery import DamagedRange
+from shardwright.core.records.sample import read_lazily
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
@@ -31,11 +36,6 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Encoding, features_json
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size, parse_int
-from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import read_dataset
-from shardwright.transforms.records.record_schema import RecordSchema, schema_of_plan
-from shardwright.transforms.records.recovery import DamagedRange
-from shardwright.transforms.records.sample import read_lazily
 
 HELP = "Shows what is inside a dataset."
 EXAMPLE = "shardwright inspect out/ --records 3 --contact_sheet sheet.png"

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwright.core import storage
+from shardwright.core.sources.setting_choices import checked_value
 from shardwright.pipelines import log
 from shardwright.pipelines.job_sections import (
     read_beam,
@@ -37,8 +39,6 @@ from shardwright.schemas.plain_yaml import (
     load_plain_yaml,
     places_of_keys,
 )
-from shardwright.transforms import storage
-from shardwright.transforms.sources.setting_choices import checked_value
 
 _REBUILD_SETTINGS = settings_of(RebuildSettings)
 #: Keys of a job file that `convert` ignores.

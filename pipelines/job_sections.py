@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from shardwright.core import storage
 from shardwright.pipelines.gates import read_gate_file
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
 from shardwright.schemas.configuration.gate_file import gates_from
@@ -18,7 +19,6 @@ from shardwright.schemas.configuration.job_model import HookBlock, Hooks
 from shardwright.schemas.configuration.job_values import Variables, expanded
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.plain_yaml import WrongValue
-from shardwright.transforms import storage
 
 _EVENT_KEYS = tuple(Hooks.model_fields)
 _HOOK_KEYS = tuple(HookBlock.model_fields)

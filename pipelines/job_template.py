@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
+from shardwright.core.sources.setting_choices import choices_of
 from shardwright.pipelines.editor_schemas import schema_path
 from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.configuration.job_values import escaped
 from shardwright.schemas.configuration.setting import Setting, settings_of
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.sources.setting_choices import choices_of
 
 _SIZE = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
 #: Values of the settings of a rebuild that are not set.

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardwright.core import storage
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.record_values import as_text
 from shardwright.pipelines.tables import console, print_table
@@ -14,7 +15,6 @@ from shardwright.schemas.feature_roles import FEATURE_ROLES, OBJECT_ROLES, Featu
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, features_json, is_layout_file
 from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.parsing import parsing_of, parsing_source, spec_source
-from shardwright.transforms import storage
 
 HELP = "Lists the record layouts, or explains one of them."
 EXAMPLE = "shardwright layouts detection"

@@ -8,12 +8,12 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+from shardwright.core import storage
+from shardwright.core.lease import HeldLease, heartbeat, this_process
 from shardwright.pipelines import log
 from shardwright.schemas.dataset import WORK_DIR, WRITER_JSON
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.lease import Lease
-from shardwright.transforms import storage
-from shardwright.transforms.lease import HeldLease, heartbeat, this_process
 
 #: Duration of a lease without renewal. Runs renew it after every quarter of this.
 LEASE_SECONDS = 1800.0

@@ -14,6 +14,10 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT
+from shardwright.core.concurrency.workers import POOLS
+from shardwright.core.layout_files import read_layout
+from shardwright.core.sources.setting_choices import check_settings, choices_of
 from shardwright.pipelines import log
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
 from shardwright.pipelines.watchdog import WATCHDOG
@@ -24,10 +28,6 @@ from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.log_lines import LOG_FORMATS
 from shardwright.schemas.missing_packages import needed_by
-from shardwright.transforms.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT
-from shardwright.transforms.concurrency.workers import POOLS
-from shardwright.transforms.layout_files import read_layout
-from shardwright.transforms.sources.setting_choices import check_settings, choices_of
 
 #: Runners whose options are all known in advance; other runners get theirs from a job server.
 _CLOSED_RUNNERS = (

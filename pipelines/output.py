@@ -7,6 +7,11 @@ import errno
 import os
 from collections.abc import Sequence
 
+from shardwright.core import storage
+from shardwright.core.lease import check_free
+from shardwright.core.overwrite import is_being_replaced, repair_swap, staging_path
+from shardwright.core.sources.spool import Spool
+from shardwright.core.storage.faults import FREE_SPACE
 from shardwright.pipelines.result_places import nearest_existing
 from shardwright.pipelines.run import without_resume
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -25,11 +30,6 @@ from shardwright.schemas.version import (
     split_version,
     version_name,
 )
-from shardwright.transforms import storage
-from shardwright.transforms.lease import check_free
-from shardwright.transforms.overwrite import is_being_replaced, repair_swap, staging_path
-from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.storage.faults import FREE_SPACE
 
 
 def check_output(settings: ConvertSettings, holder: str = "") -> str:

@@ -11,6 +11,9 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+from shardwright.core import storage
+from shardwright.core.dataset_files import left_behind
+from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
@@ -31,9 +34,6 @@ from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size
-from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import left_behind
-from shardwright.transforms.sources.spool import Spool
 
 HELP = "Shows what convert would write with the same settings; writes nothing."
 EXAMPLE = "shardwright plan --input photos/ --resize 224 --splits train=0.9,test=0.1"

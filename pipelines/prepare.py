@@ -10,6 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from shardwright.core import storage
+from shardwright.core.concurrency.workers import has_one_worker
+from shardwright.core.images.map_hook import hook_version
+from shardwright.core.overwrite import repair_swap
+from shardwright.core.sources.folder_tree import WITH_METADATA
+from shardwright.core.sources.inputs import check_inputs
+from shardwright.core.sources.label_rules import LabelRules, make_label_rules
+from shardwright.core.sources.selection import ListingRules, make_listing_rules
+from shardwright.core.sources.source import SOURCES, Context, Input
+from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.unused_settings import ConversionFacts, given_names
+from shardwright.core.versions.pointer import located
 from shardwright.pipelines import options as cli_options
 from shardwright.schemas.configuration.setting import Affects
 from shardwright.schemas.configuration.settings import ConvertSettings, settings_that_affect
@@ -19,18 +31,6 @@ from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.plan import Forecast, Plan
-from shardwright.transforms import storage
-from shardwright.transforms.concurrency.workers import has_one_worker
-from shardwright.transforms.images.map_hook import hook_version
-from shardwright.transforms.overwrite import repair_swap
-from shardwright.transforms.sources.folder_tree import WITH_METADATA
-from shardwright.transforms.sources.inputs import check_inputs
-from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
-from shardwright.transforms.sources.selection import ListingRules, make_listing_rules
-from shardwright.transforms.sources.source import SOURCES, Context, Input
-from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.sources.unused_settings import ConversionFacts, given_names
-from shardwright.transforms.versions.pointer import located
 
 
 @dataclass(frozen=True)
@@ -196,10 +196,10 @@ def build_forecast(
     """
     import apache_beam as beam
 
+    from shardwright.transforms.class_limit import LimitPerClass
     from shardwright.transforms.dedupe import DedupeExact
-    from shardwright.transforms.plan.class_limit import LimitPerClass
-    from shardwright.transforms.plan.transforms import BatchRefs, ForecastDataset
-    from shardwright.transforms.sources.transforms import ListSources
+    from shardwright.transforms.plan import BatchRefs, ForecastDataset
+    from shardwright.transforms.sources import ListSources
 
     settings = request.settings
     refs, class_ids, matches, digests = pipeline | "ListSources" >> ListSources(
@@ -256,8 +256,9 @@ def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest
     """
     import apache_beam as beam
 
-    from shardwright.transforms.plan.planned_shard import PlannedShard, ShardId
-    from shardwright.transforms.plan.transforms import (
+    from shardwright.core.plan.planned_shard import PlannedShard, ShardId
+    from shardwright.core.sources.source import source_by_name
+    from shardwright.transforms.plan import (
         AssignShards,
         BucketKeys,
         BucketSourceIds,
@@ -265,7 +266,6 @@ def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest
         check_source_ids,
         name_planned_shard,
     )
-    from shardwright.transforms.sources.source import source_by_name
 
     grouped = batches | "AssignShards" >> AssignShards(request.settings, forecast)  # (ShardId, [refs])
     keys = grouped

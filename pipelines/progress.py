@@ -10,14 +10,14 @@ import threading
 import time
 from collections.abc import Iterator
 
+from shardwright.core import storage
+from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.sources.spool import Spool
+from shardwright.core.storage.retries import longest_wait
 from shardwright.pipelines import log
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.units import counted
-from shardwright.transforms import storage
-from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.storage.retries import longest_wait
 
 _TICK_SECONDS = 0.2
 #: Seconds between lines without a terminal.

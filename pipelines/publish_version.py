@@ -11,6 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from shardwright.core.dataset_files import read_dataset
+from shardwright.core.report.version_view import accept_command, is_accepted
+from shardwright.core.versions.listing import no_such_version, require_undamaged, write_version_record
+from shardwright.core.versions.pointer import located, switch_pointer
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.rollback import current_pointer, moved_meanwhile, newest_published
@@ -21,10 +25,6 @@ from shardwright.schemas.errors import DataRefused, UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.version import Acceptance, Pointer, VersionRecord, VersionState, split_version
-from shardwright.transforms.dataset_files import read_dataset
-from shardwright.transforms.report.version_view import accept_command, is_accepted
-from shardwright.transforms.versions.listing import no_such_version, require_undamaged, write_version_record
-from shardwright.transforms.versions.pointer import located, switch_pointer
 
 HELP = "Publishes a version that a gate refused."
 EXAMPLE = "shardwright publish pets/@20261121T020000Z --accept drift"

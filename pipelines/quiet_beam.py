@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 
-from shardwright.transforms.rebuild import events
+from shardwright.core.rebuild import events
 
 _STDERR = 2
 #: Beam's logger names of the servers of portable runners, and of the code that starts and ends them.

@@ -13,6 +13,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from shardwright.core import storage
+from shardwright.core.lease import heartbeat, release, this_process
+from shardwright.core.rebuild import events
+from shardwright.core.rebuild.begin import is_overtaken
+from shardwright.core.rebuild.outcome import outcome_file, read_outcome
+from shardwright.core.rebuild.task import RebuildTask
+from shardwright.core.rebuild.unchanged import end_if_unchanged
+from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.unused_settings import without_effect
+from shardwright.core.versions.listing import list_versions, version_names
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
@@ -49,16 +59,6 @@ from shardwright.schemas.input_state import InputState
 from shardwright.schemas.labels import check_carried
 from shardwright.schemas.plan import Plan, SplitsFrom
 from shardwright.schemas.version import VERSIONS_DIR, VersionRecord, next_version
-from shardwright.transforms import storage
-from shardwright.transforms.lease import heartbeat, release, this_process
-from shardwright.transforms.rebuild import events
-from shardwright.transforms.rebuild.begin import is_overtaken
-from shardwright.transforms.rebuild.outcome import outcome_file, read_outcome
-from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.rebuild.unchanged import end_if_unchanged
-from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.sources.unused_settings import without_effect
-from shardwright.transforms.versions.listing import list_versions, version_names
 
 HELP = "Creates a new version of a dataset and rebuilds only changes."
 EXAMPLE = """
@@ -88,15 +88,15 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     """
     import apache_beam as beam
 
+    from shardwright.core.plan.planned_shard import PlannedShard
+    from shardwright.core.rebuild.begin import PreviousState, begin, earlier_of, touched_files
+    from shardwright.core.rebuild.decision import Decision
+    from shardwright.core.rebuild.finish import finish, publish
+    from shardwright.core.shards.reuse import ReusableBuilds
+    from shardwright.transforms.compare_builds import CompareWithPrevious
     from shardwright.transforms.lineage import report_sink
-    from shardwright.transforms.plan.planned_shard import PlannedShard
-    from shardwright.transforms.rebuild.begin import PreviousState, begin, earlier_of, touched_files
-    from shardwright.transforms.rebuild.compare import CompareWithPrevious
-    from shardwright.transforms.rebuild.decision import Decision
-    from shardwright.transforms.rebuild.finish import finish, publish
-    from shardwright.transforms.rebuild.transforms import CommitVersion, GateVersion, VerifyVersion
-    from shardwright.transforms.shards.reuse import ReusableBuilds
-    from shardwright.transforms.shards.write import WritePlannedShards
+    from shardwright.transforms.rebuild import CommitVersion, GateVersion, VerifyVersion
+    from shardwright.transforms.write_shards import WritePlannedShards
 
     settings, one = task.settings, beam.pvalue.AsSingleton
 
@@ -419,8 +419,8 @@ def _clean_up(
       error: Error that ended the job.
       records: Records of all versions; None if the storage does not answer and need not be asked again.
     """
-    from shardwright.transforms.rebuild.finish import fail
-    from shardwright.transforms.versions.retention import remove_version
+    from shardwright.core.rebuild.finish import fail
+    from shardwright.core.versions.retention import remove_version
 
     if isinstance(error, KeyboardInterrupt):
         if task.pid:  # otherwise the job continues

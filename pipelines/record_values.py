@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from shardwright.core.images.signatures import HEAD_BYTES, kind_of
+from shardwright.core.preview.decoded_values import is_bare_pixels, without_encodings
+from shardwright.core.records.encodings import plain_spec
+from shardwright.core.records.record_schema import RecordSchema
 from shardwright.pipelines.tables import one_line
 from shardwright.schemas.example import Feature
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.units import format_size
-from shardwright.transforms.images.signatures import HEAD_BYTES, kind_of
-from shardwright.transforms.preview.decoded_values import is_bare_pixels, without_encodings
-from shardwright.transforms.records.encodings import plain_spec
-from shardwright.transforms.records.record_schema import RecordSchema
 
 _MAX_VALUES_SHOWN = 8
 _MAX_TEXT_SHOWN = 200

@@ -7,6 +7,12 @@ import os
 import time
 from typing import Any, NamedTuple
 
+from shardwright.core import storage
+from shardwright.core.concurrency.converters import converters
+from shardwright.core.report.data import ReportData
+from shardwright.core.report.gather import as_time, gather, gather_files
+from shardwright.core.report.render import render
+from shardwright.core.result_files import write_result
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines import workers
 from shardwright.pipelines.command import OtherOptions, Outcome
@@ -17,12 +23,6 @@ from shardwright.schemas.dataset import REPORT_HTML
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import format_size
-from shardwright.transforms import storage
-from shardwright.transforms.concurrency.converters import converters
-from shardwright.transforms.report.data import ReportData
-from shardwright.transforms.report.gather import as_time, gather, gather_files
-from shardwright.transforms.report.render import render
-from shardwright.transforms.result_files import write_result
 
 HELP = "Writes report.html again from stored results; validates nothing."
 EXAMPLE = "shardwright report pets-2/ --previous pets-1/"

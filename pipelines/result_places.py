@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from shardwright.core import storage
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms import storage
 
 
 def nearest_existing(path: str) -> str:

@@ -9,6 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from shardwright.core import storage
+from shardwright.core.dataset_files import read_dataset
+from shardwright.core.report.version_view import accept_command
+from shardwright.core.versions.listing import no_such_version, require_undamaged, write_version_record
+from shardwright.core.versions.pointer import located, pointer_tag, read_pointer, switch_pointer
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.tables import console
@@ -24,11 +29,6 @@ from shardwright.schemas.version import (
     split_version,
     version_path,
 )
-from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import read_dataset
-from shardwright.transforms.report.version_view import accept_command
-from shardwright.transforms.versions.listing import no_such_version, require_undamaged, write_version_record
-from shardwright.transforms.versions.pointer import located, pointer_tag, read_pointer, switch_pointer
 
 HELP = "Returns to the version before the latest, or to another one."
 EXAMPLE = "shardwright rollback pets/"

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from shardwright.core.concurrency.converters import converters
 from shardwright.pipelines import log
 from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.pipelines.quiet_beam import (
@@ -33,7 +34,6 @@ from shardwright.schemas.errors import (
     lacks_memory,
 )
 from shardwright.schemas.metrics import NAMESPACE
-from shardwright.transforms.concurrency.converters import converters
 
 #: Text that Beam adds to the message of a worker's exception.
 _BEAM_STEP = re.compile(r" \[while running '[^']*'\]")

@@ -14,16 +14,16 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from typing import Any
 
+from shardwright.core.images.encode import codec_versions, decoder_versions, installed_version
+from shardwright.core.images.map_hook import hook_versions
 from shardwright.pipelines.against import unstored_settings
 from shardwright.pipelines.prepare import ConversionRequest
 from shardwright.pipelines.workers import Workers
 from shardwright.schemas import __version__
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.images.encode import codec_versions, decoder_versions, installed_version
-from shardwright.transforms.images.map_hook import hook_versions
 
 #: Packages of this project whose code decides what is made, and packages that read sources.
-_PACKAGES = ("schemas", "transforms", "pipelines")
+_PACKAGES = ("schemas", "core", "transforms", "pipelines")
 _LISTING_PACKAGES = ("numpy", "pyarrow")
 
 

@@ -11,6 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.core import storage
+from shardwright.core.dataset_files import left_behind, read_dataset, remove_work_leftovers
+from shardwright.core.lease import HeldLease, check_free
+from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.salvage.commit import SalvageJob
+from shardwright.core.salvage.shard import SalvageTask
+from shardwright.core.shards.finish import ShardPlace
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
@@ -36,13 +43,6 @@ from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.units import counted
-from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import left_behind, read_dataset, remove_work_leftovers
-from shardwright.transforms.lease import HeldLease, check_free
-from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.salvage.commit import SalvageJob
-from shardwright.transforms.salvage.shard import SalvageTask
-from shardwright.transforms.shards.finish import ShardPlace
 
 HELP = "Saves the sound records of a damaged dataset."
 EXAMPLE = "shardwright salvage damaged/ --output saved/"
@@ -119,7 +119,7 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.salvage.transforms import SalvageDataset, TakeLease
+    from shardwright.transforms.salvage import SalvageDataset, TakeLease
 
     dataset = read_dataset(target.directory) if target.directory else None
     begin = pipeline | "Begin" >> beam.Impulse()  # bytes

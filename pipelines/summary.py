@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from shardwright.core import storage
+from shardwright.core.sources.folder_tree import CLASS_FOLDERS
+from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import log
 from shardwright.pipelines.results import LEDGER_COLUMNS, ledger_rows
 from shardwright.pipelines.tables import console, print_table, warn
@@ -16,9 +19,6 @@ from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.scrub import scrub_text
 from shardwright.schemas.units import counted, format_size
 from shardwright.schemas.version import INDEX_HTML
-from shardwright.transforms import storage
-from shardwright.transforms.sources.folder_tree import CLASS_FOLDERS
-from shardwright.transforms.sources.unused_settings import without_effect
 
 #: Seconds from which on a run is long enough to state its speed.
 _SETTLED_SECONDS = 10.0
@@ -140,7 +140,7 @@ def changes_text(changes: Mapping[str, int]) -> str:
 
 def print_rebuild_summary(result: RebuildResult) -> None:
     """Prints the result of a rebuild, and where to find it."""
-    from shardwright.transforms.rebuild.commit import work_text
+    from shardwright.transforms.commit_version import work_text
 
     out, outcome = console(), result.outcome
     if not result.changed:

@@ -12,6 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from shardwright.core import storage
+from shardwright.core.dataset_files import read_dataset
+from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.result_files import answer_path, remove_unfinished
+from shardwright.core.validation.dataset_json import (
+    check_dataset_json,
+    check_reports,
+    check_sidecars,
+    recipes_of_dataset,
+)
+from shardwright.core.validation.directory import check_directory, stray_files
+from shardwright.core.validation.ledger import ShardTerms
+from shardwright.core.validation.results import ResultFiles, Results, read_unchanged, write_results
+from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task
+from shardwright.core.validation.version_files import check_version_files
 from shardwright.pipelines import against as source
 from shardwright.pipelines import cli
 from shardwright.pipelines import options as cli_options
@@ -54,21 +69,6 @@ from shardwright.schemas.drift import Previous
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import read_dataset
-from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.result_files import answer_path, remove_unfinished
-from shardwright.transforms.validation.dataset_json import (
-    check_dataset_json,
-    check_reports,
-    check_sidecars,
-    recipes_of_dataset,
-)
-from shardwright.transforms.validation.directory import check_directory, stray_files
-from shardwright.transforms.validation.ledger import ShardTerms
-from shardwright.transforms.validation.results import ResultFiles, Results, read_unchanged, write_results
-from shardwright.transforms.validation.shard import ShardCheck, ShardTask, shard_task
-from shardwright.transforms.validation.version_files import check_version_files
 
 _STRAY = "dataset.json does not list it, but its name is like that of a shard"
 HELP = "Reads a dataset back and checks that it is sound."
@@ -159,7 +159,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     import apache_beam as beam
 
     from shardwright.transforms.merging import added_findings, added_statistics
-    from shardwright.transforms.validation.validate import ValidateShards
+    from shardwright.transforms.validate import ValidateShards
 
     target = request.target
     begin = pipeline | "Begin" >> beam.Impulse()  # bytes
@@ -175,7 +175,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     validated = tasks | "ValidateShards" >> ValidateShards(schema, MODES[request.mode], summaries=True)
     found = [whole, validated.findings]
     if request.against is not None:
-        from shardwright.transforms.validation.against.transforms import CompareWithSource
+        from shardwright.transforms.against import CompareWithSource
 
         other = request.against
         compare = CompareWithSource(other.comparison, other.inputs, other.rules, other.spool, other.selection)

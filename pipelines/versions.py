@@ -9,6 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from shardwright.core import storage
+from shardwright.core.report.index_page import write_index
+from shardwright.core.versions.listing import list_versions, no_such_version, version_names
+from shardwright.core.versions.pointer import can_hold_versions, read_pointer
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.summary import changes_text
@@ -30,10 +34,6 @@ from shardwright.schemas.version import (
     time_text,
     version_path,
 )
-from shardwright.transforms import storage
-from shardwright.transforms.report.index_page import write_index
-from shardwright.transforms.versions.listing import list_versions, no_such_version, version_names
-from shardwright.transforms.versions.pointer import can_hold_versions, read_pointer
 
 HELP = "Lists the versions of a dataset, the newest first."
 EXAMPLE = "shardwright versions pets/ --pin 20261121T020000Z"

@@ -8,10 +8,10 @@ from collections.abc import Collection
 
 import psutil
 
+from shardwright.core.concurrency.converters import current_tasks
+from shardwright.core.concurrency.watchdog import Watchdog
 from shardwright.pipelines import log
 from shardwright.schemas.codes import ExitCode
-from shardwright.transforms.concurrency.converters import current_tasks
-from shardwright.transforms.concurrency.watchdog import Watchdog
 
 
 def children() -> set[psutil.Process]:

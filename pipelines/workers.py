@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.core.concurrency.converters import converters
+from shardwright.core.concurrency.worker_process import can_start_processes
+from shardwright.core.concurrency.workers import PROCESSES, usable_cpus, values_of, worker_threads
 from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.schemas.units import counted
-from shardwright.transforms.concurrency.converters import converters
-from shardwright.transforms.concurrency.worker_process import can_start_processes
-from shardwright.transforms.concurrency.workers import PROCESSES, usable_cpus, values_of, worker_threads
 
 #: Module that worker processes import when they start. This process needs it later.
-_CONVERSION = "shardwright.transforms.conversion.convert"
+_CONVERSION = "shardwright.core.conversion.convert"
 #: Runners that work in this process.
 _RUNNERS_HERE = (DEFAULT_RUNNER, "DirectRunner")
 

@@ -50,7 +50,7 @@ class ImageQuality(NamedTuple):
       hash: 32 bytes; similar pictures differ in few bits.
       patch: a small copy of the picture, for the second comparison of similar pictures.
       issues: finding codes of problems of this picture alone.
-      scores: the values behind these codes, in the order of `transforms/images/quality_metrics.py`.
+      scores: the values behind these codes, in the order of `core/images/quality_metrics.py`.
       samples: sums over the stored samples, if the record states their type; else None.
     """
 

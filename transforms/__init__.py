@@ -1,6 +1,6 @@
-"""Beam transforms, and the plain functions below them that do the work.
+"""The Beam transforms: each wires functions of `shardwright.core`.
 
-The transforms are imported on first use, so that the plain functions need no Beam.
+They are imported on first use: the classes that hooks return need no Beam.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any
 from shardwright.schemas.missing_packages import needed_by
 
 if TYPE_CHECKING:
-    from shardwright.transforms.images.map_hook import DecodedImage, DroppedImage, MappedImage
-    from shardwright.transforms.images.transforms import DecodeAndResize, ReadImages
-    from shardwright.transforms.plan.transforms import AssignShards, ForecastDataset
-    from shardwright.transforms.records.transforms import BuildExamples
-    from shardwright.transforms.shards.write import WritePlannedShards
-    from shardwright.transforms.sources.transforms import ListSources
-    from shardwright.transforms.validation.validate import ValidateShards
+    from shardwright.core.images.map_hook import DecodedImage, DroppedImage, MappedImage
+    from shardwright.transforms.images import DecodeAndResize, ReadImages
+    from shardwright.transforms.plan import AssignShards, ForecastDataset
+    from shardwright.transforms.records import BuildExamples
+    from shardwright.transforms.sources import ListSources
+    from shardwright.transforms.validate import ValidateShards
+    from shardwright.transforms.write_shards import WritePlannedShards
 
 _HOME = {
-    "AssignShards": "plan.transforms",
-    "BuildExamples": "records.transforms",
-    "DecodeAndResize": "images.transforms",
-    "DecodedImage": "images.map_hook",
-    "DroppedImage": "images.map_hook",
-    "ForecastDataset": "plan.transforms",
-    "ListSources": "sources.transforms",
-    "MappedImage": "images.map_hook",
-    "ReadImages": "images.transforms",
-    "ValidateShards": "validation.validate",
-    "WritePlannedShards": "shards.write",
+    "AssignShards": "transforms.plan",
+    "BuildExamples": "transforms.records",
+    "DecodeAndResize": "transforms.images",
+    "DecodedImage": "core.images.map_hook",
+    "DroppedImage": "core.images.map_hook",
+    "ForecastDataset": "transforms.plan",
+    "ListSources": "transforms.sources",
+    "MappedImage": "core.images.map_hook",
+    "ReadImages": "transforms.images",
+    "ValidateShards": "transforms.validate",
+    "WritePlannedShards": "transforms.write_shards",
 }
 
 __all__ = [
@@ -56,4 +56,4 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with needed_by(name):
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        return getattr(import_module(f"shardwright.{_HOME[name]}"), name)

@@ -11,10 +11,10 @@ from typing import IO, Any
 
 from apache_beam.io.filesystems import FileSystems
 
+from shardwright.core.storage.faults import Fault
+from shardwright.core.storage.store import ListedPage, ObjectTooLarge, RemoteStore, StoredObject
 from shardwright.schemas.errors import EngineError, ShardwrightError, words_of
 from shardwright.schemas.image_ref import printable
-from shardwright.transforms.storage.faults import Fault
-from shardwright.transforms.storage.store import ListedPage, ObjectTooLarge, RemoteStore, StoredObject
 
 
 class BeamStore(RemoteStore):

@@ -8,15 +8,15 @@ from typing import Any, Optional
 
 import apache_beam as beam
 
+from shardwright.core import storage
+from shardwright.core.lease import HeldLease, own_holder, while_held
+from shardwright.core.plan.planned_shard import PlannedShard
+from shardwright.core.shards.reuse import lists_decide_otherwise, lists_may_decide
+from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.schemas.dataset import COMMIT_FILES
 from shardwright.schemas.ledger import ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, ledger_file
-from shardwright.transforms import storage
 from shardwright.transforms.commit import ConversionSpec, outcome_of
-from shardwright.transforms.lease import HeldLease, own_holder, while_held
-from shardwright.transforms.plan.planned_shard import PlannedShard
-from shardwright.transforms.shards.reuse import lists_decide_otherwise, lists_may_decide
-from shardwright.transforms.shards.shard_plan import plan_shard
 
 _HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
 

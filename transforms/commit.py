@@ -15,6 +15,31 @@ from typing import Any
 
 import apache_beam as beam
 
+from shardwright.core import storage
+from shardwright.core.dataset_files import (
+    check_shards,
+    dataset_name,
+    left_behind,
+    machine_facts,
+    missing_shards,
+    utc,
+    write_commit,
+    write_text,
+)
+from shardwright.core.images.private_metadata import PRIVATE_KINDS
+from shardwright.core.lease import HeldLease, given_back, while_held, write_held
+from shardwright.core.overwrite import discard_staging, swap
+from shardwright.core.preview.card_samples import draw_card_samples
+from shardwright.core.shards.quarantined import write_quarantine
+from shardwright.core.validation.directory import check_directory, unexpected_shards, unneeded_indexes
+from shardwright.core.validation.results import (
+    make_report,
+    measured_in,
+    report_text,
+    statistics_files,
+    stored_findings,
+)
+from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas import dataset
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import ExitCode, FindingCode, Outcome, QuarantineReason, Severity
@@ -32,34 +57,9 @@ from shardwright.schemas.source_sizes import SourceSizes
 from shardwright.schemas.split_shares import SplitShares
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are
-from shardwright.transforms import storage
 from shardwright.transforms.condense_results import CondenseBundle, CondensedResults, merged_results
-from shardwright.transforms.dataset_files import (
-    check_shards,
-    dataset_name,
-    left_behind,
-    machine_facts,
-    missing_shards,
-    utc,
-    write_commit,
-    write_text,
-)
-from shardwright.transforms.images.private_metadata import PRIVATE_KINDS
-from shardwright.transforms.lease import HeldLease, given_back, while_held, write_held
 from shardwright.transforms.lineage import report_sink
 from shardwright.transforms.merging import added_findings, added_statistics
-from shardwright.transforms.overwrite import discard_staging, swap
-from shardwright.transforms.preview.card_samples import draw_card_samples
-from shardwright.transforms.shards.quarantined import write_quarantine
-from shardwright.transforms.validation.directory import check_directory, unexpected_shards, unneeded_indexes
-from shardwright.transforms.validation.results import (
-    make_report,
-    measured_in,
-    report_text,
-    statistics_files,
-    stored_findings,
-)
-from shardwright.transforms.validation.shard import ShardCheck
 
 _SHOWN = 3
 #: Option in the message about an image of many channels, and bytes of the quarantine list that are searched.

@@ -22,11 +22,11 @@ from typing import NamedTuple, TypeAlias
 
 import apache_beam as beam
 
+from shardwright.core.images.read import check_sha256, map_refs, read_image
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.transforms.global_window import in_global_window
-from shardwright.transforms.images.read import check_sha256, map_refs, read_image
 
 #: Number of buckets in which checksums meet, and so of workers that can share them.
 _BUCKETS = 1024

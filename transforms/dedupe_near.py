@@ -25,13 +25,13 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 
+from shardwright.core.conversion.convert import ShardRecipe, map_reads
+from shardwright.core.conversion.fingerprint import fingerprint_read
+from shardwright.core.images.near_duplicates import bands_of, similar_pairs
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.transforms.conversion.convert import ShardRecipe, map_reads
-from shardwright.transforms.conversion.fingerprint import fingerprint_read
-from shardwright.transforms.images.near_duplicates import bands_of, similar_pairs
 
 #: Number of buckets in which values meet, and so of workers that can share the comparison.
 _BUCKETS = 512

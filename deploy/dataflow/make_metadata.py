@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from shardwright.core.sources.setting_choices import choices_of
 from shardwright.schemas.configuration.setting import Setting, Topic
 from shardwright.schemas.configuration.settings_values import setting_fields
-from shardwright.transforms.sources.setting_choices import choices_of
 
 METADATA = Path(__file__).with_name("metadata.json")
 

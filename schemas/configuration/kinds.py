@@ -150,7 +150,7 @@ OUTPUT = Kind("DIR", None, _IN_BUCKET, _Path, "GCS_WRITE_FOLDER")
 FOLDER = Kind("PATH", None, _FOLDER, _Path, "GCS_READ_FOLDER")
 FILE = Kind("FILE", None, _IN_BUCKET, _Path, "GCS_READ_FILE")
 LAYOUT = Kind("NAME|FILE", None, rf"({'|'.join(LAYOUTS)}|{_BUCKET}(/[^/\n\r]+)*/[^/\n\r]+\.yaml)", _Path)
-#: Other packages can add sources, so `transforms/sources` has the choices.
+#: Other packages can add sources, so `core/sources` has the choices.
 SOURCE = Kind()
 COLUMN = Kind("NAME")
 TEXT = Kind("TEXT")

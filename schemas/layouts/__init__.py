@@ -67,7 +67,7 @@ def layout_by_name(value: str) -> Layout:
     if is_layout_file(value):
         raise UsageError(
             f"--layout {value}: the file has not been read; give settings what "
-            "shardwright.transforms.layout_files.read_layout returns."
+            "shardwright.core.layout_files.read_layout returns."
         )
     if value not in LAYOUTS:
         raise UsageError(

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from shardwright.core.images.convert import convert_image
+from shardwright.core.images.signatures import SUPPORTED_KINDS, kind_of
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.transforms.images.convert import convert_image
-from shardwright.transforms.images.signatures import SUPPORTED_KINDS, kind_of
 
 pytestmark = [pytest.mark.corpus, pytest.mark.filterwarnings("ignore::UserWarning")]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from shardwright.core.images.quality_metrics import measure_quality
+from shardwright.core.validation.duplicates import bucket_pictures, link_pictures, name_duplicates
 from shardwright.schemas.pictures import Picture
-from shardwright.transforms.images.quality_metrics import measure_quality
-from shardwright.transforms.validation.duplicates import bucket_pictures, link_pictures, name_duplicates
 
 pytestmark = [pytest.mark.corpus, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

@@ -51,7 +51,16 @@ def test_workers_return_the_memory_of_large_pictures() -> None:
 def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
     copied = dockerfiles.copied_files(FOLDER / "Dockerfile")
     assert copied == dockerfiles.allowed_files(FOLDER / "Dockerfile")
-    assert {"package", "pipelines", "loader", "transforms", "schemas", "setup.py", "pyproject.toml"} <= copied
+    assert {
+        "package",
+        "pipelines",
+        "loader",
+        "transforms",
+        "core",
+        "schemas",
+        "setup.py",
+        "pyproject.toml",
+    } <= copied
     for source in copied:
         assert (ROOT / source).exists(), source
 

@@ -38,7 +38,7 @@ from shardwright.pipelines import cli
 from shardwright.schemas.errors import DataRefused, EngineError
 
 MAIN = ROOT / "deploy" / "dataflow" / "main.py"
-ROOMS = ("package", "pipelines", "loader", "transforms", "schemas")
+ROOMS = ("package", "pipelines", "loader", "transforms", "core", "schemas")
 SETTINGS = (f"--input=gs://{BUCKET}/photos", f"--output=gs://{BUCKET}/out", "--resize=64")
 #: A program that says where the command `convert` is, without importing what it needs.
 _WHERE = "from importlib.util import find_spec; print(find_spec('shardwright.pipelines.convert').origin)"

@@ -14,11 +14,11 @@ from helpers.repository import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardwright.core.sources.setting_choices import check_settings
 from shardwright.pipelines import options
 from shardwright.pipelines.beam_options import WorkerOptions
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.setting_choices import check_settings
 
 FOLDER = ROOT / "deploy" / "dataflow"
 DOCUMENT = json.loads((FOLDER / "metadata.json").read_text())

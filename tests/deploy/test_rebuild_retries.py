@@ -15,6 +15,12 @@ from helpers.cloud import BUCKET, storage_emulator
 from helpers.hostile import document, make_tree, shard_hashes
 from helpers.repository import PHOTOS
 
+from shardwright.core import storage
+from shardwright.core.rebuild import begin, finish
+from shardwright.core.rebuild.outcome import outcome_file
+from shardwright.core.rebuild.task import RebuildTask
+from shardwright.core.versions.listing import list_versions
+from shardwright.core.versions.pointer import read_pointer
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.prepare import as_beam_options, make_request
@@ -27,13 +33,9 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError
 from shardwright.schemas.lease import Lease
 from shardwright.schemas.version import VersionState
-from shardwright.transforms import commit, storage
-from shardwright.transforms.rebuild import begin, finish, transforms
-from shardwright.transforms.rebuild.outcome import outcome_file
-from shardwright.transforms.rebuild.task import RebuildTask
-from shardwright.transforms.shards.write import _WriteShard
-from shardwright.transforms.versions.listing import list_versions
-from shardwright.transforms.versions.pointer import read_pointer
+from shardwright.transforms import commit
+from shardwright.transforms import rebuild as transforms
+from shardwright.transforms.write_shards import _WriteShard
 
 PUBLISHED, REFUSED, WITHDRAWN = VersionState.PUBLISHED, VersionState.REFUSED, VersionState.WITHDRAWN
 

@@ -9,7 +9,7 @@ import pytest
 from helpers.annotation_sets.formats import FORMATS
 from helpers.repository import ROOT
 
-from shardwright.transforms.sources.source import SOURCES
+from shardwright.core.sources.source import SOURCES
 
 _ROW = re.compile(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|$", re.MULTILINE)
 _EXAMPLES = dict(_ROW.findall((ROOT / "docs" / "sources.md").read_text().partition("\n## ")[0]))

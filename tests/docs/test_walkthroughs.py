@@ -22,9 +22,9 @@ from helpers.records import examples, quarantine, value, values
 from helpers.repository import PHOTOS, ROOT
 from PIL import Image
 
+from shardwright.core.sources.source import plugin_sources
 from shardwright.pipelines import cli
 from shardwright.schemas.plugins import entry_points_by_group
-from shardwright.transforms.sources.source import plugin_sources
 
 tf = late("tensorflow")
 

@@ -19,11 +19,11 @@ import imagecodecs
 import numpy as np
 from PIL import Image
 
+from shardwright.core.images.byte_ranges import tiff_of
+from shardwright.core.images.encode import codec_versions
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.dataset import DATASET_JSON
-from shardwright.transforms.images.byte_ranges import tiff_of
-from shardwright.transforms.images.encode import codec_versions
 
 PHOTOS = Path(__file__).parents[2] / "examples" / "photos"
 Settings = Mapping[str, Any]

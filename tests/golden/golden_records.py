@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+from shardwright.core.images.convert import ConvertedImage, Frame
+from shardwright.core.images.geometry import plan_geometry
+from shardwright.core.records.build import build_example, label_ids
 from shardwright.schemas.columns import encode_extra
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout
 from shardwright.schemas.layouts.layout_file import parse_layout_file
-from shardwright.transforms.images.convert import ConvertedImage, Frame
-from shardwright.transforms.images.geometry import plan_geometry
-from shardwright.transforms.records.build import build_example, label_ids
 
 OWN = """
 extends: vision

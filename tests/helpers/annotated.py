@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from shardwright.core.images.annotate import Annotated, annotate, read_mask
+from shardwright.core.images.convert import ConvertedImage, convert_image
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.images.annotate import Annotated, annotate, read_mask
-from shardwright.transforms.images.convert import ConvertedImage, convert_image
 
 IDS = {"cat": 1, "dog": 2, "owl": 7}
 

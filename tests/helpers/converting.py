@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from shardwright.core.concurrency.workers import PROCESSES
 from shardwright.pipelines import workers
-from shardwright.transforms.concurrency.workers import PROCESSES
 
 
 def lighten_commands() -> None:

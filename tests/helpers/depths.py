@@ -9,6 +9,12 @@ from typing import Any
 
 import pytest
 
+from shardwright.core.dataset_files import read_dataset
+from shardwright.core.images.encode import codec_versions
+from shardwright.core.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
+from shardwright.core.validation.against.shard import compare_shard
+from shardwright.core.validation.duplicate_keys import bucket_rows, compare_bucket
+from shardwright.core.validation.shard import Depth, ShardCheck, check_shard
 from shardwright.pipelines.against import prepared
 from shardwright.pipelines.datasets import Target, resolve_target, schema_of
 from shardwright.pipelines.validate import directory_findings, list_tasks, statement_findings, validate
@@ -17,13 +23,7 @@ from shardwright.schemas.codes import NOTES
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
-from shardwright.transforms.dataset_files import read_dataset
-from shardwright.transforms.images.encode import codec_versions
-from shardwright.transforms.validation.against import transforms
-from shardwright.transforms.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
-from shardwright.transforms.validation.against.shard import compare_shard
-from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
-from shardwright.transforms.validation.shard import Depth, ShardCheck, check_shard
+from shardwright.transforms import against as transforms
 
 DEPTHS = ("frames", "fast", "full", "against")
 #: Split and number of a shard -> the images that the plan assigns to it.

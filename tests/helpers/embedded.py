@@ -11,14 +11,14 @@ import pyarrow
 from PIL import Image
 from pyarrow import parquet
 
+from shardwright.core.images.read import read_image
+from shardwright.core.sources.input_probe import look_at
+from shardwright.core.sources.inputs import recognize
+from shardwright.core.sources.source import Context, Input, source_by_name
+from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
-from shardwright.transforms.images.read import read_image
-from shardwright.transforms.sources.input_probe import look_at
-from shardwright.transforms.sources.inputs import recognize
-from shardwright.transforms.sources.source import Context, Input, source_by_name
-from shardwright.transforms.sources.spool import Spool
 
 #: Files that the datasets library wrote.
 HUGGING_FACE = Path(__file__).parent / "hugging_face"

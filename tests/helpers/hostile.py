@@ -181,7 +181,7 @@ _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
     [
         "helpers.hostile",
-        "shardwright.transforms.sources.transforms",
+        "shardwright.transforms.sources",
         "apache_beam.runners.portability.fn_api_runner.fn_runner",
         "apache_beam.runners.worker.sdk_worker_main",
     ]
@@ -278,7 +278,7 @@ def signal_self(number: int) -> None:
 
 def slow_reads() -> None:
     """Makes reading every image slow."""
-    at_every_read = importlib.import_module("shardwright.transforms.conversion.convert")
+    at_every_read = importlib.import_module("shardwright.core.conversion.convert")
     real = at_every_read.read_image
 
     def patched(*args: Any) -> bytes:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shardwright.core.shards.finish import ShardPlace
 from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult
 from shardwright.schemas.ledger_lines import LedgerLines
-from shardwright.transforms.shards.finish import ShardPlace
 
 
 def dump_ledger(header: ShardHeader, entries: Iterable[Entry]) -> bytes:

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from helpers.repository import PHOTOS
+from shardwright.core.sources.input_probe import look_at
+from shardwright.core.sources.inputs import recognize
+from shardwright.core.sources.source import Context, Input, source_by_name
+from shardwright.core.sources.spool import Spool
 from shardwright.schemas.annotations import Annotations, decode_annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
-from shardwright.transforms.sources.input_probe import look_at
-from shardwright.transforms.sources.inputs import recognize
-from shardwright.transforms.sources.source import Context, Input, source_by_name
-from shardwright.transforms.sources.spool import Spool
 
 
 class Photo(NamedTuple):

@@ -12,11 +12,11 @@ import pyarrow
 from pyarrow import parquet
 
 from helpers.repository import PHOTOS
+from shardwright.core.sources import manifest
+from shardwright.core.sources.input_probe import look_at
+from shardwright.core.sources.source import Context, Input
+from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.transforms.sources import manifest
-from shardwright.transforms.sources.input_probe import look_at
-from shardwright.transforms.sources.source import Context, Input
-from shardwright.transforms.sources.spool import Spool
 
 #: Some of the example pictures, relative to their folder, with their classes.
 PICTURES = sorted(path.relative_to(PHOTOS).as_posix() for path in PHOTOS.glob("*/*"))[::5]

@@ -20,8 +20,8 @@ import imagecodecs
 import numpy as np
 from PIL import Image
 
+from shardwright.core.images.decode import load, open_image
 from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.transforms.images.decode import load, open_image
 
 TIFF_COMPRESSIONS = (
     "raw", "tiff_ccitt", "group3", "group4", "tiff_lzw", "jpeg", "tiff_adobe_deflate", "packbits", "zstd",

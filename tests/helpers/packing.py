@@ -16,14 +16,14 @@ from typing import Any
 import zstandard
 
 from helpers.hostile import picture
+from shardwright.core import storage
+from shardwright.core.images.read import read_image
+from shardwright.core.sources.source import Context, Input, source_by_name
+from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
-from shardwright.transforms import storage
-from shardwright.transforms.images.read import read_image
-from shardwright.transforms.sources.source import Context, Input, source_by_name
-from shardwright.transforms.sources.spool import Spool
 
 PACKERS = {
     ".tar": bytes,

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from shardwright.core.images.convert import ConvertedImage, convert_image
+from shardwright.core.images.decode import load, open_image
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.transforms.images.convert import ConvertedImage, convert_image
-from shardwright.transforms.images.decode import load, open_image
 
 WIDTH, HEIGHT = 23, 17
 BACKGROUND = (250, 120, 10)

@@ -12,8 +12,8 @@ from typing import Any
 
 from helpers.fewer_imports import late
 from helpers.resealing import settle
-from shardwright.transforms.records.framing import Record
-from shardwright.transforms.records.recovery import read_records
+from shardwright.core.records.framing import Record
+from shardwright.core.records.recovery import read_records
 
 tf = late("tensorflow")
 

@@ -27,8 +27,8 @@ _INHERITED = (
     "apache_beam.runners.portability.fn_api_runner.fn_runner",
     "apache_beam.runners.worker.sdk_worker",
     "shardwright.pipelines.rebuild",
-    "shardwright.transforms.rebuild.transforms",
-    "shardwright.transforms.report.render",
+    "shardwright.transforms.rebuild",
+    "shardwright.core.report.render",
 )
 
 

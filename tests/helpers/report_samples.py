@@ -8,8 +8,7 @@ from typing import Any
 
 from PIL import Image
 
-from shardwright.schemas.codes import NOTES, QUALITY, WARNINGS, FindingCode
-from shardwright.transforms.report.data import (
+from shardwright.core.report.data import (
     ClassSheet,
     PictureSize,
     Quarantined,
@@ -18,8 +17,9 @@ from shardwright.transforms.report.data import (
     Sample,
     Thumbnail,
 )
-from shardwright.transforms.report.findings import PAIRS, read_validation
-from shardwright.transforms.report.thumbnails import Seen
+from shardwright.core.report.findings import PAIRS, read_validation
+from shardwright.core.report.thumbnails import Seen
+from shardwright.schemas.codes import NOTES, QUALITY, WARNINGS, FindingCode
 
 #: Names that break pages without escaping, each in another place.
 HOSTILE = (

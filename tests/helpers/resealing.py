@@ -13,6 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from helpers.ledgers import dump_ledger, result_of
+from shardwright.core import storage
+from shardwright.core.dataset_files import json_lines
+from shardwright.core.plan.assign import shard_order
+from shardwright.core.records.framing import FRAME_BYTES, Record, masked_crc32c
+from shardwright.core.records.recovery import read_records
+from shardwright.core.shards.finish import ShardPlace
+from shardwright.core.shards.finish import write_ledger as write_shard_ledger
+from shardwright.core.shards.shard_plan import recipes_of
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset, fingerprint, pretty_json, with_digest
 from shardwright.schemas.digests import PlanDigest
@@ -26,14 +34,6 @@ from shardwright.schemas.ledger import (
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.schemas.sidecars import with_sidecars
-from shardwright.transforms import storage
-from shardwright.transforms.dataset_files import json_lines
-from shardwright.transforms.plan.assign import shard_order
-from shardwright.transforms.records.framing import FRAME_BYTES, Record, masked_crc32c
-from shardwright.transforms.records.recovery import read_records
-from shardwright.transforms.shards.finish import ShardPlace
-from shardwright.transforms.shards.finish import write_ledger as write_shard_ledger
-from shardwright.transforms.shards.shard_plan import recipes_of
 
 Features = dict[str, Feature]
 

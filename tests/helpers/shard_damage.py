@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from shardwright.transforms.records.framing import FRAME_BYTES, Record
-from shardwright.transforms.records.recovery import DamagedRange
+from shardwright.core.records.framing import FRAME_BYTES, Record
+from shardwright.core.records.recovery import DamagedRange
 
 
 class DamagedShard:

@@ -16,14 +16,14 @@ from helpers.fewer_imports import late
 from helpers.hostile import check_books, picture
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import COMPRESSION, read_records
+from shardwright.core.sources.source import Context, Input
+from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.tfrecord import SOURCE
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import written_entries
-from shardwright.transforms.sources.source import Context, Input
-from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.sources.tfrecord import SOURCE
 
 tf = late("tensorflow")
 

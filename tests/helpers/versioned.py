@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from shardwright.core import storage
 from shardwright.schemas.dataset import with_digest
-from shardwright.transforms import storage
 
 V1, V2, V3, V4 = (f"2026112{day}T020000Z" for day in range(1, 5))
 #: 21 November 2026, 2:00 UTC.

@@ -294,7 +294,7 @@ def test_damage_is_reported_with_its_place(broken: Callable[[str], Path]) -> Non
 
 
 def test_a_picture_that_cannot_be_decoded_is_reported_with_its_place(broken: Callable[[str], Path]) -> None:
-    from shardwright.transforms.records.framing import masked_crc32c
+    from shardwright.core.records.framing import masked_crc32c
 
     dataset = broken("classification")
     (shard,) = dataset.glob("*.tfrecord")

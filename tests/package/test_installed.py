@@ -16,7 +16,8 @@ pytestmark = pytest.mark.slow
 
 READ = ROOT / "tests" / "helpers" / "without_beam.py"
 #: What building takes from the repository. A copy is built, because building leaves files behind.
-SOURCES = ("package", "pipelines", "loader", "transforms", "schemas", "reader", "setup.py", "pyproject.toml")
+ROOMS = ("package", "pipelines", "loader", "transforms", "core", "schemas")
+SOURCES = (*ROOMS, "reader", "setup.py", "pyproject.toml")
 TEXTS = ("README.md", "LICENSE")
 
 
@@ -130,7 +131,7 @@ def test_the_reader_trains(built: Path, dataset: Path, tmp_path: Path) -> None:
     commands = installed(tmp_path / "environment", f"shardwright-reader[tensorflow,gcs] @ {reader.as_uri()}")
     run(tmp_path, commands / "python", READ, "train", dataset)
     code = (
-        "from shardwright.transforms.storage import gcs\n"
+        "from shardwright.core.storage import gcs\n"
         "import os; os.environ['STORAGE_EMULATOR_HOST'] = 'http://127.0.0.1:9'\n"
         "print(type(gcs._client()).__module__)"
     )

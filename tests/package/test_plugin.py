@@ -15,12 +15,12 @@ from helpers.fewer_imports import late
 from helpers.repository import PHOTOS, ROOT
 from PIL import Image
 
+from shardwright.core.images.formats.plugin import plugin_decoders
+from shardwright.core.sources.source import plugin_sources
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.plugins import entry_points_by_group
-from shardwright.transforms.images.formats.plugin import plugin_decoders
-from shardwright.transforms.sources.source import plugin_sources
 
 tf = late("tensorflow")
 pydicom = late("pydicom")

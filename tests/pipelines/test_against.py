@@ -14,13 +14,13 @@ import pytest
 from helpers.fewer_imports import late
 from helpers.tensorflow_records import read_records
 
+from shardwright.core.records.framing import masked_crc32c
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
-from shardwright.transforms.records.framing import masked_crc32c
 
 tf = late("tensorflow")
 

@@ -13,15 +13,15 @@ from helpers.repository import PHOTOS
 from helpers.tensorflow_records import read_records
 from PIL import Image, ImageOps
 
+from shardwright.core.report.data import ObjectCounts
+from shardwright.core.report.gather import gather
+from shardwright.core.report.render import render
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect, print_inspection
 from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.summary import print_convert_summary
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.ledger import load_ledger
-from shardwright.transforms.report.data import ObjectCounts
-from shardwright.transforms.report.gather import gather
-from shardwright.transforms.report.render import render
 
 tf = late("tensorflow")
 

@@ -175,8 +175,8 @@ def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert_photos: Callable[..., ConvertResult],
     processes: tuple[int, ...],
 ) -> None:  # fmt: skip
-    from shardwright.transforms.concurrency import converters
-    from shardwright.transforms.sources import folder_walk
+    from shardwright.core.concurrency import converters
+    from shardwright.core.sources import folder_walk
 
     settings = {"resize": 48, "splits": "train=0.8,test=0.2", "shards": "train=5,test=2"}
     hashes = []

@@ -18,8 +18,8 @@ import pytest
 from helpers.hostile import COMMAND, check_books, document, make_tree, picture, run
 from pyarrow import parquet
 
+from shardwright.core.sources.tables.parquet import parse_apart
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.tables.parquet import parse_apart
 
 #: Python runs this in each new process. Worker processes of the pool meet the image `BAD` with an accident.
 _ACCIDENT = """
@@ -218,7 +218,7 @@ import sys
 from pyarrow import parquet
 
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.tables.parquet import parse_apart
+from shardwright.core.sources.tables.parquet import parse_apart
 parquet.ParquetFile(sys.argv[1]).metadata.row_group(0).column(0)
 """
 

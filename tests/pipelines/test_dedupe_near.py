@@ -16,20 +16,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
+from shardwright.core.conversion.convert import ShardRecipe, read_ref
+from shardwright.core.conversion.fingerprint import fingerprint, fingerprint_read
+from shardwright.core.images.near_duplicates import similar_pairs
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.conversion.convert import ShardRecipe, read_ref
-from shardwright.transforms.conversion.fingerprint import fingerprint, fingerprint_read
 from shardwright.transforms.dedupe_near import (
     Row,
     bucketed_fingerprints,
     find_shared,
     join_groups,
 )
-from shardwright.transforms.images.near_duplicates import similar_pairs
 
 PHOTOS = Path(__file__).parents[2] / "examples" / "photos"
 Make = Callable[..., Rebuilt]

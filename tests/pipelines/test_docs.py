@@ -21,11 +21,11 @@ from helpers.listing import Photo
 from helpers.repository import PHOTOS, ROOT
 from PIL import Image
 
+from shardwright.core.sources.source import SOURCES
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReason
 from shardwright.schemas.configuration.settings_values import setting_fields
-from shardwright.transforms.sources.source import SOURCES
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _ELSEWHERE = ("scheduling.md", "getting-started.md", "add-a-format.md")
@@ -180,7 +180,7 @@ def test_the_settings_named_in_documents_exist() -> None:
 
 def test_the_example_of_a_source_works(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "add-a-format.md").read_text(), re.DOTALL)
-    module = ModuleType("shardwright.transforms.sources.text_list")
+    module = ModuleType("shardwright.core.sources.text_list")
     exec(compile(block, "text_list.py", "exec"), vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(SOURCES, "text_list", "a list of paths and classes")  # type: ignore[arg-type]

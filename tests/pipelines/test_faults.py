@@ -35,17 +35,17 @@ from helpers.hostile import (
     wait,
 )
 
+from shardwright.core import storage
+from shardwright.core.conversion import convert as shard_convert
+from shardwright.core.images import read
+from shardwright.core.sources import class_folders
 from shardwright.schemas.units import counted
-from shardwright.transforms import storage
-from shardwright.transforms.conversion import convert as shard_convert
-from shardwright.transforms.images import read
-from shardwright.transforms.sources import class_folders
 
 Capture = pytest.CaptureFixture[str]
 IMAGES = 200
 SETTINGS = ("--resize=8", "--splits=train=0.7,test=0.3", "--shards=train=4,test=2", "--max_bad_fraction=0.1")
-STORAGE = "shardwright.transforms.storage"
-READ = "shardwright.transforms.conversion.convert:read_image"
+STORAGE = "shardwright.core.storage"
+READ = "shardwright.core.conversion.convert:read_image"
 
 
 @pytest.fixture(scope="module")

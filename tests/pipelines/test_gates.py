@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from helpers.repository import PHOTOS
 
+from shardwright.core.report.findings import read_validation
+from shardwright.core.report.render import verdict_of
 from shardwright.pipelines import validate as command
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
@@ -22,8 +24,6 @@ from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, ValidationReport
 from shardwright.schemas.previous_checks import with_previous_checks
-from shardwright.transforms.report.findings import read_validation
-from shardwright.transforms.report.render import verdict_of
 
 
 @pytest.fixture(scope="module")

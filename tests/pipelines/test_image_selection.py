@@ -18,6 +18,7 @@ from helpers.hostile import make_tree, picture
 from helpers.repository import PHOTOS
 from PIL import Image
 
+from shardwright.core.shards.shard_plan import recipes_of
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
@@ -25,7 +26,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.image_formats import parse_formats
 from shardwright.schemas.ledger import Entry, load_ledger
-from shardwright.transforms.shards.shard_plan import recipes_of
 
 Make = Callable[..., Rebuilt]
 

@@ -14,6 +14,12 @@ from helpers.repository import PHOTOS
 from PIL import Image
 
 from shardwright import loader
+from shardwright.core.sources.folder_tree import FolderTree, TopFolders, decide
+from shardwright.core.sources.inputs import check_inputs
+from shardwright.core.sources.label_rules import make_label_rules
+from shardwright.core.sources.listing import list_part, split_inputs
+from shardwright.core.sources.source import Context
+from shardwright.core.sources.spool import Spool
 from shardwright.loader import Records
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
@@ -25,12 +31,6 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import LAYOUTS, inline_layout
 from shardwright.schemas.layouts.layout_file import parse_layout_file
-from shardwright.transforms.sources.folder_tree import FolderTree, TopFolders, decide
-from shardwright.transforms.sources.inputs import check_inputs
-from shardwright.transforms.sources.label_rules import make_label_rules
-from shardwright.transforms.sources.listing import list_part, split_inputs
-from shardwright.transforms.sources.source import Context
-from shardwright.transforms.sources.spool import Spool
 
 tf = late("tensorflow")
 tfds = late("tensorflow_datasets")

@@ -15,6 +15,7 @@ from helpers.repository import PHOTOS
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from shardwright.core.sources.setting_choices import choices_of
 from shardwright.pipelines import cli
 from shardwright.pipelines.init import init
 from shardwright.pipelines.job_file import read_job
@@ -25,7 +26,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.configuration.thresholds import Policy, Thresholds
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.transforms.sources.setting_choices import choices_of
 
 AWKWARD = [
     "#no", "a # b", "a: b", "- a", "yes", "No", "null", "~", "", "1e3", "010", "0x1F", "1.10", "12:30", " a",

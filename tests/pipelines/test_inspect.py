@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardwright.core.images.contact_sheet import SIDE
+from shardwright.core.records.framing import Record, masked_crc32c
+from shardwright.core.records.sample import RecordLocation, even_quota, pick_evenly, read_lazily
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import Feature, FeatureType, encode_example
-from shardwright.transforms.images.contact_sheet import SIDE
-from shardwright.transforms.records.framing import Record, masked_crc32c
-from shardwright.transforms.records.sample import RecordLocation, even_quota, pick_evenly, read_lazily
 
 PHOTOS = Path(__file__).parents[2] / "examples" / "photos"
 SPLITS = "train=0.8,test=0.2"

@@ -18,14 +18,14 @@ from helpers.repository import PHOTOS, ROOT
 from helpers.tensorflow_records import read_records
 from PIL import Image, ImageOps
 
+from shardwright.core.dataset_files import read_dataset
+from shardwright.core.images.map_hook import hook_version, load_hook
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import ConvertResult, RebuildResult
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import DataRefused
-from shardwright.transforms.dataset_files import read_dataset
-from shardwright.transforms.images.map_hook import hook_version, load_hook
 
 tf = late("tensorflow")
 

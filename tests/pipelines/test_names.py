@@ -24,10 +24,10 @@ from helpers.hostile import (
     shard_hashes,
 )
 
+from shardwright.core.records.framing import Record
+from shardwright.core.records.sample import read_lazily
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.image_ref import key_from_bytes, printable
-from shardwright.transforms.records.framing import Record
-from shardwright.transforms.records.sample import read_lazily
 
 Capture = pytest.CaptureFixture[str]
 

@@ -27,6 +27,8 @@ from helpers.hostile import (
     wait,
 )
 
+from shardwright.core import lease, overwrite, storage
+from shardwright.core.lease import HeldLease
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines.convert import build_convert, convert
 from shardwright.pipelines.one_writer import one_writer
@@ -38,13 +40,12 @@ from shardwright.pipelines.validate import validate
 from shardwright.pipelines.workers import workers_of
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.lease import Lease
-from shardwright.transforms import commit, lease, overwrite, storage
+from shardwright.transforms import commit
 from shardwright.transforms.begin_conversion import begin_conversion, remove_commit
 from shardwright.transforms.commit import ConversionSpec
-from shardwright.transforms.lease import HeldLease
 
 Capture = pytest.CaptureFixture[str]
-STORAGE = "shardwright.transforms.storage"
+STORAGE = "shardwright.core.storage"
 LEASE = "_work/lease.json"
 STOP = partial(signal_self, signal.SIGSTOP)
 KILL = partial(signal_self, signal.SIGKILL)
@@ -148,9 +149,9 @@ def test_a_lease_of_another_machine_is_valid_for_its_time_by_the_storages_clock(
 
 #: Action of another run -> the call before which this run is stopped, and its options.
 _STOPS = {
-    "shard": ("shardwright.transforms.shards.write:finish_shard", "train-", ()),
-    "file beside": ("shardwright.transforms.dataset_files:write_held", "labels.txt", ()),
-    "commit": ("shardwright.transforms.dataset_files:write_held", "dataset.json", ()),
+    "shard": ("shardwright.transforms.write_shards:finish_shard", "train-", ()),
+    "file beside": ("shardwright.core.dataset_files:write_held", "labels.txt", ()),
+    "commit": ("shardwright.core.dataset_files:write_held", "dataset.json", ()),
     "swap": (f"{STORAGE}:remove_tree", "shardwright-old", ("--overwrite",)),
     "before the swap": ("shardwright.transforms.commit:swap", "out", ("--overwrite",)),
 }

@@ -26,16 +26,16 @@ from helpers.hostile import (
     signal_self,
 )
 
+from shardwright.core import storage
+from shardwright.core.overwrite import staging_path
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.sidecars import SIDECARS
-from shardwright.transforms import storage
-from shardwright.transforms.overwrite import staging_path
 
 Capture = pytest.CaptureFixture[str]
 SETTINGS = ("--shards=4", "--image_format=png")
-STORAGE = "shardwright.transforms.storage"
-READ = "shardwright.transforms.conversion.convert:read_image"
+STORAGE = "shardwright.core.storage"
+READ = "shardwright.core.conversion.convert:read_image"
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,11 @@ from apache_beam.metrics.metric import Lineage, MetricResults
 from apache_beam.metrics.metricbase import MetricName
 from helpers.repository import PHOTOS
 
+from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import cli
 from shardwright.pipelines.progress import progress_text, show_progress
 from shardwright.pipelines.run import metrics_of
-from shardwright.transforms.concurrency.progress import PROGRESS
-from shardwright.transforms.sources.spool import Spool
 
 
 @pytest.fixture(autouse=True)

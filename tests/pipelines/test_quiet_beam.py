@@ -18,9 +18,9 @@ from apache_beam.runners.worker import sdk_worker
 from helpers.hostile import make_tree
 
 import shardwright
+from shardwright.core.rebuild import events
 from shardwright.pipelines.quiet_beam import quiet_worker_processes, suppress_beam_logs
 from shardwright.pipelines.run import exit_code_of, run_pipeline
-from shardwright.transforms.rebuild import events
 
 Capture = pytest.CaptureFixture[str]
 _PROCESSES = ["--direct_running_mode=multi_processing", "--direct_num_workers=1"]

@@ -27,12 +27,12 @@ from helpers.hostile import make_tree, picture
 from helpers.packing import tar_info, tar_of, zip_of
 from PIL import Image
 
+from shardwright.core import storage
+from shardwright.core.conversion.reusable import ReusableRecord
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.ledger import Entry
-from shardwright.transforms import storage
-from shardwright.transforms.conversion.reusable import ReusableRecord
-from shardwright.transforms.rebuild import compare as comparison
+from shardwright.transforms import compare_builds as comparison
 
 Make = Callable[..., Rebuilt]
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardwright.core.validation import record
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.ledger import load_ledger
-from shardwright.transforms.validation import record
-from shardwright.transforms.validation import validate as validating
+from shardwright.transforms import validate as validating
 
 SETTINGS: dict[str, Any] = {"splits": "train=0.7,test=0.3", "shards": "train=3,test=2", "resize": 24}
 CLASSES = ("ant", "bee", "cat")
@@ -138,8 +138,8 @@ def test_findings_equal_those_of_the_whole_version(place: Place, mode: str) -> N
 
 def _in_split(place: Place, names: list[str], split: str) -> str:
     """Returns the name of an image that goes to a split."""
+    from shardwright.core.plan.assign import split_bounds, split_of
     from shardwright.schemas.units import parse_splits
-    from shardwright.transforms.plan.assign import split_bounds, split_of
 
     bounds = split_bounds(parse_splits(SETTINGS["splits"]))
     return next(name for name in names if split_of(0, name, bounds) == split)
@@ -204,7 +204,7 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
 
 
 def test_a_damaged_ledger_refuses_the_version(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardwright.transforms.validation import compare_ledgers
+    from shardwright.transforms import compare_ledgers
 
     def damaged(data: bytes, split: str, file: str) -> Any:
         raise EOFError("it ends early")

@@ -19,6 +19,11 @@ import pytest
 from helpers.hostile import at_call, make_tree, run_forked, signal_self, start, wait
 from PIL import Image
 
+from shardwright.core import lease as leases
+from shardwright.core import storage
+from shardwright.core.rebuild.begin import MAX_ABANDONED
+from shardwright.core.sources import class_folders
+from shardwright.core.versions.listing import list_versions
 from shardwright.pipelines import cli
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
@@ -27,11 +32,6 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.lease import Lease
 from shardwright.schemas.version import LEASE_JSON, VersionState, is_version, next_version
-from shardwright.transforms import lease as leases
-from shardwright.transforms import storage
-from shardwright.transforms.rebuild.begin import MAX_ABANDONED
-from shardwright.transforms.sources import class_folders
-from shardwright.transforms.versions.listing import list_versions
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def test_the_second_rebuild_names_the_first(folder: Path, capsys: pytest.Capture
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_a_rebuild_in_order(folder: Path, tmp_path: Path, number: signal.Signals) -> None:
     argv = ("rebuild", "--input", folder / "in", "--output", folder / "out", "--shards=4")
-    during = "shardwright.transforms.storage:move_into_place", "", 1, partial(signal_self, number)
+    during = "shardwright.core.storage:move_into_place", "", 1, partial(signal_self, number)
     done = run_forked(tmp_path / "log", *argv, before=partial(at_call, *during))
     assert done.code == 130
     assert "shardwright: interrupted; " in done.err and "run again" in done.err and "--resume" not in done.err

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from shardwright.core.versions.listing import list_versions
 from shardwright.loader import pin
 from shardwright.pipelines import cli
 from shardwright.pipelines.publish_version import publish
@@ -19,7 +20,6 @@ from shardwright.pipelines.rollback import rollback
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.version import VersionState
-from shardwright.transforms.versions.listing import list_versions
 
 CLASSES = ("ant", "bee", "cat")
 

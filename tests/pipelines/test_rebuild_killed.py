@@ -14,11 +14,11 @@ import pytest
 from helpers.rebuilding import IMAGES, generation_of, job_of, read_color
 from helpers.repository import ROOT
 
+from shardwright.core.versions.listing import list_versions
 from shardwright.loader import Records, pin
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.version import LEASE_JSON, VersionState
-from shardwright.transforms.versions.listing import list_versions
 
 SCRIPT = ROOT / "tests" / "helpers" / "rebuilding.py"
 _KILLED = -9

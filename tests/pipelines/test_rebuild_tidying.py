@@ -11,14 +11,14 @@ import pytest
 from helpers.from_nothing import Rebuilt, begin, write_bmps
 from helpers.hostile import picture
 
+from shardwright.core import storage
+from shardwright.core.result_files import answer_path
+from shardwright.core.storage import local
 from shardwright.pipelines import validate as validate_module
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError
-from shardwright.transforms import storage
-from shardwright.transforms.result_files import answer_path
-from shardwright.transforms.storage import local
 
 OLD, ABANDONED = "20200101T000000Z", "20200102T000000Z"
 SETTINGS = {"shards": "1", "resize": "8", "image_format": "png"}
@@ -103,8 +103,8 @@ def test_a_cleanup_that_fails_is_a_warning(rebuilt: Rebuilt, monkeypatch: pytest
     (rebuilt.output / "versions" / ABANDONED).mkdir()
     with monkeypatch.context() as patch:
         for name in ("rebuild.finish.remove_version", "report.index_page.write_index"):
-            patch.setattr(f"shardwright.transforms.{name}", failing)
-        patch.setattr("shardwright.transforms.rebuild.begin.remove_leftovers", failing)
+            patch.setattr(f"shardwright.core.{name}", failing)
+        patch.setattr("shardwright.core.rebuild.begin.remove_leftovers", failing)
         result = rebuilt.again(compared=False)
     assert result.changed and result.outcome["state"] == "success"
     assert result.outcome["warnings"] == [

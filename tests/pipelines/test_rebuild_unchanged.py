@@ -23,6 +23,10 @@ from helpers.hostile import picture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardwright.core import storage
+from shardwright.core.images import read as reading
+from shardwright.core.rebuild import events, finish, unchanged
+from shardwright.core.sources import listing_digest
 from shardwright.pipelines import rebuild as pipeline
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
@@ -30,10 +34,6 @@ from shardwright.pipelines.rollback import rollback
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.input_state import INPUT_JSON, InputState
-from shardwright.transforms import storage
-from shardwright.transforms.images import read as reading
-from shardwright.transforms.rebuild import events, finish, unchanged
-from shardwright.transforms.sources import listing_digest
 
 JOB: dict[str, Any] = {
     "input": "in", "output": "out", "shards": "2", "class_names": "names.txt", "exclude": "@exclude.txt",

@@ -9,7 +9,7 @@ import pytest
 from helpers.headless import CHROMIUM, CONTRASTS, CUT_OFF, Browser
 from helpers.report_samples import HOSTILE, made_up
 
-from shardwright.transforms.report.render import render
+from shardwright.core.report.render import render
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 

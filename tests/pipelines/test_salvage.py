@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 from helpers.hostile import make_tree, picture
 
+from shardwright.core import storage
+from shardwright.core.lease import HeldLease
+from shardwright.core.records.framing import FRAME_BYTES, Record, masked_crc32c
+from shardwright.core.records.recovery import read_records
+from shardwright.core.salvage.commit import SalvageJob, outcome_of
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.datasets import Target
@@ -24,11 +29,6 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.lease import Lease
 from shardwright.schemas.ledger import Entry, load_ledger
-from shardwright.transforms import storage
-from shardwright.transforms.lease import HeldLease
-from shardwright.transforms.records.framing import FRAME_BYTES, Record, masked_crc32c
-from shardwright.transforms.records.recovery import read_records
-from shardwright.transforms.salvage.commit import SalvageJob, outcome_of
 
 SHARD = "train-00001-of-00003.tfrecord"
 LEDGER = "_shards/train-00001-of-00003.jsonl.gz"
@@ -453,7 +453,7 @@ def test_a_shard_name_with_another_directory_is_refused(damaged: Path, tmp_path:
 def test_an_interrupted_salvage_can_be_repeated(
     damaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shardwright.transforms import storage
+    from shardwright.core import storage
 
     publish = storage.move_into_place
     left = [2]

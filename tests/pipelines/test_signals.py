@@ -19,18 +19,18 @@ from pathlib import Path
 import pytest
 from helpers.hostile import COMMAND, Done, make_tree, picture, run_forked, start, wait
 
-from shardwright.pipelines.run import exit_code_of
-from shardwright.pipelines.signals import ENDING, graceful_shutdown
-from shardwright.pipelines.watchdog import WATCHDOG
-from shardwright.schemas.errors import DataRefused, EngineError
-from shardwright.transforms.concurrency.pool import ByteBudget
-from shardwright.transforms.concurrency.underway import Underway
-from shardwright.transforms.concurrency.watchdog import (
+from shardwright.core.concurrency.pool import ByteBudget
+from shardwright.core.concurrency.underway import Underway
+from shardwright.core.concurrency.watchdog import (
     STUCK_AFTER_MINUTES,
     STUCK_EXPERIMENT,
     Watchdog,
 )
-from shardwright.transforms.concurrency.workers import experiment, values_of
+from shardwright.core.concurrency.workers import experiment, values_of
+from shardwright.pipelines.run import exit_code_of
+from shardwright.pipelines.signals import ENDING, graceful_shutdown
+from shardwright.pipelines.watchdog import WATCHDOG
+from shardwright.schemas.errors import DataRefused, EngineError
 
 Capture = pytest.CaptureFixture[str]
 
@@ -205,7 +205,7 @@ def test_a_stuck_file_ends_the_command_and_is_named() -> None:
 
 _COMMAND_THAT_ENDS_DURING_A_LOOK = """
 import threading, time
-from shardwright.transforms.concurrency.watchdog import Watchdog
+from shardwright.core.concurrency.watchdog import Watchdog
 
 looking = threading.Event()
 
@@ -249,7 +249,7 @@ def test_wrong_minutes_are_a_usage_error(tmp_path: Path, minutes: str) -> None:
 
 def endless_decoder(mark: str) -> None:
     """Makes decoding an image take forever, as in a decoder that never checks for signals."""
-    module = importlib.import_module("shardwright.transforms.conversion.convert")
+    module = importlib.import_module("shardwright.core.conversion.convert")
 
     def stuck(*args: object) -> None:
         Path(mark).touch()
@@ -315,7 +315,7 @@ def test_workers_of_a_cluster_have_the_options_that_beam_lacks() -> None:
     given = ["--pool=processes", "--gcs_user_project=payer", "--sdk_worker_parallelism=0"]
     program = (
         "from apache_beam.options.pipeline_options import PipelineOptions\n"
-        "from shardwright.transforms.concurrency.workers import values_of\n"
+        "from shardwright.core.concurrency.workers import values_of\n"
         f"values = values_of(PipelineOptions({given}))\n"
         "print(values['pool'], values['gcs_user_project'], values['sdk_worker_parallelism'])\n"
     )
@@ -330,7 +330,7 @@ def endless_function(module: str, name: str) -> None:
         while True:
             time.sleep(60)
 
-    vars(importlib.import_module(f"shardwright.transforms.sources.{module}"))[name] = stuck
+    vars(importlib.import_module(f"shardwright.core.sources.{module}"))[name] = stuck
 
 
 def _ended_in_source(tmp_path: Path, module: str, name: str, *more: str) -> str:

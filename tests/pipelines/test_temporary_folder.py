@@ -21,6 +21,10 @@ from helpers.from_nothing import begin, write_bmps
 from helpers.hostile import COMMAND, make_tree
 from PIL import Image
 
+from shardwright.core import dataset_files, storage
+from shardwright.core.result_files import answer_path, remove_unfinished
+from shardwright.core.sources.spool import Spool
+from shardwright.core.storage import local
 from shardwright.pipelines import cli
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines import convert as convert_module
@@ -30,10 +34,7 @@ from shardwright.pipelines.run import exit_code_of, run_pipeline
 from shardwright.pipelines.temporary_folder import own_temporary_folder
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import EngineError
-from shardwright.transforms import commit, dataset_files, storage
-from shardwright.transforms.result_files import answer_path, remove_unfinished
-from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.storage import local
+from shardwright.transforms import commit
 
 
 @pytest.fixture

@@ -27,12 +27,12 @@ from helpers.hostile import (
 from helpers.planting import SHARD, rewrite, set_int, set_text
 from helpers.timeless import without_times
 
+from shardwright.core.storage import local
+from shardwright.core.validation import results
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import FindingCode
-from shardwright.transforms.storage import local
-from shardwright.transforms.validation import results
 
 Capture = pytest.CaptureFixture[str]
 LEDGER = "_shards/train-00001-of-00003.jsonl.gz"

@@ -29,6 +29,10 @@ from helpers.versioned import (
 )
 from rich.console import Console
 
+from shardwright.core import storage
+from shardwright.core.versions import pointer as pointers
+from shardwright.core.versions.listing import list_versions
+from shardwright.core.versions.retention import surplus
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.publish_version import publish, this_account
 from shardwright.pipelines.rollback import rollback
@@ -37,10 +41,6 @@ from shardwright.pipelines.versions import print_versions, versions
 from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.findings import ValidationReport
-from shardwright.transforms import storage
-from shardwright.transforms.versions import pointer as pointers
-from shardwright.transforms.versions.listing import list_versions
-from shardwright.transforms.versions.retention import surplus
 
 Capture = pytest.CaptureFixture[str]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from helpers.headless import CHROMIUM, CONTRASTS, Browser
 
+from shardwright.core.report.index_page import write_index
 from shardwright.pipelines.report import report
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.version import Pointer, VersionRecord, VersionState
 from shardwright.schemas.violation import Violation
-from shardwright.transforms.report.index_page import write_index
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 

@@ -16,6 +16,8 @@ from helpers.ledgers import dump_ledger, result_of
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from shardwright.core.shards.finish import ShardPlace
+from shardwright.core.shards.shard_plan import Recipes, recipes_of
 from shardwright.schemas import ledger_lines
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.byte_range import DEFLATE, PIXELS, ByteRange
@@ -41,8 +43,6 @@ from shardwright.schemas.ledger import (
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.shard_totals import ShardTotals
 from shardwright.schemas.source_sizes import SourceSizes
-from shardwright.transforms.shards.finish import ShardPlace
-from shardwright.transforms.shards.shard_plan import Recipes, recipes_of
 
 _PLACE = ("train", 0, 1)
 

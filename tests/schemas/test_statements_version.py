@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+from shardwright.core.shards.shard_plan import recipes_of
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard, has_own_digest, with_digest
 from shardwright.schemas.layouts import CLASSIFICATION, DETECTION
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.sidecars import with_sidecars
-from shardwright.transforms.shards.shard_plan import recipes_of
 
 #: Digest of the statements of `STATEMENTS_VERSION`. If this test fails, raise that version and update the
 #: digest.

@@ -25,10 +25,10 @@ from helpers.storage.proxy import Proxy
 from helpers.storage.retries import Retries
 from helpers.storage.scripted import Script, Scripted, Serve, scripted
 
+from shardwright.core import storage
+from shardwright.core.storage import object_store
+from shardwright.core.storage import retries as policy
 from shardwright.pipelines.convert import convert
-from shardwright.transforms import storage
-from shardwright.transforms.storage import object_store
-from shardwright.transforms.storage import retries as policy
 
 _START_SECONDS = 30
 #: The emulator without its list of all objects, which it would write after every change.

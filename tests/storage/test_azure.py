@@ -13,12 +13,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.hostile import document, run, sentence_of
 from helpers.storage.azurite import ACCOUNT, KEY, Container, connection_string, signature_for
 
+from shardwright.core import storage
+from shardwright.core.images.read import read_image
+from shardwright.core.storage import azure
 from shardwright.loader import Records
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms import storage
-from shardwright.transforms.images.read import read_image
-from shardwright.transforms.storage import azure
 
 Capture = pytest.CaptureFixture[str]
 

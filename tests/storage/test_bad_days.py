@@ -15,10 +15,10 @@ from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, Rule, before_reading, flaky
 from helpers.storage.retries import Retries
 
+from shardwright.core import storage
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.validate import validate
-from shardwright.transforms import storage
 
 Capture = pytest.CaptureFixture[str]
 VICTIM = "small/ant/000.jpg"

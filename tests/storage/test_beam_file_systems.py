@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from helpers.storage.beam_disk import DiskFileSystem, FlatFileSystem
 
+from shardwright.core import storage
 from shardwright.schemas.errors import EngineError
-from shardwright.transforms import storage
 
 
 @pytest.fixture(params=[DiskFileSystem.scheme(), FlatFileSystem.scheme()])

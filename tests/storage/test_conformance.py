@@ -17,11 +17,11 @@ from helpers.storage.imitation import Imitation
 from helpers.storage.places import Place
 from helpers.storage.scripted import Request, Response
 
+from shardwright.core import storage
+from shardwright.core.images.read import read_image
+from shardwright.core.storage import retries
 from shardwright.schemas.errors import EngineError, ImageFault, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms import storage
-from shardwright.transforms.images.read import read_image
-from shardwright.transforms.storage import retries
 
 assert DiskFileSystem.scheme() == "disk"  # Beam knows the schemes of all classes that exist
 BODY = bytes(range(256)) * 40
@@ -110,7 +110,7 @@ def test_files_above_a_limit_are_not_read(place: Place) -> None:
 def test_large_files_pass_in_parts(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     part = 5 << 20  # S3 wants no smaller ones
     for module in ("store", "gcs", "object_store"):
-        monkeypatch.setattr(f"shardwright.transforms.storage.{module}.PART_BYTES", part)
+        monkeypatch.setattr(f"shardwright.core.storage.{module}.PART_BYTES", part)
     monkeypatch.setattr(storage, "PART_BYTES", part)
     data = os.urandom(2 * part + 7)
     (tmp_path / "shard").write_bytes(data)
@@ -416,8 +416,8 @@ def test_an_answer_that_is_not_a_listing_is_retried(imitation: Imitation, bad: s
 
 
 def test_a_listing_that_repeats_itself_ends(imitation: Imitation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.transforms.storage.listings.MAX_EMPTY_PAGES", 5)
-    monkeypatch.setattr("shardwright.transforms.storage.object_store._PAGE", 2)
+    monkeypatch.setattr("shardwright.core.storage.listings.MAX_EMPTY_PAGES", 5)
+    monkeypatch.setattr("shardwright.core.storage.object_store._PAGE", 2)
     scripts: list[Callable[[Request], Response]] = [
         lambda request: Response(imitation.page("a", "b", token="more")),
         lambda request: Response(imitation.page("a", "b", token=f"token{request.number}")),
@@ -440,7 +440,7 @@ def test_an_object_that_is_listed_twice_counts_once(imitation: Imitation) -> Non
 
 
 def test_a_listing_goes_on_after_a_fault(imitation: Imitation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.transforms.storage.object_store._PAGE", 2)
+    monkeypatch.setattr("shardwright.core.storage.object_store._PAGE", 2)
     failed = []
 
     def script(request: Request) -> Response:

@@ -12,15 +12,15 @@ from helpers.hostile import outcomes
 from helpers.listing import listed
 from helpers.storage.buckets import Bucket
 
+from shardwright.core import storage
+from shardwright.core.images.annotate import read_mask
+from shardwright.core.sources import file_states
+from shardwright.core.sources.file_states import FileStates, with_states
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ImageFault
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms import storage
-from shardwright.transforms.images.annotate import read_mask
-from shardwright.transforms.sources import file_states
-from shardwright.transforms.sources.file_states import FileStates, with_states
 
 _KINDS = ("coco", "panoptic", "open_images")
 

@@ -13,10 +13,10 @@ from helpers.storage.buckets import Bucket
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from shardwright.core.sources.source import Context, Input, source_by_name
+from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.source import Context, Input, source_by_name
-from shardwright.transforms.sources.spool import Spool
 
 _FOLDERS = st.sampled_from(["train", "Test", "cat", "dog a", ".hidden", "", "caf\u00e9", "a\nb", "."])
 _FILES = st.sampled_from(["1.jpg", "2.PNG", "x", ".dot.jpg", "1.json", "cat"])

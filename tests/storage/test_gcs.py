@@ -29,9 +29,9 @@ from helpers.storage.proxy import Request as ProxiedRequest
 from helpers.storage.scripted import Request, Response, Scripted, Serve, scripted
 from helpers.storage.tunnel import tunnels
 
+from shardwright.core import storage
+from shardwright.core.storage import retries
 from shardwright.schemas.errors import EngineError
-from shardwright.transforms import storage
-from shardwright.transforms.storage import retries
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 

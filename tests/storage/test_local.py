@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from shardwright.core import storage
+from shardwright.core.storage import local, read_with_etag, write_if_match
 from shardwright.schemas.errors import EngineError
-from shardwright.transforms import storage
-from shardwright.transforms.storage import local, read_with_etag, write_if_match
 
 
 def _count_up(path: str, times: int) -> None:

@@ -11,8 +11,8 @@ from helpers.hostile import check_books, document, outcomes, picture, refused, r
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request
 
+from shardwright.core import storage
 from shardwright.pipelines.convert import convert
-from shardwright.transforms import storage
 
 Capture = pytest.CaptureFixture[str]
 ODD = (

@@ -8,11 +8,11 @@ import pytest
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy
 
+from shardwright.core import storage
+from shardwright.core.sources import input_probe
+from shardwright.core.sources.input_probe import InputProbe, look_at
+from shardwright.core.sources.source import all_sources
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.transforms import storage
-from shardwright.transforms.sources import input_probe
-from shardwright.transforms.sources.input_probe import InputProbe, look_at
-from shardwright.transforms.sources.source import all_sources
 
 FOLDERS = 10
 

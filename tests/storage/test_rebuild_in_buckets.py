@@ -12,6 +12,7 @@ from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, flaky
 from helpers.storage.retries import Retries
 
+from shardwright.core.versions.listing import list_versions
 from shardwright.loader import pin
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
@@ -19,7 +20,6 @@ from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.version import LATEST_JSON, LEASE_JSON, VersionState
-from shardwright.transforms.versions.listing import list_versions
 
 NEW = "in/ant/new.jpg"
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from helpers.storage.buckets import Bucket
 
+from shardwright.core import storage
 from shardwright.loader import Records
-from shardwright.transforms import storage
 
 
 def test_records_in_a_bucket_equal_those_on_the_disk(bucket: Bucket, sound_dataset: Path) -> None:

@@ -15,8 +15,8 @@ from helpers.listing import listed, put_photos
 from helpers.storage.buckets import Bucket
 from pyarrow import parquet
 
+from shardwright.core.sources.tables import files
 from shardwright.pipelines.convert import convert
-from shardwright.transforms.sources.tables import files
 
 
 def as_csv(rows: Iterable[Sequence[str]]) -> bytes:

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
+from shardwright.core.storage import retries
+from shardwright.core.storage.faults import Fault
+from shardwright.core.storage.retries import LAST_TRY_SECONDS, LATER_TRY_SECONDS, Contact, Operation
 from shardwright.pipelines.progress import progress_text
-from shardwright.transforms.storage import retries
-from shardwright.transforms.storage.faults import Fault
-from shardwright.transforms.storage.retries import LAST_TRY_SECONDS, LATER_TRY_SECONDS, Contact, Operation
 
 
 class Clock:

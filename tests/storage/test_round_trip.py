@@ -11,14 +11,14 @@ from helpers.hostile import check_books, document, identity, picture, run, run_c
 from helpers.storage.buckets import SETTINGS, Bucket
 from helpers.storage.proxy import Fault, Proxy
 
+from shardwright.core.plan.estimate import SAMPLE_IMAGES
+from shardwright.core.report.gather import gather
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.diff import diff
 from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.salvage import salvage
 from shardwright.pipelines.validate import validate
-from shardwright.transforms.plan.estimate import SAMPLE_IMAGES
-from shardwright.transforms.report.gather import gather
 
 Capture = pytest.CaptureFixture[str]
 

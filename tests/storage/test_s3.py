@@ -21,9 +21,9 @@ from helpers.storage.scripted import Request, Response
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from shardwright.core import storage
+from shardwright.core.storage import object_store
 from shardwright.schemas.errors import EngineError
-from shardwright.transforms import storage
-from shardwright.transforms.storage import object_store
 
 Capture = pytest.CaptureFixture[str]
 
@@ -72,7 +72,7 @@ def test_odd_objects_are_handled(capfd: Capture, s3: S3, tree: Path, tmp_path: P
 def test_a_missing_obstore_is_reported(capfd: Capture, monkeypatch: pytest.MonkeyPatch, s3: S3) -> None:
     storage._store_for.cache_clear()
     for module in ("s3", "object_store"):
-        monkeypatch.delitem(sys.modules, f"shardwright.transforms.storage.{module}", raising=False)
+        monkeypatch.delitem(sys.modules, f"shardwright.core.storage.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "obstore", None)
     done = run(capfd, "plan", "--input", f"{s3.url}/small", *s3.options)
     assert "s3:// needs obstore; install it with `pip install" in sentence_of(done, 2)

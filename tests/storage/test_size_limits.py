@@ -6,10 +6,10 @@ import pytest
 from helpers.storage.imitation import Imitation
 from helpers.storage.scripted import Request, Response
 
+from shardwright.core import storage
+from shardwright.core.images.read import read_image
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms import storage
-from shardwright.transforms.images.read import read_image
 
 LIMIT = 10**6
 SMALL = bytes(1000)

@@ -12,8 +12,8 @@ from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, flaky
 from PIL import Image
 
+from shardwright.core import storage
 from shardwright.pipelines.convert import convert
-from shardwright.transforms import storage
 
 _MULTIPART_BYTES = 8 << 20
 
@@ -73,7 +73,7 @@ def test_a_large_shard_is_uploaded_in_parts(
 def test_a_large_upload_survives_a_fault(
     monkeypatch: pytest.MonkeyPatch, bucket: Bucket, proxy: Proxy, tmp_path: Path, fault: Fault
 ) -> None:
-    monkeypatch.setattr("shardwright.transforms.storage.gcs.PART_BYTES", 1 << 20)
+    monkeypatch.setattr("shardwright.core.storage.gcs.PART_BYTES", 1 << 20)
     data = os.urandom(_MULTIPART_BYTES + 100_000)
     file = tmp_path / "shard.tmp"
     file.write_bytes(data)

@@ -11,9 +11,9 @@ from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Rule, before_reading, flaky
 from helpers.timeless import without_times
 
+from shardwright.core.storage import retries
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.findings import ValidationReport
-from shardwright.transforms.storage import retries
 
 Capture = pytest.CaptureFixture[str]
 SHARD = "out/train-00001-of-00002.tfrecord"

@@ -26,6 +26,11 @@ from helpers.versioned import (
     state_of,
 )
 
+from shardwright.core import storage
+from shardwright.core.report.index_page import write_index
+from shardwright.core.versions.listing import list_versions, version_names
+from shardwright.core.versions.pointer import located
+from shardwright.core.versions.retention import remove_version
 from shardwright.loader import Records, pin
 from shardwright.loader import open as opening
 from shardwright.pipelines.diff import diff
@@ -35,11 +40,6 @@ from shardwright.pipelines.publish_version import publish
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.versions import versions
 from shardwright.schemas.errors import DataRefused, UsageError
-from shardwright.transforms import storage
-from shardwright.transforms.report.index_page import write_index
-from shardwright.transforms.versions.listing import list_versions, version_names
-from shardwright.transforms.versions.pointer import located
-from shardwright.transforms.versions.retention import remove_version
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from shardwright.core.salvage.shard import SavedShard
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardResult, load_ledger
@@ -21,8 +22,7 @@ from shardwright.schemas.source_sizes import SourceSizes
 from shardwright.transforms import commit
 from shardwright.transforms.commit import _source_sizes
 from shardwright.transforms.condense_results import CondenseBundle, CondensedResults, merged_results
-from shardwright.transforms.salvage.shard import SavedShard
-from shardwright.transforms.salvage.transforms import CondenseSaved
+from shardwright.transforms.salvage import CondenseSaved
 
 
 @pytest.fixture(scope="module")

@@ -18,13 +18,8 @@ from helpers.ledgers import dump_ledger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.schemas.changes import Change, Changes, Kind
-from shardwright.schemas.dataset import Shard
-from shardwright.schemas.errors import UsageError
-from shardwright.schemas.ledger import Entry, ShardHeader
-from shardwright.schemas.plan import ledger_file
-from shardwright.transforms.diff.compare import compare_rows, note_added_or_removed, pair_renamed
-from shardwright.transforms.diff.rows import (
+from shardwright.core.diff.compare import compare_rows, note_added_or_removed, pair_renamed
+from shardwright.core.diff.rows import (
     NEW,
     OLD,
     LedgerPair,
@@ -35,7 +30,12 @@ from shardwright.transforms.diff.rows import (
     rows_of,
     unpack_rows,
 )
-from shardwright.transforms.diff.transforms import CompareDatasets
+from shardwright.schemas.changes import Change, Changes, Kind
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.ledger import Entry, ShardHeader
+from shardwright.schemas.plan import ledger_file
+from shardwright.transforms.diff import CompareDatasets
 
 
 @dataclass(frozen=True)

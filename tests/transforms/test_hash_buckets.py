@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.hash_buckets import bucket_of, pack_rows, places_by_bucket, unpack_rows
+from shardwright.core.hash_buckets import bucket_of, pack_rows, places_by_bucket, unpack_rows
 
 VALUES = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a", "\ud800"])
 

@@ -9,7 +9,7 @@ import pytest
 CODE = """
 import sys
 from PIL import Image
-from shardwright.transforms.concurrency.pool import working_budget
+from shardwright.core.concurrency.pool import working_budget
 
 def resident():
     with open("/proc/self/statm") as file:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
+from shardwright.core.stats_pb import ALL_EXAMPLES, stats_pb
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.layouts import CLASSIFICATION
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.statistics.feature_statistics import RecordStatistics
 from shardwright.transforms.merging import MergeAll
-from shardwright.transforms.stats_pb import ALL_EXAMPLES, stats_pb
 
 _SPECS = {spec.name: spec for spec in CLASSIFICATION.features}
 _JPEG, _PNG = b"\xff\xd8\xff" + bytes(7), b"\x89PNG\r\n\x1a\n" + bytes(12)

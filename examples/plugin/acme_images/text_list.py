@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from shardwright.core import storage
+from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.source import Context, InputSplit, Source
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import Needs
-from shardwright.transforms import storage
-from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.source import Context, InputSplit, Source
 
 
 def accepts(probe: InputProbe, settings: ConvertSettings) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from helpers.listing import put_photos
-from shardwright.transforms.sources.cityscapes import CLASSES
+from shardwright.core.sources.cityscapes import CLASSES
 
 
 def rectangle(label: str, left: int, top: int, right: int, bottom: int) -> dict[str, Any]:

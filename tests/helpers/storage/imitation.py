@@ -11,7 +11,7 @@ import google.auth
 import pytest
 from google.auth.credentials import AnonymousCredentials
 
-from shardwright.transforms import storage
+from shardwright.core import storage
 
 from .azurite import connection_string
 from .scripted import (

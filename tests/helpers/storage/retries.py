@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwright.transforms.storage import retries
+from shardwright.core.storage import retries
 
 
 class Retries:

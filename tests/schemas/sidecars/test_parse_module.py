@@ -20,13 +20,13 @@ import pytest
 from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
+from shardwright.core.records.sample import read_lazily
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole
 from shardwright.schemas.plan import Plan
 from shardwright.schemas.sidecars.parse_module import parse_py
-from shardwright.transforms.records.sample import read_lazily
 
 READER = Path(__file__).with_name("only_tensorflow.py")
 #: Class names that would end a string, a line, a docstring or a format.

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from shardwright.core.images.sample_sums import sum_samples
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.layouts import DETECTION
 from shardwright.schemas.pictures import ImageQuality, Picture
@@ -22,7 +23,6 @@ from shardwright.schemas.statistics import dataset_statistics
 from shardwright.schemas.statistics.dataset_statistics import Statistics, statistics_text
 from shardwright.schemas.statistics.feature_statistics import RecordStatistics, first_of, keep_first
 from shardwright.schemas.statistics.picture_statistics import PictureStatistics
-from shardwright.transforms.images.sample_sums import sum_samples
 
 _NAMES = ["birds", 'a "quote"\nand <script>', "日本", ""]
 _SPECS = {spec.name: spec for spec in DETECTION.features}

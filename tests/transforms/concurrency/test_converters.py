@@ -14,15 +14,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.transforms.concurrency.converters import (
+from shardwright.core.concurrency.converters import (
     Converters,
     Crashed,
     call_in_process,
     converters,
     current_converters,
 )
-from shardwright.transforms.concurrency.underway import UNDERWAY
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.schemas.errors import EngineError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +165,7 @@ def test_a_script_need_not_guard_its_main_module(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "from pathlib import Path\n"
-        "from shardwright.transforms.concurrency.converters import Converters\n"
+        "from shardwright.core.concurrency.converters import Converters\n"
         "Path(__file__).with_suffix('.runs').open('a').write('run\\n')\n"
         "pool = Converters(2, in_processes=True)\n"
         "print(list(pool.map(abs, [-1, 2], weigh=lambda _: 1)))\n"

@@ -14,26 +14,26 @@ from typing import IO
 
 import pytest
 
-from shardwright.transforms import storage
-from shardwright.transforms.concurrency import underway as underway_module
-from shardwright.transforms.concurrency.underway import UNDERWAY, Underway
-from shardwright.transforms.concurrency.watchdog import Watchdog
-from shardwright.transforms.records import recovery
-from shardwright.transforms.records.compression import decompress_into
-from shardwright.transforms.sources.archives.compressed import GZIP, unpack_tar
-from shardwright.transforms.sources.archives.members import Member, MemberStore
-from shardwright.transforms.sources.arrays.files import FileSlice, unpack
-from shardwright.transforms.sources.folder_walk import walk
-from shardwright.transforms.sources.json_stream import stream_object
-from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.sources.tables.image_tables import RowRuns
-from shardwright.transforms.sources.tables.lines import Lines, csv_cells
-from shardwright.transforms.sources.xml_items import XmlItems
-from shardwright.transforms.storage import ranges
-from shardwright.transforms.storage.local import read_fully
-from shardwright.transforms.storage.ranges import RangeReader
-from shardwright.transforms.storage.retries import Contact, Operation
-from shardwright.transforms.storage.store import ListedPage
+from shardwright.core import storage
+from shardwright.core.concurrency import underway as underway_module
+from shardwright.core.concurrency.underway import UNDERWAY, Underway
+from shardwright.core.concurrency.watchdog import Watchdog
+from shardwright.core.records import recovery
+from shardwright.core.records.compression import decompress_into
+from shardwright.core.sources.archives.compressed import GZIP, unpack_tar
+from shardwright.core.sources.archives.members import Member, MemberStore
+from shardwright.core.sources.arrays.files import FileSlice, unpack
+from shardwright.core.sources.folder_walk import walk
+from shardwright.core.sources.json_stream import stream_object
+from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.tables.image_tables import RowRuns
+from shardwright.core.sources.tables.lines import Lines, csv_cells
+from shardwright.core.sources.xml_items import XmlItems
+from shardwright.core.storage import ranges
+from shardwright.core.storage.local import read_fully
+from shardwright.core.storage.ranges import RangeReader
+from shardwright.core.storage.retries import Contact, Operation
+from shardwright.core.storage.store import ListedPage
 
 
 class Clock:

@@ -8,7 +8,7 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from shardwright.transforms.concurrency import pool, workers
+from shardwright.core.concurrency import pool, workers
 
 
 @pytest.fixture(autouse=True)

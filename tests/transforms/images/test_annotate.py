@@ -13,13 +13,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.core.records.build import build_example
+from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.validation.record import RecordChecker
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import FITS
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.records.build import build_example
-from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.validation.record import RecordChecker
 
 WIDTH, HEIGHT = 31, 22
 LABELS = ("cat", "dog", "3", "4", "5", "6", "owl")

@@ -16,12 +16,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.core.images.boxes import TOLERANCE, normalized, place_box, turn
+from shardwright.core.images.geometry import plan_geometry
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import FITS
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.boxes import TOLERANCE, normalized, place_box, turn
-from shardwright.transforms.images.geometry import plan_geometry
 
 WIDTH, HEIGHT = 40, 30
 SIDES = st.integers(1, 60)

@@ -14,10 +14,10 @@ from helpers import pictures
 from helpers.mutants import picture
 from PIL import Image
 
+from shardwright.core.images.decode import load_checked, open_image, reduce_jpeg
+from shardwright.core.images.formats.gif import check_first_frame
+from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.decode import load_checked, open_image, reduce_jpeg
-from shardwright.transforms.images.formats.gif import check_first_frame
-from shardwright.transforms.validation.image import DeclaredImage, check_image
 
 MAX_PIXELS = 1 << 24
 JPEGS = [

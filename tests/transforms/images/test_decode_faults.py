@@ -15,15 +15,15 @@ import pytest
 from helpers import pictures
 from PIL import Image, ImageCms
 
-from shardwright.schemas.errors import ImageFault, NotACandidate
-from shardwright.schemas.image_formats import SUPPORTED_KINDS, UNSUPPORTED_KINDS, WITHOUT_SIGNATURE
-from shardwright.transforms.images.decode import open_image
-from shardwright.transforms.images.metadata import strip_metadata
-from shardwright.transforms.images.signatures import (
+from shardwright.core.images.decode import open_image
+from shardwright.core.images.metadata import strip_metadata
+from shardwright.core.images.signatures import (
     claims_to_be_image,
     is_image_name,
     kind_of,
 )
+from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.image_formats import SUPPORTED_KINDS, UNSUPPORTED_KINDS, WITHOUT_SIGNATURE
 
 # Pillow's warnings about broken metadata
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")

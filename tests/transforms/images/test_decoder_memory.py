@@ -12,15 +12,15 @@ import pytest
 from helpers import oversized, pictures
 from PIL import Image
 
+from shardwright.core.images import color
+from shardwright.core.images.convert import convert_image
+from shardwright.core.images.decode import check_memory, decoder_bytes, open_image, reduce_jpeg
+from shardwright.core.images.formats import png
+from shardwright.core.images.formats.jpeg import read_header
+from shardwright.core.images.read import read_image
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.images import color
-from shardwright.transforms.images.convert import convert_image
-from shardwright.transforms.images.decode import check_memory, decoder_bytes, open_image, reduce_jpeg
-from shardwright.transforms.images.formats import png
-from shardwright.transforms.images.formats.jpeg import read_header
-from shardwright.transforms.images.read import read_image
 
 SIDE = 64
 PIXELS = SIDE * SIDE

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
 
+from shardwright.core.images import deep_pixels
+from shardwright.core.images.convert import ConvertedImage, picture_of
+from shardwright.core.images.decode import open_image
+from shardwright.core.images.deep_pixels import displayed, eight_bits
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images import deep_pixels
-from shardwright.transforms.images.convert import ConvertedImage, picture_of
-from shardwright.transforms.images.decode import open_image
-from shardwright.transforms.images.deep_pixels import displayed, eight_bits
 
 RANDOM = np.random.default_rng(7)
 RGB = RANDOM.integers(0, 65536, (17, 23, 3), np.uint16)

@@ -18,13 +18,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
+from shardwright.core.images import resize
+from shardwright.core.images.convert import convert_image
+from shardwright.core.images.geometry import plan_geometry
+from shardwright.core.images.rows_first import resize_rows_first
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.units import FITS
-from shardwright.transforms.images import resize
-from shardwright.transforms.images.convert import convert_image
-from shardwright.transforms.images.geometry import plan_geometry
-from shardwright.transforms.images.rows_first import resize_rows_first
 
 RESAMPLES = setting_fields()["resample"].kind.choices
 

@@ -14,11 +14,11 @@ from helpers import iso_files, pictures
 from helpers.iso_files import box
 from PIL import Image, ImageCms
 
+from shardwright.core.images.decode import load, open_image
+from shardwright.core.images.formats import heif
+from shardwright.core.images.formats.opened_image import OpenOptions
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.decode import load, open_image
-from shardwright.transforms.images.formats import heif
-from shardwright.transforms.images.formats.opened_image import OpenOptions
 
 pytest.importorskip("pillow_heif", reason="the extra heif is not installed")
 

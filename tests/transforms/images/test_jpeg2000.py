@@ -10,10 +10,10 @@ import pytest
 from helpers import iso_files, pictures
 from PIL import Image, ImageCms
 
+from shardwright.core.images.decode import load, open_image
+from shardwright.core.images.formats.jpeg2000 import read_header
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.decode import load, open_image
-from shardwright.transforms.images.formats.jpeg2000 import read_header
 
 RGB = Image.fromarray(pictures.rgb_pixels(160, 120))
 GRAY = RGB.convert("L")

@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin, features
 
-from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.formats.jpeg import read_header
-from shardwright.transforms.images.metadata import strip_metadata
-from shardwright.transforms.images.private_metadata import (
+from shardwright.core.images.formats.jpeg import read_header
+from shardwright.core.images.metadata import strip_metadata
+from shardwright.core.images.private_metadata import (
     PERSON,
     POSITION,
     PRIVATE_KINDS,
@@ -27,6 +26,7 @@ from shardwright.transforms.images.private_metadata import (
     in_words,
     private_metadata,
 )
+from shardwright.schemas.errors import ImageFault
 
 tf = late("tensorflow")
 

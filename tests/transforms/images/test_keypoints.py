@@ -15,13 +15,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.core.images.annotate import Annotated
+from shardwright.core.images.boxes import turn_point
+from shardwright.core.images.contact_sheet import with_points
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, decode_annotations
 from shardwright.schemas.configuration.settings import FITS
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.transforms.images.annotate import Annotated
-from shardwright.transforms.images.boxes import turn_point
-from shardwright.transforms.images.contact_sheet import with_points
 
 NAMES = ("upper left", "upper right", "lower left", "lower right")
 LEVELS = (60, 110, 160, 210)

@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from shardwright.schemas.annotations import Annotations, ObjectAnnotation
-from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault, LeftOut, UsageError
-from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.images.convert import Frame
-from shardwright.transforms.images.geometry import plan_geometry
-from shardwright.transforms.images.map_hook import (
+from shardwright.core.images.convert import Frame
+from shardwright.core.images.geometry import plan_geometry
+from shardwright.core.images.map_hook import (
     DecodedImage,
     DroppedImage,
     MappedImage,
@@ -25,7 +20,12 @@ from shardwright.transforms.images.map_hook import (
     hook_version,
     load_hook,
 )
-from shardwright.transforms.images.mapped_refs import decoded_image, mapped_ref
+from shardwright.core.images.mapped_refs import decoded_image, mapped_ref
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault, LeftOut, UsageError
+from shardwright.schemas.image_ref import ImageRef
 
 PICTURE = Image.new("RGB", (8, 4))
 ITEM = DecodedImage(PICTURE, "a.png")

@@ -16,13 +16,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.core.images.contact_sheet import with_masks
+from shardwright.core.images.masks import encode_mask, encode_object_mask, narrow
 from shardwright.schemas.annotations import Annotations, PanopticSegment
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import FITS
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.contact_sheet import with_masks
-from shardwright.transforms.images.masks import encode_mask, encode_object_mask, narrow
 
 SIDES = st.integers(1, 40)
 

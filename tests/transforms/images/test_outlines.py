@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from PIL import Image
 from pycocotools import mask as coco
 
+from shardwright.core.images import outlines
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.configuration.settings import FITS
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images import outlines
 
 SIDES = st.integers(1, 40)
 CORNERS = st.floats(-20, 60, allow_nan=False)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from shardwright.transforms.images.perceptual_hash import (
+from shardwright.core.images.perceptual_hash import (
     MAX_HAMMING_DISTANCE,
     bits_apart,
     patches_agree,
 )
-from shardwright.transforms.images.quality_metrics import measure_quality
+from shardwright.core.images.quality_metrics import measure_quality
 
 
 def prints(images: list[Image.Image]) -> tuple[np.ndarray, np.ndarray]:

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
+from shardwright.core.images.contact_sheet import thumbnail
+from shardwright.core.images.convert import convert_image
+from shardwright.core.images.decode import load, open_image
+from shardwright.core.images.pillow_settings import limit_of_process, pillow_settings
+from shardwright.core.images.quality_metrics import measure_quality
+from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.contact_sheet import thumbnail
-from shardwright.transforms.images.convert import convert_image
-from shardwright.transforms.images.decode import load, open_image
-from shardwright.transforms.images.pillow_settings import limit_of_process, pillow_settings
-from shardwright.transforms.images.quality_metrics import measure_quality
-from shardwright.transforms.validation.image import DeclaredImage, check_image
 
 SIDE = 700
 SETTINGS = ConvertSettings(input=("in",), output="out", resize="32")

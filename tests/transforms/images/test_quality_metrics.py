@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis.extra import numpy as arrays
 from PIL import Image, ImageFilter, ImageStat
 
+from shardwright.core.images import quality_metrics as module
+from shardwright.core.images import sample_sums
+from shardwright.core.images.quality_metrics import SCORES, describe_issue, measure_quality
+from shardwright.core.images.sample_sums import sum_samples
 from shardwright.schemas.codes import QUALITY, FindingCode
 from shardwright.schemas.pictures import ImageQuality
 from shardwright.schemas.statistics.sketches import FLOAT32_BITS
-from shardwright.transforms.images import quality_metrics as module
-from shardwright.transforms.images import sample_sums
-from shardwright.transforms.images.quality_metrics import SCORES, describe_issue, measure_quality
-from shardwright.transforms.images.sample_sums import sum_samples
 
 MODES = (
     *("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX"),

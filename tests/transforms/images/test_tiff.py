@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, TiffImagePlugin
 
+from shardwright.core.images.decode import load, open_image
+from shardwright.core.images.formats.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
+from shardwright.core.images.formats.tiff_pixels import read_samples
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.images.decode import load, open_image
-from shardwright.transforms.images.formats.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
-from shardwright.transforms.images.formats.tiff_pixels import read_samples
 
 MAX_PIXELS = 1 << 24
 

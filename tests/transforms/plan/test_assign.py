@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.plan.assign import (
+from shardwright.core.plan.assign import (
     HASH_RANGE,
     fill_empty_shards,
     group_of,

@@ -12,11 +12,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.part_bounds import BUCKETS, PartBounds
-from shardwright.transforms.plan.assign import HASH_RANGE, hash64, limit_order
-from shardwright.transforms.plan.choose_parts import (
+from shardwright.core.plan.assign import HASH_RANGE, hash64, limit_order
+from shardwright.core.plan.choose_parts import (
     CollectedHashes,
     allocate,
     choose_bounds,
@@ -24,7 +21,10 @@ from shardwright.transforms.plan.choose_parts import (
     choose_parts,
     cut,
 )
-from shardwright.transforms.plan.parts import SPLIT, Divider, HashedImage, ideal_bounds
+from shardwright.core.plan.parts import SPLIT, Divider, HashedImage, ideal_bounds
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.part_bounds import BUCKETS, PartBounds
 
 SHARES = (Fraction(7, 10), Fraction(2, 10), Fraction(1, 10))
 HASHES = st.integers(0, HASH_RANGE - 1)

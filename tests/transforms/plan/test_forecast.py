@@ -11,15 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardwright.pipelines.plan import plan
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
-from shardwright.schemas.layouts import CLASSIFICATION
-from shardwright.transforms.concurrency.converters import converters
-from shardwright.transforms.conversion.convert import ShardRecipe
-from shardwright.transforms.plan import forecast
-from shardwright.transforms.plan.assign import limit_order, shard_order
-from shardwright.transforms.plan.estimate import (
+from shardwright.core.concurrency.converters import converters
+from shardwright.core.conversion.convert import ShardRecipe
+from shardwright.core.plan import forecast
+from shardwright.core.plan.assign import limit_order, shard_order
+from shardwright.core.plan.estimate import (
     MAX_RECORDS_PER_SHARD,
     MAX_SHARDS,
     SAMPLE_CANDIDATES,
@@ -30,7 +26,11 @@ from shardwright.transforms.plan.estimate import (
     shard_count,
     take_sample,
 )
-from shardwright.transforms.plan.forecast import Placement, RefSummary
+from shardwright.core.plan.forecast import Placement, RefSummary
+from shardwright.pipelines.plan import plan
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.layouts import CLASSIFICATION
 
 REFS = [
     ImageRef(

@@ -8,14 +8,14 @@ from fractions import Fraction
 
 import pytest
 
+from shardwright.core.plan.assign import limit_order, shard_of, shard_order, split_bounds, split_of
+from shardwright.core.plan.planned_shard import ShardId
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.plan import Forecast, Plan
-from shardwright.transforms.plan import transforms
-from shardwright.transforms.plan.assign import limit_order, shard_of, shard_order, split_bounds, split_of
-from shardwright.transforms.plan.planned_shard import ShardId
-from shardwright.transforms.plan.transforms import BatchRefs, BucketKeys, check_keys
+from shardwright.transforms import plan as transforms
+from shardwright.transforms.plan import BatchRefs, BucketKeys, check_keys
 
 REFS = [
     ImageRef(f"c/{i:05d}.jpg", f"/in/c/{i:05d}.jpg", "c", "" if i % 3 else "test", size=i)

@@ -16,13 +16,13 @@ from helpers.repository import PHOTOS
 from markdown_it import MarkdownIt
 from PIL import Image
 
+from shardwright.core.images.contact_sheet import SIDE
+from shardwright.core.preview import card_samples
+from shardwright.core.preview.card_samples import draw_card_samples
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.salvage import salvage
 from shardwright.schemas.dataset import SAMPLES_JPG
 from shardwright.schemas.errors import EngineError
-from shardwright.transforms.images.contact_sheet import SIDE
-from shardwright.transforms.preview import card_samples
-from shardwright.transforms.preview.card_samples import draw_card_samples
 
 pytestmark = pytest.mark.usefixtures("drawn")
 STEP_X, STEP_Y = SIDE + 8, SIDE + 28

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from shardwright.core.rebuild.accepted import Accepted
 from shardwright.schemas.codes import FindingCode, Severity
 from shardwright.schemas.findings import Finding, Gates, ValidationReport, Where
 from shardwright.schemas.violation import Violation
-from shardwright.transforms.rebuild.accepted import Accepted
 
 CODE = FindingCode.SPLIT_LEAKAGE
 REFUSED = Violation("findings", CODE.value, Severity.ERROR, "some leak")

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
 
+from shardwright.core.rebuild import events
+from shardwright.core.rebuild.task import RebuildTask
 from shardwright.pipelines.quiet_beam import suppress_beam_logs
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.transforms.rebuild import events
-from shardwright.transforms.rebuild.task import RebuildTask
 
 TASK = RebuildTask("gs://b/pets", "20261121T020000Z", "run", ConvertSettings(input=("in",), output="out"), {})
 

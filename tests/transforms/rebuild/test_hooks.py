@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
+from shardwright.core.rebuild import hooks
+from shardwright.core.rebuild.hooks import run_hooks
 from shardwright.schemas.configuration.job import Hook
-from shardwright.transforms.rebuild import hooks
-from shardwright.transforms.rebuild.hooks import run_hooks
 
 FACTS = {"output": "gs://b/pets", "version": "20261121T020000Z", "message": "Two classes <vanished>.", "n": 7}
 SECRET = "s3cr3t"

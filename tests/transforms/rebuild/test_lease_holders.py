@@ -18,11 +18,9 @@ from typing import Any
 
 import pytest
 
-from shardwright.schemas.errors import EngineError
-from shardwright.schemas.lease import Lease
-from shardwright.transforms import lease as leases
-from shardwright.transforms import storage
-from shardwright.transforms.lease import (
+from shardwright.core import lease as leases
+from shardwright.core import storage
+from shardwright.core.lease import (
     acquire,
     heartbeat,
     may_live,
@@ -32,6 +30,8 @@ from shardwright.transforms.lease import (
     still_mine,
     this_process,
 )  # fmt: skip
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.lease import Lease
 
 VERSION = "20261121T020000Z"
 ROUNDS = 12
@@ -40,7 +40,7 @@ RACER = """
 import sys
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.lease import Lease
-from shardwright.transforms.lease import acquire, this_process
+from shardwright.core.lease import acquire, this_process
 print("ready", flush=True)
 for line in sys.stdin:
     try:

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from shardwright.transforms import storage
-from shardwright.transforms.rebuild.prometheus import OUTCOMES, RunMetrics, metrics_text, write_metrics
+from shardwright.core import storage
+from shardwright.core.rebuild.prometheus import OUTCOMES, RunMetrics, metrics_text, write_metrics
 
 RUN = RunMetrics(
     "pets", "success", 1.7e9, 12.5, "20261121T020000Z", "abc", 7000, 123456789, 12, 5,

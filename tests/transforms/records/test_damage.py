@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from helpers.shard_damage import assert_complete, damage_shard
 
-from shardwright.transforms.records import framing, range_checksums
-from shardwright.transforms.records.compression import decompress
-from shardwright.transforms.records.framing import FRAME_BYTES, Record, masked_crc32c
-from shardwright.transforms.records.range_checksums import RangeChecksums
-from shardwright.transforms.records.recovery import DamagedRange, read_records
+from shardwright.core.records import framing, range_checksums
+from shardwright.core.records.compression import decompress
+from shardwright.core.records.framing import FRAME_BYTES, Record, masked_crc32c
+from shardwright.core.records.range_checksums import RangeChecksums
+from shardwright.core.records.recovery import DamagedRange, read_records
 
 MEGABYTE = 1 << 20
 

@@ -15,12 +15,8 @@ from pathlib import Path
 import pytest
 from helpers.shard_damage import assert_complete, damage_shard
 
-from shardwright.pipelines.convert import convert
-from shardwright.pipelines.datasets import resolve_target, schema_of
-from shardwright.pipelines.salvage import list_tasks
-from shardwright.schemas.ledger import Entry, load_ledger
-from shardwright.transforms.records.compression import compression_of, decompress
-from shardwright.transforms.records.framing import (
+from shardwright.core.records.compression import compression_of, decompress
+from shardwright.core.records.framing import (
     FRAME_BYTES,
     FrameDamage,
     Record,
@@ -28,8 +24,12 @@ from shardwright.transforms.records.framing import (
     masked_crc32c,
     read_frames,
 )
-from shardwright.transforms.records.recovery import DamagedRange, read_records
-from shardwright.transforms.salvage.shard import save_shard
+from shardwright.core.records.recovery import DamagedRange, read_records
+from shardwright.core.salvage.shard import save_shard
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.datasets import resolve_target, schema_of
+from shardwright.pipelines.salvage import list_tasks
+from shardwright.schemas.ledger import Entry, load_ledger
 
 
 def _read(data: bytes) -> list[Record | DamagedRange]:

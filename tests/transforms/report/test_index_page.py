@@ -15,6 +15,15 @@ from helpers.report_samples import HOSTILE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shardwright.core.report.index_page import (
+    MAX_VERSIONS,
+    IndexData,
+    gather_index,
+    render_index,
+    shown_versions,
+    write_index,
+)
+from shardwright.core.report.version_view import accept_command, place_of
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.version import (
     Pointer,
@@ -23,15 +32,6 @@ from shardwright.schemas.version import (
     next_version,
 )
 from shardwright.schemas.violation import Violation
-from shardwright.transforms.report.index_page import (
-    MAX_VERSIONS,
-    IndexData,
-    gather_index,
-    render_index,
-    shown_versions,
-    write_index,
-)
-from shardwright.transforms.report.version_view import accept_command, place_of
 
 _NOW = 1_795_226_400.0  # 2026-11-21 02:00 UTC
 

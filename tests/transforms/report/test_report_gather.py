@@ -17,19 +17,19 @@ from helpers.report_samples import HOSTILE, made_up
 from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
+from shardwright.core.report import quarantine as quarantine_module
+from shardwright.core.report.data import OfVersion, Quarantined, ReportData
+from shardwright.core.report.gather import gather, gather_files
+from shardwright.core.report.measures import compared_sizes
+from shardwright.core.report.quarantine import read_quarantine, with_pictures
+from shardwright.core.report.render import render
+from shardwright.core.report.samples import shown_classes
+from shardwright.core.report.view import settings_in_effect, split_text
 from shardwright.pipelines.cli import main
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.version import VersionRecord, VersionState
 from shardwright.schemas.violation import Violation
-from shardwright.transforms.report import quarantine as quarantine_module
-from shardwright.transforms.report.data import OfVersion, Quarantined, ReportData
-from shardwright.transforms.report.gather import gather, gather_files
-from shardwright.transforms.report.measures import compared_sizes
-from shardwright.transforms.report.quarantine import read_quarantine, with_pictures
-from shardwright.transforms.report.render import render
-from shardwright.transforms.report.samples import shown_classes
-from shardwright.transforms.report.view import settings_in_effect, split_text
 
 
 @pytest.fixture

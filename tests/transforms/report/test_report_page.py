@@ -16,10 +16,7 @@ from helpers.report_samples import HOSTILE, made_up
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReason
-from shardwright.schemas.dataset import STATISTICS_JSON
-from shardwright.schemas.drift_tables import drift_tables
-from shardwright.transforms.report.charts import (
+from shardwright.core.report.charts import (
     Chart,
     TimePoint,
     class_curve,
@@ -27,11 +24,14 @@ from shardwright.transforms.report.charts import (
     records_over_time,
     size_scatter,
 )
-from shardwright.transforms.report.data import MAX_PAGE_BYTES, ReportData
-from shardwright.transforms.report.meanings import MEANINGS
-from shardwright.transforms.report.pages import environment, shortened
-from shardwright.transforms.report.render import render
-from shardwright.transforms.report.view import AMOUNTS, class_tables
+from shardwright.core.report.data import MAX_PAGE_BYTES, ReportData
+from shardwright.core.report.meanings import MEANINGS
+from shardwright.core.report.pages import environment, shortened
+from shardwright.core.report.render import render
+from shardwright.core.report.view import AMOUNTS, class_tables
+from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReason
+from shardwright.schemas.dataset import STATISTICS_JSON
+from shardwright.schemas.drift_tables import drift_tables
 
 
 def outline_of(page: str) -> Page:
@@ -113,11 +113,11 @@ def test_the_largest_page_is_below_the_limit() -> None:
 def test_pictures_are_left_out_before_the_page_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     data = made_up(tuple(f"class {number}" for number in range(30)), noisy=True)
     whole = render(data)
-    monkeypatch.setattr("shardwright.transforms.report.render.MAX_PAGE_BYTES", len(whole.encode()) // 2)
+    monkeypatch.setattr("shardwright.core.report.render.MAX_PAGE_BYTES", len(whole.encode()) // 2)
     smaller = render(data)
     assert 0 < smaller.count("<img") < whole.count("<img")
     assert "fewer images" in smaller and "fewer images" not in whole
-    monkeypatch.setattr("shardwright.transforms.report.render.MAX_PAGE_BYTES", 1)
+    monkeypatch.setattr("shardwright.core.report.render.MAX_PAGE_BYTES", 1)
     least = render(data)
     assert "<img" not in least and "class 29" in least
     outline_of(least)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.concurrency.pool import (
+from shardwright.core.concurrency.pool import (
     CHUNK_ITEMS,
     ByteBudget,
     OrderedMap,

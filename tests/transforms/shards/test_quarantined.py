@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from helpers.ledgers import dump_ledger, result_of
 
+from shardwright.core.shards import quarantined
+from shardwright.core.shards.finish import ShardPlace
+from shardwright.core.shards.quarantined import SortedLines, in_order, write_quarantine
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import Entry, ShardResult
 from shardwright.schemas.plan import ledger_file
-from shardwright.transforms.shards import quarantined
-from shardwright.transforms.shards.finish import ShardPlace
-from shardwright.transforms.shards.quarantined import SortedLines, in_order, write_quarantine
 
 NAME = "quarantine.jsonl"
 

@@ -18,25 +18,25 @@ from helpers.ledgers import dump_ledger
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.schemas.annotations import Annotations
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
-from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
-from shardwright.schemas.plan import Forecast, Plan, index_file, ledger_file
-from shardwright.transforms.plan.assign import shard_order
-from shardwright.transforms.plan.planned_shard import PlannedShard
-from shardwright.transforms.records.framing import data_of
-from shardwright.transforms.shards import ordered_refs, reuse
-from shardwright.transforms.shards.finish import ShardPlace
-from shardwright.transforms.shards.ordered_refs import OrderedRefs
-from shardwright.transforms.shards.reuse import (
+from shardwright.core.plan.assign import shard_order
+from shardwright.core.plan.planned_shard import PlannedShard
+from shardwright.core.records.framing import data_of
+from shardwright.core.shards import ordered_refs, reuse
+from shardwright.core.shards.finish import ShardPlace
+from shardwright.core.shards.ordered_refs import OrderedRefs
+from shardwright.core.shards.reuse import (
     PreviousBuild,
     PreviousRecords,
     can_stay,
     near,
     take_over,
 )
-from shardwright.transforms.shards.shard_plan import plan_shard
+from shardwright.core.shards.shard_plan import plan_shard
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
+from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
+from shardwright.schemas.plan import Forecast, Plan, index_file, ledger_file
 
 SETTINGS = ConvertSettings(resize="64")
 PLAN = Plan(labels=("cat", "dog"), shards={"train": 1}, estimate={"train": 1}, settings={})

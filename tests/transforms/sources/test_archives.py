@@ -16,11 +16,11 @@ from helpers.packing import PACKERS, by_key, list_refs, tar_of, tree_members, zi
 from helpers.repository import copy_photos
 from helpers.tensorflow_records import read_records
 
+from shardwright.core import storage
+from shardwright.core.images.read import read_image
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import EngineError
-from shardwright.transforms import storage
-from shardwright.transforms.images.read import read_image
 
 
 def records(dataset: Path) -> dict[str, tuple[str, int, bytes]]:

@@ -25,22 +25,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from shardwright.pipelines.convert import convert
-from shardwright.schemas.byte_range import PIXELS, decode_place
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
-from shardwright.schemas.labels import ClassId
-from shardwright.transforms.sources.arrays import list_rows
-from shardwright.transforms.sources.arrays.files import (
+from shardwright.core.sources.arrays import list_rows
+from shardwright.core.sources.arrays.files import (
     ArrayHeader,
     Rows,
     parse_idx_header,
     parse_npy_header,
     slice_of,
 )
-from shardwright.transforms.sources.arrays.find import IMAGES, LABELS, parse_array_name
-from shardwright.transforms.sources.arrays.images import image_shape
-from shardwright.transforms.sources.arrays.labels import LabelReader
+from shardwright.core.sources.arrays.find import IMAGES, LABELS, parse_array_name
+from shardwright.core.sources.arrays.images import image_shape
+from shardwright.core.sources.arrays.labels import LabelReader
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.byte_range import PIXELS, decode_place
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.labels import ClassId
 
 
 @given(npst.arrays(npst.scalar_dtypes(), npst.array_shapes(max_dims=4)), st.booleans())

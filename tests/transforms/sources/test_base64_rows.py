@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from helpers.embedded import png, read, refs_of
 
+from shardwright.core.sources.tables import files
 from shardwright.schemas.errors import ImageFault
-from shardwright.transforms.sources.tables import files
 
 _IMAGES = [png(number, (40 + number, 30)) for number in range(6)]
 

@@ -13,9 +13,9 @@ from helpers.listing import listed, put_photos
 from helpers.records import balanced, examples
 from PIL import Image
 
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.cityscapes import CLASSES, parse_polygons
 from shardwright.pipelines.convert import convert
-from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.cityscapes import CLASSES, parse_polygons
 
 SPLITS = {"train": ("eagle", "apple"), "val": ("house",)}
 

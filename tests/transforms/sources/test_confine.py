@@ -11,16 +11,16 @@ import pytest
 from helpers.embedded import png, table_of, write_parquet
 from PIL import Image
 
+from shardwright.core.sources.input_probe import look_at
+from shardwright.core.sources.inputs import recognize
+from shardwright.core.sources.label_rules import make_label_rules
+from shardwright.core.sources.listing import Confinement, list_part, split_inputs
+from shardwright.core.sources.source import Context, Input
+from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import cli
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.sources.input_probe import look_at
-from shardwright.transforms.sources.inputs import recognize
-from shardwright.transforms.sources.label_rules import make_label_rules
-from shardwright.transforms.sources.listing import Confinement, list_part, split_inputs
-from shardwright.transforms.sources.source import Context, Input
-from shardwright.transforms.sources.spool import Spool
 
 
 def _listed(path: Path, **values: Any) -> dict[str, str]:

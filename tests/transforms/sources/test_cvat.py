@@ -11,12 +11,12 @@ from helpers.annotation_sets.cvat import META, box_of, image_of, put_cvat, put_s
 from helpers.listing import Photo, listed, put_photos
 from helpers.records import examples, labels_by_key, quarantine
 
+from shardwright.core.images import outlines
+from shardwright.core.sources.cvat import objects_of
+from shardwright.core.sources.xml_items import read_xml
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.images import outlines
-from shardwright.transforms.sources.cvat import objects_of
-from shardwright.transforms.sources.xml_items import read_xml
 
 
 def test_subsets_of_a_project_give_splits(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from shardwright.core.sources.parquet import rows
+from shardwright.core.sources.parquet.rows import CopiedImage, copy_images
+from shardwright.core.sources.tables.rows import EmbeddedImage
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.sources.parquet import rows
-from shardwright.transforms.sources.parquet.rows import CopiedImage, copy_images
-from shardwright.transforms.sources.tables.rows import EmbeddedImage
 
 _IMAGES = [png(number, (9 + number, 7)) for number in range(6)]
 _LABELS = list("abcabc")

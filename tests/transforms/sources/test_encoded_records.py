@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.core.records.encodings import encoded_values, plain_spec
+from shardwright.core.sources.tfrecord.record import SourceRecord
 from shardwright.schemas.byte_range import BASE64, STORED
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
-from shardwright.transforms.records.encodings import encoded_values, plain_spec
-from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 _TEXTS = FeatureSpec(
     "x",

@@ -20,14 +20,14 @@ from helpers.repository import PHOTOS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.core.sources import input_probe as probe
+from shardwright.core.sources.files_beside import every_image_has_metadata, stem_of, without_metadata
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import ClassId
-from shardwright.transforms.sources import input_probe as probe
-from shardwright.transforms.sources.files_beside import every_image_has_metadata, stem_of, without_metadata
 
 IMAGES = [PHOTOS / "fruit" / "apple.jpg", *sorted((PHOTOS / "birds").glob("*.jpg"))[:3]]
 

@@ -13,10 +13,10 @@ import pytest
 from helpers.packing import by_key, list_refs, tar_of, zip_of
 from helpers.repository import PHOTOS
 
+from shardwright.core.sources.folder_tree import is_shard_number, split_of_folder
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.folder_tree import is_shard_number, split_of_folder
 
 JPEG = (PHOTOS / "fruit" / "apple.jpg").read_bytes()
 SPLITS = ("train/cat/1.jpg", "train/dog/2.jpg", "validation/cat/3.jpg")

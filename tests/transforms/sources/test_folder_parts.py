@@ -15,18 +15,18 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from shardwright.core.sources import class_folders
+from shardwright.core.sources.class_folders import SOURCE, FolderPart, decode_part, split_folder
+from shardwright.core.sources.folder_tree import FolderTree
+from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.label_rules import make_label_rules
+from shardwright.core.sources.listing import list_part
+from shardwright.core.sources.source import Context, Input, source_by_name
+from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.sources import class_folders
-from shardwright.transforms.sources.class_folders import SOURCE, FolderPart, decode_part, split_folder
-from shardwright.transforms.sources.folder_tree import FolderTree
-from shardwright.transforms.sources.input_probe import InputProbe
-from shardwright.transforms.sources.label_rules import make_label_rules
-from shardwright.transforms.sources.listing import list_part
-from shardwright.transforms.sources.source import Context, Input, source_by_name
-from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.sources.transforms import ListSources
+from shardwright.transforms.sources import ListSources
 
 FOLDERS = st.sampled_from([b"train", b"Test", b"cat", b"dog a", b".hidden", b"00000", b"caf\xe9", b"a\nb"])
 FILES = st.sampled_from([b"1.jpg", b"2.PNG", b"x", b"notes.txt", b".dot.jpg", b"\xff.jpg", b"1.json", b"cat"])

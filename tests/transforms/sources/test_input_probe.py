@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.transforms.sources import input_probe
-from shardwright.transforms.sources.input_probe import look_at
+from shardwright.core.sources import input_probe
+from shardwright.core.sources.input_probe import look_at
 
 
 @pytest.fixture(autouse=True)

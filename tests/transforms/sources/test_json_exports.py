@@ -24,11 +24,11 @@ from helpers.listing import Photo, listed, put_photos
 from helpers.records import examples, quarantine, value, values
 from PIL import Image, ImageOps
 
+from shardwright.core.sources.label_studio import paths_of
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.label_studio import paths_of
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from helpers.annotation_sets.kitti import put_kitti
 from helpers.listing import listed, put_photos
 
-from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.kitti import parse_kitti
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.kitti import parse_kitti
 
 
 def test_images_and_objects_are_listed(tmp_path: Path) -> None:

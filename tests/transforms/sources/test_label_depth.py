@@ -14,12 +14,12 @@ from helpers.repository import PHOTOS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.core.records.recovery import read_records
+from shardwright.core.sources.folder_tree import FolderTree
 from shardwright.pipelines.convert import convert
 from shardwright.schemas import units
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import parse_example
-from shardwright.transforms.records.recovery import read_records
-from shardwright.transforms.sources.folder_tree import FolderTree
 
 JPEG = (PHOTOS / "fruit" / "apple.jpg").read_bytes()
 DEPTHS = ("1", "2", "3", "all", "last")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from shardwright.core.sources.image_files import annotated
+from shardwright.core.sources.label_rules import LabelRules, make_label_rules
 from shardwright.schemas.annotations import (
     Annotations,
     ObjectAnnotation,
@@ -16,8 +18,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import check_numbering, first_number_of
-from shardwright.transforms.sources.image_files import annotated
-from shardwright.transforms.sources.label_rules import LabelRules, make_label_rules
 
 RULES = LabelRules(rename={"kitten": "cat"}, keep=frozenset({"cat"}), class_needed=False)
 

@@ -15,11 +15,11 @@ from helpers.records import balanced, examples, value, values
 from PIL import Image
 from pycocotools import mask as coco
 
+from shardwright.core.images import outlines
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.labelme import parse_labelme
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.images import outlines
-from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.labelme import parse_labelme
 
 
 def test_json_files_beside_images_are_read(tmp_path: Path) -> None:

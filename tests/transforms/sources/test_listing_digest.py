@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.core.sources.listing_digest import ListingDigest, add_up
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
-from shardwright.transforms.sources.listing_digest import ListingDigest, add_up
 
 _TEXT = st.text(max_size=3) | st.sampled_from(["\udcff", "a\0b", "'", '"', "\\"])
 _REFS = st.builds(

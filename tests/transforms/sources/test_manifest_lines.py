@@ -14,14 +14,14 @@ from helpers.manifests import listed, write_csv, write_jsonl
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from shardwright.core.sources import manifest
+from shardwright.core.sources.source import Context, Input
+from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.tables import files
+from shardwright.core.sources.tables import lines as table_lines
+from shardwright.core.sources.tables.lines import Lines, csv_cells, row_starts, text_rows
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.labels import ClassId
-from shardwright.transforms.sources import manifest
-from shardwright.transforms.sources.source import Context, Input
-from shardwright.transforms.sources.spool import Spool
-from shardwright.transforms.sources.tables import files
-from shardwright.transforms.sources.tables import lines as table_lines
-from shardwright.transforms.sources.tables.lines import Lines, csv_cells, row_starts, text_rows
 
 CELLS = st.text(st.sampled_from('a",;\t\r\n \0é'), max_size=8)
 TABLES = st.lists(st.lists(CELLS, min_size=1, max_size=4), max_size=12)

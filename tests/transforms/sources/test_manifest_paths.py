@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardwright.transforms.sources.tables.paths import ImageRoot, RowFault, state_of
+from shardwright.core.sources.tables.paths import ImageRoot, RowFault, state_of
 
 PATHS = st.lists(st.sampled_from([*"a./: é\udcff~\\\n", "%FF", "%2e", "file://", "gs://"]), max_size=16).map(
     "".join

@@ -10,12 +10,12 @@ from helpers.hostile import refused
 from helpers.manifests import PICTURES, ROWS, described, listed, write_csv, write_parquet
 from helpers.repository import PHOTOS
 
+from shardwright.core.sources import manifest
+from shardwright.core.sources.input_probe import look_at
+from shardwright.core.sources.source import Context, Input
+from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.transforms.sources import manifest
-from shardwright.transforms.sources.input_probe import look_at
-from shardwright.transforms.sources.source import Context, Input
-from shardwright.transforms.sources.spool import Spool
 
 
 def test_a_text_file_is_a_manifest_if_it_looks_like_one(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from helpers.packing import (
     zip_of,
 )
 
+from shardwright.core.sources.archives import compressed, tars, zips
 from shardwright.schemas.image_ref import NO_SPLIT
-from shardwright.transforms.sources.archives import compressed, tars, zips
 
 
 @pytest.mark.parametrize("method", [0, 8, 12, 14])

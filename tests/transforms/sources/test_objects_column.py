@@ -15,10 +15,10 @@ from helpers.manifests import write_csv, write_jsonl
 from helpers.records import balanced, examples, value, values
 from pyarrow import parquet
 
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.tables.objects import objects_of
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.tables.objects import objects_of
 
 
 def check(found: Any, photos: list[Photo], folder: str = "") -> None:

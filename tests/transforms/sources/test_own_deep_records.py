@@ -9,12 +9,12 @@ import pytest
 from helpers.deep_datasets import KINDS, deep_dataset
 from helpers.tfds_reading import examples_of, read_dataset
 
+from shardwright.core.sources.tfrecord.images import NoImage, own_image, pixel_values
+from shardwright.core.sources.tfrecord.own import OwnRecords, own_records
+from shardwright.core.sources.tfrecord.record import SourceRecord
 from shardwright.schemas.byte_range import PIXELS, STORED
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.layouts import CLASSIFICATION
-from shardwright.transforms.sources.tfrecord.images import NoImage, own_image, pixel_values
-from shardwright.transforms.sources.tfrecord.own import OwnRecords, own_records
-from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 
 def stored(name: str) -> tuple[OwnRecords, list[SourceRecord]]:

@@ -9,9 +9,9 @@ from helpers.annotation_sets.path_lists import put_imagenet
 from helpers.listing import listed, put_photos
 from helpers.records import balanced, examples, labels_by_key
 
+from shardwright.core.sources.image_files import splits_of_files
+from shardwright.core.sources.tables.heads import is_path_list, path_and_label
 from shardwright.pipelines.convert import convert
-from shardwright.transforms.sources.image_files import splits_of_files
-from shardwright.transforms.sources.tables.heads import is_path_list, path_and_label
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.sources.arrays import pickles
-from shardwright.transforms.sources.arrays.pickles import PickledArray, PickleError, read_pickle
+from shardwright.core.sources.arrays import pickles
+from shardwright.core.sources.arrays.pickles import PickledArray, PickleError, read_pickle
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 _PLAIN = st.recursive(

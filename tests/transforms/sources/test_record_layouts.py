@@ -6,14 +6,14 @@ import zlib
 
 import pytest
 
+from shardwright.core.images.byte_ranges import read_part
+from shardwright.core.sources.class_files import class_names_of
+from shardwright.core.sources.tfrecord.files import compression_in, split_of
+from shardwright.core.sources.tfrecord.images import NoImage, find_image
+from shardwright.core.sources.tfrecord.layouts import layout_name, names_by_role
+from shardwright.core.sources.tfrecord.record import SourceRecord
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.example import Feature, FeatureType, encode_example
-from shardwright.transforms.images.byte_ranges import read_part
-from shardwright.transforms.sources.class_files import class_names_of
-from shardwright.transforms.sources.tfrecord.files import compression_in, split_of
-from shardwright.transforms.sources.tfrecord.images import NoImage, find_image
-from shardwright.transforms.sources.tfrecord.layouts import layout_name, names_by_role
-from shardwright.transforms.sources.tfrecord.record import SourceRecord
 
 _BOXES = [f"image/object/bbox/{corner}" for corner in ("xmin", "ymin", "xmax", "ymax")]
 

@@ -27,8 +27,8 @@ from helpers.records import balanced
 from helpers.repository import PHOTOS
 from helpers.tfrecords import JPEGS, write
 
+from shardwright.core.sources.source import SOURCES, Source
 from shardwright.pipelines.convert import convert
-from shardwright.transforms.sources.source import SOURCES, Source
 
 _PICTURES = sorted(path for path in PHOTOS.rglob("*") if path.is_file())[::6]
 
@@ -168,7 +168,7 @@ def _list_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
     scan = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path=".": _Backwards(scan(path)))
     for name in SOURCES:
-        module = import_module(f"shardwright.transforms.sources.{name}")
+        module = import_module(f"shardwright.core.sources.{name}")
         monkeypatch.setattr(module, "SOURCE", _backwards(module.SOURCE))
 
 

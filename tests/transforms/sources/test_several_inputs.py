@@ -10,10 +10,10 @@ import pytest
 from helpers.records import balanced, examples, labels_by_key, value
 from helpers.repository import PHOTOS
 
+from shardwright.core.sources.inputs import check_inputs
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.inputs import check_inputs
 
 
 def test_inputs_of_different_kinds_give_one_dataset(tmp_path: Path) -> None:

@@ -21,11 +21,11 @@ from helpers.tfrecords import (
     write,
 )
 
+from shardwright.core.sources.input_probe import look_at
+from shardwright.core.sources.tfrecord import SOURCE
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.input_probe import look_at
-from shardwright.transforms.sources.tfrecord import SOURCE
 
 
 @pytest.fixture(scope="module")

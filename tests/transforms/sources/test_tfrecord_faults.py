@@ -24,12 +24,12 @@ from helpers.tfrecords import (
     write,
 )
 
+from shardwright.core.images.read import read_image
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.image_ref import decode_refs, encode_refs
-from shardwright.transforms.images.read import read_image
 
 
 class TestDamage:

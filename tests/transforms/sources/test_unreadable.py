@@ -172,7 +172,7 @@ def test_a_rebuild_after_a_version_that_filtered_them_quarantines_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Old ledgers can still be read, and files that they list as filtered are checked again."""
-    import shardwright.transforms.sources.class_folders as folders
+    import shardwright.core.sources.class_folders as folders
 
     source, output = _tree(tmp_path / "in"), tmp_path / "out"
     argv = ("rebuild", "--input", source, "--output", output, "--max_bad_fraction=1", "--shards=2")

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.schemas.configuration.setting import Condition
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.configuration.settings_values import setting_fields
-from shardwright.schemas.plan import SplitsFrom
-from shardwright.transforms.sources.source import SOURCES, all_sources
-from shardwright.transforms.sources.unused_settings import (
+from shardwright.core.sources.source import SOURCES, all_sources
+from shardwright.core.sources.unused_settings import (
     ConversionFacts,
     given_names,
     has_effect,
     without_effect,
 )
+from shardwright.schemas.configuration.setting import Condition
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.plan import SplitsFrom
 
 ROOT = Path(__file__).parents[3]
 SPLITS = "train=0.8,test=0.2"
@@ -65,7 +65,7 @@ def test_every_setting_has_an_effect_somewhere(name: str) -> None:
 
 def test_the_sources_use_the_settings_in_the_table() -> None:
     """A module uses a setting if it reads it itself, or with a helper in its own package."""
-    folder = ROOT / "transforms" / "sources"
+    folder = ROOT / "core" / "sources"
     texts = {}
     for source in SOURCES:
         path = folder / source

@@ -14,10 +14,10 @@ from helpers.listing import Photo, listed, put_photos
 from helpers.records import examples, value
 from PIL import Image
 
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.voc import parse_voc
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.voc import parse_voc
 
 
 def check_boxes(found: Any, key: str, photo: Photo) -> None:

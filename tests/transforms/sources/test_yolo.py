@@ -15,11 +15,11 @@ from helpers.listing import Photo, listed, put_photos
 from helpers.records import balanced, examples, quarantine, value
 from PIL import Image
 
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.yolo import label_folder, label_path, parse_labels
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.sources.annotation_files import AnnotationFault
-from shardwright.transforms.sources.yolo import label_folder, label_path, parse_labels
 
 
 def check_boxes(found: Any, key: str, photo: Photo) -> None:

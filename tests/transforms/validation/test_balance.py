@@ -10,15 +10,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.core.validation.balance import ClassCounts, check_balance
+from shardwright.core.validation.compared_records import ComparedRecord, ComparedRecords
+from shardwright.core.validation.duplicate_keys import bucket_rows, compare_bucket
+from shardwright.core.validation.equal_pictures import EqualPictures, in_conflict
+from shardwright.core.validation.outliers import SizeRow, Sizes, add_shard, find_outliers
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.pictures import Picture
 from shardwright.transforms.merging import MergeAll
-from shardwright.transforms.validation.balance import ClassCounts, check_balance
-from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
-from shardwright.transforms.validation.duplicate_keys import bucket_rows, compare_bucket
-from shardwright.transforms.validation.equal_pictures import EqualPictures, in_conflict
-from shardwright.transforms.validation.outliers import SizeRow, Sizes, add_shard, find_outliers
 
 BASE = Picture("s", 0, 0, None, "train", (), 1, "jpg", 1, 1, 3)
 

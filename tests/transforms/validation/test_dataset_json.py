@@ -16,6 +16,12 @@ import pytest
 from helpers.resealing import read_ledger, write_ledger
 from PIL import Image
 
+from shardwright.core.shards.finish import ShardPlace
+from shardwright.core.shards.finish import write_ledger as write_whole_ledger
+from shardwright.core.validation import dataset_json
+from shardwright.core.validation.dataset_json import DatasetLedgers, check_quarantine
+from shardwright.core.validation.ledger import LedgerCheck, LedgerSummary, ShardTerms
+from shardwright.core.validation.shard import Depth, check_shard
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks
@@ -27,12 +33,6 @@ from shardwright.schemas.ledger import ShardResult, load_ledger
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.side_files import with_page_digest
-from shardwright.transforms.shards.finish import ShardPlace
-from shardwright.transforms.shards.finish import write_ledger as write_whole_ledger
-from shardwright.transforms.validation import dataset_json
-from shardwright.transforms.validation.dataset_json import DatasetLedgers, check_quarantine
-from shardwright.transforms.validation.ledger import LedgerCheck, LedgerSummary, ShardTerms
-from shardwright.transforms.validation.shard import Depth, check_shard
 
 DIGEST = "0" * 64
 

@@ -14,27 +14,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.schemas.dataset import Shard
-from shardwright.schemas.findings import Finding
-from shardwright.schemas.pictures import ImageQuality, Picture
-from shardwright.transforms.images import near_duplicates
-from shardwright.transforms.images.near_duplicates import alike, bands_of
-from shardwright.transforms.validation import duplicates
-from shardwright.transforms.validation.compared_records import ComparedRecord, ComparedRecords
-from shardwright.transforms.validation.duplicate_candidates import (
+from shardwright.core.images import near_duplicates
+from shardwright.core.images.near_duplicates import alike, bands_of
+from shardwright.core.validation import duplicates
+from shardwright.core.validation.compared_records import ComparedRecord, ComparedRecords
+from shardwright.core.validation.duplicate_candidates import (
     bucketed_fingerprints,
     duplicate_candidates,
     pictures_by_place,
     pictures_that_share,
 )
-from shardwright.transforms.validation.duplicate_keys import bucket_rows, buckets_of_rows, compare_bucket
-from shardwright.transforms.validation.duplicates import (
+from shardwright.core.validation.duplicate_keys import bucket_rows, buckets_of_rows, compare_bucket
+from shardwright.core.validation.duplicates import (
     link_pictures,
     name_duplicates,
     pack,
 )
-from shardwright.transforms.validation.shard import ShardTask
-from shardwright.transforms.validation.shard_totals import ShardTotals
+from shardwright.core.validation.shard import ShardTask
+from shardwright.core.validation.shard_totals import ShardTotals
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.pictures import ImageQuality, Picture
 
 SOURCE = random.Random(7)
 

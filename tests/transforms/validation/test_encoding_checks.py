@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from shardwright.core.images.convert import ConvertedImage, Frame
+from shardwright.core.images.geometry import plan_geometry
+from shardwright.core.records.build import build_features, label_ids
+from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.validation.image import DeclaredImage, check_image
+from shardwright.core.validation.record import RecordChecker
 from shardwright.schemas.columns import encode_extra
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import FeatureRole, Layout, layout_by_name
 from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.tensor_proto import serialize_tensor
-from shardwright.transforms.images.convert import ConvertedImage, Frame
-from shardwright.transforms.images.geometry import plan_geometry
-from shardwright.transforms.records.build import build_features, label_ids
-from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.validation.image import DeclaredImage, check_image
-from shardwright.transforms.validation.record import RecordChecker
 
 LABELS = ("cat", "dog", "owl")
 HEIGHT, WIDTH = 3, 5

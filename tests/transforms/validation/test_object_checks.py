@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.core.preview.picture import record_thumbnail
+from shardwright.core.records.record_schema import RecordSchema, infer_schema
+from shardwright.core.validation.against.record import ALIKE, _alike
+from shardwright.core.validation.record import CheckedRecord, RecordChecker
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.layouts import CLASSIFICATION, FeatureRole, FeatureSpec, extended, layout_by_name
-from shardwright.transforms.preview.picture import record_thumbnail
-from shardwright.transforms.records.record_schema import RecordSchema, infer_schema
-from shardwright.transforms.validation.against.record import ALIKE, _alike
-from shardwright.transforms.validation.record import CheckedRecord, RecordChecker
 
 LABELS = ("cat", "dog", "owl")
 SIZE = (12, 9)

@@ -16,6 +16,22 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from shardwright.core import storage
+from shardwright.core.lease import HeldLease
+from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.validation import image as checks_image
+from shardwright.core.validation import record as checks_record
+from shardwright.core.validation import shard as shard_module
+from shardwright.core.validation import stored_checks
+from shardwright.core.validation.record import RecordChecker
+from shardwright.core.validation.shard import Depth, ShardTask, check_shard, shard_task
+from shardwright.core.validation.stored_checks import (
+    ShardSummary,
+    sound_records,
+    store_check,
+    stored_check,
+    sum_up,
+)
 from shardwright.pipelines.datasets import Target, schema_of
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Dataset
@@ -24,22 +40,6 @@ from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.lease import Lease
-from shardwright.transforms import storage
-from shardwright.transforms.lease import HeldLease
-from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.validation import image as checks_image
-from shardwright.transforms.validation import record as checks_record
-from shardwright.transforms.validation import shard as shard_module
-from shardwright.transforms.validation import stored_checks
-from shardwright.transforms.validation.record import RecordChecker
-from shardwright.transforms.validation.shard import Depth, ShardTask, check_shard, shard_task
-from shardwright.transforms.validation.stored_checks import (
-    ShardSummary,
-    sound_records,
-    store_check,
-    stored_check,
-    sum_up,
-)
 
 DEEP = (Depth.FAST, Depth.FULL, Depth.QUALITY)
 
@@ -78,8 +78,8 @@ def _content(checked: ShardSummary | None) -> dict[str, Any] | None:
 
 def _break_one(folder: Path, task: ShardTask) -> ShardTask:
     """Replaces a shard's middle record by one with a broken picture, and updates all checksums."""
+    from shardwright.core.records.framing import masked_crc32c
     from shardwright.schemas.dataset import Shard
-    from shardwright.transforms.records.framing import masked_crc32c
 
     path = Path(task.path)
     data = bytearray(path.read_bytes())

@@ -13,6 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.core.conversion.convert import Converted, ShardRecipe, convert_ref
+from shardwright.core.records.build import label_ids
+from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
+from shardwright.core.validation.against.record import (
+    ComparisonSettings,
+    ExpectedRecord,
+    compare_record,
+    truth_of,
+)
+from shardwright.core.validation.record import RecordChecker
+from shardwright.core.validation.values import presence_problems, sound_test, value_problems
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.example import Feature, FeatureType, encode_example
@@ -20,18 +32,6 @@ from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.ledger import Entry
-from shardwright.transforms.conversion.convert import Converted, ShardRecipe, convert_ref
-from shardwright.transforms.records.build import label_ids
-from shardwright.transforms.records.record_schema import RecordSchema
-from shardwright.transforms.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
-from shardwright.transforms.validation.against.record import (
-    ComparisonSettings,
-    ExpectedRecord,
-    compare_record,
-    truth_of,
-)
-from shardwright.transforms.validation.record import RecordChecker
-from shardwright.transforms.validation.values import presence_problems, sound_test, value_problems
 
 _VALUES = {
     FeatureType.BYTES: st.one_of(

@@ -12,14 +12,14 @@ from helpers.versioned import V1, V2, V3, V4, add_version, latest_of, make_versi
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.core import storage
+from shardwright.core.versions import pointer as pointers
+from shardwright.core.versions.listing import list_versions
+from shardwright.core.versions.pointer import located, read_pointer, switch_pointer
+from shardwright.core.versions.retention import remove_version, surplus
 from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.version import Pointer, VersionRecord, VersionState
-from shardwright.transforms import storage
-from shardwright.transforms.versions import pointer as pointers
-from shardwright.transforms.versions.listing import list_versions
-from shardwright.transforms.versions.pointer import located, read_pointer, switch_pointer
-from shardwright.transforms.versions.retention import remove_version, surplus
 
 
 @pytest.fixture

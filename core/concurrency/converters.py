@@ -1,0 +1,318 @@
+"""The converters of this process: threads that decode and encode, each in a worker process or by itself."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import pickle
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import Any, NoReturn, TypeVar
+
+from shardwright.core.concurrency.pool import IN_FLIGHT_BYTES, OrderedMap
+from shardwright.core.concurrency.underway import UNDERWAY, Task
+from shardwright.core.concurrency.watchdog import watch_engine_worker
+from shardwright.core.concurrency.worker_process import (
+    PackedFunction,
+    WorkerDied,
+    WorkerProcess,
+    can_start_processes,
+)
+from shardwright.core.concurrency.workers import (
+    PROCESSES,
+    job_options,
+    usable_cpus,
+    values_of,
+    worker_threads,
+)
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import printable
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Number of items per converter that may wait for a slower one before them.
+_WAITING_PER_CONVERTER = 32
+_DIGEST_BYTES = 16
+
+
+class Crashed(Exception):
+    """A called function ended its worker process.
+
+    Attributes:
+      how: signal or exit code of the process.
+    """
+
+    def __init__(self, how: str) -> None:
+        super().__init__(how)
+        self.how = how
+
+
+class Converters:
+    """Converts items in parallel, in order.
+
+    Args:
+      threads: number of items that are converted at once.
+      in_processes: whether each of the threads has a worker process that does its work. A function must be
+        picklable then. If a process crashes, only the item that it worked on is lost.
+      preload: module that worker processes import when they start; empty for none.
+    """
+
+    def __init__(self, threads: int, in_processes: bool, preload: str = "") -> None:
+        self._threads = threads
+        self._in_processes = in_processes
+        self._preload = preload
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="shardwright-convert")
+        self._processes: set[WorkerProcess] = set()
+        self._idle: queue.SimpleQueue[WorkerProcess] = queue.SimpleQueue()
+        self._closed = False
+        self._started = not in_processes
+        self._starting = threading.Lock()
+
+    def start(self) -> None:
+        """Starts the worker processes, if there are any, before they are needed.
+
+        Raises:
+          EngineError: if no process can be started.
+        """
+        with self._starting:
+            if not self._started:
+                self._started = True
+                for _ in range(self._threads):
+                    self._start_process()
+
+    def map(
+        self,
+        function: Callable[[Item], Result],
+        items: Iterable[Item],
+        *,
+        weigh: Callable[[Item], int],
+        crashed: Callable[[Item, str], Result] | None = None,
+        max_weight: int = IN_FLIGHT_BYTES,
+        **limits: int,
+    ) -> OrderedMap[Item, Result]:
+        """Returns an iterator over the results of a function for each item, in order.
+
+        Args:
+          function: the function.
+          items: its arguments.
+          weigh: returns the number of bytes that an item takes until its result is consumed.
+          crashed: returns the result for an item whose conversion ended its process, from the item and the
+            signal or exit code. Without it, such an end is an error.
+          max_weight: as in `OrderedMap`.
+          **limits: as in `OrderedMap`: `max_items`, `chunk_items`.
+
+        Raises:
+          EngineError: when iterated, if a worker process was killed.
+        """
+        run = partial(_run_here, function)
+        if self._in_processes:
+            self.start()
+            run = partial(self._run_in_process, _packed(function), crashed)
+        limits.setdefault("max_items", self._threads * _WAITING_PER_CONVERTER)
+        return OrderedMap(run, items, self._executor, weigh=weigh, max_weight=max_weight, **limits)
+
+    def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Runs a function in a worker process, also if threads convert, and returns its result.
+
+        Raises:
+          Crashed: if the function ended the process.
+          EngineError: if no process can be started, or it was killed.
+        """
+        with self._starting:
+            if not self._in_processes and not self._processes:
+                self._start_process()
+        self.start()
+        results: list[Result] = self._run_in_process(
+            _packed(partial(_apply, function)), _raise_crashed, [args]
+        )
+        return results[0]
+
+    @property
+    def in_processes(self) -> bool:
+        """Whether worker processes convert."""
+        return self._in_processes
+
+    def tasks(self) -> list[Task]:
+        """Returns what the worker processes work on."""
+        return [task for process in tuple(self._processes) if (task := process.task())]
+
+    def kill(self) -> None:
+        """Ends the worker processes at once; what they work on fails."""
+        self._closed = True
+        for process in tuple(self._processes):
+            process.kill()
+
+    def close(self) -> None:
+        """Ends the threads and the worker processes."""
+        self._closed = True
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        for process in tuple(self._processes):
+            process.close()
+        self._executor.shutdown()
+
+    def _start_process(self) -> None:
+        try:
+            process = WorkerProcess(self._threads, self._preload)
+        except OSError as error:
+            raise EngineError(
+                f"No worker process can be started ({error.strerror or error}); end other programs, or "
+                "convert with --pool threads."
+            ) from error
+        self._processes.add(process)
+        self._idle.put(process)
+
+    def _run_in_process(
+        self,
+        function: PackedFunction,
+        crashed: Callable[[Item, str], Result] | None,
+        items: list[Item],
+    ) -> list[Result]:
+        """Runs a function for a chunk of items in a worker process.
+
+        The items beside one that ends the process are given to another process.
+        """
+        results: dict[int, Result] = {}
+        left = dict(enumerate(items))
+        while left:
+            process = self._idle.get()
+            try:
+                found = process.call(function, tuple(left.values()))
+            except WorkerDied as death:
+                self._processes.discard(process)
+                if self._closed:
+                    self._idle.put(process)  # for others who wait
+                    raise EngineError("the conversion was ended.") from None
+                self._start_process()
+                if crashed is None or death.item < 0 or not death.is_crash:
+                    raise EngineError(_explain(death)) from None
+                number = tuple(left)[death.item]
+                results[number] = crashed(left.pop(number), death.how)
+                continue
+            except BaseException:
+                self._idle.put(process)
+                raise
+            self._idle.put(process)
+            results |= zip(tuple(left), found, strict=True)
+            left.clear()
+        return [results[number] for number in range(len(items))]
+
+
+def _run_here(function: Callable[[Item], Result], items: list[Item]) -> list[Result]:
+    return [function(item) for item in items]
+
+
+def _packed(function: Callable[[Any], Any]) -> PackedFunction:
+    data = pickle.dumps(function, pickle.HIGHEST_PROTOCOL)
+    return PackedFunction(hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest(), data)
+
+
+def _apply(function: Callable[..., Result], args: tuple[Any, ...]) -> Result:
+    return function(*args)
+
+
+def _raise_crashed(_: object, how: str) -> NoReturn:
+    raise Crashed(how)
+
+
+def _explain(death: WorkerDied) -> str:
+    """Returns the message of a run that a worker's end ends."""
+    place = f" while it worked on {printable(death.task.place)} ({death.task.stage})" if death.task else ""
+    if death.exit_code == -signal.SIGKILL:
+        return (
+            f"A worker process was killed (signal 9, SIGKILL){place}, probably because the machine ran out "
+            "of memory; use a larger machine, then run again with --resume."
+        )
+    return (
+        f"A worker process ended ({death.how}){place}; see the full log with --verbose, fix that and run "
+        "again with --resume."
+    )
+
+
+_lock = threading.Lock()
+_current: Converters | None = None
+_users = 0
+
+
+@contextlib.contextmanager
+def converters(in_processes: bool, preload: str = "") -> Iterator[Converters]:
+    """Provides the converters of this process while the block runs. Blocks within it use the same ones.
+
+    Args:
+      in_processes: whether worker processes convert.
+      preload: module that they will need. They start and import it at once; otherwise when they are needed.
+    """
+    global _current, _users
+    with _lock:
+        if _current is None:
+            _current = Converters(usable_cpus() if in_processes else worker_threads(), in_processes, preload)
+        used = _current
+        _users += 1
+    try:
+        if preload:
+            used.start()
+        yield used
+    except BaseException:
+        if _users == 1:
+            used.kill()
+        raise
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                _current = None
+        if _current is not used:
+            used.close()
+
+
+def current_converters() -> Converters:
+    """Returns the converters of this process: those of the command, or else its own."""
+    return _current or _own_converters()
+
+
+def call_in_process(function: Callable[..., Result], *args: Any) -> Result:
+    """Runs a function in a worker process of this process, whatever converts, and returns its result.
+
+    If threads convert, one process serves all commands, because it takes half a second to start. Without
+    worker processes on this system, the function runs here.
+
+    Raises:
+      Crashed: if the function ended the process.
+      EngineError: if no process can be started, or it was killed.
+    """
+    if not can_start_processes():
+        return function(*args)
+    if _current is not None and _current.in_processes:
+        return _current.call(function, *args)
+    # The process may have been started when this one worked in another folder.
+    result: Result = _own_converters().call(_call_in_folder, os.getcwd(), function, *args)
+    return result
+
+
+def _call_in_folder(folder: str, function: Callable[..., Result], *args: Any) -> Result:
+    os.chdir(folder)
+    return function(*args)
+
+
+def current_tasks() -> list[Task]:
+    """Returns what the threads and the worker processes of this process work on."""
+    return [*UNDERWAY.tasks(), *(_current.tasks() if _current else ())]
+
+
+@lru_cache(1)
+def _own_converters() -> Converters:
+    """Returns converters for a process that an engine started, which end with it.
+
+    An engine mostly starts a process for each processor, so threads do the work unless `--pool` says
+    otherwise.
+    """
+    found = Converters(worker_threads(), values_of(job_options()).get("pool") == PROCESSES)
+    atexit.register(found.close)
+    watch_engine_worker(lambda: [*UNDERWAY.tasks(), *found.tasks()])
+    return found

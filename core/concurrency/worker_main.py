@@ -1,0 +1,61 @@
+"""The main program of a worker process (`worker_process.py`)."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from multiprocessing.connection import Connection
+from typing import Any
+
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.concurrency.worker_process import Board
+from shardwright.core.concurrency.workers import set_worker_processes
+
+
+def serve(connection: int, board: int) -> None:
+    """Runs the functions that the parent sends until it closes the connection or ends.
+
+    Args:
+      connection: descriptor of a socket to the parent.
+      board: descriptor of the file of the `Board`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
+    parent = Connection(connection)
+    UNDERWAY.board = Board(board)
+    processes, preload = parent.recv()
+    set_worker_processes(processes)
+    if preload:
+        import_module(preload)
+    functions: dict[bytes, Callable[[Any], Any]] = {}
+    while True:
+        try:
+            request = parent.recv_bytes()
+        except (EOFError, OSError):
+            return
+        parent.send_bytes(_run(functions, request, UNDERWAY.board))
+
+
+def _run(functions: dict[bytes, Callable[[Any], Any]], request: bytes, board: Board) -> bytes:
+    """Returns the pickled results of a call, and the exception that ended it, if any."""
+    results: list[Any] = []
+    failure: Exception | None = None
+    try:
+        digest, function, items = pickle.loads(request)
+        if function:
+            functions[digest] = pickle.loads(function)
+        for number, item in enumerate(items):
+            board.begin_item(number)
+            results.append(functions[digest](item))
+    except Exception as error:
+        failure = error
+        failure.add_note(f"In a worker process:\n{traceback.format_exc()}")
+    board.begin_item(-1)
+    if failure is not None:
+        try:
+            pickle.loads(pickle.dumps(failure))
+        except Exception:  # an exception of another library may not survive this
+            failure = RuntimeError(f"{type(failure).__name__}: {failure}")
+    return pickle.dumps((results, failure), pickle.HIGHEST_PROTOCOL)

@@ -1,0 +1,201 @@
+"""A Python process that runs functions for this one, so that a decoder that crashes costs one image.
+
+Process pools start their processes with `multiprocessing`, which imports the program's main module in each of
+them. A script that calls `shardwright.convert` at its top level would then start itself again and again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import multiprocessing
+import os
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from shardwright.core.concurrency.underway import Task
+
+#: The process imports modules where this one finds them, and nothing else of it.
+_PROGRAM = """\
+import sys
+sys.path[:] = sys.argv[3:]
+from shardwright.core.concurrency.worker_main import serve
+serve(int(sys.argv[1]), int(sys.argv[2]))
+"""
+#: Number of the current item (-1: none), time at which its work began, lengths of place and stage.
+_HEAD = struct.Struct("<qdHH")
+_BOARD_BYTES, _STAGE_BYTES = 4096, 32
+_PLACE_BYTES = _BOARD_BYTES - _HEAD.size - _STAGE_BYTES
+#: Signals that end a process whose library has a bug.
+_CRASHES = {
+    signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS, signal.SIGTRAP
+}  # fmt: skip
+#: Seconds in which a process whose connection broke has ended.
+_END_SECONDS = 5.0
+#: Seconds for a process to end by itself: time to write what a function printed.
+_GRACE_SECONDS = 0.5
+
+
+class Board:
+    """What a process works on, in memory that it shares with the process that started it.
+
+    It can be read after the process has crashed, and while a decoder holds its interpreter lock.
+
+    Args:
+      descriptor: descriptor of an open file of at least `Board.BYTES` bytes.
+    """
+
+    BYTES = _BOARD_BYTES
+
+    def __init__(self, descriptor: int) -> None:
+        self._map = mmap.mmap(descriptor, _BOARD_BYTES)
+        self._item = -1
+
+    def begin_item(self, number: int) -> None:
+        """Notes the item that the process works on from now on; -1 for none."""
+        self._item = number
+        self.write(None)
+
+    def write(self, task: Task | None) -> None:
+        """Notes the current step of the work on the item; None between two steps."""
+        if task is None:
+            _HEAD.pack_into(self._map, 0, self._item, time.monotonic(), 0, 0)
+            return
+        place = task.place.encode(errors="replace")[-_PLACE_BYTES:]
+        stage = task.stage.encode()[:_STAGE_BYTES]
+        self._map[_HEAD.size : _HEAD.size + len(place) + len(stage)] = place + stage
+        _HEAD.pack_into(self._map, 0, self._item, task.started, len(place), len(stage))
+
+    def read(self) -> tuple[int, Task | None]:
+        """Returns the number of the current item, and the current step; -1 and None if there are none."""
+        item, started, place, stage = _HEAD.unpack_from(self._map, 0)
+        text = self._map[_HEAD.size : _HEAD.size + place + stage]
+        task = Task(text[:place].decode(errors="replace"), text[place:].decode(errors="replace"), started)
+        return item, task if stage else None
+
+
+class WorkerDied(Exception):
+    """A worker process ended while it ran a function.
+
+    Attributes:
+      exit_code: as in `subprocess`: minus the number of the signal that ended it, or its exit status.
+      item: number of the item that it worked on; -1 if it had begun none.
+      task: the step that it had begun last, if known.
+    """
+
+    def __init__(self, exit_code: int, item: int, task: Task | None) -> None:
+        super().__init__(f"A worker process ended with exit code {exit_code}.")
+        self.exit_code = exit_code
+        self.item = item
+        self.task = task
+
+    @property
+    def is_crash(self) -> bool:
+        """Whether the function itself ended the process: by a bug in a library, or by an exit."""
+        return self.exit_code >= 0 or -self.exit_code in _CRASHES
+
+    @property
+    def how(self) -> str:
+        """How the process ended, for messages."""
+        if self.exit_code >= 0:
+            return f"exit code {self.exit_code}"
+        try:
+            return signal.Signals(-self.exit_code).name
+        except ValueError:
+            return f"signal {-self.exit_code}"
+
+
+class PackedFunction(NamedTuple):
+    """A pickled function of one item, which a worker process keeps for the next calls.
+
+    Attributes:
+      digest: digest of the pickled function.
+      data: the pickled function.
+    """
+
+    digest: bytes
+    data: bytes
+
+
+class WorkerProcess:
+    """A process that runs functions, one call at a time.
+
+    It ends when this process closes it or ends itself.
+
+    Args:
+      processes: number of such processes, which share the memory of the machine.
+      preload: module that it imports at once, while this process does other work; empty for none.
+
+    Raises:
+      OSError: if no further process can be started.
+    """
+
+    def __init__(self, processes: int, preload: str = "") -> None:
+        self._connection, theirs = multiprocessing.Pipe()
+        self._sent: set[bytes] = set()
+        with theirs, tempfile.TemporaryFile() as board:
+            board.truncate(Board.BYTES)
+            self._board = Board(board.fileno())
+            self._board.begin_item(-1)
+            descriptors = theirs.fileno(), board.fileno()
+            path = [folder or os.getcwd() for folder in sys.path]
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, *map(str, descriptors), *path],
+                stdin=subprocess.DEVNULL,
+                pass_fds=descriptors,
+            )
+        self._connection.send((processes, preload))
+
+    def call(self, function: PackedFunction, items: Sequence[Any]) -> list[Any]:
+        """Runs a function for each item, in order, and returns the results.
+
+        Raises:
+          WorkerDied: if the process ended.
+          Exception: what the function raised.
+        """
+        new = b"" if function.digest in self._sent else function.data
+        try:
+            self._connection.send_bytes(pickle.dumps((function.digest, new, items), pickle.HIGHEST_PROTOCOL))
+            results, error = pickle.loads(self._connection.recv_bytes())
+        except (OSError, EOFError) as broken:
+            raise self._death() from broken
+        self._sent.add(function.digest)
+        if error is not None:
+            raise error
+        return results  # type: ignore[no-any-return]
+
+    def task(self) -> Task | None:
+        """Returns what the process works on; None if it waits."""
+        return self._board.read()[1]
+
+    def close(self) -> None:
+        """Ends the process, if it does not end by itself at once, and waits for its end."""
+        self._connection.close()
+        try:
+            self._process.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def kill(self) -> None:
+        """Ends the process at once. It writes no files, so nothing is left behind."""
+        self._process.kill()
+
+    def _death(self) -> WorkerDied:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
+        if self._process.poll() is None:  # it closed the connection and goes on
+            self._process.kill()
+        return WorkerDied(self._process.wait(), *self._board.read())
+
+
+def can_start_processes() -> bool:
+    """Returns whether this program knows its Python interpreter."""
+    return os.name == "posix" and bool(sys.executable)

@@ -1,0 +1,544 @@
+"""Converts the images of one shard, in order, with bounded memory. Does not need Beam."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from PIL import Image
+
+from shardwright.core.concurrency.converters import current_converters
+from shardwright.core.concurrency.pool import (
+    IN_FLIGHT_BYTES,
+    WORKING_BYTES,
+    OrderedMap,
+    working_budget,
+)
+from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.conversion.reusable import ReusableRecord, SourceDigests
+from shardwright.core.conversion.selection import check_quality, left_out_by_digest
+from shardwright.core.images.annotate import (
+    NOTHING,
+    Annotated,
+    annotate,
+    has_annotations,
+    read_mask,
+)
+from shardwright.core.images.boxes import upright_size
+from shardwright.core.images.convert import ConvertedImage, Frame, Reserve, convert_image, map_image
+from shardwright.core.images.decode import no_image
+from shardwright.core.images.map_hook import Hook, MappedImage, call_hook, load_hook
+from shardwright.core.images.mapped_refs import decoded_image, mapped_ref
+from shardwright.core.images.private_metadata import private_metadata
+from shardwright.core.images.read import check_sha256, expected_bytes, map_refs, read_image
+from shardwright.core.records.build import build_example, check_labels
+from shardwright.core.storage import changed, is_remote
+from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import EngineError, ImageFault, LeftOut, NotACandidate
+from shardwright.schemas.image_formats import FORMAT_NAMES
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.key_rules import KeyRules
+from shardwright.schemas.layouts import Layout
+from shardwright.schemas.ledger import Entry
+
+Result = TypeVar("Result")
+
+#: Largest number of bytes of a raw pixel (in base64), and of the pixels for each byte of a photograph.
+_PIXEL_BYTES, _PIXELS_OF_A_BYTE = 4, 16
+#: Largest number of bytes of a sample that keeps its type.
+_SAMPLE_BYTES = 4
+#: Value of `image/format` -> format of the stored image.
+_KIND_OF_FORMAT = {name: kind for kind, name in FORMAT_NAMES.items()}
+
+
+@dataclass(frozen=True)
+class ShardRecipe:
+    """The settings and class names with which all shards of a dataset are converted.
+
+    Attributes:
+      settings: checked settings.
+      layout: the record layout.
+      ids: class name -> id.
+      texts: class name -> readable name, for classes named by a synset id.
+      keys: rules of `--include` and `--exclude`.
+    """
+
+    settings: ConvertSettings
+    layout: Layout
+    ids: Mapping[str, int]
+    texts: Mapping[str, str] = field(default_factory=dict)
+    keys: KeyRules = field(default_factory=KeyRules)
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """The result of converting one image.
+
+    Attributes:
+      entry: its ledger entry, without the position of its record.
+      example: its serialized Example; empty if the image was left out or its record copied.
+      source_bytes: number of bytes read.
+      decode_seconds: seconds that decoding took; None if the image was left out or its record copied.
+      frame: the framed record from an earlier build; empty unless it was copied.
+      on_background: whether a part of the picture shows the background color.
+      more: the other images that `--map` made of the same source, in order.
+    """
+
+    entry: Entry
+    example: bytes = b""
+    source_bytes: int = 0
+    decode_seconds: float | None = None
+    frame: bytes = b""
+    on_background: bool = False
+    more: tuple[Converted, ...] = ()
+
+    @property
+    def images(self) -> tuple[Converted, ...]:
+        """All images that were made of the source."""
+        return (self, *self.more)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadImage:
+    """The bytes of an image between the storage and the decoder.
+
+    Attributes:
+      ref: reference of the image.
+      data: bytes of the image; empty if there are none, or if they are not needed.
+      sha256: hex digest of the bytes.
+      fault: why there are no bytes; None if there are.
+      mask: bytes of its mask file, if it has one.
+      mask_sha256: hex digest of the mask's bytes.
+      size: number of bytes that were read.
+      same: whether the bytes are those that an earlier build converted.
+      left_out: why a setting leaves the image out; None if it does not.
+    """
+
+    ref: ImageRef
+    data: bytes = b""
+    sha256: str = ""
+    fault: ImageFault | None = None
+    mask: bytes | None = None
+    mask_sha256: str = ""
+    size: int = 0
+    same: bool = False
+    left_out: LeftOut | None = None
+
+
+def read_ref(ref: ImageRef, recipe: ShardRecipe, before: SourceDigests | None = None) -> ReadImage:
+    """Reads the bytes of one image, if they are needed.
+
+    Args:
+      ref: reference of the image.
+      recipe: how the shard is converted.
+      before: digests of the bytes that an earlier build converted.
+
+    Raises:
+      EngineError: if the storage or the machine failed, or the source changed.
+    """
+    if not ref.is_candidate:
+        return ReadImage(ref)
+    if ref.sha256 and recipe.keys.need_bytes:  # stated by the source, so the image need not be read
+        left_out = left_out_by_digest(ref.key, ref.sha256, recipe.keys)
+        if left_out is not None:
+            return ReadImage(ref, sha256=ref.sha256, left_out=left_out)
+    try:
+        with UNDERWAY.working_on(ref.location, "read"):
+            data = read_image(ref, recipe.settings.max_source_bytes)
+    except ImageFault as fault:
+        if ref.annotations and isinstance(fault.__cause__, FileNotFoundError):
+            fault = ImageFault(QuarantineReason.BAD_ANNOTATION, fault.stage, "its image is missing")
+        return ReadImage(ref, sha256=ref.sha256, fault=fault)
+    sha256 = hashlib.sha256(data).hexdigest()
+    wrong: ImageFault | None = None
+    try:
+        check_sha256(ref, sha256)
+    except ImageFault as fault:
+        if recipe.settings.dedupe == "exact":  # wrong ones were quarantined earlier
+            raise changed(ref.uri) from fault
+        wrong = fault
+    left_out = left_out_by_digest(ref.key, sha256, recipe.keys) if recipe.keys.need_bytes else None
+    if left_out is None and ref.size < 0 < len(data) < recipe.settings.min_source_bytes:
+        left_out = LeftOut(FilterReason.MIN_BYTES, Stage.READ, f"it has {len(data):,} bytes")
+    if left_out is not None or wrong is not None:
+        return ReadImage(ref, sha256=sha256, fault=wrong, left_out=left_out)
+    mask, mask_sha256 = None, ""
+    if ref.annotations:
+        try:
+            mask = read_mask(ref, recipe.settings)
+        except ImageFault as fault:
+            return ReadImage(ref, sha256=sha256, fault=ImageFault(fault.reason, Stage.READ, fault.message))
+        mask_sha256 = "" if mask is None else hashlib.sha256(mask).hexdigest()
+    if before == (sha256, mask_sha256):
+        return ReadImage(ref, size=len(data), same=True)
+    return ReadImage(ref, data, sha256, None, mask, mask_sha256, len(data))
+
+
+def _as_before(ref: ImageRef, known: ReusableRecord, source_bytes: int = 0) -> Converted | None:
+    """Returns the result of an earlier build for an image; None if its record is damaged."""
+    entry = known.entry
+    if entry.outcome != Outcome.WRITTEN:
+        uri = ref.location if entry.uri else ""
+        return Converted(entry._replace(uri=uri, fingerprint=_state_that_counts(ref)))
+    frames = known.frames()
+    if frames is None:
+        return None
+    first, *more = (
+        Converted(entry._replace(fingerprint=ref.fingerprint), frame=frame) for entry, frame in frames
+    )
+    return replace(first, source_bytes=source_bytes, more=tuple(more))
+
+
+def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:
+    """Converts one image whose bytes are read.
+
+    Raises:
+      EngineError: if the machine failed.
+    """
+    ref = read.ref
+    if not ref.is_candidate:
+        return Converted(_decided_entry(ref))
+    try:
+        if read.left_out:
+            raise read.left_out
+        if read.fault:
+            raise read.fault
+        return _convert_candidate(read, recipe)
+    except LeftOut as left_out:
+        return Converted(_left_out_entry(read, left_out), source_bytes=read.size)
+    except ImageFault as fault:
+        entry = Entry(
+            key=ref.key,
+            outcome=Outcome.QUARANTINED,
+            fingerprint=ref.fingerprint,
+            sha256=read.sha256,
+            label=ref.label,
+            reason=fault.reason,
+            stage=fault.stage,
+            message=fault.message,
+            uri=ref.location,
+            mask_sha256=read.mask_sha256,
+        )
+        return Converted(entry, source_bytes=read.size)
+
+
+def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
+    """Decodes, transforms, encodes and annotates an image, and builds its record.
+
+    Raises:
+      ImageFault: if the image is faulty, or the layout cannot store it.
+      LeftOut: if a setting leaves it out.
+      EngineError: if the machine failed.
+    """
+    ref, settings = read.ref, recipe.settings
+    reserve = working_budget().reserve
+    try:
+        if settings.map:
+            return _map_candidate(read, recipe, load_hook(settings.map), reserve)
+        check_labels(ref, recipe.layout, recipe.ids)
+        with UNDERWAY.working_on(ref.location, "decode"):
+            image = convert_image(read.data, ref.key, settings, reserve)
+            if settings.drop:
+                check_quality(image, settings, reserve)
+        annotated = NOTHING
+        if has_annotations(recipe.layout):
+            with UNDERWAY.working_on(ref.location, "annotate"):
+                annotated = annotate(ref, image, settings, recipe.ids, read.mask, reserve)
+    except NotACandidate as left_out:
+        if left_out.reason == FilterReason.SKIPPED_FORMAT:
+            entry = _left_out(ref, Outcome.FILTERED, left_out.reason)
+            # The stage shows that the file was read: its state belongs to the plan's digest.
+            return Converted(entry._replace(stage=Stage.DECODE), source_bytes=read.size)
+        # The source names it as an image: in a row of a manifest, an annotation, a record.
+        raise no_image(read.data) from None
+    except MemoryError:
+        raise _memory_fault(ref) from None
+    return _build(ref, read, image, annotated, recipe)
+
+
+def _build(
+    ref: ImageRef, read: ReadImage, image: ConvertedImage, annotated: Annotated, recipe: ShardRecipe
+) -> Converted:
+    """Builds the record and the ledger entry of an image.
+
+    Raises:
+      ImageFault: if the layout cannot store it.
+    """
+    example = build_example(
+        ref, image, read.sha256, recipe.layout, recipe.ids, annotated.values, recipe.texts
+    )
+    width, height = upright_size(image.frame)
+    entry = Entry(
+        key=ref.key,
+        outcome=Outcome.WRITTEN,
+        fingerprint=ref.fingerprint,
+        sha256=read.sha256,
+        label=ref.label if annotated.label is None else annotated.label,
+        stored="kept" if image.kept else "encoded",
+        format=image.format,
+        animated=image.animated,
+        boxes=annotated.counts,
+        message=annotated.message,
+        mask_sha256=read.mask_sha256,
+        source_width=width,
+        source_height=height,
+        source_bytes=read.size,
+        decoder_warning=image.warning,
+        damaged=image.damaged,
+        file_name=ref.file_name,
+        fold=ref.fold if ref.fold >= 0 else None,
+        private=",".join(private_metadata(image.encoded, _KIND_OF_FORMAT[image.format]))
+        if image.kept
+        else "",
+        dtype=image.dtype if recipe.settings.states_dtype else "",
+    )
+    return Converted(
+        entry,
+        example,
+        read.size,
+        image.decode_seconds,
+        on_background=image.on_background,
+    )
+
+
+def _map_candidate(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve) -> Converted:
+    """Converts the images that a hook makes of one image.
+
+    Raises:
+      ImageFault: if the image is faulty, the hook fails, or the layout cannot store what it returns.
+      LeftOut: if the hook leaves the image out.
+    """
+    ref, settings = read.ref, recipe.settings
+    mapped_images: list[Converted] = []
+
+    def mapper(picture: Image.Image, frame: Frame) -> Iterator[MappedImage]:
+        return call_hook(hook, decoded_image(ref, picture, frame), settings.max_pixels)
+
+    with UNDERWAY.working_on(ref.location, "decode"):
+        for mapped, image, fits in map_image(read.data, ref.key, settings, mapper, reserve):
+            item = mapped_ref(ref, mapped, fits, settings)
+            check_labels(item, recipe.layout, recipe.ids)
+            # The reservation for the image, which is still held, covers its masks.
+            annotated = annotate(item, image, settings, recipe.ids, read.mask)
+            done = _build(item, read, image, annotated, recipe)
+            if mapped_images:
+                done = replace(done, source_bytes=0, decode_seconds=None)
+            mapped_images.append(done)
+    if len(mapped_images) > 1 or mapped_images[0].entry.key != ref.key:
+        mapped_images = [
+            replace(done, entry=done.entry._replace(source_key=ref.key)) for done in mapped_images
+        ]
+    first, *more = mapped_images
+    return replace(first, more=tuple(more))
+
+
+def convert_ref(ref: ImageRef, recipe: ShardRecipe) -> Converted:
+    """Reads and converts one image.
+
+    Raises:
+      EngineError: if the storage or the machine failed, or the source changed.
+    """
+    return convert_read(read_ref(ref, recipe), recipe)
+
+
+def _left_out(ref: ImageRef, outcome: str, reason: str) -> Entry:
+    return Entry(key=ref.key, outcome=outcome, fingerprint=_state_that_counts(ref), reason=reason)
+
+
+def _state_that_counts(ref: ImageRef) -> str:
+    """Returns the state of a source; none if its listing decided the outcome.
+
+    The plan's digest leaves such a state out, so a shard that is reused could only have an earlier one.
+    """
+    return ref.fingerprint if ref.is_candidate else ""
+
+
+def _left_out_entry(read: ReadImage, left_out: LeftOut) -> Entry:
+    """Returns the ledger entry of an image that was read, and that a setting leaves out."""
+    ref = read.ref
+    width, height = left_out.size or (None, None)
+    return Entry(
+        key=ref.key,
+        outcome=Outcome.FILTERED,
+        fingerprint=ref.fingerprint,
+        sha256=read.sha256,
+        label=ref.label,
+        reason=left_out.reason,
+        stage=left_out.stage,
+        message=left_out.message,
+        mask_sha256=read.mask_sha256,
+        source_width=width,
+        source_height=height,
+    )
+
+
+def _decided_entry(ref: ImageRef) -> Entry:
+    """Returns the ledger entry of a file whose outcome was known before reading it."""
+    if ref.outcome != Outcome.QUARANTINED:
+        return _left_out(ref, ref.outcome, ref.reason)
+    return Entry(
+        key=ref.key,
+        outcome=ref.outcome,
+        label=ref.label,
+        reason=ref.reason,
+        stage=Stage.LIST,
+        message=ref.message,
+        uri=ref.location,
+    )
+
+
+def _memory_fault(ref: ImageRef) -> Exception:
+    """Distinguishes a file that needs absurd memory from a machine that has no memory left.
+
+    Any accepted picture fits into the working memory of a process. If that much can be allocated now, the
+    decoder asked for more than the size of the picture explains.
+    """
+    try:
+        bytearray(WORKING_BYTES)
+    except MemoryError:
+        return EngineError(
+            f"The machine ran out of memory at {printable(ref.uri)}; lower --max_pixels or use a "
+            "larger machine, then run again with --resume."
+        )
+    return ImageFault(
+        QuarantineReason.CORRUPT, Stage.DECODE, "decoding it takes more memory than its size explains"
+    )
+
+
+def convert_refs(
+    refs: Sequence[ImageRef], recipe: ShardRecipe, known: Mapping[str, ReusableRecord] | None = None
+) -> Iterator[Converted]:
+    """Converts references in parallel, and yields the results in order.
+
+    Unchanged records are copied by the caller's thread, because handing over costs more than copying.
+
+    Args:
+      refs: references of the shard.
+      recipe: how the shard is converted.
+      known: key -> the record that an earlier build made of the image.
+
+    Raises:
+      EngineError: if the storage or the machine failed, or a source changed.
+    """
+    known = known or {}
+    unchanged = {key: item for key, item in known.items() if item.unchanged}
+    others = [ref for ref in refs if ref.key not in unchanged]
+    before = {key: item.source_digests for key, item in known.items() if item.source_digests}
+    results = iter(map_reads(partial(_convert_if_changed, recipe), others, recipe, before))
+    for ref in refs:
+        done = _as_before(ref, unchanged[ref.key]) if ref.key in unchanged else next(results)
+        if isinstance(done, Unchanged):
+            done = _as_before(ref, known[ref.key], done.source_bytes)
+        done = done or convert_ref(ref, recipe)  # a record was damaged after its shard was compared
+        PROGRESS.add(images=ref.is_candidate, bad=done.entry.outcome == Outcome.QUARANTINED)
+        yield done
+
+
+class Unchanged(NamedTuple):
+    """The result for an image whose bytes an earlier build converted, so that its record can be copied.
+
+    Attributes:
+      source_bytes: number of bytes read.
+    """
+
+    source_bytes: int
+
+
+def _convert_if_changed(recipe: ShardRecipe, read: ReadImage) -> Converted | Unchanged:
+    return Unchanged(read.size) if read.same else convert_read(read, recipe)
+
+
+def map_reads(
+    function: Callable[[ReadImage], Result],
+    refs: Sequence[ImageRef],
+    recipe: ShardRecipe,
+    before: Mapping[str, SourceDigests] | None = None,
+) -> OrderedMap[Any, Result]:
+    """Reads references, and returns an iterator over a function of each image's bytes, in order.
+
+    The converters call the function, in worker processes if they have any. They read local files themselves.
+    Remote files are read ahead, many at once, by threads of this process.
+
+    Args:
+      function: function that converts an image; it must be picklable.
+      refs: the references.
+      recipe: how they are read.
+      before: key -> digests of the bytes that an earlier build converted.
+
+    Raises:
+      EngineError: when iterated, if the storage or the machine failed, or a source changed.
+    """
+    before = before or {}
+    weight_of = _weight_of(recipe.settings)
+    if not any(is_remote(ref.uri) for ref in refs):
+        return current_converters().map(
+            partial(_read_then, function, recipe),
+            [(ref, before.get(ref.key)) for ref in refs],
+            weigh=lambda item: weight_of(expected_bytes(item[0])),
+            crashed=lambda item, how: function(_crashed(item[0], how, recipe)),
+        )
+    reads = map_refs(
+        lambda ref: read_ref(ref, recipe, before.get(ref.key)),
+        refs,
+        recipe.settings.max_source_bytes,
+        max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
+    )
+    return current_converters().map(
+        function,
+        reads,
+        weigh=lambda read: max(len(read.data) + len(read.mask or b""), weight_of(len(read.data))),
+        crashed=lambda read, how: function(_crashed(read.ref, how, recipe)),
+        max_weight=IN_FLIGHT_BYTES // 2,
+    )
+
+
+def _read_then(
+    function: Callable[[ReadImage], Result],
+    recipe: ShardRecipe,
+    item: tuple[ImageRef, SourceDigests | None],
+) -> Result:
+    ref, before = item
+    return function(read_ref(ref, recipe, before))
+
+
+def _crashed(ref: ImageRef, how: str, recipe: ShardRecipe) -> ReadImage:
+    """Returns an image whose conversion ended its worker process, with the fault that this is.
+
+    Args:
+      ref: reference of the image.
+      how: signal or exit code of the process.
+      recipe: how the image was converted.
+    """
+    read = read_ref(ref, recipe)  # the ledger states the checksum
+    hook = recipe.settings.map
+    fault = (
+        ImageFault(QuarantineReason.MAP_FAILED, Stage.MAP, f"{hook} or the decoder ended the process ({how})")
+        if hook
+        else ImageFault(QuarantineReason.DECODER_CRASHED, Stage.DECODE, f"the decoder crashed ({how})")
+    )
+    return replace(read, fault=read.fault or fault)
+
+
+def _weight_of(settings: ConvertSettings) -> Callable[[int], int]:
+    """Returns a function that estimates the bytes that an image takes in memory from the size of its source.
+
+    A converted image is mostly smaller than its source, except for raw pixels.
+    """
+    pixel = _PIXEL_BYTES
+    if settings.states_dtype:
+        pixel = (settings.channels or 3) * (_SAMPLE_BYTES if settings.depth == "keep" else 1) * 4 // 3
+    is_raw = settings.stored_format == "raw"
+    if is_raw or settings.depth != "8":
+        if settings.target:
+            stored = math.prod(settings.target) * pixel
+            return lambda size: max(size, stored)
+        if is_raw:
+            # A kept original, or a file of many bytes per pixel, is not packed as much as a photograph.
+            return lambda size: size * _PIXELS_OF_A_BYTE
+    return lambda size: size

@@ -1,0 +1,226 @@
+"""Writes the files of a dataset beside its shards. `dataset.json` is the commit, so it is written last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from shardwright.core import storage
+from shardwright.core.lease import HeldLease, write_held
+from shardwright.core.result_files import is_answer
+from shardwright.core.sources.spool import Spool
+from shardwright.schemas import __version__, dataset
+from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plan import index_file, is_compressed
+from shardwright.schemas.units import counted, is_or_are
+
+#: Format of the times in `run.json`, for `time.strftime`.
+UTC_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def dataset_name(output: str) -> str:
+    """Returns the name of the dataset in a directory: the name of the directory."""
+    path = output if storage.is_remote(output) else os.path.abspath(output)
+    return printable(path.rstrip("/").rpartition("/")[2]) or "dataset"
+
+
+def machine_facts() -> dict[str, Any]:
+    """Returns the facts about this machine for `run.json`."""
+    return {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "cpus": os.cpu_count(),
+        "python": sys.version.split()[0],
+        "shardwright": __version__,
+    }
+
+
+def utc(seconds: float) -> str:
+    """Returns a time in the format of `run.json`."""
+    return time.strftime(UTC_FORMAT, time.gmtime(seconds))
+
+
+def read_dataset(directory: str) -> Dataset:
+    """Reads a dataset's `dataset.json`.
+
+    Raises:
+      UsageError: If it is not a readable document.
+      EngineError: If it does not exist any more, or the storage failed.
+    """
+    path = storage.join(directory, dataset.DATASET_JSON)
+    with storage.translated_errors("read", path):
+        try:
+            return Dataset.from_bytes(storage.read_bytes(path), path)
+        except FileNotFoundError:  # it existed when the command began
+            raise storage.changed(path) from None
+
+
+def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, Any] | None:
+    """Reads the `findings.json` or `statistics.json` of a dataset.
+
+    Args:
+      directory: The dataset directory.
+      file: Name of the file.
+      fingerprint: Fingerprint of the dataset.
+
+    Returns:
+      The document. None if there is no document, or if it describes another build.
+
+    Raises:
+      ValueError: If the document is damaged.
+      EngineError: If the storage failed.
+    """
+    path = storage.join(directory, file)
+    with storage.translated_errors("read", path):
+        try:
+            document = json.loads(storage.read_bytes(path))
+        except FileNotFoundError:
+            return None
+        except RecursionError as error:
+            raise ValueError(str(error)) from error
+    if not isinstance(document, Mapping):
+        raise ValueError(f"{file} is not a JSON object")
+    return document if dataset.is_about(document, fingerprint) else None
+
+
+def write_text(directory: str, name: str, text: str, hold: HeldLease | None = None) -> str:
+    """Writes a file of a dataset while holding the lease `hold`, if given; returns the file's sha256."""
+    data = text.encode()
+    write_held(directory, name, data, hold)
+    return hashlib.sha256(data).hexdigest()
+
+
+def json_lines(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Returns the text of a file with one JSON document on each line."""
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def write_lines(
+    directory: str, name: str, lines: Iterable[Mapping[str, Any]], hold: HeldLease | None = None
+) -> str:
+    """Writes a file of a dataset with one JSON document on each line, as `write_text` does."""
+    return write_text(directory, name, json_lines(lines), hold)
+
+
+def missing_shards(
+    directory: str, made: Dataset, with_indexes: bool = False, listed: Iterable[str] | None = None
+) -> list[str]:
+    """Returns the shards of a dataset that are not in a directory.
+
+    Args:
+      directory: Directory in which the shards should be.
+      made: The dataset.
+      with_indexes: Whether to return missing indexes too.
+      listed: Files in the directory. None to list them here.
+    """
+    present = set(storage.list_files(directory) if listed is None else listed)
+    files = [shard.file for shards in made.splits.values() for shard in shards]
+    if with_indexes:
+        files += [
+            index_file(split, number, len(shards))
+            for split, shards in made.splits.items()
+            for number, shard in enumerate(shards)
+            if shard.records and not is_compressed(shard.file)
+        ]
+    return [file for file in files if file not in present]
+
+
+def check_shards(directory: str, made: Dataset, listed: Iterable[str]) -> None:
+    """Checks that every shard to publish is in its directory.
+
+    Args:
+      directory: Directory in which the shards should be.
+      made: The dataset.
+      listed: Files in the directory.
+
+    Raises:
+      EngineError: If a shard is missing.
+    """
+    missing = missing_shards(directory, made, listed=listed)
+    if missing:
+        raise EngineError(
+            f"{counted(len(missing), 'shard')} {is_or_are(len(missing))} missing in {printable(directory)}, "
+            f"the first one is {missing[0]}: "
+            "nothing was published; run again with --resume."
+        )
+
+
+def write_commit(
+    directory: str,
+    made: Dataset,
+    sidecars: Mapping[str, bytes],
+    run: Mapping[str, Any],
+    outcome: dict[str, Any],
+    listed: Iterable[str],
+    hold: HeldLease | None,
+) -> None:
+    """Writes the files that were not written with the shards, and commits the dataset.
+
+    If work files cannot be removed, the dataset is still published, and its outcome gets warnings.
+
+    Args:
+      directory: Directory that contains the shards.
+      made: The dataset, with its sidecars and the digests of the files written before.
+      sidecars: Mapping of file name to content.
+      run: Contents of `run.json`.
+      outcome: Contents of `_work/outcome.json`. Warnings are added to it.
+      listed: Files that were in the directory before.
+      hold: Lease that the run must hold for each write. None if it needs no lease.
+
+    Raises:
+      EngineError: If the lease was lost.
+    """
+    for name, content in sidecars.items():
+        write_held(directory, name, content, hold)
+    write_text(directory, dataset.RUN_JSON, pretty_json(with_digest(run)), hold)
+    outcome["warnings"] = [
+        *outcome.get("warnings", ()),
+        *left_behind(directory, lambda: remove_temporary(directory, listed)),
+        *left_behind(Spool(directory).path, Spool(directory).remove),
+    ]
+    write_text(directory, dataset.OUTCOME_JSON, pretty_json(with_digest(outcome)), hold)
+    write_text(directory, dataset.DATASET_JSON, pretty_json(made.as_json()), hold)
+
+
+def remove_temporary(directory: str, listed: Iterable[str]) -> None:
+    """Removes the unfinished files of killed workers from the listed files.
+
+    The answers that validations wait for stay. The next validation removes old ones.
+    """
+    for file in listed:
+        if storage.is_temporary(file) and not is_answer(file):
+            storage.remove(storage.join(directory, file))
+
+
+def remove_work_leftovers(directory: str) -> list[str]:
+    """Removes the unfinished files of killed workers before a run begins; returns a warning if that fails.
+
+    Hold the lease when you call this. In a bucket an object appears whole or not at all, so it does nothing.
+    """
+    if storage.is_remote(directory):
+        return []
+    return left_behind(directory, lambda: remove_temporary(directory, storage.list_files(directory)))
+
+
+def left_behind(place: str, clean_up: Callable[[], None]) -> list[str]:
+    """Cleans up after finished work; returns a warning if that fails, else nothing.
+
+    Args:
+      place: Path that is cleaned up.
+      clean_up: Function that cleans up.
+    """
+    try:
+        with storage.translated_errors("clean up", place):
+            clean_up()
+    except EngineError as error:
+        return [f"Some work files are left and can be removed by hand: {error.message}"]
+    return []

@@ -1,0 +1,217 @@
+"""Rows from the ledgers of two datasets, and how they are packed between workers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from shardwright.core import hash_buckets, storage
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
+from shardwright.schemas.plan import ledger_file
+
+#: Number of hex digits of a sha256 that is enough to avoid collisions.
+_ENOUGH = 32
+_ROWS_PER_BUCKET = 20_000
+#: Number of rows of a bucket, from any shards, that are packed together.
+_WAITING = 100_000
+
+OLD, NEW = 0, 1
+#: Number of a bucket, the side of its rows, and the rows as packed columns.
+PackedRows = tuple[int, tuple[int, bytes]]
+
+
+class LedgerPair(NamedTuple):
+    """The ledgers of one shard place in both datasets; one is missing if only one dataset has the place.
+
+    Attributes:
+      file: Path of the ledger inside a dataset directory.
+      split: Split of the shard.
+      places: Directories of the old and the new dataset. None for one without such a shard.
+      sha256: sha256 of the shard in the old and in the new dataset.
+      records: Number of records in both datasets together.
+    """
+
+    file: str
+    split: str
+    places: tuple[str | None, str | None]
+    sha256: tuple[str, str]
+    records: int
+
+
+class LedgerRow(NamedTuple):
+    """What a ledger states about one image.
+
+    Attributes:
+      key: Key of the image.
+      split: Split of the image.
+      written: Whether the dataset contains it.
+      source: Identity of the source: the beginning of its sha256, or else its fingerprint.
+      label: Its classes in the order of names, joined by `LABEL_SEPARATOR`.
+      length: Number of bytes in the record's frame.
+      stored: How the image is stored.
+      note: Reason why this dataset left the image out.
+    """
+
+    key: str
+    split: str
+    written: bool
+    source: str
+    label: str
+    length: int
+    stored: str
+    note: str = ""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the source is identified by its bytes, so that it can be found under another key."""
+        return len(self.source) == _ENOUGH and ":" not in self.source
+
+
+def list_pairs(old_directory: str, new_directory: str, old: Dataset, new: Dataset) -> Iterator[LedgerPair]:
+    """Yields the ledgers of two datasets, paired by place."""
+    sides = []
+    for dataset in (old, new):
+        placed = dataset.placed_shards()
+        sides.append({ledger_file(split, n, of): (split, shard) for split, n, of, shard in placed})
+    records = old.all_records + new.all_records
+    for file in sorted(sides[OLD].keys() | sides[NEW].keys()):
+        found = [side.get(file) for side in sides]
+        shards = [item[1] if item else None for item in found]
+        yield LedgerPair(
+            file=file,
+            split=next(item[0] for item in found if item),
+            places=(old_directory if found[OLD] else None, new_directory if found[NEW] else None),
+            sha256=(shards[0].sha256 if shards[0] else "", shards[1].sha256 if shards[1] else ""),
+            records=records,
+        )
+
+
+def read_ledger(directory: str, file: str) -> bytes:
+    """Reads a ledger.
+
+    Raises:
+      UsageError: If there is none.
+      EngineError: If the storage failed.
+    """
+    path = storage.join(directory, file)
+    with storage.translated_errors("read", path):
+        try:
+            return storage.read_bytes(path)
+        except FileNotFoundError:
+            raise UsageError(
+                f"{printable(path)} is missing, so what happened to the images of its shard is unknown; "
+                "restore it, or convert again."
+            ) from None
+
+
+def count_of_ledger(data: bytes, directory: str, file: str, sha256: str) -> int:
+    """Returns the number of records in a ledger.
+
+    Raises:
+      UsageError: If it is damaged, or does not belong to the shard with this checksum.
+    """
+    where = printable(storage.join(directory, file))
+    try:
+        header, _ = load_ledger(data)
+        _check_build(header, sha256, where)
+        return int(header.records)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(where, error) from None
+
+
+def rows_of(data: bytes, directory: str, file: str, sha256: str, split: str) -> list[LedgerRow]:
+    """Returns the rows of a ledger.
+
+    Raises:
+      UsageError: If it is damaged, or does not belong to the shard with this checksum.
+    """
+    where = printable(storage.join(directory, file))
+    try:
+        header, entries = load_ledger(data)
+        _check_build(header, sha256, where)
+        return [_row(entry, split) for entry in entries]
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(where, error) from None
+
+
+def _check_build(header: ShardHeader, sha256: str, where: str) -> None:
+    if header.sha256 != sha256:
+        raise UsageError(
+            f"{where} belongs to another build than the dataset.json there; compare again when nothing "
+            "writes to the dataset, or convert again."
+        )
+
+
+def _damaged(where: str, error: Exception) -> UsageError:
+    detail = " ".join(str(error).split()).removeprefix("the shard ledger is damaged: ")[:200].rstrip(".")
+    return UsageError(f"{where} is damaged ({detail}); restore it, or convert again.")
+
+
+def _row(entry: Entry, split: str) -> LedgerRow:
+    key, label = entry.key, entry.label
+    if not (isinstance(key, str) and isinstance(label, str)):
+        raise TypeError("a line names no image")
+    if entry.outcome != Outcome.WRITTEN:
+        note = f"{entry.outcome}: {entry.reason}" if entry.reason else entry.outcome
+        return LedgerRow(key, split, False, "", "", 0, "", note)
+    if LABEL_SEPARATOR in label:
+        label = LABEL_SEPARATOR.join(sorted(label.split(LABEL_SEPARATOR)))
+    source = entry.sha256[:_ENOUGH] or entry.fingerprint
+    return LedgerRow(key, split, True, source, label, entry.length or 0, f"{entry.stored} {entry.format}")
+
+
+def by_key(rows: Iterable[LedgerRow], whose: str) -> dict[str, LedgerRow]:
+    """Returns rows by their key.
+
+    Raises:
+      UsageError: If a key occurs twice.
+    """
+    found: dict[str, LedgerRow] = {}
+    for row in rows:
+        if found.setdefault(row.key, row) is not row:
+            raise UsageError(
+                f"The {whose} dataset's ledgers name {printable(row.key)!r} twice, so its images cannot be "
+                "told apart by their keys; convert again."
+            )
+    return found
+
+
+def bucket_count(records: int) -> int:
+    """Returns the number of buckets that keeps each bucket small, for the records of both datasets."""
+    return hash_buckets.bucket_count(-(-records // _ROWS_PER_BUCKET))
+
+
+class Packer:
+    """Collects rows by bucket. Rows with an equal value meet in one bucket.
+
+    Args:
+      what: Function that returns the value of a row by which rows meet.
+    """
+
+    def __init__(self, what: Callable[[LedgerRow], str]) -> None:
+        self._what = what
+        self._rows: defaultdict[tuple[int, int], list[LedgerRow]] = defaultdict(list)
+        self._count = 0
+
+    def add(self, side: int, row: LedgerRow, buckets: int) -> Iterator[PackedRows]:
+        """Adds a row; yields packed rows when a bucket is full."""
+        self._rows[hash_buckets.bucket_of(self._what(row), buckets), side].append(row)
+        self._count += 1
+        if self._count >= _WAITING:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[PackedRows]:
+        """Yields the remaining rows."""
+        rows, self._rows, self._count = self._rows, defaultdict(list), 0
+        for (bucket, side), found in rows.items():
+            yield bucket, (side, hash_buckets.pack_rows(found))
+
+
+def unpack_rows(pack: bytes) -> Iterator[LedgerRow]:
+    """Yields the rows that a `Packer` packed."""
+    return map(LedgerRow._make, hash_buckets.unpack_rows(pack))

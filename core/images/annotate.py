@@ -1,0 +1,271 @@
+"""Maps boxes and masks from the source image to the stored image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from shardwright.core.images import masks
+from shardwright.core.images.boxes import bad_annotation
+from shardwright.core.images.convert import ConvertedImage, Reserve
+from shardwright.core.images.objects import AnnotatedSource, ObjectCounts, object_values
+from shardwright.schemas.annotations import Annotations, decode_annotations
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.layouts import FeatureRole, Layout, Needs
+
+_PANOPTIC = (FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """The annotations of one image, as its record stores them.
+
+    Attributes:
+      values: feature name -> its values; features for which the source has no data are absent.
+      counts: numbers of boxes (or segments) that were written, clipped by a crop, removed by a crop, or
+        dropped as bad, and of segments that are in the mask but not listed by the source.
+      message: what is wrong with the first dropped box or segment; empty if none was dropped.
+      label: class names of the written objects (as `ImageRef.label`); None without objects.
+    """
+
+    values: Mapping[FeatureRole, Sequence[Any]] = field(default_factory=dict)
+    counts: Mapping[str, int] | None = None
+    message: str = ""
+    label: str | None = None
+
+
+#: The largest segment id that three channels of 8 bits can hold.
+_MAX_SEGMENT = 0xFFFFFF
+#: Bytes per pixel while a mask is decoded, rotated and converted to ids.
+_WORKING_BYTES = 12
+#: Names of the counts of boxes and of segments.
+_OF_BOXES_TOO = ("written", "vanished")
+#: The annotations of an image in a layout without them.
+NOTHING = Annotated()
+#: Class id and instance number of an unknown segment.
+_NOT_KNOWN = (0, 0)
+
+
+def needs_mask(settings: ConvertSettings) -> bool:
+    """Returns whether records have what only a mask file may hold."""
+    return not settings.record_layout.by_role().keys().isdisjoint((FeatureRole.SEMANTIC_MASK, *_PANOPTIC))
+
+
+def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
+    """Reads the mask of an image; returns None if the layout needs no mask or the source names none.
+
+    Raises:
+      ImageFault: if the mask is missing, forbidden or too large.
+      EngineError: if the mask changed since it was listed, or the storage failed.
+    """
+    layout = settings.record_layout
+    if not ref.annotations or not needs_mask(settings):
+        return None
+    annotations = decode_annotations(ref.annotations)
+    panoptic = bool(annotations.panoptic_mask) and not layout.by_role().keys().isdisjoint(_PANOPTIC)
+    uri, place = (annotations.panoptic_mask, "") if panoptic else _semantic_mask_of(annotations, ref)
+    if not uri:
+        return None
+    try:
+        return masks.mask_bytes(uri, place, settings, annotations.mask_size, annotations.mask_version)
+    except ImageFault as fault:
+        raise masks.about(uri, fault) from None
+
+
+def _semantic_mask_of(annotations: Annotations, ref: ImageRef) -> tuple[str, str]:
+    """Returns the file of a class mask (empty without one), and the part of that file that holds it."""
+    return annotations.semantic_mask or (
+        ref.uri if annotations.semantic_place else ""
+    ), annotations.semantic_place
+
+
+def has_annotations(layout: Layout) -> bool:
+    """Returns whether records of a layout store more than an image and its classes."""
+    return layout.needs not in (Needs.IMAGE, Needs.LABEL)
+
+
+def annotate(
+    ref: ImageRef,
+    image: ConvertedImage,
+    settings: ConvertSettings,
+    ids: Mapping[str, int],
+    mask: bytes | None = None,
+    reserve: Reserve | None = None,
+) -> Annotated:
+    """Returns the annotations of an image, mapped to its stored picture.
+
+    Args:
+      ref: reference that holds the annotations.
+      image: the stored picture, with the steps that made it from the source.
+      settings: checked settings.
+      ids: class name -> id.
+      mask: what `read_mask` returned.
+      reserve: function that reserves working memory for masks; takes a number of bytes.
+
+    Raises:
+      ImageFault: if an annotation is bad and `bad_boxes` says that its image fails, or a mask cannot be used.
+      EngineError: if the storage failed while a mask was read.
+    """
+    if not has_annotations(settings.record_layout):
+        return NOTHING
+    annotations = decode_annotations(ref.annotations) if ref.annotations else Annotations()
+    source = AnnotatedSource(annotations, ref, image.frame, settings, ids)
+    if reserve is None or not _has_masks(annotations):
+        return _annotate(source, mask)
+    width, height = image.frame.size
+    with reserve(width * height * _WORKING_BYTES):
+        return _annotate(source, mask)
+
+
+def _has_masks(annotations: Annotations) -> bool:
+    if (
+        annotations.semantic_mask
+        or annotations.semantic_place
+        or annotations.panoptic_mask
+        or annotations.category_place
+    ):
+        return True
+    return any(item.segmentation is not None or item.mask_place for item in annotations.objects or ())
+
+
+def _annotate(source: AnnotatedSource, mask: bytes | None) -> Annotated:
+    annotations, layout = source.annotations, source.settings.record_layout
+    wanted = set(layout.by_role())
+    values: dict[FeatureRole, Sequence[Any]] = {}
+    object_counts = ObjectCounts()
+    if not wanted.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES)):
+        values |= object_values(source, object_counts)
+    if annotations.captions:
+        values[FeatureRole.CAPTION] = [caption.encode("utf-8", "replace") for caption in annotations.captions]
+    if FeatureRole.SEMANTIC_MASK in wanted:
+        values |= _semantic_values(source, mask)
+    if not wanted.isdisjoint(_PANOPTIC):
+        segments = ObjectCounts()
+        values |= _panoptic_values(source, segments, mask)
+        beside_boxes = layout.needs is Needs.OBJECTS
+        object_counts.counts.update(_named_apart(segments.counts) if beside_boxes else segments.counts)
+        object_counts.message = object_counts.message or segments.message
+    kept = {role: found for role, found in values.items() if role in wanted}
+    counts = {name: count for name, count in object_counts.counts.items() if count}
+    label = None
+    if FeatureRole.OBJECT_TEXT in values:
+        label = LABEL_SEPARATOR.join(sorted({text.decode() for text in values[FeatureRole.OBJECT_TEXT]}))
+    return Annotated(kept, counts or None, object_counts.message, label)
+
+
+def _named_apart(counts: Mapping[str, int]) -> dict[str, int]:
+    """Returns counts of segments, under names that differ from those of boxes."""
+    return {f"segments_{name}" if name in _OF_BOXES_TOO else name: count for name, count in counts.items()}
+
+
+def _no_mask(settings: ConvertSettings, role: FeatureRole) -> dict[FeatureRole, Sequence[Any]]:
+    """Returns the values of an image without a mask.
+
+    Raises:
+      ImageFault: if the settings do not keep images without a mask.
+    """
+    if settings.unlabelled == "keep" or settings.record_layout.by_role()[role].optional:
+        return {}
+    raise bad_annotation("there is no mask for it")
+
+
+def _semantic_values(source: AnnotatedSource, data: bytes | None) -> dict[FeatureRole, Sequence[Any]]:
+    annotations = source.annotations
+    if data is None or not (annotations.semantic_mask or annotations.semantic_place):
+        return _no_mask(source.settings, FeatureRole.SEMANTIC_MASK)
+    uri, _ = _semantic_mask_of(annotations, source.ref)
+    mask = _class_ids(data, uri, source)
+    encoded = masks.encode_mask(masks.place_class_ids(mask, source.frame))
+    return {FeatureRole.SEMANTIC_MASK: [encoded], FeatureRole.SEMANTIC_FORMAT: [b"png"]}
+
+
+def _class_ids(data: bytes, uri: str, source: AnnotatedSource) -> Image.Image:
+    try:
+        return masks.read_class_ids(data, source.frame, source.settings)
+    except ImageFault as fault:
+        raise masks.about(uri, fault) from None
+
+
+def _panoptic_values(
+    source: AnnotatedSource, object_counts: ObjectCounts, data: bytes | None
+) -> dict[FeatureRole, Sequence[Any]]:
+    annotations, frame, settings = source.annotations, source.frame, source.settings
+    if annotations.category_place and annotations.instance_place:
+        return {
+            FeatureRole.PANOPTIC_CATEGORY: [_placed_part(annotations.category_place, source)],
+            FeatureRole.PANOPTIC_INSTANCE: [_placed_part(annotations.instance_place, source)],
+        }
+    if data is None or not annotations.panoptic_mask:
+        return _no_mask(
+            settings, next(role for role in _PANOPTIC if role in settings.record_layout.by_role())
+        )
+    try:
+        mask = masks.read_segments(data, frame, settings)
+    except ImageFault as fault:
+        raise masks.about(annotations.panoptic_mask, fault) from None
+    values_of = _values_of_segments(source, object_counts)
+    category, instance = _paint(masks.segment_ids(masks.place_mask(mask, frame)), values_of, object_counts)
+    return {
+        FeatureRole.PANOPTIC_CATEGORY: [masks.encode_mask(masks.narrow(category))],
+        FeatureRole.PANOPTIC_INSTANCE: [masks.encode_mask(masks.narrow(instance))],
+    }
+
+
+def _placed_part(place: str, source: AnnotatedSource) -> bytes:
+    """Reads a mask that is part of a file, and maps it to the stored picture."""
+    uri = source.ref.uri
+    try:
+        data = masks.mask_bytes(uri, place, source.settings)
+    except ImageFault as fault:
+        raise masks.about(uri, fault) from None
+    return masks.encode_mask(masks.place_mask(_class_ids(data, uri, source), source.frame))
+
+
+def _values_of_segments(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[int, tuple[int, int]]:
+    """Returns segment id -> (class id, instance number).
+
+    The instance number is the segment's position, from 1, or 0 for stuff.
+
+    Raises:
+      ImageFault: if a segment has no category, and the settings say that its image fails.
+    """
+    values_of: dict[int, tuple[int, int]] = {}
+    for number, segment in enumerate(source.annotations.segments, 1):
+        possible = 0 <= segment.id <= _MAX_SEGMENT
+        if segment.label in source.ids and possible:
+            values_of.setdefault(segment.id, (source.ids[segment.label], number if segment.thing else 0))
+            continue
+        if possible:
+            values_of.setdefault(segment.id, _NOT_KNOWN)
+        if segment.void:
+            continue
+        message = f"segment {segment.id}: its category {segment.label!r} is not among the class names"
+        if source.settings.bad_boxes == "fail":
+            raise bad_annotation(message)
+        object_counts.drop(message)
+    return values_of
+
+
+def _paint(
+    found: np.ndarray, values_of: Mapping[int, tuple[int, int]], object_counts: ObjectCounts
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the class id and the instance number of every pixel."""
+    listed = np.array(sorted({0, *values_of}), np.int64)
+    table = np.array([values_of.get(int(segment), _NOT_KNOWN) for segment in listed], np.int32)
+    places = np.searchsorted(listed, found).clip(max=len(listed) - 1)
+    unknown = listed[places] != found
+    object_counts.counts["unlisted"] += len(np.unique(found[unknown]))
+    pixels = np.bincount(places[~unknown], minlength=len(listed))
+    for place, segment in enumerate(listed):
+        if values_of.get(int(segment), _NOT_KNOWN) != _NOT_KNOWN:
+            object_counts.counts["written" if pixels[place] else "vanished"] += 1
+    category, instance = table[:, 0][places], table[:, 1][places]
+    category[unknown], instance[unknown] = _NOT_KNOWN
+    return category, instance

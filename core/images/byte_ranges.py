@@ -1,0 +1,341 @@
+"""Reads an image that is part of a file: a member of an archive, a range of bytes, raw pixels."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import bz2
+import io
+import lzma
+import struct
+import zlib
+
+import numpy as np
+from PIL import Image
+
+from shardwright.core import storage
+from shardwright.schemas.byte_range import (
+    BARE_PIXELS,
+    BASE64,
+    BASE64_PIXELS,
+    BZIP2,
+    DEFLATE,
+    LZMA,
+    STORED,
+    VARINT_PIXELS,
+    ByteRange,
+)
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault, words_of
+from shardwright.schemas.units import format_size
+
+#: A zip's local file header (APPNOTE.TXT 4.3.7), and the position of the lengths of name and extra field.
+_HEADER = struct.Struct("<4s5H3L2H")
+_SIGNATURE = b"PK\x03\x04"
+#: Number of bytes of the extra field that are fetched with the header; few members have more.
+_EXTRA_BYTES = 96
+#: Encodings of raw pixels.
+#: Largest ratio of unpacked to packed size, except for small members; deflate stays below it.
+_MAX_RATIO, _SMALL_BYTES = 5000, 1 << 24
+#: Types of raw pixels that a TIFF holds and that are stored as uint8, uint16 or float32.
+_KEPT_TYPES = frozenset(np.dtype(name) for name in ("u2", "i2", "f2", "f4", "f8"))
+#: Bytes of a TIFF before its directory, and the largest number of tags of `tiff_of`.
+_TIFF_HEAD, _TIFF_TAGS = 8, 11
+#: Limit for the memory of LZMA's dictionary.
+_MAX_DICTIONARY = 256 << 20
+
+
+def read_part(uri: str, place: ByteRange, size: int, max_bytes: int) -> bytes:
+    """Returns the bytes of an image that is part of a file.
+
+    Args:
+      uri: path or URL of the file, unless `place` names another one.
+      place: position of the part, and how it is stored.
+      size: expected size of the image in bytes; -1 if unknown.
+      max_bytes: size at which unpacking stops.
+
+    Raises:
+      ImageFault: if the part is damaged or too large.
+      EngineError: if the file changed since it was listed.
+      OSError: if it cannot be read.
+    """
+    data = _stored_bytes(place.file or uri, place)
+    if place.method in BARE_PIXELS:
+        return as_image_file(data, place)
+    if place.method == BASE64:
+        data = as_image_file(data, place)
+    elif place.method != STORED:
+        data = _unpack(data, place.method, min(max_bytes, size if size >= 0 else max_bytes))
+    if 0 <= size != len(data):
+        raise _corrupt(f"it has {len(data)} bytes, its header says {size}")
+    if place.crc32 >= 0 and zlib.crc32(data) != place.crc32:
+        raise ImageFault(
+            QuarantineReason.CHECKSUM_MISMATCH, Stage.READ, "its bytes do not agree with its CRC-32"
+        )
+    return data
+
+
+def read_part_head(uri: str, place: ByteRange, length: int) -> bytes:
+    """Returns the first bytes of a part, unpacked.
+
+    Raises:
+      ImageFault: if the part is damaged.
+      EngineError: if the file changed since it was listed.
+      OSError: if it cannot be read.
+    """
+    # Data that cannot be compressed may grow by a few bytes.
+    data = _stored_bytes(place.file or uri, place._replace(length=min(place.length, length + 64)))
+    if place.method == STORED:
+        return data[:length]
+    return _unpack_some(data, place.method, length)[0]
+
+
+def _corrupt(message: str) -> ImageFault:
+    return ImageFault(QuarantineReason.CORRUPT, Stage.READ, message)
+
+
+def _stored_bytes(path: str, place: ByteRange) -> bytes:
+    def read(offset: int, length: int) -> bytes:
+        return storage.read_range(path, offset, length, place.file_size, place.file_version)
+
+    if place.name is None:
+        data = read(place.offset, place.length)
+        if len(data) < place.length:
+            raise ImageFault(
+                QuarantineReason.TRUNCATED,
+                Stage.READ,
+                f"the file ends after {len(data)} of {place.length} bytes",
+            )
+        return data
+    expected = place.name.encode("utf-8", "surrogateescape")
+    head = read(place.offset, _HEADER.size + len(expected) + _EXTRA_BYTES + place.length)
+    if len(head) < _HEADER.size or not head.startswith(_SIGNATURE):
+        raise _corrupt(f"there is no member at byte {place.offset} of the archive")
+    *_, name_length, extra_length = _HEADER.unpack_from(head)
+    name = head[_HEADER.size : _HEADER.size + name_length]
+    if name != expected:
+        raise _corrupt(f"the archive has another name for it at byte {place.offset}")
+    begin = _HEADER.size + name_length + extra_length
+    data = head[begin : begin + place.length]
+    if len(data) < place.length:
+        data += read(place.offset + begin + len(data), place.length - len(data))
+    if len(data) < place.length:
+        raise ImageFault(QuarantineReason.TRUNCATED, Stage.READ, "the archive ends inside it")
+    return data
+
+
+def _unpack(data: bytes, method: str, limit: int) -> bytes:
+    """Unpacks a member, and counts its bytes instead of trusting its header.
+
+    Raises:
+      ImageFault: if the member is damaged, or larger than the limit.
+    """
+    unpacked, finished = _unpack_some(data, method, min(limit, max(_SMALL_BYTES, _MAX_RATIO * len(data))) + 1)
+    if len(unpacked) > limit:
+        raise ImageFault(
+            QuarantineReason.TOO_LARGE,
+            Stage.READ,
+            f"it unpacks to more than {format_size(limit)}, the most that its header or --max_bytes allows",
+        )
+    if len(unpacked) > max(_SMALL_BYTES, _MAX_RATIO * len(data)):
+        raise ImageFault(
+            QuarantineReason.TOO_LARGE, Stage.READ, f"it unpacks to more than {_MAX_RATIO} times its bytes"
+        )
+    if not finished:
+        raise ImageFault(QuarantineReason.TRUNCATED, Stage.READ, "its compressed data ends early")
+    return unpacked
+
+
+def _unpack_some(data: bytes, method: str, most: int) -> tuple[bytes, bool]:
+    """Unpacks a limited number of bytes; returns them, and whether the data was complete.
+
+    Raises:
+      ImageFault: if the data is damaged.
+    """
+    try:
+        if method == DEFLATE:
+            inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+            return inflater.decompress(data, most), inflater.eof
+        if method == BZIP2:
+            bunzipper = bz2.BZ2Decompressor()
+            return bunzipper.decompress(data, most), bunzipper.eof
+        if method == LZMA:
+            return _zip_lzma(data).decompress(data[_lzma_header(data) :], most), True
+    except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, struct.error) as error:
+        raise _corrupt(f"it cannot be unpacked: {words_of(error)}") from error
+    raise _corrupt(f"compression method {method!r} is not supported")
+
+
+def _lzma_header(data: bytes) -> int:
+    """Returns the length of the properties before a member's LZMA stream (APPNOTE.TXT 5.8.8)."""
+    return 4 + int(struct.unpack_from("<H", data, 2)[0])
+
+
+def _zip_lzma(data: bytes) -> lzma.LZMADecompressor:
+    properties = data[4 : _lzma_header(data)]
+    code, dictionary = struct.unpack("<BI", properties)
+    if code >= 9 * 5 * 5 or dictionary > _MAX_DICTIONARY:
+        raise ValueError("its LZMA properties are wrong")
+    filters = {
+        "id": lzma.FILTER_LZMA1,
+        "dict_size": dictionary,
+        "lc": code % 9,
+        "lp": code // 9 % 5,
+        "pb": code // 45,
+    }
+    return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters])
+
+
+def as_image_file(data: bytes, place: ByteRange) -> bytes:
+    """Returns a part of a record as an image file, with its encoding removed.
+
+    Raises:
+      ImageFault: if the part is damaged.
+    """
+    if place.method == BASE64:
+        return _from_base64(data)
+    return _pixels_as_file(bare_pixels(data, place), place) if place.method in BARE_PIXELS else data
+
+
+def bare_pixels(data: bytes, place: ByteRange) -> bytes:
+    """Returns raw pixels as they are in memory, with their encoding removed.
+
+    Raises:
+      ImageFault: if the data is damaged.
+    """
+    if place.method == BASE64_PIXELS:
+        return _from_base64(data)
+    if place.method == VARINT_PIXELS:
+        return _varints(data).astype(place.dtype).tobytes()
+    return data
+
+
+def _from_base64(data: bytes) -> bytes:
+    """Decodes base64 in its URL-safe or standard alphabet, also as JSON escapes it.
+
+    Raises:
+      ImageFault: if the data is not base64.
+    """
+    if b"\\" in data:
+        for escaped, plain in ((b"\\/", b"/"), (b"\\n", b""), (b"\\r", b"")):
+            data = data.replace(escaped, plain)
+    if b"+" in data or b"/" in data:
+        data = data.replace(b"+", b"-").replace(b"/", b"_")
+    try:
+        return base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True)
+    except binascii.Error as error:
+        raise _corrupt(f"its base64 cannot be read: {words_of(error)}") from error
+
+
+def _varints(data: bytes) -> np.ndarray:
+    """Decodes packed varints from 0 to 65535."""
+    parts = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(parts < 0x80)
+    starts = np.concatenate(([0], ends[:-1] + 1))
+    if not len(ends) or ends[-1] != len(parts) - 1 or (ends - starts).max() > 2:
+        raise _corrupt("its numbers are not pixels from 0 to 255")
+    places = np.arange(len(parts)) - np.repeat(starts, ends - starts + 1)
+    numbers: np.ndarray = np.add.reduceat((parts & 0x7F).astype(np.int64) << (7 * places), starts)
+    return numbers
+
+
+def _pixels_as_file(data: bytes, place: ByteRange) -> bytes:
+    """Returns raw pixels as an image file with 8 bits (or 16 bits of gray), which is decoded like any other.
+
+    False and true become 0 and 255. Integers with more than 16 bits, and signed ones, must be 0 to 255. If
+    the pixels keep their type, the file is a TIFF.
+    """
+    height, width, channels = place.shape
+    dtype = np.dtype(place.dtype)
+    if len(data) != height * width * channels * dtype.itemsize:
+        raise _corrupt(f"{len(data)} bytes are not {height} x {width} x {channels} pixels of {place.dtype}")
+    if dtype == np.uint8 and channels in (1, 3) and (channels == 1 or not place.planar):
+        return _pnm_header(height, width, channels) + data
+    pixels = np.frombuffer(data, np.uint8 if dtype.kind == "b" else dtype)
+    if place.planar:
+        pixels = np.moveaxis(pixels.reshape(channels, height, width), 0, -1)
+    else:
+        pixels = pixels.reshape(height, width, channels)
+    has_kept_type = dtype.newbyteorder("=") in _KEPT_TYPES
+    if place.keep and (has_kept_type or channels not in (1, 3, 4)):
+        return tiff_of(pixels if has_kept_type else _eight_bits(pixels, dtype))
+    if channels == 1 and dtype.kind == "u" and dtype.itemsize == 2:
+        return _pnm_header(height, width, channels, 0xFFFF) + pixels.astype(">u2").tobytes()
+    narrow = _eight_bits(pixels, dtype)
+    if channels == 4:
+        out = io.BytesIO()
+        Image.fromarray(np.ascontiguousarray(narrow)).save(out, "PNG", compress_level=0)
+        return out.getvalue()
+    return _pnm_header(height, width, channels) + narrow.tobytes()
+
+
+def tiff_of(pixels: np.ndarray) -> bytes:
+    """Returns pixels of shape (height, width, channels) as an uncompressed little-endian TIFF (TIFF 6.0).
+
+    Three channels are RGB, and four are RGB and alpha.
+    """
+    height, width, channels = pixels.shape
+    content = pixels.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes()
+    colors = 3 if channels in (3, 4) else 1
+    # Values of several numbers are behind the directory.
+    behind = _TIFF_HEAD + 2 + 12 * _TIFF_TAGS + 4
+    shorts = struct.Struct(f"<{channels}H")
+    bits = shorts.pack(*[8 * pixels.dtype.itemsize] * channels)
+    kinds = shorts.pack(*[{"u": 1, "i": 2, "f": 3}[pixels.dtype.kind]] * channels)
+    extra = b"".join(b"\x02\0" if channels == 4 else b"\0\0" for _ in range(channels - colors))
+    tags = [(256, 4, 1, width), (257, 4, 1, height)]
+    values = b""
+
+    def add(tag: int, value: bytes) -> None:
+        nonlocal values
+        count = len(value) // 2
+        if len(value) > 4:
+            tags.append((tag, 3, count, behind + len(values)))
+            values += value
+        else:
+            tags.append((tag, 3, count, int.from_bytes(value, "little")))
+
+    add(258, bits)
+    tags += [(259, 3, 1, 1), (262, 3, 1, 2 if colors == 3 else 1), (273, 4, 1, 0), (277, 3, 1, channels)]
+    tags += [(278, 4, 1, height), (279, 4, 1, len(content))]
+    if extra:
+        add(338, extra)
+    add(339, kinds)
+    begin = behind + len(values)
+    entries = [(tag, kind, count, begin if tag == 273 else value) for tag, kind, count, value in tags]
+    directory = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    head = b"II*\0" + struct.pack("<IH", _TIFF_HEAD, len(entries)) + directory + bytes(4)
+    return head.ljust(behind, b"\0") + values + content
+
+
+def _pnm_header(height: int, width: int, channels: int, highest: int = 0xFF) -> bytes:
+    return b"P%d %d %d %d\n" % (5 if channels == 1 else 6, width, height, highest)
+
+
+def _eight_bits(pixels: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Scales pixels to 8 bits.
+
+    Raises:
+      ImageFault: if the values have no defined brightness.
+    """
+    if dtype.kind == "b":
+        return np.where(pixels != 0, np.uint8(0xFF), np.uint8(0))
+    if dtype.kind == "f":
+        return _eight_bits_of_float(pixels)
+    if dtype == np.uint8:
+        return pixels
+    if dtype.kind == "u" and dtype.itemsize == 2:
+        return ((pixels.astype(np.uint32) * 0xFF + 0x7FFF) // 0xFFFF).astype(np.uint8)
+    if dtype.kind not in "ui" or pixels.min() < 0 or pixels.max() > 0xFF:
+        raise _corrupt(f"pixels of type {dtype} must be between 0 and 255")
+    return pixels.astype(np.uint8)
+
+
+def _eight_bits_of_float(pixels: np.ndarray) -> np.ndarray:
+    """Scales floating-point pixels from 0 to 1 to 8 bits."""
+    if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 1:
+        raise _corrupt("floating-point pixels must be between 0 and 1")
+    if pixels.dtype.itemsize < 4:
+        pixels = pixels.astype(np.float32)
+    scaled: np.ndarray = np.rint(pixels * 255).astype(np.uint8)
+    return scaled

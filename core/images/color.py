@@ -1,0 +1,215 @@
+"""Converts any picture that Pillow opens to 8-bit sRGB or gray, without clipping or hidden colors."""
+
+from __future__ import annotations
+
+import io
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageCms
+
+from shardwright.core.images.faults import unsupported
+from shardwright.core.images.pillow_settings import NO_LIMIT, pillow_settings
+
+_SRGB = ImageCms.createProfile("sRGB")
+#: Largest difference (of 255) from sRGB of a profile that is treated as sRGB.
+_SRGB_TOLERANCE = 2
+#: Number of pixels that are converted at once.
+_STRIP_PIXELS = 1 << 22
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
+_WHITE_IS_ZERO, _SIGNED = 0, (2,)
+_GRAY_MODES = frozenset(("1", "L", "LA", "La", "I", "F"))
+_ALPHA_MODES = {"RGBA": "RGB", "LA": "L", "PA": "RGB", "RGBa": "RGB", "La": "L"}
+
+
+def is_gray(image: Image.Image) -> bool:
+    """Returns whether a picture is gray: one color channel."""
+    return image.mode in _GRAY_MODES or image.mode.startswith("I;")
+
+
+def is_translucent(image: Image.Image) -> bool:
+    """Returns whether a picture has an alpha channel or names transparent colors."""
+    return image.mode in _ALPHA_MODES or "transparency" in image.info
+
+
+def is_see_through(image: Image.Image) -> bool:
+    """Returns whether a loaded picture has a pixel that is not opaque."""
+    if not is_translucent(image):
+        return False
+    opaque = (255, 255)
+    return _expanded(image).getchannel("A").getextrema() != opaque
+
+
+def profile_of(image: Image.Image) -> bytes | None:
+    """Returns the embedded ICC profile; None if there is none."""
+    profile = image.info.get("icc_profile")
+    return profile if isinstance(profile, bytes) else None
+
+
+def is_plain(image: Image.Image) -> bool:
+    """Returns whether the pixels need no conversion: 8 bits, and sRGB, gray or an opaque palette."""
+    return image.mode in ("RGB", "L", "P", "1") and not is_translucent(image) and not has_profile(image)
+
+
+def has_profile(image: Image.Image) -> bool:
+    """Returns whether a picture has an ICC profile other than sRGB."""
+    profile = profile_of(image)
+    if not profile or image.mode in ("I", "F") or image.mode.startswith("I;"):
+        return False
+    base = _ALPHA_MODES.get(image.mode, "RGB" if image.mode == "P" else image.mode)
+    return changes_colors(profile, "L" if base == "1" else base)
+
+
+def changes_colors(profile: bytes, mode: str) -> bool:
+    """Returns whether an ICC profile fits a mode (L, RGB, CMYK) and its colors differ from sRGB's."""
+    return _to_srgb(profile, mode) is not None
+
+
+@lru_cache(maxsize=64)
+def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
+    """Returns the transform from a profile to sRGB; None if it changes nothing or cannot be used.
+
+    Profiles that do not fit the picture's mode or cannot be parsed are ignored, as in browsers.
+    """
+    try:
+        transform = ImageCms.buildTransform(ImageCms.ImageCmsProfile(io.BytesIO(profile)), _SRGB, mode, "RGB")
+    except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
+        return None
+    if mode not in ("RGB", "L"):
+        return transform
+    # Ramps of each channel and of gray show whether primaries or curves differ.
+    ramp = np.arange(0, 256, 5, dtype=np.uint8)
+    if mode == "L":
+        probe = Image.fromarray(ramp[None])
+    else:
+        zero = np.zeros_like(ramp)
+        rows = [(ramp, ramp, ramp), (ramp, zero, zero), (zero, ramp, zero), (zero, zero, ramp)]
+        probe = Image.fromarray(np.stack([np.stack(row, axis=-1) for row in rows]))
+    seen = ImageCms.applyTransform(probe, transform)
+    if seen is None:
+        return None
+    difference = np.abs(np.asarray(seen, np.int16) - np.asarray(probe.convert("RGB"), np.int16))
+    return None if difference.max() <= _SRGB_TOLERANCE else transform
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Scales a picture with more than 8 bits per channel to 8 bits: L, or LA if a value is transparent."""
+    values = np.asarray(image)
+    if image.mode == "F":
+        if not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
+            raise unsupported(
+                "floating-point pixels outside 0..1 have no defined brightness; convert to 8 or 16 bits",
+            )
+        scaled = np.rint(values * 255)
+    else:
+        if values.min() < 0 or values.max() > 65535:
+            raise unsupported(
+                "32-bit pixels have no defined brightness; convert to 8 or 16 bits",
+            )
+        # Pillow ignores these properties of a TIFF (TIFF 6.0, sections 8 and 19).
+        tags = getattr(image, "tag_v2", {})
+        full = 65535
+        if tags.get(_BITS_PER_SAMPLE) == (12,):
+            full = 4095
+        elif tags.get(_BITS_PER_SAMPLE) == (16,) and tags.get(_SAMPLE_FORMAT) == _SIGNED:
+            full = 32767
+        scaled = (values.astype(np.uint32) * 255 + full // 2) // full
+        if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO and image.mode.startswith("I;"):
+            scaled = 255 - scaled
+    gray = Image.fromarray(scaled.astype(np.uint8))
+    key = image.info.get("transparency")
+    if isinstance(key, int):
+        gray.putalpha(Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8)))
+    return gray
+
+
+def _expanded(image: Image.Image) -> Image.Image:
+    """Converts a picture to a mode with one value per channel: L, LA, RGB, RGBA, CMYK, LAB, YCbCr."""
+    if image.mode in ("I", "F") or image.mode.startswith("I;"):
+        return _eight_bits(image)
+    if image.mode == "1":
+        return image.convert("LA" if is_translucent(image) else "L")
+    if image.mode in ("P", "PA"):
+        return image.convert("RGBA" if is_translucent(image) else "RGB")
+    if image.mode in ("RGB", "L") and "transparency" in image.info:
+        return image.convert("RGBA" if image.mode == "RGB" else "LA")
+    if image.mode == "RGBa":
+        return image.convert("RGBA")
+    if image.mode == "La":
+        return image.convert("LA")
+    if image.mode in ("RGBX", "HSV"):
+        return image.convert("RGB")
+    return image
+
+
+def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -> Image.Image:
+    """Converts a picture to 8-bit sRGB ("RGB") or gray ("L").
+
+    Palettes are expanded, 16 bits scaled, ICC profiles applied and alpha flattened.
+
+    Args:
+      image: a loaded picture in any mode of the supported formats.
+      color: `rgb`, `gray`, or `keep` (gray stays gray, everything else becomes RGB).
+      background: color under transparent pixels, 0 to 255 per channel.
+
+    Raises:
+      ImageFault: if the pixel values have no defined brightness.
+    """
+    if _is_done(image, color):
+        return image
+    rows = max(1, _STRIP_PIXELS // image.width)
+    if image.height <= rows:
+        return _to_color(image, color, background)
+    whole: Image.Image | None = None
+    for top in range(0, image.height, rows):  # strips: the steps need several times their size
+        with pillow_settings(NO_LIMIT):
+            strip = image.crop((0, top, image.width, min(image.height, top + rows)))
+        if hasattr(image, "tag_v2"):
+            vars(strip)["tag_v2"] = image.tag_v2
+        part = _to_color(strip, color, background)
+        if whole is None:
+            whole = Image.new(part.mode, image.size)
+            whole.info = part.info
+        whole.paste(part, (0, top))
+    assert whole is not None
+    return whole
+
+
+def _wanted(image: Image.Image, color: str) -> str:
+    return "L" if color == "gray" or (color == "keep" and is_gray(image)) else "RGB"
+
+
+def _is_done(image: Image.Image, color: str) -> bool:
+    """Returns whether a picture already has the mode that is wanted."""
+    return image.mode == _wanted(image, color) and not profile_of(image) and "transparency" not in image.info
+
+
+def _to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -> Image.Image:
+    profile = profile_of(image)
+    wanted = _wanted(image, color)
+    image = _expanded(image)
+    alpha = image.getchannel("A") if image.mode in ("RGBA", "LA") else None
+    if alpha is not None:
+        image = image.convert(_ALPHA_MODES[image.mode])
+    if image.mode == "LAB":
+        image = _lab_to_rgb(image)
+    elif profile and (transform := _to_srgb(profile, image.mode)) is not None:
+        converted = ImageCms.applyTransform(image, transform)
+        image = image if converted is None else converted
+    if image.mode != wanted and not (image.mode == "L" and alpha is not None):
+        image = image.convert(wanted)
+    if alpha is None:
+        return image
+    gray = image.mode == "L" and len(set(background)) == 1
+    if not gray:
+        image = image.convert("RGB")
+    canvas = Image.new(image.mode, image.size, background[0] if gray else background)
+    canvas.paste(image, mask=alpha)
+    return canvas.convert(wanted) if canvas.mode != wanted else canvas
+
+
+def _lab_to_rgb(image: Image.Image) -> Image.Image:
+    transform = ImageCms.buildTransform(ImageCms.createProfile("LAB"), _SRGB, "LAB", "RGB")
+    converted = ImageCms.applyTransform(image, transform)
+    assert converted is not None
+    return converted

@@ -1,0 +1,604 @@
+"""Converts the bytes of an image file to the bytes that a record stores."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from shardwright.core.images import color, decode, deep_pixels
+from shardwright.core.images.deep_header import FLOAT32, UINT8, UINT16, DeepHeader
+from shardwright.core.images.encode import encode_image
+from shardwright.core.images.faults import unsupported
+from shardwright.core.images.formats.opened_image import OpenedImage
+from shardwright.core.images.geometry import Geometry, plan_geometry
+from shardwright.core.images.map_hook import MappedImage
+from shardwright.core.images.metadata import strip_metadata
+from shardwright.core.images.resize import resize
+from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault, LeftOut, words_of
+from shardwright.schemas.image_formats import FORMAT_NAMES
+from shardwright.schemas.units import counted
+
+#: A function that reserves working memory, in bytes, while a picture is decoded.
+Reserve = Callable[[int], AbstractContextManager[None]]
+
+#: Bytes per pixel while a picture is decoded, rotated and converted to its color.
+BYTES_PER_PIXEL = 8
+#: The same for a picture that is flattened onto a background or scaled from 16 bits, with all steps.
+_FLATTENED_BYTES = 12
+#: Bytes per pixel of the resized picture: the pixel, and the rows between the two passes of resampling.
+_RESIZED_BYTES = 8
+#: Bytes per pixel of the stored picture: a padded copy, or the encoded result.
+_STORED_BYTES = 4
+#: Bytes per sample of a picture whose samples become uint16: the array and the stored bytes.
+_WIDENED_BYTES = 4
+#: Limit for pixels of a picture that was already accepted.
+_ANY_SIZE = 2**31 - 1
+#: Replaces a picture that is no longer needed.
+_NO_PICTURE = Image.new("L", (1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The steps from the source image to the stored image, which boxes and masks follow too.
+
+    Attributes:
+      size: width and height of the source image in its file, before its EXIF orientation is applied.
+      orientation: EXIF orientation, 1 to 8.
+      geometry: mapping of the upright picture to the result.
+    """
+
+    size: tuple[int, int]
+    orientation: int
+    geometry: Geometry
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedImage:
+    """An image as a record stores it.
+
+    Attributes:
+      encoded: the stored bytes.
+      format: jpg, png, webp or raw.
+      height: height in pixels.
+      width: width in pixels.
+      channels: 1 or 3 (for kept bytes, what a decoder returns: up to 4), or the number of `--channels`.
+      kept: whether the bytes are unchanged from the source.
+      animated: whether the source has more frames than the one that is stored.
+      frame: the steps from the source image to the stored image.
+      decode_seconds: seconds that decoding the pixels took.
+      warning: the decoder's warning about the file; empty without one.
+      damaged: whether a part of the pixels is missing in the file; only with `--damaged keep`.
+      on_background: whether a part of the picture shows the background color.
+      dtype: type of its samples: uint8, uint16 or float32.
+    """
+
+    encoded: bytes
+    format: str
+    height: int
+    width: int
+    channels: int
+    kept: bool
+    animated: bool
+    frame: Frame
+    decode_seconds: float = 0.0
+    warning: str = ""
+    damaged: bool = False
+    on_background: bool = False
+    dtype: str = "uint8"
+
+
+def reserve_nothing(_: int) -> AbstractContextManager[None]:
+    """Does nothing; used if there is no budget."""
+    return nullcontext()
+
+
+class Brightness(NamedTuple):
+    """How bright an image of 16 bits is.
+
+    Attributes:
+      highest: its highest sample.
+      white: the value of white in its type.
+    """
+
+    highest: int
+    white: int
+
+
+def convert_image(
+    data: bytes, name: str, settings: ConvertSettings, reserve: Reserve = reserve_nothing
+) -> ConvertedImage:
+    """Decodes, rotates, converts, resizes and encodes one image, or keeps its bytes.
+
+    Args:
+      data: the source file's bytes.
+      name: its key; only the extension is used.
+      settings: checked settings.
+      reserve: function that reserves working memory for decoding; takes a number of bytes.
+
+    Raises:
+      ImageFault: if the image is faulty.
+      LeftOut: if its sides are not as the settings want them; its pixels are not decoded then.
+      NotACandidate: if the file is not an image by content or by name.
+    """
+    opened = open_chosen(data, name, settings)
+    with transform_faults(opened.kind):
+        if opened.deep is None:
+            image = _transform_picture(data, opened, settings, reserve)
+        else:
+            image = _transform_samples(data, opened, opened.deep, settings, reserve)
+        if settings.record_layout.pixel_type not in ("", image.dtype):
+            image = _widened(image, settings, reserve)
+        return image
+
+
+@contextlib.contextmanager
+def transform_faults(kind: str) -> Iterator[None]:
+    """Turns any exception while a picture is transformed into an `ImageFault`."""
+    try:
+        yield
+    except (ImageFault, LeftOut, MemoryError):
+        raise
+    except Exception as error:
+        raise ImageFault(QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{kind}: {words_of(error)}") from error
+
+
+def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> OpenedImage:
+    """Reads an image's header, and checks that its sides are as the settings want them.
+
+    Args:
+      data: the source file's bytes.
+      name: its key; only the extension is used.
+      settings: checked settings.
+
+    Raises:
+      ImageFault: if the image cannot be opened, is too large or has too many parts.
+      LeftOut: if its sides are not as the settings want them.
+      NotACandidate: if the file is not an image by content or by name.
+    """
+    opened = decode.open_image(
+        data,
+        name,
+        settings.max_pixels,
+        settings.parsed_bounds,
+        settings.skipped_formats,
+        settings.depth == "keep",
+        settings.channels > 0,
+        settings.white,
+    )
+    if opened.deep is not None:
+        _check_channels(opened.deep, settings)
+    if settings.record_layout.pixel_type:
+        _check_type(opened.deep, settings)
+    left_out = side_reason(*opened.size, settings)
+    if left_out is not None:
+        raise LeftOut(left_out[0], Stage.DECODE, left_out[1], opened.size)
+    return opened
+
+
+def _check_channels(header: DeepHeader, settings: ConvertSettings) -> None:
+    """Checks that a picture has the channels that the settings ask for.
+
+    Raises:
+      ImageFault: if it has others, or without `--channels` neither gray nor RGB.
+    """
+    if not settings.channels:
+        if header.problem:
+            raise unsupported(header.problem)
+    elif header.channels != settings.channels:
+        raise ImageFault(
+            QuarantineReason.WRONG_CHANNELS,
+            Stage.DECODE,
+            f"it has {counted(header.channels, 'channel')}, not {settings.channels}",
+        )
+
+
+def _check_type(header: DeepHeader | None, settings: ConvertSettings) -> None:
+    """Checks that the type that the layout states can hold a picture's samples.
+
+    Args:
+      header: the picture's samples; None for one with 8 bits per channel.
+      settings: checked settings.
+
+    Raises:
+      ImageFault: if it would lose information, or if integers would become floating-point numbers, for
+        which nothing says which value is white.
+    """
+    stored_type = settings.record_layout.pixel_type
+    dtype = header.dtype if header is not None and settings.depth == "keep" else UINT8
+    if dtype != stored_type and (dtype, stored_type) != (UINT8, UINT16):
+        raise ImageFault(
+            QuarantineReason.WRONG_DTYPE,
+            Stage.DECODE,
+            f"its samples are {dtype}, and the layout stores {stored_type}; choose a layout with "
+            f"dtype: {dtype}, or without dtype",
+        )
+
+
+def _widened(image: ConvertedImage, settings: ConvertSettings, reserve: Reserve) -> ConvertedImage:
+    """Returns a picture of uint8 with the sample type that the layout states, uint16."""
+    with reserve(len(image.encoded) * _WIDENED_BYTES):
+        encoded = deep_pixels.widened(image.encoded)
+        return replace(image, encoded=encoded, dtype=settings.record_layout.pixel_type)
+
+
+def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[FilterReason, str] | None:
+    """Returns why an image is left out for its sides, as a reason and a sentence; None if it is not.
+
+    Args:
+      width: width of the upright picture in pixels.
+      height: its height in pixels.
+      settings: checked settings.
+    """
+    short, long = sorted((width, height))
+    if short < settings.min_side:
+        return FilterReason.MIN_SIDE, f"it has {width} x {height} pixels"
+    if settings.max_aspect and long > settings.max_aspect * short:
+        return FilterReason.MAX_ASPECT, f"it has {width} x {height} pixels"
+    return None
+
+
+def brightness(data: bytes, name: str, settings: ConvertSettings, reserve: Reserve) -> Brightness | None:
+    """Returns the highest sample of an image of 16 bits; None for other images.
+
+    Args:
+      data: the source file's bytes.
+      name: its key; only the extension is used.
+      settings: checked settings.
+      reserve: function that reserves working memory for decoding; takes a number of bytes.
+
+    Raises:
+      ImageFault: if the image is faulty.
+      NotACandidate: if the file is not an image by content or by name.
+    """
+    opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds, keep_depth=True)
+    header = opened.deep
+    if header is None or not header.has_whole_range:
+        return None
+    with reserve(decode.decoder_bytes(opened)):
+        pixels = decode.load_samples(opened, settings.max_pixels)
+        colors = pixels[..., :-1] if header.alpha and not settings.channels else pixels
+        return Brightness(int(colors.max()), header.highest)
+
+
+def picture_of(image: ConvertedImage, settings: ConvertSettings) -> Image.Image:
+    """Decodes the stored bytes of a converted image, for measuring and drawing: with 8 bits per channel."""
+    if image.format == "raw":
+        shape = (image.height, image.width, image.channels)
+        return deep_pixels.displayed(deep_pixels.decode_raw(image.encoded, image.dtype, shape))
+    if image.dtype != "uint8":
+        opened = decode.open_image(image.encoded, "image", _ANY_SIZE, settings.parsed_bounds, keep_depth=True)
+        return deep_pixels.displayed(decode.load_samples(opened, _ANY_SIZE))
+    opened = decode.open_image(image.encoded, "image", _ANY_SIZE, settings.parsed_bounds)
+    return decode.load_checked(opened, _ANY_SIZE, image.damaged).image
+
+
+class _Decoding(NamedTuple):
+    """How a picture was decoded.
+
+    Attributes:
+      seconds: seconds that it took.
+      warning: the decoder's warning about the file; empty without one.
+      damaged: whether a part of the pixels is missing in the file.
+    """
+
+    seconds: float
+    warning: str
+    damaged: bool
+
+
+def decode_upright(opened: OpenedImage, settings: ConvertSettings) -> tuple[Image.Image, _Decoding]:
+    """Decodes a picture, and turns it upright; `opened` lets go of it.
+
+    Raises:
+      ImageFault: if the pixels cannot be decoded or, unless damaged pictures are kept, some are missing.
+    """
+    started = time.perf_counter()
+    loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
+    decoding = _Decoding(time.perf_counter() - started, loaded.damage or loaded.note, bool(loaded.damage))
+    # The source of a large picture is released as early as possible.
+    opened.image = _NO_PICTURE
+    return decode.upright(loaded.image, opened.orientation), decoding
+
+
+def _plan_frame(opened: OpenedImage, settings: ConvertSettings) -> Frame:
+    geometry = plan_geometry(*opened.size, settings.target, settings.fit)
+    return Frame(opened.image.size, opened.orientation, geometry)
+
+
+def _transform_picture(
+    data: bytes, opened: OpenedImage, settings: ConvertSettings, reserve: Reserve
+) -> ConvertedImage:
+    """Converts a picture that has 8 bits per channel when it is decoded."""
+    upright_size, frame = opened.size, _plan_frame(opened, settings)
+    geometry = frame.geometry
+    keep = settings.stored_format == "keep" and _bytes_can_stay(opened, geometry, settings)
+    # Kept bytes are decoded only to check them; at a scale of 1/8 the decoder still reads the whole file.
+    factor = opened.reduce(8 if keep else geometry.reduction())
+    pixels = math.prod(opened.image.size)
+    working = max(pixels * BYTES_PER_PIXEL, decode.decoder_bytes(opened))
+    if not keep:
+        if color.is_translucent(opened.image) or opened.image.mode[0] in "IF":
+            working = max(working, pixels * _FLATTENED_BYTES)
+        working += math.prod(geometry.size) * _RESIZED_BYTES + math.prod(geometry.canvas) * _STORED_BYTES
+    with reserve(working):
+        picture, decoding = decode_upright(opened, settings)
+        if keep:
+            return _keep(data, opened.kind, picture, frame, decoding, settings)
+        on_background = color.is_see_through(picture) or geometry.canvas != geometry.size
+        picture = color.to_color(picture, settings.color, settings.background_rgb)
+        box = decode.reduced_box(geometry.box, upright_size, picture.size, factor, opened.orientation)
+        picture = _fit(picture, geometry, box, settings)
+        image = _encode(picture, opened, frame, decoding, on_background, settings)
+        del picture  # before other threads use its reservation
+        return image
+
+
+def _transform_samples(
+    data: bytes, opened: OpenedImage, header: DeepHeader, settings: ConvertSettings, reserve: Reserve
+) -> ConvertedImage:
+    """Converts a picture with more than 8 bits per channel, or one whose channels are stored as they are."""
+    frame = _plan_frame(opened, settings)
+    geometry = frame.geometry
+    keep = settings.stored_format == "keep" and _samples_can_stay(opened, header, geometry, settings)
+    with reserve(_deep_bytes(opened, header, geometry)):
+        started = time.perf_counter()
+        pixels = decode.load_samples(opened, settings.max_pixels)
+        decode_seconds = time.perf_counter() - started
+        on_background = deep_pixels.is_see_through(pixels, header) and not settings.channels
+        if keep:
+            stored = strip_metadata(data, opened.kind) if settings.strip_metadata else data
+            image_format, width, height = opened.kind, *opened.size
+            channels, dtype = header.channels, header.dtype
+        else:
+            pixels = _upright_colors(pixels, opened, header, settings)
+            pixels = deep_pixels.resize(pixels, geometry, settings.resample)
+            channels, dtype = pixels.shape[-1], pixels.dtype.name
+            if settings.channels:
+                fill = np.zeros(channels, pixels.dtype)
+            else:
+                fill = deep_pixels.background_of(channels, pixels.dtype, settings.background_rgb)
+            pixels = deep_pixels.pad(pixels, geometry, fill)
+            height, width = pixels.shape[:2]
+            image_format = "raw" if settings.stored_format == "raw" or dtype == FLOAT32 else "png"
+            stored = deep_pixels.encode(pixels, image_format)
+            padded = geometry.canvas != geometry.size
+            on_background = (on_background or padded) and not settings.channels
+    return ConvertedImage(
+        encoded=stored,
+        format=FORMAT_NAMES[image_format],
+        height=height,
+        width=width,
+        channels=channels,
+        kept=keep,
+        animated=opened.animated,
+        frame=frame,
+        decode_seconds=decode_seconds,
+        on_background=on_background and not keep,
+        dtype=dtype,
+    )
+
+
+def _upright_colors(
+    pixels: np.ndarray, opened: OpenedImage, header: DeepHeader, settings: ConvertSettings
+) -> np.ndarray:
+    """Returns samples with the orientation applied, in the wanted color or with all channels."""
+    pixels = deep_pixels.upright(pixels, opened.orientation)
+    if settings.depth == "8":
+        pixels = deep_pixels.eight_bits(pixels, header.highest)
+    if settings.channels:
+        return pixels
+    profile = header.profile or color.profile_of(opened.image) or b""
+    return deep_pixels.to_color(pixels, header, profile, settings.color, settings.background_rgb)
+
+
+def decode_deep(opened: OpenedImage, settings: ConvertSettings) -> np.ndarray:
+    """Decodes a picture with `deep` samples to the upright picture that is resized and stored.
+
+    Raises:
+      ImageFault: if the pixels cannot be decoded or some are missing.
+    """
+    assert opened.deep is not None
+    pixels = decode.load_samples(opened, settings.max_pixels)
+    return _upright_colors(pixels, opened, opened.deep, settings)
+
+
+def _deep_bytes(opened: OpenedImage, header: DeepHeader, geometry: Geometry) -> int:
+    """Returns the number of bytes that the steps of `_transform_samples` hold at once, at most."""
+    channels = max(header.channels, 3)
+    pixel = channels * header.sample_bytes
+    source, target = math.prod(opened.size), math.prod(geometry.canvas)
+    # A copy in another orientation or color, two planes for resampling, the result, and its encoded bytes.
+    return decode.decoder_bytes(opened) + source * (pixel + 8) + target * (2 * pixel + 8)
+
+
+def _samples_can_stay(
+    opened: OpenedImage, header: DeepHeader, geometry: Geometry, settings: ConvertSettings
+) -> bool:
+    """Returns whether the bytes of an image with 16 bits need no change, judging by its header."""
+    size = opened.image.size
+    if opened.kind != "png" or opened.orientation != 1 or opened.animated:
+        return False
+    if geometry.canvas != size or geometry.size != size:
+        return False
+    gray = header.channels < 3
+    profile = color.profile_of(opened.image)
+    if profile and color.changes_colors(profile, "L" if gray else "RGB"):
+        return False
+    if settings.color == "keep":
+        return "transparency" not in opened.image.info
+    return not header.alpha and gray == (settings.color == "gray")
+
+
+#: Calls the hook for the upright picture and its frame in the source; yields the pictures that it returns.
+Mapper = Callable[[Image.Image, Frame], Iterator[MappedImage]]
+
+
+def map_image(
+    data: bytes, name: str, settings: ConvertSettings, mapper: Mapper, reserve: Reserve = reserve_nothing
+) -> Iterator[tuple[MappedImage, ConvertedImage, bool]]:
+    """Decodes one image as `convert_image` does, and converts each picture that a hook makes of it.
+
+    The hook gets the whole picture, so a JPEG is never decoded at a smaller scale. If the hook leaves the
+    pixels as they are and nothing else has to change, the original bytes are kept.
+
+    Args:
+      data: the source file's bytes.
+      name: its key; only the extension is used.
+      settings: checked settings.
+      mapper: calls the hook.
+      reserve: function that reserves working memory for decoding; takes a number of bytes.
+
+    Yields:
+      Each picture as the hook returned it and as a record stores it, and whether the annotations of the
+      source fit it.
+
+    Raises:
+      ImageFault: if the image is faulty or the hook fails.
+      LeftOut: if the hook leaves the image out.
+      LeftOut: if the sides of the source are not as the settings want them.
+      NotACandidate: if the file is not an image by content or by name.
+    """
+    opened = open_chosen(data, name, settings)
+    size, frame = opened.size, _plan_frame(opened, settings)
+    can_stay = settings.stored_format == "keep" and _bytes_can_stay(opened, frame.geometry, settings)
+    # Twice the size of the flattened picture, because the hook needs memory, too.
+    working = max(math.prod(size) * _FLATTENED_BYTES * 2, decode.decoder_bytes(opened))
+    with transform_faults(opened.kind), reserve(working):
+        image, decoding = decode_upright(opened, settings)
+        on_background = color.is_see_through(image)
+        image = color.to_color(image, settings.color, settings.background_rgb)
+        image.info = {}  # a color profile is applied only once
+        before = _pixels_digest(image) if can_stay else b""
+        for mapped in mapper(image, frame):
+            fits = mapped.image.size == size and mapped.objects is None
+            if can_stay and not mapped.suffix and _pixels_digest(mapped.image) == before:
+                yield mapped, _keep(data, opened.kind, image, frame, decoding, settings), fits
+                continue
+            picture = color.to_color(mapped.image, settings.color, settings.background_rgb)
+            geometry = plan_geometry(*picture.size, settings.target, settings.fit)
+            picture = _fit(picture, geometry, geometry.box, settings)
+            own_frame = Frame(
+                frame.size if fits else mapped.image.size, frame.orientation if fits else 1, geometry
+            )
+            padded = on_background or geometry.canvas != geometry.size
+            yield mapped, _encode(picture, opened, own_frame, decoding, padded, settings), fits
+
+
+def _pixels_digest(image: Image.Image) -> bytes:
+    return hashlib.sha256(f"{image.mode} {image.size} ".encode() + image.tobytes()).digest()
+
+
+def _fit(
+    picture: Image.Image,
+    geometry: Geometry,
+    box: tuple[float, float, float, float],
+    settings: ConvertSettings,
+) -> Image.Image:
+    """Resamples the box in a picture, and pads the result."""
+    picture = resize(picture, geometry.size, settings.resample, box)
+    if geometry.canvas == geometry.size:
+        return picture
+    red, green, blue = settings.background_rgb
+    # ITU-R 601-2 luma, as in Pillow's convert("L")
+    gray = (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
+    padded = Image.new(picture.mode, geometry.canvas, (red, green, blue) if picture.mode == "RGB" else gray)
+    padded.paste(picture, geometry.offset)
+    return padded
+
+
+def _encode(
+    picture: Image.Image,
+    opened: OpenedImage,
+    frame: Frame,
+    decoding: _Decoding,
+    on_background: bool,
+    settings: ConvertSettings,
+) -> ConvertedImage:
+    """Encodes a picture in mode RGB or L."""
+    stored = settings.stored_format
+    if stored == "keep":
+        is_jpeg = opened.kind == "jpeg" and opened.storable and settings.depth == "8"
+        stored = "jpeg" if is_jpeg else "png"
+    return ConvertedImage(
+        encoded=encode_image(picture, stored, settings.quality),
+        format=FORMAT_NAMES[stored],
+        height=picture.height,
+        width=picture.width,
+        channels=3 if stored == "webp" else len(picture.getbands()),  # WebP has no gray
+        kept=False,
+        animated=opened.animated,
+        frame=frame,
+        decode_seconds=decoding.seconds,
+        warning=decoding.warning,
+        damaged=decoding.damaged,
+        on_background=on_background,
+    )
+
+
+def _bytes_can_stay(opened: OpenedImage, geometry: Geometry, settings: ConvertSettings) -> bool:
+    """Returns whether an image needs no change, judging by its header."""
+    image = opened.image
+    if not opened.storable or opened.orientation != 1 or opened.animated:
+        return False
+    if geometry.canvas != image.size or geometry.size != image.size:
+        return False
+    if opened.depth == 16:
+        return False
+    if not color.is_plain(image):
+        # With --color keep, alpha stays if the stored format can hold it.
+        alpha = image.mode in ("RGBA", "LA") and not color.has_profile(image)
+        return alpha and settings.color == "keep"
+    if settings.color == "keep":
+        return True
+    return color.is_gray(image) == (settings.color == "gray")
+
+
+def _keep(
+    data: bytes,
+    kind: str,
+    picture: Image.Image,
+    frame: Frame,
+    decoding: _Decoding,
+    settings: ConvertSettings,
+) -> ConvertedImage:
+    """Keeps the bytes of an image.
+
+    Args:
+      data: the source file's bytes.
+      kind: its format.
+      picture: its decoded picture.
+      frame: the steps from the source to the stored image, which change nothing.
+      decoding: how it was decoded.
+      settings: checked settings.
+    """
+    return ConvertedImage(
+        encoded=strip_metadata(data, kind) if settings.strip_metadata else data,
+        format=FORMAT_NAMES[kind],
+        height=frame.size[1],
+        width=frame.size[0],
+        channels=channels_of(picture),
+        kept=True,
+        animated=False,
+        frame=frame,
+        decode_seconds=decoding.seconds,
+        warning=decoding.warning,
+        damaged=decoding.damaged,
+    )
+
+
+def channels_of(image: Image.Image) -> int:
+    """Returns the number of channels that a reader gets; a palette counts as its colors."""
+    if image.mode in ("P", "PA"):
+        return 4 if color.is_translucent(image) else 3
+    return len(image.getbands())

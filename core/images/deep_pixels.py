@@ -1,0 +1,347 @@
+"""Pictures as NumPy arrays: more than 8 bits per channel, floating-point numbers, or many channels.
+
+Pillow has no such pictures in color. Arrays have the shape (height, width, channels) and the type uint8,
+uint16 or float32, in native byte order.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageCms
+
+from shardwright.core.images import color
+from shardwright.core.images.deep_header import DeepHeader
+from shardwright.core.images.faults import corrupt, unsupported
+from shardwright.core.images.geometry import Geometry
+from shardwright.core.images.rows_first import resize_rows_first
+from shardwright.schemas.sample_types import UINT16_OF_UINT8
+
+#: Weights of ITU-R 601-2 luma, of 65536, as in Pillow's convert("L").
+_LUMA = (19595, 38470, 7471)
+#: littlecms: compute each pixel instead of interpolating in a table, which is too coarse for 16 bits.
+_NO_TABLE = 0x0100
+#: Compression level of PNG, written down because it decides the bytes.
+_PNG_LEVEL = 6
+#: Number of samples that `displayed` converts at once.
+_SAMPLES_AT_ONCE = 1 << 20
+#: Number of pixels that are converted at once, because the steps need several times their size.
+_STRIP_PIXELS = 1 << 20
+
+
+def upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    """Returns a picture with its EXIF orientation (1 to 8) applied."""
+    if orientation > 4:
+        pixels = pixels.swapaxes(0, 1)
+    if orientation in (2, 3, 6, 7):
+        pixels = pixels[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        pixels = pixels[::-1]
+    return np.ascontiguousarray(pixels)
+
+
+def eight_bits(pixels: np.ndarray, highest: int) -> np.ndarray:
+    """Scales samples to uint8.
+
+    Args:
+      pixels: samples of any type.
+      highest: value of white; 1 for floating-point numbers.
+
+    Raises:
+      ImageFault: if a sample is not between 0 and white.
+    """
+    if pixels.dtype == np.uint8:
+        return pixels
+    if pixels.dtype.kind == "f" and not (np.isfinite(pixels).all() and _within(pixels, highest)):
+        raise unsupported(
+            f"samples outside of 0 to {highest} have no defined brightness; keep them with --depth keep",
+        )
+    if pixels.dtype.kind == "u" and (largest := int(pixels.max())) > highest:
+        raise unsupported(
+            f"it has a sample of {largest}, but white is {highest}; give a larger --white, up to 65535",
+        )
+    if highest == 1:
+        return np.rint(pixels * np.float32(255)).astype(np.uint8)
+    return ((pixels.astype(np.uint32) * 255 + highest // 2) // highest).astype(np.uint8)
+
+
+def picture_in_8_bits(pixels: np.ndarray, header: DeepHeader) -> Image.Image:
+    """Scales samples of 16 bits to a picture of 8 bits in its own color space, with its alpha.
+
+    Args:
+      pixels: samples as they are in the file.
+      header: their meaning.
+
+    Raises:
+      ImageFault: if a color sample is not between 0 and white.
+    """
+    colors = pixels[..., :-1] if header.alpha else pixels
+    eight = eight_bits(colors, header.highest)
+    if header.inverted:
+        eight = 255 - eight
+    mode = {1: "L", 3: "RGB", 4: "CMYK"}[eight.shape[-1]]
+    if header.alpha:
+        eight = np.concatenate([eight, eight_bits(pixels[..., -1:], 65535)], axis=-1)
+        mode += "a" if header.alpha == "premultiplied" else "A"
+    return Image.frombytes(mode, (pixels.shape[1], pixels.shape[0]), eight.tobytes())
+
+
+def widened(samples: bytes) -> bytes:
+    """Returns raw uint8 pixels as raw uint16 pixels, little-endian: 255 becomes 65535."""
+    wide = np.frombuffer(samples, np.uint8).astype("<u2")
+    wide *= UINT16_OF_UINT8
+    return wide.tobytes()
+
+
+def _within(pixels: np.ndarray, highest: int) -> bool:
+    return bool(pixels.min() >= 0 and pixels.max() <= highest)
+
+
+def to_color(
+    pixels: np.ndarray, header: DeepHeader, profile: bytes, wanted: str, background: tuple[int, int, int]
+) -> np.ndarray:
+    """Converts samples to sRGB or gray in their own type, and flattens alpha.
+
+    ICC profiles of floating-point numbers are ignored, because such numbers are measurements.
+
+    Args:
+      pixels: samples as they are in the file.
+      header: their meaning.
+      profile: ICC profile; empty for none.
+      wanted: `rgb`, `gray`, or `keep` (gray stays gray, everything else becomes RGB).
+      background: color under transparent pixels, 0 to 255 per channel.
+
+    Returns:
+      A picture with 1 or 3 channels.
+    """
+    rows = max(1, _STRIP_PIXELS // pixels.shape[1])
+    if pixels.shape[0] <= rows:
+        return _to_color(pixels, header, profile, wanted, background)
+    strips = (pixels[top : top + rows] for top in range(0, pixels.shape[0], rows))
+    return np.concatenate([_to_color(strip, header, profile, wanted, background) for strip in strips])
+
+
+def is_see_through(pixels: np.ndarray, header: DeepHeader) -> bool:
+    """Returns whether a pixel is not opaque."""
+    return bool(header.alpha) and bool((pixels[..., -1] < header.highest).any())
+
+
+def _to_color(
+    pixels: np.ndarray, header: DeepHeader, profile: bytes, wanted: str, background: tuple[int, int, int]
+) -> np.ndarray:
+    alpha = pixels[..., -1:] if header.alpha else None
+    colors = pixels[..., :-1] if header.alpha else pixels
+    if header.inverted:
+        colors = header.highest - colors
+    if header.alpha == "premultiplied":
+        colors = _without_alpha(colors, pixels[..., -1:], header.highest)
+    gray = colors.shape[-1] == 1
+    colors = _to_srgb(colors, header, profile)
+    if wanted == "gray" or (wanted == "keep" and gray):
+        channels = 1
+        # A gray picture on a colored background is composed in color.
+        if colors.shape[-1] == 3 and (alpha is None or len(set(background)) == 1):
+            colors = luma(colors)
+    else:
+        channels = 3
+    if alpha is not None:
+        colors = _flattened(colors, alpha, header.highest, background)
+    if colors.shape[-1] > channels:
+        return luma(colors)
+    return np.repeat(colors, channels // colors.shape[-1], axis=-1) if channels > colors.shape[-1] else colors
+
+
+def _without_alpha(colors: np.ndarray, alpha: np.ndarray, highest: int) -> np.ndarray:
+    """Divides colors by alpha; transparent pixels become 0."""
+    divisor = np.maximum(alpha, 1).astype(np.uint32)
+    divided = np.minimum((colors.astype(np.uint32) * highest + divisor // 2) // divisor, highest)
+    return _cast(divided, colors.dtype)
+
+
+def _cast(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    cast: np.ndarray = values.astype(dtype)
+    return cast
+
+
+def _to_srgb(colors: np.ndarray, header: DeepHeader, profile: bytes) -> np.ndarray:
+    """Applies an ICC profile in 16 bits. Inks without a usable profile are multiplied, as in Pillow."""
+    mode = {1: "L", 3: "RGB", 4: "CMYK"}[colors.shape[-1]]
+    if profile and colors.dtype == np.uint16 and color.changes_colors(profile, mode):
+        import imagecodecs
+
+        space = {"L": "gray", "RGB": "rgb", "CMYK": "cmyk"}[mode]
+        source = np.ascontiguousarray(colors[..., 0] if mode == "L" else colors)
+        try:
+            converted = imagecodecs.cms_transform(
+                source, profile, _srgb_profile(), colorspace=space, outcolorspace="rgb", flags=_NO_TABLE
+            )
+        except (RuntimeError, ValueError):  # a broken profile is ignored, as in browsers
+            pass
+        else:
+            return np.asarray(converted)
+    if not header.cmyk:
+        return colors
+    paper = header.highest - colors.astype(np.uint32)
+    product = (paper[..., :3] * paper[..., 3:] + header.highest // 2) // header.highest
+    return _cast(product, colors.dtype)
+
+
+@lru_cache(1)
+def _srgb_profile() -> bytes:
+    return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+def luma(colors: np.ndarray) -> np.ndarray:
+    """Returns the gray of RGB pixels, with one channel."""
+    if colors.dtype.kind == "f":
+        gray = colors @ (np.array(_LUMA) / 65536).astype(colors.dtype)
+    else:
+        gray = (colors.astype(np.uint32) @ np.array(_LUMA, np.uint32) + 0x8000) >> 16
+    return _cast(gray[..., None], colors.dtype)
+
+
+def _flattened(
+    colors: np.ndarray, alpha: np.ndarray, highest: int, background: tuple[int, int, int]
+) -> np.ndarray:
+    """Puts colors onto the background."""
+    if len(set(background)) > 1 and colors.shape[-1] == 1:
+        colors = np.repeat(colors, 3, axis=-1)
+    below = (np.array(background[: colors.shape[-1]], np.uint32) * highest + 127) // 255
+    opaque = alpha.astype(np.uint32)
+    # Less than 2^32, because both products together are at most 65535 * 65535.
+    mixed = (colors * opaque + below * (highest - opaque) + np.uint32(highest // 2)) // np.uint32(highest)
+    return _cast(mixed, colors.dtype)
+
+
+def resize(pixels: np.ndarray, geometry: Geometry, resample: str) -> np.ndarray:
+    """Resamples part of a picture, each channel with 32-bit floats.
+
+    Args:
+      pixels: the upright picture.
+      geometry: the part and the size of the result.
+      resample: Pillow's name of the filter, in lower case.
+    """
+    height, width, channels = pixels.shape
+    if geometry.size == (width, height) and geometry.box == (0, 0, width, height):
+        return pixels
+    out = np.empty((geometry.size[1], geometry.size[0], channels), pixels.dtype)
+    for channel in range(channels):
+        plane = Image.fromarray(np.ascontiguousarray(pixels[..., channel], np.float32))
+        resized = resize_rows_first(plane, geometry.size, resample, geometry.box)
+        del plane
+        out[..., channel] = _as_type(np.asarray(resized), pixels.dtype)
+    return out
+
+
+def _as_type(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if dtype.kind == "f":
+        return values
+    return _cast(np.clip(np.rint(values), 0, np.iinfo(dtype).max), dtype)
+
+
+def pad(pixels: np.ndarray, geometry: Geometry, fill: np.ndarray) -> np.ndarray:
+    """Returns a picture on a larger canvas.
+
+    Args:
+      pixels: the resampled picture.
+      geometry: size of the canvas, and the position of the picture.
+      fill: value of each channel around it.
+    """
+    if geometry.canvas == geometry.size:
+        return pixels
+    canvas = np.empty((geometry.canvas[1], geometry.canvas[0], pixels.shape[-1]), pixels.dtype)
+    canvas[:] = fill
+    left, top = geometry.offset
+    canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
+    return canvas
+
+
+def background_of(channels: int, dtype: np.dtype, background: tuple[int, int, int]) -> np.ndarray:
+    """Returns the background color as samples of a gray or RGB picture.
+
+    White is 65535 in uint16 and 1 in float32.
+    """
+    rgb = np.array([[background]], np.uint8)
+    levels = (luma(rgb) if channels == 1 else rgb)[0, 0]
+    if dtype.kind == "f":
+        return _cast(levels / np.float32(255), dtype)
+    return _cast(levels.astype(np.uint32) * (np.iinfo(dtype).max // 255), dtype)
+
+
+def encode(pixels: np.ndarray, stored_format: str) -> bytes:
+    """Encodes a picture.
+
+    Args:
+      pixels: samples; for PNG of type uint8 or uint16, with 1 or 3 channels.
+      stored_format: png or raw (rows of little-endian samples, height x width x channels).
+    """
+    if stored_format == "raw":
+        return pixels.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes()
+    import imagecodecs
+
+    source = pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+    return bytes(imagecodecs.png_encode(np.ascontiguousarray(source), _PNG_LEVEL))
+
+
+def decode_raw(data: bytes, dtype: str, shape: tuple[int, int, int]) -> np.ndarray:
+    """Returns stored raw pixels as an array.
+
+    Args:
+      data: rows of little-endian samples.
+      dtype: uint8, uint16 or float32.
+      shape: height, width and channels.
+
+    Raises:
+      ImageFault: if the number of bytes does not fit.
+    """
+    wanted = np.dtype(dtype).newbyteorder("<")
+    if len(data) != math.prod(shape) * wanted.itemsize:
+        height, width, channels = shape
+        raise corrupt(
+            f"raw: {len(data)} bytes are not {height} x {width} x {channels} samples of {dtype}",
+        )
+    return np.frombuffer(data, wanted).reshape(shape).astype(dtype, copy=False)
+
+
+def displayed(pixels: np.ndarray) -> Image.Image:
+    """Returns a picture for drawing and measuring, with 8 bits in mode L or RGB.
+
+    uint16 is scaled from 65535 to 255. float32 is stretched from its least to its greatest finite value; NaN
+    and minus infinity become black, infinity becomes white. Of more than three channels the first three are
+    shown as red, green and blue, and of two the first.
+
+    Args:
+      pixels: HxWxC of uint8, uint16 or float32.
+    """
+    shown = pixels[:, :, : 3 if pixels.shape[2] >= 3 else 1]
+    if shown.dtype != np.uint8:
+        eight = np.empty(shown.shape, np.uint8)
+        rows = max(1, _SAMPLES_AT_ONCE // max(1, shown[0].size)) if len(shown) else 1
+        low, high = _finite_range(shown, rows) if shown.dtype.kind == "f" else (0.0, 65535.0)
+        for top in range(0, len(shown), rows):
+            eight[top : top + rows] = _stretched(shown[top : top + rows], low, high)
+        shown = eight
+    return Image.fromarray(np.ascontiguousarray(shown[:, :, 0] if shown.shape[2] == 1 else shown))
+
+
+def _finite_range(pixels: np.ndarray, rows: int) -> tuple[float, float]:
+    """Returns the least and the greatest finite value; zeros if there is none."""
+    low, high = np.inf, -np.inf
+    for top in range(0, len(pixels), rows):
+        part = pixels[top : top + rows]
+        finite = part[np.isfinite(part)]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    return (low, high) if low <= high else (0.0, 0.0)
+
+
+def _stretched(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Returns uint8 values from 0 at `low` to 255 at `high`; 0 for all values if both are equal."""
+    if high <= low:
+        return np.zeros(values.shape, np.uint8)
+    scaled = (values.astype(np.float64) - low) * (255 / (high - low))
+    if values.dtype.kind == "f":
+        scaled = np.nan_to_num(scaled, nan=0, posinf=255, neginf=0)
+    return np.rint(scaled).astype(np.uint8)

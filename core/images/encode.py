@@ -1,0 +1,122 @@
+"""Encodes pixels in the stored format."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import threading
+import zlib
+from importlib.metadata import version
+from typing import IO
+
+import PIL
+from PIL import Image, features
+
+from shardwright.core.images.formats.heif import installed_heif_version
+from shardwright.core.images.formats.plugin import plugin_versions
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.image_formats import MAX_STORED_SIDE
+
+CODEC = "pillow"
+#: Name of the version of the decoder of HEIF in `dataset.json`.
+HEIF_DECODER = "pillow_heif"
+
+
+@functools.cache
+def installed_version(package: str) -> str:
+    """Returns the version of an installed package; reading its metadata takes milliseconds."""
+    return version(package)
+
+
+def codec_versions() -> dict[str, str]:
+    """Returns the versions of the libraries that determine the stored bytes."""
+    names = {
+        "libjpeg": "jpg",
+        "libjpeg_turbo": "libjpeg_turbo",
+        "libwebp": "webp",
+        "libtiff": "libtiff",
+        "libavif": "avif",
+        "littlecms": "littlecms2",
+        "zlib": "zlib",
+        "zlib_ng": "zlib_ng",
+    }
+    found = {name: features.version(feature) for name, feature in names.items()}
+    versions = {name: str(number) for name, number in found.items() if number}
+    return {
+        "codec": CODEC,
+        "pillow": PIL.__version__,
+        "cykooz_resizer": installed_version("cykooz-resizer"),
+        "imagecodecs": installed_version("imagecodecs"),
+        "simplejpeg": installed_version("simplejpeg"),
+        **versions,
+        "python_zlib": zlib.ZLIB_RUNTIME_VERSION,
+        **plugin_versions(),
+    }
+
+
+def decoder_versions() -> dict[str, str]:
+    """Returns the versions of decoders that only some installations have, and only some formats need.
+
+    Only the images that are named like such a format depend on them, so installing or upgrading one rebuilds
+    nothing else.
+    """
+    found = {HEIF_DECODER: installed_heif_version()}
+    return {name: number for name, number in found.items() if number}
+
+
+def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:
+    """Encodes an RGB or gray picture without any metadata.
+
+    Args:
+      image: picture in mode RGB or L.
+      stored_format: jpeg (baseline, 4:2:0), png, webp (lossy) or raw (rows of uint8 HxWxC).
+      quality: quality of JPEG and WebP, 1 to 100.
+
+    Raises:
+      ImageFault: if the format cannot hold a picture of that size.
+    """
+    if stored_format == "raw":
+        return image.tobytes()
+    side = MAX_STORED_SIDE.get(stored_format)
+    if side and max(image.size) > side:
+        raise ImageFault(
+            QuarantineReason.TOO_MANY_PIXELS,
+            Stage.ENCODE,
+            f"{image.width} x {image.height} pixels: {stored_format} holds at most {side} a side",
+        )
+    if stored_format == "jpeg":
+        return _encode_jpeg(image, quality)
+    out = io.BytesIO()
+    if stored_format == "webp":
+        image.save(out, "WEBP", quality=quality, exif=b"", icc_profile=None)
+    else:
+        image.save(out, "PNG", exif=b"", icc_profile=None)
+    return out.getvalue()
+
+
+def _encode_jpeg(image: Image.Image, quality: int) -> bytes:
+    """Encodes into a file descriptor in memory if the system supports that.
+
+    Pillow releases the interpreter lock during encoding only if it writes to a real file. The bytes are the
+    same.
+    """
+    file = _OF_THREAD.file
+    file.seek(0)
+    image.save(file, "JPEG", quality=quality, subsampling="4:2:0", exif=b"", icc_profile=None, comment=b"")
+    size = file.tell()
+    file.seek(0)
+    return file.read(size)
+
+
+class _OfThread(threading.local):
+    """What a thread keeps: a file in memory, which each image overwrites."""
+
+    def __init__(self) -> None:
+        self.file: IO[bytes] = io.BytesIO()
+        if hasattr(os, "memfd_create"):
+            self.file = os.fdopen(os.memfd_create("jpeg"), "r+b", buffering=0)
+
+
+_OF_THREAD = _OfThread()

@@ -1,0 +1,41 @@
+"""Image formats: one module for each, with a subclass of `OpenedImage`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardwright.core.images.formats.avif import AvifImage
+from shardwright.core.images.formats.bmp import BmpImage
+from shardwright.core.images.formats.gif import GifImage
+from shardwright.core.images.formats.heif import HeifImage
+from shardwright.core.images.formats.jpeg import JpegImage
+from shardwright.core.images.formats.jpeg2000 import Jpeg2000Image
+from shardwright.core.images.formats.jpeg_xl import JpegXlImage
+from shardwright.core.images.formats.opened_image import OpenedImage
+from shardwright.core.images.formats.plugin import PluginImage
+from shardwright.core.images.formats.png import PngImage
+from shardwright.core.images.formats.pnm import PnmImage
+from shardwright.core.images.formats.tiff import TiffImage
+from shardwright.core.images.formats.webp import WebpImage
+
+_FORMATS: Mapping[str, type[OpenedImage]] = {
+    image_format.kind: image_format
+    for image_format in (
+        AvifImage,
+        BmpImage,
+        GifImage,
+        HeifImage,
+        JpegImage,
+        Jpeg2000Image,
+        JpegXlImage,
+        PngImage,
+        PnmImage,
+        TiffImage,
+        WebpImage,
+    )
+}
+
+
+def format_of(kind: str) -> type[OpenedImage]:
+    """Returns the class of a format: one of `SUPPORTED_KINDS`, or one that another package adds."""
+    return _FORMATS.get(kind, PluginImage)

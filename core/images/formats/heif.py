@@ -1,0 +1,434 @@
+"""Checks that a HEIF is complete and moderate before libheif sees it, and decodes it.
+
+libheif fills in tiles that it cannot decode, so half a photograph would pass for a whole one. And the frames
+inside may have another size than the file says. libheif itself applies the rotation, mirroring and crop of a
+file, and a reader has to ignore the Exif orientation (ISO/IEC 23008-12, 6.5.10 and annex A).
+
+Sources: ISO/IEC 14496-12, 8.11 (items); ISO/IEC 23008-12 (HEIF); ISO/IEC 14496-15, 8.3 (HEVC in files);
+ITU-T H.265, 7.3 (the size of a frame).
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+from PIL import Image
+
+from shardwright.core.images.faults import corrupt, truncated, unsupported
+from shardwright.core.images.formats.iso_boxes import Box, boxes, number
+from shardwright.core.images.formats.opened_image import LoadedImage, OpenedImage
+from shardwright.core.images.formats.tiff_tags import check_tags
+from shardwright.schemas.bounds import Bounds
+from shardwright.schemas.errors import ImageFault, words_of
+from shardwright.schemas.missing_packages import MissingPackage, needed_by
+
+_KIND = "heif"
+#: Name of the package that decodes HEIF, which an extra installs.
+PACKAGE = "pillow-heif"
+_HEVC = frozenset((b"hvc1", b"hev1"))
+#: Pixels that are decoded for each pixel of the picture: the picture, its alpha, and the edges of tiles.
+_PIXELS_PER_PIXEL, _MORE_PIXELS = 4, 1 << 24
+#: Pixels by which a side may be larger inside than the file says, to fill the last block.
+_MAX_PADDING = 64
+_SLICES_UNTIL = 32
+#: Bytes that a unit never has (ITU-T H.265, 7.4.2.1), but a download that was not finished.
+_START_CODE = re.compile(rb"\0\0[\0-\2]")
+_SEQUENCE = 33
+_MAX_SIDE = 1 << 16
+_MAX_DEPTH = 8
+#: Position of the length of lengths in an `hvcC`, and of its arrays of parameter sets.
+_LENGTHS_AT, _ARRAYS_AT = 21, 22
+_OF_FILE, _OF_ITEM_DATA = 0, 1
+
+
+class _Extent(NamedTuple):
+    begin: int
+    end: int
+
+
+@dataclass
+class _Items:
+    """The items of a file (ISO/IEC 14496-12, 8.11).
+
+    Attributes:
+      primary: number of the item that is the picture.
+      types: item -> its type.
+      extents: item -> its parts in the file.
+      parts: item -> the items that it consists of.
+      extras: item -> the items that add to it, such as its alpha channel.
+      properties: item -> the boxes that describe it.
+      metadata: the items with Exif data.
+    """
+
+    primary: int = 0
+    types: dict[int, bytes] = field(default_factory=dict)
+    extents: dict[int, list[_Extent]] = field(default_factory=dict)
+    parts: dict[int, list[int]] = field(default_factory=dict)
+    extras: dict[int, list[int]] = field(default_factory=dict)
+    properties: dict[int, list[Box]] = field(default_factory=dict)
+    metadata: list[int] = field(default_factory=list)
+
+
+@functools.cache
+def installed_heif_version() -> str:
+    """Returns the version of the package that decodes HEIF; empty if it is not installed."""
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:
+        return ""
+
+
+class HeifImage(OpenedImage):
+    """A HEIF."""
+
+    kind = _KIND
+    _bytes_per_pixel = 12
+
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        try:
+            with needed_by("HEIC (HEIF)"):
+                from pillow_heif.as_plugin import HeifImageFile
+        except MissingPackage as error:
+            raise unsupported(_KIND + ": " + str(error).rstrip(".")) from error
+        check_heif(self.data, max_pixels, self.bounds)
+        try:
+            image: Image.Image = HeifImageFile(io.BytesIO(self.data))
+        except SyntaxError as error:  # what libheif says, as Pillow's plugins report it
+            raise _fault_of(error) from error
+        return image
+
+    def _read_orientation(self) -> int:
+        return 1  # libheif rotates itself
+
+    def decode(self, keep_damaged: bool) -> LoadedImage:
+        """Decodes the picture, upright, unless libheif reports damage."""
+        size = self.image.size
+        try:
+            self.image.load()
+        except (SyntaxError, RuntimeError, ValueError) as error:
+            raise _fault_of(error) from error
+        if self.image.size != size:
+            raise corrupt("heif: its pixels do not have the size of its header")
+        return LoadedImage(self.image)
+
+
+def check_heif(data: bytes, max_pixels: int, bounds: Bounds) -> None:
+    """Checks the structure of a HEIF.
+
+    Args:
+      data: The whole file.
+      max_pixels: Largest width x height that is accepted; a larger picture is not checked further.
+      bounds: Limits on the parts of the file.
+
+    Raises:
+      ImageFault: If it is damaged, truncated, or has too many parts.
+    """
+    items = _read_items(data, bounds)
+    size = _size_of(data, items, items.primary)
+    if size[0] * size[1] <= max_pixels:
+        _check_picture(data, items, size, bounds)
+    for item in items.metadata:
+        content = b"".join(data[begin:end] for begin, end in items.extents.get(item, ()))
+        check_tags(content[4 + number(content, 0, 4) :], "exif", bounds)
+
+
+def _fault_of(error: Exception) -> ImageFault:
+    text = words_of(error)
+    lower = text.lower()
+    if "unexpected end" in lower or "end of file" in lower:
+        return truncated(_KIND + ": " + text)
+    if "unsupported" in lower:
+        return unsupported(_KIND + ": " + text)
+    return corrupt(_KIND + ": " + text)
+
+
+def _read_items(data: bytes, bounds: Bounds) -> _Items:
+    """Reads the `meta` box."""
+    for box in boxes(data, 0, len(data), _KIND, bounds):
+        if box.end > len(data) and box.type in (b"ftyp", b"meta"):
+            raise truncated(f"heif: it ends after {len(data)} bytes, in its header")
+        if box.type == b"meta":
+            break
+        if box.type == b"moov":
+            raise unsupported("heif: it is a film without a picture; extract its frames")
+    else:
+        raise truncated("heif: it ends before its header")
+    inside = {}
+    for child in boxes(data, box.begin + 4, box.end, _KIND, bounds):
+        if child.end > box.end:
+            raise corrupt("heif: a box of its header is larger than the header")
+        inside[child.type] = child
+    missing = [name for name in (b"pitm", b"iloc", b"iinf", b"iprp") if name not in inside]
+    if missing:
+        raise corrupt(f"heif: its header lacks {missing[0].decode()}")
+    items = _Items()
+    items.primary = number(data, inside[b"pitm"].begin + 4, 4 if data[inside[b"pitm"].begin] else 2)
+    _read_types(data, inside[b"iinf"], items, bounds)
+    _read_locations(data, inside[b"iloc"], inside.get(b"idat"), items, bounds)
+    if b"iref" in inside:
+        _read_references(data, inside[b"iref"], items, bounds)
+    _read_properties(data, inside[b"iprp"], items, bounds)
+    return items
+
+
+def _read_types(data: bytes, box: Box, items: _Items, bounds: Bounds) -> None:
+    begin = box.begin + (8 if data[box.begin] else 6)
+    for entry in boxes(data, begin, box.end, _KIND, bounds):
+        wide = 4 if data[entry.begin] >= 3 else 2
+        item = number(data, entry.begin + 4, wide)
+        kind = data[entry.begin + 6 + wide : entry.begin + 10 + wide]
+        items.types[item] = kind
+        if kind == b"Exif":
+            items.metadata.append(item)
+
+
+def _read_locations(data: bytes, box: Box, inner: Box | None, items: _Items, bounds: Bounds) -> None:
+    """Reads `iloc`, the positions of the items."""
+    at = box.begin
+    kind = data[at]
+    offset_bytes, length_bytes = data[at + 4] >> 4, data[at + 4] & 15
+    base_bytes, index_bytes = data[at + 5] >> 4, data[at + 5] & 15 if kind else 0
+    wide = 4 if kind == 2 else 2
+    count = number(data, at + 6, wide)
+    at += 6 + wide
+    entries = 0
+    for _ in range(count):
+        item = number(data, at, wide)
+        at += wide
+        method = _OF_FILE
+        if kind:
+            method = data[at + 1] & 15 if at + 1 < box.end else 0
+            at += 2
+        base = number(data, at + 2, base_bytes)
+        at += 2 + base_bytes
+        extents = number(data, at, 2)
+        at += 2
+        begin = inner.begin if method == _OF_ITEM_DATA and inner is not None else 0
+        found = items.extents.setdefault(item, [])
+        for _ in range(extents):
+            entries += 1
+            bounds.check("boxes", entries, f"{_KIND}: its items have at least {entries} parts")
+            at += index_bytes
+            start = begin + base + number(data, at, offset_bytes)
+            length = number(data, at + offset_bytes, length_bytes)
+            found.append(_Extent(start, start + length if length else len(data)))
+            at += offset_bytes + length_bytes
+            if at > box.end:
+                raise corrupt("heif: the list of its parts is damaged")
+
+
+def _read_references(data: bytes, box: Box, items: _Items, bounds: Bounds) -> None:
+    wide = 4 if data[box.begin] else 2
+    total = 0
+    for reference in boxes(data, box.begin + 4, box.end, _KIND, bounds):
+        at = reference.begin
+        item, count = number(data, at, wide), number(data, at + wide, 2)
+        if at + wide + 2 + wide * count > min(reference.end, box.end):
+            raise corrupt("heif: the list of its tiles is damaged")
+        total += count
+        bounds.check("tiles", total, f"{_KIND}: it has at least {total} tiles")
+        others = [number(data, at + wide + 2 + wide * i, wide) for i in range(count)]
+        if reference.type == b"dimg":
+            items.parts.setdefault(item, []).extend(others)
+        elif reference.type == b"auxl":
+            for other in others:
+                items.extras.setdefault(other, []).append(item)
+
+
+def _read_properties(data: bytes, box: Box, items: _Items, bounds: Bounds) -> None:
+    """Reads `iprp`: the properties, and which item has which of them."""
+    known: list[Box] = []
+    links: list[Box] = []
+    for child in boxes(data, box.begin, box.end, _KIND, bounds):
+        if child.type == b"ipco":
+            known.extend(boxes(data, child.begin, min(child.end, box.end), _KIND, bounds))
+        elif child.type == b"ipma":
+            links.append(child)
+    total = 0
+    for link in links:
+        at = link.begin
+        wide, step = 4 if data[at] else 2, 2 if data[at + 3] & 1 else 1
+        count = number(data, at + 4, 4)
+        at += 8
+        for _ in range(count):
+            item, owned = number(data, at, wide), number(data, at + wide, 1)
+            at += wide + 1
+            total += 1 + owned
+            bounds.check("boxes", total, f"{_KIND}: its items have at least {total} properties")
+            if at + step * owned > min(link.end, box.end):
+                raise corrupt("heif: the list of its properties is damaged")
+            found = items.properties.setdefault(item, [])
+            for i in range(owned):
+                index = number(data, at + step * i, step) & (0x7FFF if step == 2 else 0x7F)
+                if 0 < index <= len(known):
+                    found.append(known[index - 1])
+            at += step * owned
+
+
+def _property(items: _Items, item: int, kind: bytes) -> Box | None:
+    return next((box for box in items.properties.get(item, ()) if box.type == kind), None)
+
+
+def _size_of(data: bytes, items: _Items, item: int) -> tuple[int, int]:
+    """Returns width and height of an item, before it is cropped or rotated."""
+    box = _property(items, item, b"ispe")
+    if box is None or box.begin + 12 > len(data):
+        raise corrupt("heif: an image in it has no size")
+    return number(data, box.begin + 4, 4), number(data, box.begin + 8, 4)
+
+
+def _check_picture(data: bytes, items: _Items, size: tuple[int, int], bounds: Bounds) -> None:
+    """Checks everything that is decoded for the picture."""
+    most = _PIXELS_PER_PIXEL * size[0] * size[1] + _MORE_PIXELS
+    pixels = tiles = 0
+    checked: set[int] = set()
+    for item in _needed(items, bounds):
+        width, height = _size_of(data, items, item)
+        pixels += width * height
+        tiles += 1
+        if pixels > most:
+            times = pixels // max(1, size[0] * size[1])
+            raise bounds.fault("tiles", f"{_KIND}: its tiles have at least {times} times its pixels")
+        if item in checked:
+            continue
+        checked.add(item)
+        kind = items.types.get(item, b"")
+        content = _content_of(data, items, item)
+        if kind == b"grid":
+            _check_grid(content, len(items.parts.get(item, ())))
+        if kind in _HEVC:
+            _check_frame(data, content, _property(items, item, b"hvcC"), (width, height))
+
+
+def _needed(items: _Items, bounds: Bounds) -> Iterator[int]:
+    """Yields the item of the picture and all items that it needs, each as often as it is decoded."""
+    waiting = [(items.primary, 0)]
+    count = 0
+    while waiting:
+        item, depth = waiting.pop()
+        if depth > _MAX_DEPTH:
+            raise corrupt("heif: its images consist of each other")
+        count += 1
+        bounds.check("tiles", count, f"{_KIND}: it has at least {count} tiles")
+        yield item
+        for others in (items.extras, items.parts):
+            waiting.extend((other, depth + 1) for other in others.get(item, ()))
+
+
+def _content_of(data: bytes, items: _Items, item: int) -> bytes:
+    """Returns the bytes of an item.
+
+    Raises:
+      ImageFault: if a part of them is not in the file.
+    """
+    extents = items.extents.get(item, [])
+    if not extents and items.types.get(item) != b"iden":
+        raise corrupt(f"heif: its image {item} has no content")
+    for begin, end in extents:
+        if end > len(data) or begin >= end:
+            raise truncated(f"heif: it ends after {len(data)} bytes; one of its images ends at {end}")
+    if len(extents) == 1:
+        return data[extents[0].begin : extents[0].end]
+    return b"".join(data[begin:end] for begin, end in extents)
+
+
+def _check_grid(content: bytes, tiles: int) -> None:
+    if len(content) < 8:
+        raise truncated("heif: the list of its tiles ends early")
+    rows, columns = content[2] + 1, content[3] + 1
+    if rows * columns != tiles:
+        raise corrupt(f"heif: it has {tiles} of {rows * columns} tiles")
+
+
+def _check_frame(data: bytes, content: bytes, setup: Box | None, size: tuple[int, int]) -> None:
+    """Checks that the units of a frame fill its item, and that the frame has the size of the item."""
+    if setup is None or setup.begin + _ARRAYS_AT >= len(data):
+        raise corrupt("heif: an image in it lacks its parameters")
+    length_bytes = (data[setup.begin + _LENGTHS_AT] & 3) + 1
+    for unit in _parameter_sets(data[setup.begin : setup.end]):
+        _check_unit(unit, size)
+    position = slices = 0
+    while position < len(content):
+        length = number(content, position, length_bytes)
+        position += length_bytes
+        if length < 2 or position + length > len(content):
+            raise corrupt("heif: the data of an image in it is damaged")
+        if _START_CODE.search(content, position, position + length) or not content[position + length - 1]:
+            raise corrupt("heif: the data of an image in it is damaged")
+        kind = content[position] >> 1 & 63
+        slices += kind < _SLICES_UNTIL
+        if kind == _SEQUENCE:
+            _check_unit(content[position : position + length], size)
+        position += length
+    if not slices:
+        raise corrupt("heif: an image in it has no pixels")
+
+
+def _parameter_sets(setup: bytes) -> Iterator[bytes]:
+    """Yields the units in an `hvcC`."""
+    at = _ARRAYS_AT + 1
+    for _ in range(setup[_ARRAYS_AT]):
+        count = number(setup, at + 1, 2)
+        at += 3
+        for _ in range(count):
+            if at + 2 > len(setup):
+                return
+            length = number(setup, at, 2)
+            yield setup[at + 2 : at + 2 + length]
+            at += 2 + length
+
+
+def _check_unit(unit: bytes, size: tuple[int, int]) -> None:
+    """Checks the size of the frame in a sequence parameter set (ITU-T H.265, 7.3.2.2)."""
+    if len(unit) < 2 or unit[0] >> 1 & 63 != _SEQUENCE:
+        return
+    frame = _frame_size(unit[2:])
+    if frame is None or any(inside > outside + _MAX_PADDING for inside, outside in zip(frame, size)):
+        found = "of unknown size" if frame is None else "with {} x {} pixels".format(*frame)
+        raise corrupt(f"heif: an image of {size[0]} x {size[1]} pixels has a frame {found}")
+
+
+def _frame_size(parameters: bytes) -> tuple[int, int] | None:
+    """Returns width and height in pixels; None if the parameters are damaged."""
+    clean = parameters[:1024].replace(b"\0\0\3", b"\0\0")  # bytes that only avoid start codes
+    bits = int.from_bytes(clean, "big")
+    left = 8 * len(clean)
+
+    def read(count: int) -> int:
+        nonlocal left
+        if count > left:
+            raise EOFError
+        left -= count
+        return bits >> left & ((1 << count) - 1)
+
+    def read_exponential() -> int:
+        zeros = 0
+        while not read(1):
+            zeros += 1
+            if zeros > 31:
+                raise EOFError
+        return (1 << zeros) - 1 + read(zeros)
+
+    try:
+        read(4)
+        layers = read(3)
+        read(1)
+        read(88 + 8)  # the profile and the level
+        if layers:
+            present = [(read(1), read(1)) for _ in range(layers)]
+            read(2 * (8 - layers))
+            for profile, level in present:
+                read(88 * profile + 8 * level)
+        read_exponential()
+        if read_exponential() == 3:
+            read(1)
+        width, height = read_exponential(), read_exponential()
+    except EOFError:
+        return None
+    return (width, height) if 0 < width < _MAX_SIDE and 0 < height < _MAX_SIDE else None

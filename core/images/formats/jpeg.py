@@ -1,0 +1,387 @@
+"""JPEG (ITU-T T.81): decoded by libjpeg-turbo, with the damage reported that Pillow hides.
+
+libjpeg repairs what it can and counts warnings. Pillow, TensorFlow and OpenCV drop them, so half a gray
+picture passes for a photograph. simplejpeg can turn the first warning into an error; its pixels are the
+same as Pillow's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import simplejpeg
+from PIL import Image
+
+from shardwright.core.images.formats.opened_image import LoadedImage, MetadataBlock, OpenedImage
+from shardwright.core.images.formats.tiff_tags import check_tags
+from shardwright.schemas.bounds import NO_BOUNDS, Bounds
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault, words_of
+
+_START_OF_SCAN, _END_OF_IMAGE, _EXIF_MARKER, _COMMENT = 0xDA, 0xD9, 0xE1, 0xFE
+_SOI_BYTES = 2
+#: Markers without a segment: TEM, RST0 to RST7, SOI and the end of the image.
+_ALONE = frozenset((0x01, *range(0xD0, 0xDA)))
+_MARKER = re.compile(rb"\xff[\x01-\xfe]")
+#: The end of a scan: a marker that is neither a stuffed byte, a fill byte nor a restart (B.1.1.2).
+_AFTER_SCAN = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
+#: Markers of frames (table B.1): SOF0 to SOF15 without DHT, JPG and DAC.
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+#: Markers of sequential frames. If one scan has all components, it is the only one.
+_SEQUENTIAL = frozenset((0xC0, 0xC1, 0xC3, 0xC9, 0xCB))
+#: Pixels in all scans, for each scan that is allowed. A hundred scans take half a second to decode.
+_PIXELS_OF_SCANS, _SCANS = 1 << 32, 100
+#: Height, width and number of components in a frame.
+_SIZE = struct.Struct(">HHB")
+_COEFFICIENT_BYTES = 2
+#: For sides below this number of pixels, two scales of libjpeg can give pictures of the same size.
+_SMALLEST_SCALED_SIDE = 8
+
+_EXIF = b"Exif\0\0"
+#: Names of metadata that may name persons or places, and its kind.
+_METADATA = (
+    (_EXIF, "exif"),
+    (b"http://ns.adobe.com/xap/1.0/\0", "xmp"),
+    (b"http://ns.adobe.com/xmp/extension/\0", "xmp"),
+    (b"Photoshop 3.0\0", "iptc"),
+)
+#: Most blocks of metadata with the same name, and the largest content of a segment.
+_MAX_BLOCKS, _SEGMENT_BYTES = 64, 65_533
+#: The application segments that a decoder needs: JFIF, a color profile, Adobe's color transform.
+_DECODING = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
+
+#: Pillow mode -> (simplejpeg's color space, Pillow's raw mode for it).
+_LAYOUTS = {"RGB": ("RGBX", "RGBX"), "L": ("GRAY", "L"), "CMYK": ("CMYK", "CMYK")}
+#: A file with this many runs of stray bytes is decoded with them; libjpeg's warning then decides.
+_MAX_CLEANINGS = 8
+#: libjpeg's warnings (jerror.h of libjpeg-turbo 3.1) for data that ends before the picture is complete.
+_TRUNCATED = ("premature end",)
+#: libjpeg's warnings about metadata, which do not concern the pixels.
+_HARMLESS = ("unknown jfif revision", "unknown adobe color transform", "bad icc marker")
+_EXTRANEOUS = re.compile(r"(\d+) extraneous bytes before marker 0x([0-9a-f]{2})", re.IGNORECASE)
+#: Errors of TurboJPEG for files that libjpeg decodes, such as unusual chroma subsampling.
+_REFUSED_BY_TURBOJPEG = ("could not determine subsampling", "could not determine colorspace")
+
+
+class Segment(NamedTuple):
+    """A segment of a JPEG.
+
+    Attributes:
+      marker: Second byte of its marker.
+      start: Position of its marker.
+      end: Position after it. The data of a scan is not part of its segment.
+    """
+
+    marker: int
+    start: int
+    end: int
+
+
+def segments(data: bytes) -> Iterator[Segment]:
+    """Yields the segments after the first marker, up to the end of the image, also of a damaged file.
+
+    Bytes between two segments are stray, unless they are the data of a scan.
+
+    Args:
+      data: The whole file. A segment may state an end behind the end of the file.
+    """
+    position = _SOI_BYTES
+    while match := _MARKER.search(data, position):
+        start = match.start()
+        marker = data[start + 1]
+        end = start + 2
+        if marker not in _ALONE:
+            end += max(2, int.from_bytes(data[end : end + 2], "big"))
+        yield Segment(marker, start, end)
+        if marker == _END_OF_IMAGE:
+            return
+        position = end
+        if marker == _START_OF_SCAN:
+            after = _AFTER_SCAN.search(data, end)
+            position = len(data) if after is None else after.start()
+
+
+class Frame(NamedTuple):
+    """The frame header of a JPEG.
+
+    Attributes:
+      width: Width in pixels.
+      height: Height in pixels.
+      sampling: Sampling factors of each component: the horizontal one in the upper half of the byte.
+      several_scans: Whether libjpeg has to keep all coefficients until the last scan.
+    """
+
+    width: int
+    height: int
+    sampling: bytes
+    several_scans: bool
+
+    def coefficient_bytes(self) -> int:
+        """Returns the bytes that libjpeg keeps, at full size even for a smaller result; 0 for one scan."""
+        if not self.several_scans:
+            return 0
+        factors = [(max(1, both >> 4), max(1, both & 15)) for both in self.sampling or b"\x11"]
+        max_across, max_down = max(h for h, _ in factors), max(v for _, v in factors)
+        share = sum(Fraction(h * v, max_across * max_down) for h, v in factors)
+        return int(self.width * self.height * share * _COEFFICIENT_BYTES)
+
+
+def read_header(data: bytes, bounds: Bounds = NO_BOUNDS) -> Frame | None:
+    """Checks the segments before the first scan; returns the frame header, None if there is none.
+
+    Args:
+      data: The whole file.
+      bounds: Limits on segments and tags.
+
+    Raises:
+      ImageFault: If there are too many.
+    """
+    frame: Frame | None = None
+    exif: list[bytes] = []  # as Pillow joins it
+    stray, expected = 0, _SOI_BYTES
+    for count, (marker, start, end) in enumerate(segments(data), 1):
+        stray += start - expected
+        expected = end
+        if count > bounds.segments:
+            raise bounds.fault("segments", f"jpeg: it has at least {count} segments")
+        if stray > bounds.stray_bytes:
+            raise bounds.fault("stray_bytes", f"jpeg: it has at least {stray} bytes between its segments")
+        if marker == _EXIF_MARKER and data.startswith(_EXIF, start + 4):
+            exif.append(data[start + 10 : end])
+            bounds.check(
+                "exif_segments", len(exif), f"jpeg: it has at least {len(exif)} segments with Exif data"
+            )
+        elif marker in _FRAMES and len(data) > start + 9:
+            height, width, components = _SIZE.unpack_from(data, start + 5)
+            sampling = data[start + 11 : start + 10 + 3 * components : 3]
+            frame = Frame(width, height, sampling, marker not in _SEQUENTIAL)
+        elif marker == _START_OF_SCAN:
+            if frame is not None and len(data) > start + 4 and data[start + 4] < (len(frame.sampling) or 1):
+                frame = frame._replace(several_scans=True)
+            break
+    if exif:
+        check_tags(b"".join(exif), "exif", bounds)
+    return frame
+
+
+class JpegImage(OpenedImage):
+    """A JPEG.
+
+    Attributes:
+      factor: Factor by which the decoder reduces each side.
+    """
+
+    kind = "jpeg"
+    storable = True
+    factor = 1
+    _plugin = "JPEG"
+
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        self._frame = read_header(self.data, self.bounds)
+        self._coefficients = self._frame.coefficient_bytes() if self._frame is not None else 0
+        return super()._read_header(max_pixels)
+
+    def _check_content(self) -> None:
+        """Checks the scans if there are several; each may cover the whole picture."""
+        if self._frame is not None and not self._frame.several_scans:
+            return
+        pixels = self.image.width * self.image.height
+        scans = 0
+        for count, segment in enumerate(segments(self.data), 1):
+            if count > self.bounds.segments:
+                raise self.bounds.fault("segments", f"jpeg: it has at least {count} segments")
+            scans += segment.marker == _START_OF_SCAN
+            if scans * pixels > self.bounds.scans * _PIXELS_OF_SCANS // _SCANS:
+                self.bounds.check("scans", scans, f"jpeg: it has at least {scans} scans of {pixels} pixels")
+
+    def _read_orientation(self) -> int:
+        # `read_header` has checked the tags.
+        return self._orientation_in_exif() if self.image.info.keys() & {"exif", "xmp"} else 1
+
+    def _is_animated(self) -> bool:
+        return False  # a file of several pictures holds one photograph and its previews
+
+    def reduce(self, factor: int) -> int:
+        """Requests DCT-scaled decoding."""
+        width, height = self.image.size
+        if factor == 1 or min(width, height) < factor or max(width, height) < _SMALLEST_SCALED_SIDE:
+            return 1
+        reduced = (math.ceil(width / factor), math.ceil(height / factor))
+        if self.image.draft(None, (width // factor, height // factor)) is None:
+            return 1
+        self.factor = factor if self.image.size == reduced else 1
+        return self.factor
+
+    def decoder_bytes(self) -> int:
+        """Counts the coefficients of a picture with several scans."""
+        return self.image.width * self.image.height * self._bytes_per_pixel + self._coefficients
+
+    def decode(self, keep_damaged: bool) -> LoadedImage:
+        """Decodes with TurboJPEG, or with Pillow what TurboJPEG does not support."""
+        try:
+            decoded = self._decode_strictly(keep_damaged)
+        except _CannotReport:
+            self.image.load()
+            return LoadedImage(self.image)
+        decoded.image.info = self.image.info
+        return decoded
+
+    def _decode_strictly(self, keep_damaged: bool) -> LoadedImage:
+        """Decodes with TurboJPEG, and again without the bytes that cause a harmless warning.
+
+        Raises:
+          ImageFault: If the file is damaged or cannot be decoded.
+          _CannotReport: If TurboJPEG does not support this kind of JPEG.
+        """
+        note, data = "", self.data
+        for _ in range(_MAX_CLEANINGS):
+            try:
+                return LoadedImage(self._pixels(data), note)
+            except ValueError as error:
+                warning = words_of_libjpeg(error)
+            if any(words in warning.lower() for words in _REFUSED_BY_TURBOJPEG):
+                raise _CannotReport
+            cleaned = _without_harmless(data, warning)
+            if cleaned is None:
+                break
+            note, data = note or warning, cleaned
+        if not keep_damaged:
+            raise _fault(warning)
+        try:
+            return LoadedImage(self._pixels(self.data, strict=False), note, warning)
+        except ValueError as error:
+            raise _fault(words_of_libjpeg(error)) from error
+
+    def _pixels(self, data: bytes, strict: bool = True) -> Image.Image:
+        """Decodes a JPEG with the header of this one; raises a ValueError with libjpeg's words."""
+        space, raw_mode = _LAYOUTS[self.image.mode]
+        width, height = self.image.size
+        pixels = simplejpeg.decode_jpeg(
+            data, space, min_height=height, min_width=width, min_factor=self.factor, strict=strict
+        )
+        if pixels.shape[:2] != (height, width):
+            raise ValueError(
+                f"it decodes to {pixels.shape[1]} x {pixels.shape[0]} pixels, not {width} x {height}"
+            )
+        if raw_mode == "RGBX":
+            return wrap_rgb(pixels)
+        if raw_mode == "CMYK" and "adobe_transform" in self.image.info:
+            raw_mode = "CMYK;I"  # Adobe's programs store the values inverted
+        return Image.frombytes(self.image.mode, (width, height), pixels, "raw", raw_mode)
+
+    @staticmethod
+    def without_metadata(data: bytes) -> bytes:
+        """Drops descriptive segments and all bytes after the picture (B.1.1).
+
+        The bytes after the picture are not part of it: previews with their own metadata, makers' trailers.
+        """
+        out: list[bytes] = []
+        begin, previous_end = 0, _SOI_BYTES
+        for marker, start, end in segments(data):
+            if marker == _END_OF_IMAGE or not _decodes(marker, data[start + 4 : end]):
+                # Fill bytes before the marker go with it.
+                out += [data[begin:previous_end], data[previous_end:start].rstrip(b"\xff")]
+                if marker == _END_OF_IMAGE:
+                    return b"".join((*out, b"\xff\xd9"))
+                begin = end
+            previous_end = end
+        return b"".join((*out, data[begin:]))
+
+    @staticmethod
+    def metadata(data: bytes) -> Iterator[MetadataBlock]:
+        """Yields metadata of this image and of those behind it: previews, pictures of the same moment."""
+        for name, kind in _METADATA:
+            at = data.find(name)
+            for _ in range(_MAX_BLOCKS):
+                if at < 0:
+                    break
+                yield MetadataBlock(kind, data[at + len(name) : at + _SEGMENT_BYTES])
+                at = data.find(name, at + len(name))
+
+
+class _CannotReport(Exception):
+    """TurboJPEG does not support this kind of JPEG, so damage cannot be detected."""
+
+
+def _decodes(marker: int, content: bytes) -> bool:
+    """Returns whether a decoder needs a segment."""
+    if 0xE0 <= marker <= 0xEF:
+        return content.startswith(_DECODING.get(marker, b"\0none"))
+    return marker != _COMMENT
+
+
+def wrap_rgb(pixels: np.ndarray) -> Image.Image:
+    """Wraps an array of four bytes per pixel as a picture in mode RGB; copies it with Pillow 13 and later.
+
+    Args:
+      pixels: uint8 [height, width, 4], contiguous; the fourth byte is ignored.
+    """
+    height, width = pixels.shape[:2]
+    image = Image.frombuffer("RGBX", (width, height), pixels, "raw", "RGBX", 0, 1)
+    if not hasattr(image.im, "setmode"):  # Pillow 13 removed it
+        return Image.frombytes("RGB", (width, height), pixels, "raw", "RGBX")
+    image.im.setmode("RGB")
+    return image._new(image.im)
+
+
+def words_of_libjpeg(error: ValueError) -> str:
+    """Returns libjpeg's message: `tjDecompress2(): Premature end of JPEG file` without the function."""
+    return words_of(error).partition("(): ")[2] or words_of(error)
+
+
+def _fault(warning: str) -> ImageFault:
+    truncated = any(words in warning.lower() for words in _TRUNCATED)
+    reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
+    return ImageFault(reason, Stage.DECODE, f"jpeg: {warning}")
+
+
+def _without_harmless(data: bytes, warning: str) -> bytes | None:
+    """Removes from a file the bytes that cause a harmless warning; returns None if the warning means damage.
+
+    libjpeg reports only its first warning. Decoding the file again without these bytes finds damage after
+    them.
+    """
+    extraneous = _EXTRANEOUS.search(warning)
+    if extraneous:
+        count, marker = int(extraneous[1]), int(extraneous[2], 16)
+        return _without_stray_bytes(data, count, marker)
+    if any(words in warning.lower() for words in _HARMLESS):
+        return _without_metadata(data)
+    return None
+
+
+def _without_stray_bytes(data: bytes, count: int, marker: int) -> bytes | None:
+    """Drops `count` stray bytes before a marker; returns None if they may be a scan's data.
+
+    Bytes between two segments are always stray. After a scan, bytes that are all 0x00 or all 0xFF are
+    padding; otherwise the decoder lost its place and did not read a part of the picture.
+    """
+    previous_end, previous = 2, 0
+    for current, start, end in segments(data):
+        if current == marker:
+            stray = data[start - count : start] if start - count >= previous_end else b""
+            if previous == _START_OF_SCAN:
+                if stray and not stray.strip(b"\0" if stray[0] == 0 else b"\xff"):
+                    return data[: start - count] + data[start:]
+            elif start > previous_end:
+                return data[:previous_end] + data[start:]
+        previous_end, previous = end, current
+    return None
+
+
+def _without_metadata(data: bytes) -> bytes | None:
+    """Drops the segments with a profile or a program's own data (APP0 to APP15, except Adobe's)."""
+    kept, position, dropped = [], 0, False
+    for marker, start, end in segments(data):
+        if marker == _START_OF_SCAN:
+            break
+        if 0xE0 <= marker <= 0xEF and marker != 0xEE:
+            kept.append(data[position:start])
+            position, dropped = end, True
+    return b"".join((*kept, data[position:])) if dropped else None

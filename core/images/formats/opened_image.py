@@ -1,0 +1,263 @@
+"""The interface of an image format: how a file of it is opened, checked and decoded."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+from PIL.Image import DecompressionBombError, DecompressionBombWarning
+
+from shardwright.core.images.deep_header import DeepHeader
+from shardwright.core.images.faults import corrupt
+from shardwright.core.images.formats.tiff_tags import check_tags
+from shardwright.core.images.pillow_settings import change_settings, restore_settings
+from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault, words_of
+
+#: EXIF orientation (TIFF 6.0, tag 274).
+_ORIENTATION_TAG = 274
+ORIENTATIONS = range(1, 9)
+#: EXIF orientations of files that store columns as rows.
+_SWAPS_SIDES = frozenset((5, 6, 7, 8))
+#: The number of pixels in Pillow's message about a picture that is too large.
+_PIXELS_IN_MESSAGE = re.compile(r"\((\d+) pixels\)")
+_SIGNS_OF_TRUNCATION = ("truncated", "unexpected end", "buffer is not large enough")
+
+
+class OpenOptions(NamedTuple):
+    """How images are opened.
+
+    Attributes:
+      max_pixels: Largest width x height that is accepted.
+      bounds: Limits on the parts of a file.
+      keep_depth: Whether to read more than 8 bits per channel with `load_samples`.
+      all_channels: Whether to read all channels with `load_samples`.
+      white: 16-bit sample that becomes white in 8 bits; 0 if it is not stated.
+    """
+
+    max_pixels: int
+    bounds: Bounds = DEFAULT_BOUNDS
+    keep_depth: bool = False
+    all_channels: bool = False
+    white: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedImage:
+    """Decoded pixels and the decoder's warnings about them.
+
+    Attributes:
+      image: The pixels of the first frame, as stored.
+      note: A harmless irregularity of the file; empty for none.
+      damage: Why a part of the pixels is missing; empty unless damaged images are kept.
+    """
+
+    image: Image.Image
+    note: str = ""
+    damage: str = ""
+
+
+class MetadataBlock(NamedTuple):
+    """Metadata in a file.
+
+    Attributes:
+      kind: exif, xmp, iptc or author.
+      content: Its bytes, without the name that marks it.
+    """
+
+    kind: str
+    content: bytes
+
+
+class OpenedImage:
+    """An image whose header was read, and whose pixels are not decoded yet.
+
+    Each format is a module with a subclass, which overrides what Pillow does not do as this class needs it.
+
+    Args:
+      data: The whole file.
+      options: How it is opened.
+
+    Attributes:
+      kind: Name of the format.
+      storable: Whether records may hold the file as it is.
+      data: The whole file.
+      bounds: Limits on the parts of the file.
+      image: Pillow's lazy image. One that Pillow does not decode has a size and a mode, but no pixels.
+      size: Width and height of the upright picture, in pixels, before any reduction.
+      orientation: EXIF orientation, 1 to 8, that the decoder does not apply.
+      animated: Whether the file has more than one frame.
+      depth: Bits per channel in the file if known (PNG, JPEG 2000), else 8.
+      deep: The samples of a picture that is decoded by `read_samples`; None for one that Pillow holds.
+      scaled: 16-bit samples that `decode.load_checked` scales to 8 bits, because their white is stated.
+
+    Raises:
+      ImageFault: If it is damaged, too large, or has too many parts.
+      Exception: What Pillow raises (see `decoder_faults`).
+    """
+
+    kind: str
+    storable: bool = False
+    depth: int = 8
+    deep: DeepHeader | None = None
+    scaled: DeepHeader | None = None
+    #: The plugin of Pillow that may open the format.
+    _plugin: ClassVar[str] = ""
+    #: Largest number of bytes that the decoder holds for each pixel, with the decoded picture.
+    _bytes_per_pixel: ClassVar[int] = 4
+
+    def __init__(self, data: bytes, options: OpenOptions) -> None:
+        self.data = data
+        self.bounds = options.bounds
+        self.image = self._read_header(options.max_pixels)
+        check_size(self.image.size, options.max_pixels)
+        self._check_content()
+        self.orientation = self._read_orientation()
+        width, height = self.image.size
+        self.size = (height, width) if self.orientation in _SWAPS_SIDES else (width, height)
+        self.animated = self._is_animated()
+
+    @classmethod
+    def open(cls, data: bytes, options: OpenOptions) -> OpenedImage:
+        """Opens a file of the format."""
+        return cls(data, options)
+
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        """Checks the structure of the file, and returns an image that is not decoded."""
+        return Image.open(io.BytesIO(self.data), formats=(self._plugin,))
+
+    def _check_content(self) -> None:
+        """Checks what depends on the size of the picture, which was accepted."""
+
+    def _read_orientation(self) -> int:
+        """Returns the EXIF orientation; 1 if there is none or it cannot be read."""
+        check_exif(self.image, self.bounds)
+        return self._orientation_in_exif()
+
+    def _orientation_in_exif(self) -> int:
+        try:
+            # The PNG plugin's own method would decode the picture to read the chunks after it.
+            value = Image.Image.getexif(self.image).get(_ORIENTATION_TAG, 1)
+        except MemoryError:
+            raise
+        except Exception:  # the pixels may be sound despite broken metadata
+            return 1
+        return value if value in ORIENTATIONS else 1
+
+    def _is_animated(self) -> bool:
+        """Returns whether there is a second frame, without decoding it."""
+        try:
+            return bool(getattr(self.image, "is_animated", False))
+        except MemoryError:
+            raise
+        except Exception:  # only the first frame is used
+            return False
+
+    def reduce(self, factor: int) -> int:
+        """Requests decoding at 1/`factor` of each side; returns the factor that will be used."""
+        return 1
+
+    def decoder_bytes(self) -> int:
+        """Returns the largest number of bytes that decoding takes, with the decoded picture."""
+        return self.image.width * self.image.height * self._bytes_per_pixel
+
+    def deep_header(self) -> DeepHeader | None:
+        """Returns the samples if they have more than 8 bits and `read_samples` can keep them, else None."""
+        return None
+
+    def decode(self, keep_damaged: bool) -> LoadedImage:
+        """Decodes the pixels of the first frame, as stored.
+
+        Args:
+          keep_damaged: Whether to return a damaged picture, as lenient decoders do, instead of refusing it.
+
+        Raises:
+          ImageFault: If some are missing.
+          Exception: What the decoder raises (see `decoder_faults`).
+        """
+        self.image.load()
+        return LoadedImage(self.image)
+
+    def read_samples(self, header: DeepHeader) -> np.ndarray:
+        """Decodes the samples as they are in the file; raises what `decode` raises."""
+        return np.asarray(self.decode(keep_damaged=False).image)
+
+    @staticmethod
+    def without_metadata(data: bytes) -> bytes:
+        """Returns a file, which can be decoded, without its descriptive metadata, if the format is known."""
+        return data
+
+    @staticmethod
+    def metadata(data: bytes) -> Iterator[MetadataBlock]:
+        """Yields the metadata of a file in which persons or places may be named."""
+        return iter(())
+
+
+def without_pixels(size: tuple[int, int], mode: str) -> Image.Image:
+    """Returns an image with a size and a mode, and no pixels, for a file that Pillow does not decode."""
+    image = Image.Image()
+    image._size, image._mode = size, mode
+    return image
+
+
+def check_exif(image: Image.Image, bounds: Bounds) -> None:
+    """Checks the tags of the Exif data that Pillow found in an image.
+
+    Raises:
+      ImageFault: If there are too many values.
+    """
+    exif, profile = image.info.get("exif"), image.info.get("Raw profile type exif")
+    if exif is None and isinstance(profile, str):
+        try:
+            exif = bytes.fromhex("".join(profile.split("\n")[3:]))
+        except ValueError:
+            return
+    if isinstance(exif, bytes):
+        check_tags(exif.removeprefix(b"Exif\0\0"), "exif", bounds)
+
+
+def check_size(size: tuple[int, int], max_pixels: int) -> None:
+    """Checks that a picture has pixels, and not too many.
+
+    Raises:
+      ImageFault: If it has none or too many.
+    """
+    width, height = size
+    if width * height > max_pixels:
+        raise _too_many_pixels(width * height, max_pixels)
+    if width < 1 or height < 1:
+        raise corrupt(f"{width} x {height} pixels")
+
+
+@contextlib.contextmanager
+def decoder_faults(kind: str, max_pixels: int) -> Iterator[None]:
+    """Sets Pillow's size limit, and turns any exception of a decoder into an `ImageFault`."""
+    change_settings(max_pixels)
+    try:
+        yield
+    except (ImageFault, MemoryError):
+        raise
+    except (DecompressionBombError, DecompressionBombWarning) as error:
+        pixels = _PIXELS_IN_MESSAGE.search(str(error))
+        raise _too_many_pixels(pixels[1] if pixels else "its", max_pixels) from None
+    except UnidentifiedImageError:
+        raise corrupt(f"begins like {kind} but its header is damaged") from None
+    except Exception as error:
+        text = words_of(error)
+        truncated = isinstance(error, EOFError) or any(sign in text.lower() for sign in _SIGNS_OF_TRUNCATION)
+        reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
+        raise ImageFault(reason, Stage.DECODE, f"{kind}: {text}") from error
+    finally:
+        restore_settings(max_pixels)
+
+
+def _too_many_pixels(pixels: int | str, max_pixels: int) -> ImageFault:
+    message = f"{pixels} pixels are more than {max_pixels}; raise --max_pixels to accept it"
+    return ImageFault(QuarantineReason.TOO_MANY_PIXELS, Stage.DECODE, message)

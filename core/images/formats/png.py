@@ -1,0 +1,278 @@
+"""PNG: checks that the compressed pixels are complete, which Pillow does not check.
+
+Pillow compares the checksum of each chunk when it verifies an image, not when it decodes one, and stops
+reading when it has all rows. It accepts a zlib stream with a wrong checksum, and one that ends before the
+last row. Source: PNG specification (third edition), sections 4.5, 5, 8, 10 and 11.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+
+from shardwright.core.images.deep_header import UINT16, DeepHeader
+from shardwright.core.images.faults import corrupt, truncated
+from shardwright.core.images.formats.opened_image import LoadedImage, MetadataBlock, OpenedImage
+from shardwright.schemas.errors import ImageFault, words_of
+
+_SIGNATURE_BYTES = 8
+#: Bytes of length and type of a chunk, and of its checksum.
+_HEAD_BYTES, _CHECKSUM_BYTES = 8, 4
+#: Positions of fields of the header (11.2.1).
+_WIDTH, _HEIGHT, _DEPTH, _COLOR, _INTERLACED = 16, 20, 24, 25, 28
+#: Keyword of XMP (XMP specification part 3, 1.1.5), and the bytes before XMP that is not compressed.
+_XMP = b"XML:com.adobe.xmp"
+_PLAIN_XMP = _XMP + b"\0\0\0"
+#: Color type -> samples per pixel (11.2.1).
+_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+_PALETTE = 3
+#: First column, first row, column step and row step of Adam7's passes (8.2).
+_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+#: Number of bytes decompressed at once to find the reason that the fast decoder does not give.
+_STEP = 1 << 16
+#: Largest number of bytes that the fast decoder decompresses; it keeps all of them in memory.
+_MAX_AT_ONCE = 1 << 26
+#: Chunks that only describe the picture.
+_METADATA = frozenset((b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME"))
+_TEXTS = frozenset((b"tEXt", b"zTXt", b"iTXt"))
+_AUTHORS = (b"Author", b"Artist")
+_PROFILE = b"Raw profile type "
+_EXIF = b"Exif\0\0"
+#: Most chunks and texts in which metadata is looked for, and largest text that is decompressed.
+_MAX_CHUNKS, _MAX_TEXTS, _MAX_TEXT = 100_000, 64, 4_000_000
+
+
+class Chunk(NamedTuple):
+    """A chunk of a PNG.
+
+    Attributes:
+      type: Its type, such as `b"IDAT"`.
+      begin: Position of its length.
+      end: Position after its checksum. It may lie behind the end of the file.
+    """
+
+    type: bytes
+    begin: int
+    end: int
+
+    def content(self, data: bytes) -> bytes:
+        """Returns its content, as far as the file has it."""
+        return data[self.begin + _HEAD_BYTES : self.end - _CHECKSUM_BYTES]
+
+
+def chunks(data: bytes) -> Iterator[Chunk]:
+    """Yields the chunks up to the end of the file, also of a damaged one."""
+    begin = _SIGNATURE_BYTES
+    while begin + _HEAD_BYTES + _CHECKSUM_BYTES <= len(data):
+        size = int.from_bytes(data[begin : begin + 4], "big")
+        end = begin + _HEAD_BYTES + size + _CHECKSUM_BYTES
+        yield Chunk(data[begin + 4 : begin + _HEAD_BYTES], begin, end)
+        begin = end
+
+
+class PngImage(OpenedImage):
+    """A PNG."""
+
+    kind = "png"
+    storable = True
+    _plugin = "PNG"
+
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        for count, _ in enumerate(chunks(self.data), 1):
+            if count > self.bounds.chunks:
+                raise self.bounds.fault("chunks", f"png: it has at least {count} chunks")
+        image = super()._read_header(max_pixels)
+        self.depth = self.data[_DEPTH]
+        return image
+
+    def _check_content(self) -> None:
+        """Compares the checksums of the pixels, and reads the metadata behind them as Pillow will."""
+        view = memoryview(self.data)
+        pixels: list[memoryview] = []
+        for chunk in chunks(self.data):
+            if chunk.end > len(self.data) or chunk.type == b"IEND":
+                break  # if it is truncated, the decoder reports it
+            if pixels and chunk.type == b"eXIf":
+                self.image.info.setdefault("exif", _EXIF + chunk.content(self.data))
+            elif pixels and chunk.type == b"iTXt" and chunk.content(self.data).startswith(_PLAIN_XMP):
+                xmp = chunk.content(self.data)[len(_PLAIN_XMP) :].rpartition(b"\0")[2]
+                self.image.info.setdefault("xmp", xmp)
+            elif chunk.type == b"IDAT":
+                content_end = chunk.end - _CHECKSUM_BYTES
+                stored = int.from_bytes(view[content_end : chunk.end], "big")
+                if zlib.crc32(view[chunk.begin + 4 : content_end]) != stored:
+                    raise corrupt(f"png: the checksum of the pixel data at byte {chunk.begin} is wrong")
+                pixels.append(view[chunk.begin + _HEAD_BYTES : content_end])
+        self._pixels = pixels
+
+    def deep_header(self) -> DeepHeader | None:
+        """Returns the samples of a PNG with 16 bits per channel."""
+        color = self.data[_COLOR]
+        if self.depth != 16 or color not in _SAMPLES or color == _PALETTE:
+            return None
+        channels = _SAMPLES[color]
+        names_color = "transparency" in self.image.info
+        has_alpha = channels in (2, 4) or names_color
+        channels += names_color and channels in (1, 3)
+        return DeepHeader(UINT16, channels, self.image.size, alpha="straight" if has_alpha else "")
+
+    def decode(self, keep_damaged: bool) -> LoadedImage:
+        """Decodes after a check that the compressed pixels are complete."""
+        damage = ""
+        try:
+            check_pixels(self._pixels, pixel_bytes(self.data))
+        except ImageFault as fault:
+            if not keep_damaged:
+                raise
+            damage = fault.message
+        self.image.load()
+        self._scale_transparency()
+        return LoadedImage(self.image, damage=damage)
+
+    def _scale_transparency(self) -> None:
+        """Scales the transparent color to the depth of the decoded pixels.
+
+        Pillow leaves it in the depth of the file. Pillow decodes only the upper bytes of 16-bit RGB, so all
+        colors with the same upper bytes become transparent too.
+        """
+        info, depth = self.image.info, self.depth
+        key = info.get("transparency")
+        if isinstance(key, str):  # a text chunk of the same name
+            del info["transparency"]
+        elif isinstance(key, int) and self.image.mode == "L" and depth < 8:
+            info["transparency"] = (key & (1 << depth) - 1) * (255 // ((1 << depth) - 1))
+        elif isinstance(key, tuple) and depth == 16:
+            info["transparency"] = tuple(value >> 8 for value in key)
+
+    def read_samples(self, header: DeepHeader) -> np.ndarray:
+        """Decodes 16 bits with imagecodecs; Pillow would return 8."""
+        if header.dtype != UINT16:
+            return super().read_samples(header)
+        import imagecodecs
+
+        check_pixels(self._pixels, pixel_bytes(self.data))
+        try:
+            return np.asarray(imagecodecs.png_decode(self.data))
+        except imagecodecs.PngError as error:
+            raise corrupt("png: " + words_of(error)) from error
+
+    @staticmethod
+    def without_metadata(data: bytes) -> bytes:
+        """Drops ancillary chunks (5.3)."""
+        out = [data[:_SIGNATURE_BYTES]]
+        for chunk in chunks(data):
+            if chunk.type not in _METADATA:
+                out.append(data[chunk.begin : chunk.end])
+            if chunk.type == b"IEND":
+                break
+        return b"".join(out)
+
+    @staticmethod
+    def metadata(data: bytes) -> Iterator[MetadataBlock]:
+        """Yields EXIF, and what texts hold."""
+        texts = 0
+        for count, chunk in enumerate(chunks(data)):
+            if count >= _MAX_CHUNKS or texts > _MAX_TEXTS:
+                return
+            if chunk.type == b"eXIf":
+                yield MetadataBlock("exif", chunk.content(data))
+            elif chunk.type in _TEXTS:
+                texts += 1
+                yield from _metadata_in_text(chunk.type, chunk.content(data))
+
+
+def _metadata_in_text(kind: bytes, content: bytes) -> Iterator[MetadataBlock]:
+    """Yields the metadata in a text: XMP, an author, or a profile that ImageMagick stores in hexadecimal."""
+    keyword, _, text = content.partition(b"\0")
+    compressed = kind == b"zTXt"
+    if kind == b"iTXt":
+        compressed, text = text[:1] == b"\1", [*text[2:].split(b"\0", 2), b"", b"", b""][2]
+    elif compressed:
+        text = text[1:]
+    if compressed:
+        try:
+            text = zlib.decompressobj().decompress(text, _MAX_TEXT)
+        except zlib.error:
+            return
+    if keyword in _AUTHORS:
+        yield MetadataBlock("author", text)
+    elif keyword == _XMP:
+        yield MetadataBlock("xmp", text)
+    elif keyword.startswith(_PROFILE):
+        words = text.split(None, 2)
+        try:
+            profile = bytes.fromhex(words[2].decode("ascii")) if len(words) > 2 else b""
+        except ValueError:
+            return
+        if keyword.endswith(b"iptc"):
+            yield MetadataBlock("iptc", profile)
+        elif profile.startswith(_EXIF):
+            yield MetadataBlock("exif", profile.removeprefix(_EXIF))
+        else:
+            yield MetadataBlock("xmp", profile)
+
+
+def pixel_bytes(data: bytes) -> int:
+    """Returns the number of bytes of a PNG's decompressed pixels, including one filter byte per row."""
+    width, height = (int.from_bytes(data[at : at + 4], "big") for at in (_WIDTH, _HEIGHT))
+    bits = data[_DEPTH] * _SAMPLES[data[_COLOR]]
+    passes = _ADAM7 if data[_INTERLACED] else ((0, 0, 1, 1),)
+    total = 0
+    for left, top, column_step, row_step in passes:
+        columns = -(-(width - left) // column_step)
+        rows = -(-(height - top) // row_step)
+        if columns > 0 and rows > 0:
+            total += rows * (1 + -(-columns * bits // 8))
+    return total
+
+
+def check_pixels(pixels: Sequence[memoryview], expected: int) -> None:
+    """Decompresses the pixels of a PNG and compares their number and checksum.
+
+    Args:
+      pixels: The compressed pixels, one part for each IDAT chunk.
+      expected: Number of decompressed bytes (`pixel_bytes`).
+
+    Raises:
+      ImageFault: If rows are missing or the checksum is wrong.
+    """
+    import imagecodecs
+
+    stream = b"".join(pixels)
+    if expected > _MAX_AT_ONCE:
+        decompressed = _inflated_bytes(stream, expected)
+        _check_rows(decompressed, expected)
+        return
+    try:
+        decompressed = len(imagecodecs.deflate_decode(stream, out=expected))
+    except imagecodecs.DeflateError:
+        decompressed = _inflated_bytes(stream, expected)
+    _check_rows(decompressed, expected)
+
+
+def _check_rows(decompressed: int, expected: int) -> None:
+    if decompressed < expected:
+        raise truncated(
+            f"png: its pixels are {decompressed} bytes instead of {expected}: rows are missing",
+        )
+
+
+def _inflated_bytes(stream: bytes, expected: int) -> int:
+    """Returns the number of bytes in a zlib stream and compares its checksum; extra bytes are not a fault."""
+    inflater = zlib.decompressobj()
+    total, rest = 0, stream
+    try:
+        while rest and not inflater.eof:
+            total += len(inflater.decompress(rest, _STEP))
+            rest = inflater.unconsumed_tail
+            if total > expected + _STEP:
+                return total
+    except zlib.error as error:
+        raise corrupt(
+            f"png: its compressed pixels are damaged after {total} of {expected} bytes: {words_of(error)}"
+        ) from error
+    return total

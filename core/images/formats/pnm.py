@@ -1,0 +1,135 @@
+"""PNM: decodes the kinds that Pillow decodes sample by sample: text, and unusual highest values.
+
+The pixels are the same as Pillow's. A large picture takes a second instead of minutes, and comments take no
+longer than other bytes. Source: Netpbm's pbm(5), pgm(5) and ppm(5).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+
+import numpy as np
+from PIL import Image, ImageFile
+
+from shardwright.core.images.deep_header import UINT16, DeepHeader
+from shardwright.core.images.faults import corrupt, truncated
+from shardwright.core.images.formats.opened_image import LoadedImage, OpenedImage
+from shardwright.schemas.errors import ImageFault
+
+_COMMENT = re.compile(rb"#[^\r\n]*(?:[\r\n]|\Z)")
+_BLANKS = b" \t\n\r\v\f"
+_DIGITS = b"0123456789"
+_BLANK = rb"(?=[\s#])\s*(?:#[^\r\n]*[\r\n]\s*)*"
+#: The header: width and height, and the value of white unless samples are bits.
+_HEADER = re.compile(rb"P(?:[14](?:%b\d+){2}|[2356](?:%b(\d+)){3})" % (_BLANK, _BLANK))
+_TEXT = (b"P1", b"P2", b"P3")
+#: Bytes for each byte of text: two copies, its numbers, and their pixels.
+_BYTES_PER_BYTE_OF_TEXT = 7
+#: Number of digits that no number in the format reaches.
+_LONG_NUMBER = re.compile(rb"\d{11}")
+
+
+class PnmImage(OpenedImage):
+    """A PNM."""
+
+    kind = "ppm"
+    _plugin = "PPM"
+
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        head = self.data[: self.bounds.comments]  # Pillow reads it byte by byte
+        match = _HEADER.match(head)
+        if (match is None or match.end() == len(head)) and len(head) < len(self.data):
+            raise self.bounds.fault("comments", f"ppm: its header has at least {len(head) + 1} bytes")
+        image = super()._read_header(max_pixels)
+        #: The value of white; 1 for bits.
+        self._highest = int(match[1]) if match and match[1] else 1
+        return image
+
+    def deep_header(self) -> DeepHeader | None:
+        """Returns the samples of a picture whose white is above 255."""
+        if self._highest <= 255:
+            return None
+        return DeepHeader(UINT16, len(self.image.getbands()), self.image.size, self._highest)
+
+    def decoder_bytes(self) -> int:
+        """Counts also the text and its numbers."""
+        text = _BYTES_PER_BYTE_OF_TEXT * len(self.data) if self.data[:2] in _TEXT else 0
+        return super().decoder_bytes() + text
+
+    def decode(self, keep_damaged: bool) -> LoadedImage:
+        """Decodes with Pillow what it decodes in C, and the rest here."""
+        image = self.image
+        assert isinstance(image, ImageFile.ImageFile)
+        tile = image.tile[0]
+        if tile.codec_name not in ("ppm", "ppm_plain"):
+            image.load()  # in C
+            return LoadedImage(image)
+        width, height = image.size
+        samples = width * height * len(image.getbands())
+        if image.mode == "1":
+            pixels, raw_mode = _bits(self.data, tile.offset, samples), "1;8"
+        else:
+            assert isinstance(tile.args, tuple)
+            highest = int(tile.args[-1])
+            is_wide = image.mode == "I"
+            levels = np.arange(highest + 1) / highest * (65535 if is_wide else 255)
+            table = np.rint(levels).astype("<u4" if is_wide else np.uint8)
+            read = _numbers if tile.codec_name == "ppm_plain" else _binary
+            pixels = read(self.data, tile.offset, samples, table)
+            raw_mode = "I;32" if is_wide else image.mode
+        image.tile = [ImageFile._Tile("raw", (0, 0, width, height), 0, (raw_mode, 0, 1))]
+        image.fp = io.BytesIO(pixels)
+        image.load()
+        return LoadedImage(image)
+
+    def read_samples(self, header: DeepHeader) -> np.ndarray:
+        """Decodes samples of more than 8 bits; those above white become white."""
+        if header.dtype != UINT16:
+            return super().read_samples(header)
+        image = self.image
+        assert isinstance(image, ImageFile.ImageFile)
+        channels = 3 if image.mode == "RGB" else 1
+        read = _numbers if self.data[:2] in _TEXT else _binary
+        table = np.arange(self._highest + 1, dtype=np.uint16)
+        pixels = read(self.data, image.tile[0].offset, image.width * image.height * channels, table)
+        return np.frombuffer(pixels, np.uint16).reshape(image.height, image.width, channels)
+
+
+def _binary(data: bytes, offset: int, samples: int, table: np.ndarray) -> bytes:
+    """Scales samples of one or two bytes to the range of Pillow's modes."""
+    sample = np.dtype(np.uint8 if len(table) <= 256 else ">u2")
+    present = (len(data) - offset) // sample.itemsize
+    if present < samples:
+        raise _truncated(present, samples)
+    values = np.frombuffer(data, sample, samples, offset)
+    return bytes(table[np.minimum(values, len(table) - 1)].tobytes())
+
+
+def _numbers(data: bytes, offset: int, samples: int, table: np.ndarray) -> bytes:
+    """Reads samples that are written as decimal numbers."""
+    text = _COMMENT.sub(b"", data[offset:])
+    if _LONG_NUMBER.search(text) or text.translate(None, _DIGITS + _BLANKS):
+        raise corrupt("ppm: a sample is not a number")
+    values = np.fromstring(text, np.int64, sep=" ") if text.strip(_BLANKS) else np.empty(0, np.int64)
+    values = values[:samples]
+    if values.size and int(values.max()) >= len(table):
+        raise corrupt(f"ppm: a sample is {values.max()}, and {len(table) - 1} is the highest")
+    if values.size < samples:
+        raise _truncated(values.size, samples)
+    return bytes(table[values].tobytes())
+
+
+def _bits(data: bytes, offset: int, samples: int) -> bytes:
+    """Reads black and white pixels, which need no space between them."""
+    digits = _COMMENT.sub(b"", data[offset:]).translate(None, _BLANKS)[:samples]
+    if digits.strip(b"01"):
+        raise corrupt("ppm: a pixel is neither 0 nor 1")
+    if len(digits) < samples:
+        raise _truncated(len(digits), samples)
+    return digits.translate(bytes.maketrans(b"01", b"\xff\x00"))
+
+
+def _truncated(count: int, samples: int) -> ImageFault:
+    message = f"ppm: it has {count} of {samples} samples"
+    return truncated(message)

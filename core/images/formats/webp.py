@@ -1,0 +1,131 @@
+"""WebP: still pictures are decoded without the canvases that Pillow's decoder for animations keeps.
+
+Source: RFC 9649.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from PIL import Image
+
+from shardwright.core.images.faults import truncated
+from shardwright.core.images.formats.jpeg import wrap_rgb
+from shardwright.core.images.formats.opened_image import LoadedImage, MetadataBlock, OpenedImage
+
+_RIFF_HEADER_BYTES, _CHUNK_HEAD_BYTES = 12, 8
+_METADATA = {b"EXIF": "exif", b"XMP ": "xmp"}
+#: The flags of this metadata in VP8X (2.7.1).
+_METADATA_FLAGS = 0x08 | 0x04
+#: Most chunks in which metadata is looked for.
+_MAX_CHUNKS = 100_000
+#: Bytes per pixel in Pillow's decoder of animations: two canvases, a copy, the image, its colors.
+_ANIMATED_BYTES = 20
+
+
+class Chunk(NamedTuple):
+    """A chunk of a WebP.
+
+    Attributes:
+      type: Its type, such as `b"VP8X"`.
+      begin: Position of its type.
+      content_end: Position after its content, which an odd size pads. It may lie behind the end of the file.
+    """
+
+    type: bytes
+    begin: int
+    content_end: int
+
+    @property
+    def end(self) -> int:
+        """Position after its padding."""
+        return self.content_end + (self.content_end - self.begin) % 2
+
+    def content(self, data: bytes) -> bytes:
+        """Returns its content, as far as the file has it."""
+        return data[self.begin + _CHUNK_HEAD_BYTES : self.content_end]
+
+
+def chunks(data: bytes) -> Iterator[Chunk]:
+    """Yields the chunks up to the end of the file, also of a damaged one."""
+    begin = _RIFF_HEADER_BYTES
+    while begin + _CHUNK_HEAD_BYTES <= len(data):
+        size = int.from_bytes(data[begin + 4 : begin + 8], "little")
+        chunk = Chunk(data[begin : begin + 4], begin, begin + _CHUNK_HEAD_BYTES + size)
+        yield chunk
+        begin = chunk.end
+
+
+def _stated_bytes(data: bytes) -> int:
+    """Returns the size of the file by its header (2.4)."""
+    return 8 + int.from_bytes(data[4:8], "little")
+
+
+class WebpImage(OpenedImage):
+    """A WebP."""
+
+    kind = "webp"
+    storable = True
+    _plugin = "WEBP"
+
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        for count, _ in enumerate(chunks(self.data), 1):
+            if count > self.bounds.chunks:
+                raise self.bounds.fault("chunks", f"webp: it has at least {count} chunks")
+        return super()._read_header(max_pixels)
+
+    def decoder_bytes(self) -> int:
+        """Counts the canvases of an animation, and the picture of the lossless decoder."""
+        if self.animated:
+            return self.image.width * self.image.height * _ANIMATED_BYTES
+        # The lossless decoder keeps its own picture.
+        return super().decoder_bytes() * (2 if b"VP8L" in self.data else 1)
+
+    def decode(self, keep_damaged: bool) -> LoadedImage:
+        """Decodes after a check that the file has the length that it states."""
+        damage, stated = "", _stated_bytes(self.data)
+        if len(self.data) < stated:
+            damage = f"webp: it ends after {len(self.data)} of {stated} bytes"
+            if not keep_damaged:
+                raise truncated(damage)
+        if not damage and not self.animated:
+            return LoadedImage(self._decode_still())
+        self.image.load()
+        return LoadedImage(self.image, damage=damage)
+
+    def _decode_still(self) -> Image.Image:
+        """Decodes the pixels of a file with one frame to RGB or RGBA, as Pillow chooses."""
+        import imagecodecs
+
+        pixels = imagecodecs.webp_decode(self.data, hasalpha=True)
+        if self.image.mode == "RGB":
+            decoded = wrap_rgb(pixels)
+        else:
+            decoded = Image.frombuffer("RGBA", self.image.size, pixels, "raw", "RGBA", 0, 1)
+        decoded.info = self.image.info
+        return decoded
+
+    @staticmethod
+    def without_metadata(data: bytes) -> bytes:
+        """Drops chunks, and their flags in VP8X (2.7)."""
+        out, stated = [], _stated_bytes(data)
+        for chunk in chunks(data):
+            if chunk.begin + _CHUNK_HEAD_BYTES > stated:
+                break
+            content = data[chunk.begin : chunk.end]
+            if chunk.type == b"VP8X":
+                content = content[:8] + bytes((content[8] & ~_METADATA_FLAGS,)) + content[9:]
+            if chunk.type not in _METADATA:
+                out.append(content)
+        body = b"WEBP" + b"".join(out)
+        return b"RIFF" + len(body).to_bytes(4, "little") + body
+
+    @staticmethod
+    def metadata(data: bytes) -> Iterator[MetadataBlock]:
+        """Yields EXIF and XMP."""
+        for count, chunk in enumerate(chunks(data)):
+            if count >= _MAX_CHUNKS:
+                return
+            if chunk.type in _METADATA:
+                yield MetadataBlock(_METADATA[chunk.type], chunk.content(data).removeprefix(b"Exif\0\0"))

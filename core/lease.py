@@ -1,0 +1,536 @@
+"""Takes, renews and releases the lease of an output, so that only one writer works at a time.
+
+A rebuild keeps the lease in `lease.json`, a conversion or salvage in `_work/lease.json`. Every change of
+that file is a conditional write. Another run takes over if the lease has expired, or if its holder's process
+has ended on this machine. A holder that still runs notices the loss at its next renewal, or at the latest
+before it commits anything (`HeldLease.check`). The storage's own clock decides how old a lease is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shardwright.core import storage
+from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.lease import Lease, is_void
+from shardwright.schemas.units import counted
+from shardwright.schemas.version import LEASE_JSON
+
+_LOGGER = logging.getLogger(__name__)
+#: Seconds between two looks of a run that waits for the lease.
+_POLL_SECONDS = 5.0
+#: Fraction of the lease time after which the lease is renewed.
+_RENEW_AFTER = 1 / 4
+#: Seconds between two looks of the launcher at whether its job has taken the lease.
+_LOOK_SECONDS = 5.0
+#: Seconds until a failed renewal is tried again. Other threads leave it to the one that tries.
+_AGAIN_SECONDS = 15.0
+#: Number of attempts to read the storage's clock.
+_PROBES = 5
+#: Seconds to pause when another run wrote first.
+_BEATEN_SECONDS = 0.1
+#: Seconds that the end of a block waits for a renewal in progress.
+_END_SECONDS = 5.0
+_MINUTE = 60
+
+_next_renewal: dict[tuple[str, str], float] = {}
+#: Last renewal that this process saw, and when it first saw it, by the monotonic clock.
+_seen: dict[tuple[str, str], tuple[float, float]] = {}
+#: Holders that work in this process.
+_at_work: set[str] = set()
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class HeldLease:
+    """The lease under which a run works. It travels with the job's description.
+
+    Attributes:
+      output: Directory that has one writer at a time.
+      lease: Contents that the run writes to the lease file.
+      file: Path of the lease file, relative to the output.
+    """
+
+    output: str
+    lease: Lease
+    file: str = LEASE_JSON
+
+    @property
+    def holder(self) -> str:
+        """Identifier of the run."""
+        return self.lease.holder
+
+    def acquire(self) -> None:
+        """Takes the lease without waiting, as `acquire` does."""
+        acquire(self.output, self.lease, 0.0, file=self.file)
+
+    def renew(self) -> None:
+        """Reports that the run still works, as `renew` does."""
+        renew(self.output, self.holder, self.file)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Checks that the run has the lease. On a disk, nobody can take it over while the block runs.
+
+        Write each file of a commit in such a block, and nothing else.
+
+        Raises:
+          EngineError: If the run does not have the lease, or the storage fails.
+        """
+        path = storage.join(self.output, self.file)
+        with contextlib.ExitStack() as stack:
+            try:
+                with storage.translated_errors("lock the lease", path):
+                    stack.enter_context(storage.alone_with(path))
+            except EngineError:
+                self.check()  # raises the right error if the lease has gone with its folder
+                raise
+            self.check()
+            try:
+                yield
+            except FileNotFoundError:  # a folder has gone
+                self.check()
+                raise
+
+    def check(self) -> None:
+        """Checks with one request that the run still has the lease.
+
+        Raises:
+          EngineError: If the run has lost the lease, or the storage fails.
+        """
+        held = _held(self.output, self.file)
+        if held is None or held.holder != self.holder:
+            raise _lost(self.output, held, self.file)
+
+    def keep(self) -> None:
+        """Checks that the run still has the lease, and renews it.
+
+        Raises:
+          EngineError: If the run has lost the lease, or the storage fails.
+        """
+        if not still_mine(self.output, self.holder, self.file):
+            raise _lost(self.output, _held(self.output, self.file), self.file)
+
+    def release(self) -> None:
+        """Gives the lease back, as `release` does."""
+        release(self.output, self.holder, self.file)
+
+
+def while_held(hold: HeldLease | None) -> AbstractContextManager[None]:
+    """Returns `HeldLease.held`, or a context manager that does nothing for a run that needs no lease."""
+    return hold.held() if hold is not None else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def given_back(hold: HeldLease | None) -> Iterator[None]:
+    """Gives a lease back if the block ends or refuses the data; after other errors it may run again."""
+    try:
+        yield
+    except DataRefused:
+        if hold is not None:
+            hold.release()
+        raise
+    if hold is not None:
+        hold.release()
+
+
+def own_holder(hold: HeldLease | None) -> HeldLease | None:
+    """Returns a lease with its own holder, for a job that may be launched several times."""
+    return hold and replace(hold, lease=replace(hold.lease, holder=uuid.uuid4().hex))
+
+
+def this_process() -> tuple[str, int, str]:
+    """Returns the host, the pid and the start of this process, which identify it as a holder.
+
+    Use it for a job that ends with the process that launched it. Jobs that outlive it (on Dataflow
+    or Flink) use pid 0, because the end of the launcher does not mean the end of the job.
+    """
+    pid = os.getpid()
+    return socket.gethostname(), pid, _beginning_of(pid)
+
+
+def _realm() -> str:
+    """Returns the boot id of this system and its pid namespace; a pid is unique only inside them.
+
+    Two containers may have the same host name, and each may have a process 1. The same is true of one machine
+    before and after a restart. The result is empty on a system without /proc.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except (OSError, ValueError):
+        return ""
+
+
+def _state_of(pid: int) -> tuple[str, str] | None:
+    """Returns the state of a process and its start in ticks since the boot; None if /proc lacks it."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes().decode("utf-8", "replace")
+        values = status.rpartition(")")[2].split()  # a process may have a `)` in its name
+        return values[0], values[19]
+    except (OSError, IndexError):
+        return None
+
+
+def _beginning_of(pid: int) -> str:
+    """Returns a text that identifies a process among all that have its pid over time; empty if unknown."""
+    realm, state = _realm(), _state_of(pid)
+    return f"{realm} {state[1]}" if realm and state else ""
+
+
+def may_live(pid: int, began: str) -> bool:
+    """Returns whether a process of this host may still run; false only if it has certainly ended.
+
+    A process of another boot or pid namespace counts as alive, because a restarted machine looks like another
+    machine of the same name. Such a lease ends only when it expires.
+    """
+    realm, _, ticks = began.rpartition(" ")
+    if not realm or realm != _realm():
+        return True
+    try:
+        os.kill(pid, 0)  # /proc may hide the processes of other users
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        pass
+    state = _state_of(pid)
+    return state is None or (state[0] not in "ZXx" and state[1] == ticks)
+
+
+def write_held(directory: str, name: str, data: bytes, hold: HeldLease | None) -> None:
+    """Writes a file of a dataset that only the holder of the lease may write.
+
+    It never creates the directory, because a run that took the lease over may have removed it.
+
+    Args:
+      directory: The dataset directory.
+      name: Path of the file, relative to the directory.
+      data: Contents of the file.
+      hold: Lease that the run must hold. None if it needs no lease.
+
+    Raises:
+      EngineError: If the lease was lost, or the storage fails.
+      OSError: If the file cannot be written.
+    """
+    path = storage.join(directory, name)
+    if hold is None:
+        storage.write_bytes(path, data)
+        return
+    with hold.held():
+        storage.write_bytes(path, data, inside=directory)
+
+
+def acquire(
+    output: str,
+    lease: Lease,
+    wait_seconds: float,
+    now: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+    waiting: Callable[[str], None] = lambda _: None,
+    file: str = LEASE_JSON,
+) -> None:
+    """Takes the lease of an output. A holder that already has the lease renews it if that is due.
+
+    Args:
+      output: Directory to write to.
+      lease: Lease to take. `since` and `renewed` are set here.
+      wait_seconds: Seconds to wait for another holder to finish.
+      now: Wall clock, for times that people read.
+      sleep: Function that waits.
+      monotonic: Monotonic clock.
+      waiting: Function that is called once with a description of the holder.
+      file: Path of the lease file, relative to the output.
+
+    Raises:
+      EngineError: If another run still has the lease after that time, or the storage fails.
+    """
+    path = storage.join(output, file)
+    deadline = monotonic() + wait_seconds
+    seen, seen_at = b"", monotonic()
+    pause, announced = _POLL_SECONDS / 16, False
+    while True:
+        with storage.translated_errors("take the lease", path):
+            found = storage.read_with_etag(path)
+        if found is None or found[0] != seen:
+            seen, seen_at = (found[0] if found else b""), monotonic()
+        held = _read(found[0]) if found else None
+        mine = held is not None and held.holder == lease.holder
+        if mine and held is not None and _is_fresh(path, held):
+            return
+        # A holder that was silent for its whole lease time is gone, whatever the clocks say.
+        silent = held is not None and monotonic() - seen_at > held.seconds
+        if held is None or mine or silent or _is_void(path, held):
+            since = held.since if held is not None and mine else now()
+            taken = replace(lease, since=since, renewed=now()).dumps().encode()
+            with storage.translated_errors("take the lease", path):
+                if storage.write_if_match(path, taken, found[1] if found else None):
+                    return
+            sleep(_BEATEN_SECONDS)  # another run was faster; the next look shows which
+            continue
+        remaining = deadline - monotonic()
+        if remaining <= 0:
+            raise _held_by(output, held, file)
+        if not announced:
+            announced = True
+            waiting(_holder_and_age(held, path))
+        sleep(min(pause, remaining))
+        pause = min(2 * pause, _POLL_SECONDS)
+
+
+def check_free(output: str, holder: str = "", file: str = LEASE_JSON) -> None:
+    """Checks that nobody except `holder` has a valid lease of an output.
+
+    Raises:
+      EngineError: If another run has the lease, or the storage fails.
+    """
+    held = _held(output, file)
+    if held is not None and held.holder != holder and not _is_void(storage.join(output, file), held):
+        raise _held_by(output, held, file)
+
+
+def _is_void(path: str, held: Lease) -> bool:
+    if _has_ended_here(held):
+        return True
+    with storage.translated_errors("read the lease", path):
+        age = _age(path)
+    # A lease that has gone meanwhile stops nobody; the next attempt to take it shows that.
+    return age is None or is_void(held, age, socket.gethostname(), may_live)
+
+
+def _has_ended_here(held: Lease) -> bool:
+    """Returns whether a lease belongs to an earlier run of this process that could not give it back."""
+    with _lock:
+        ended = held.holder not in _at_work
+    return ended and bool(held.began) and (held.host, held.pid, held.began) == this_process()
+
+
+def _age(path: str) -> float | None:
+    """Returns the age of a file in seconds, by the clock of its storage; None if it has gone.
+
+    The clocks of two machines may differ by more than a lease time, so a file written now tells the time.
+    """
+    for _ in range(_PROBES):
+        probe = storage.unfinished(path)
+        storage.write_bytes(probe, b"")
+        try:
+            now = storage.modified_at(probe)
+        finally:
+            storage.remove(probe)
+        written = storage.modified_at(path)
+        if written is None:
+            return None
+        if now is not None:  # otherwise another process removed the probe
+            return now - written
+    return 0.0
+
+
+def renew(output: str, holder: str, file: str = LEASE_JSON) -> None:
+    """Reports that the holder still works. It rarely asks the storage, so call it as often as you like.
+
+    If the storage fails, the run continues, and a later call tries again.
+
+    Raises:
+      EngineError: If the holder has lost the lease.
+    """
+    with _lock:
+        if time.monotonic() < _next_renewal.get((output, holder), 0.0):
+            return
+        _next_renewal[output, holder] = time.monotonic() + _AGAIN_SECONDS
+    try:
+        held = _renewed(output, holder, file, at_once=False)
+    except (OSError, ShardwrightError) as error:
+        _LOGGER.warning("The lease of %s could not be renewed: %s", printable(output), error)
+        return
+    mine = held is not None and held.holder == holder
+    with _lock:
+        pause = held.seconds * _RENEW_AFTER if held is not None and mine else 0.0
+        _next_renewal[output, holder] = time.monotonic() + pause
+    if not mine:
+        raise _lost(output, held, file)
+
+
+def still_mine(output: str, holder: str, file: str = LEASE_JSON) -> bool:
+    """Returns whether the holder still has the lease, and renews it if so.
+
+    Raises:
+      EngineError: If the storage fails.
+    """
+    with storage.translated_errors("renew the lease", storage.join(output, file)):
+        held = _renewed(output, holder, file, at_once=True)
+    return held is not None and held.holder == holder
+
+
+def release(output: str, holder: str, file: str = LEASE_JSON) -> None:
+    """Gives the lease back if the holder has it. If the storage fails, the lease expires later.
+
+    An empty lease file is free. It stays in a bucket, because S3 and Azure have no way to remove an object
+    only if nobody has written it meanwhile.
+    """
+    path = storage.join(output, file)
+    try:
+        while (found := storage.read_with_etag(path)) is not None:
+            held = _read(found[0])
+            if held is None or held.holder != holder or storage.write_if_match(path, b"", found[1]):
+                break
+        if not storage.is_remote(path) and os.path.lexists(path):
+            with storage.alone_with(path):
+                if not storage.read_bytes(path):
+                    storage.remove(path)
+    except (OSError, ShardwrightError) as error:
+        _LOGGER.warning("The lease of %s could not be given back: %s", printable(output), error)
+
+
+def read_holder(output: str) -> str:
+    """Returns the holder of the lease, even of an expired one; empty if there is none.
+
+    Raises:
+      EngineError: If the storage fails.
+    """
+    held = _held(output, LEASE_JSON)
+    return held.holder if held else ""
+
+
+def _held(output: str, file: str) -> Lease | None:
+    """Returns the stored lease, even an expired one; None if it is missing or damaged."""
+    path = storage.join(output, file)
+    with storage.translated_errors("read the lease", path):
+        try:
+            return _read(storage.read_bytes(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+@contextlib.contextmanager
+def heartbeat(output: str, holder: str, file: str = LEASE_JSON) -> Iterator[None]:
+    """Renews the lease while the block runs, once a step of the job has taken it.
+
+    It raises no errors: if the lease is lost, the steps of the job notice it (`renew`).
+    """
+    ended = threading.Event()
+
+    def beat() -> None:
+        pause = _LOOK_SECONDS
+        while not ended.wait(pause):
+            pause = _LOOK_SECONDS
+            try:
+                held = _renewed(output, holder, file, at_once=False)
+                if held is not None and held.holder == holder:
+                    pause = held.seconds * _RENEW_AFTER
+            except (OSError, ShardwrightError) as error:
+                _LOGGER.warning("The lease of %s could not be renewed: %s", printable(output), error)
+
+    thread = threading.Thread(target=beat, name="lease", daemon=True)
+    with _lock:
+        _at_work.add(holder)
+    thread.start()
+    try:
+        yield
+    finally:
+        with _lock:
+            _at_work.discard(holder)
+        ended.set()
+        thread.join(_END_SECONDS)
+
+
+def _renewed(output: str, holder: str, file: str, at_once: bool) -> Lease | None:
+    """Renews the lease if `holder` has it and it is due or `at_once`; returns the lease as found."""
+    path = storage.join(output, file)
+    while (found := storage.read_with_etag(path)) is not None:
+        held = _read(found[0])
+        if held is None or held.holder != holder:
+            return held
+        if not at_once and _is_fresh(path, held):
+            return held
+        renewed = replace(held, renewed=time.time())
+        if storage.write_if_match(path, renewed.dumps().encode(), found[1]):
+            with _lock:
+                _seen[path, holder] = renewed.renewed, time.monotonic()
+            return held
+    return None
+
+
+def _is_fresh(path: str, held: Lease) -> bool:
+    """Returns whether the holder, in this or another process, has renewed the lease recently.
+
+    Only the first look relies on the clocks of other machines.
+    """
+    quarter = held.seconds * _RENEW_AFTER
+    with _lock:
+        seen = _seen.get((path, held.holder))
+        if seen is not None and seen[0] == held.renewed:
+            return time.monotonic() - seen[1] < quarter
+        _seen[path, held.holder] = held.renewed, time.monotonic()
+    return seen is not None or abs(time.time() - held.renewed) < quarter
+
+
+def _read(data: bytes) -> Lease | None:
+    """Returns the lease of a file; None if it is damaged, so that it stops nobody."""
+    try:
+        return Lease.loads(data)
+    except ValueError:
+        return None
+
+
+def _utc(seconds: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return "an unknown time"
+
+
+def _holder_text(held: Lease) -> str:
+    process = f"process {held.pid} on {held.host}" if held.pid else "a job"
+    doing = f"making version {held.version}" if held.version else "writing there"
+    return f"{process} has been {doing} since {_utc(held.since)} by its own clock"
+
+
+def _holder_and_age(held: Lease, path: str) -> str:
+    """Describes the holder of a lease and when it was last heard of, which only the storage's clock tells."""
+    age = None
+    with contextlib.suppress(OSError, EngineError):  # what the message is about matters more
+        age = _age(path)
+    if age is None:
+        return _holder_text(held)
+    seconds = max(0, round(age))
+    ago = counted(seconds, "second") if seconds < _MINUTE else counted(seconds // _MINUTE, "minute")
+    return f"{_holder_text(held)}, and was last heard of {ago} ago by the clock of the storage"
+
+
+def _held_by(output: str, held: Lease, file: str) -> EngineError:
+    lease = storage.join(output, file)
+    path, holder = printable(lease), printable(_holder_and_age(held, lease))
+    if file == LEASE_JSON:
+        return EngineError(
+            f"Another rebuild of {printable(output)} is running: {holder}; run again when it has "
+            f"ended, wait for it with --wait MINUTES, or remove {path} if that run has ended."
+        )
+    return EngineError(
+        f"Another run writes to {printable(output)}: {holder}; run again when it has ended, choose another "
+        f"place, or remove {path} if that run has ended."
+    )
+
+
+def _lost(output: str, held: Lease | None, file: str) -> EngineError:
+    now = printable(_holder_text(held) if held else "nobody has it now")
+    if file == LEASE_JSON:
+        return EngineError(
+            f"This rebuild of {printable(output)} lost its lease ({now}), perhaps because it was "
+            "silent for longer than lease_minutes; it stops here, and the next run takes over what is "
+            "finished."
+        )
+    return EngineError(
+        f"This run lost its lease of {printable(output)} ({now}), perhaps because it was silent for too "
+        "long; it stops here and writes nothing more."
+    )

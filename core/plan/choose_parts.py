@@ -1,0 +1,261 @@
+"""Chooses the bounds of parts with exact shares.
+
+A part is a range of hashes. With `--split_mode exact`, the bounds of the ranges are chosen from the sorted
+hashes so that each part gets its number of images. With `stratified`, each class has its own bounds. The plan
+carries the bounds on, so an image never moves, and new images follow them.
+
+A group has one hash, so it is never divided. But the images of a group, or one image, may have several
+classes, and then there are no bounds for each class. Instead, the hashes are divided into `BUCKETS` equal
+ranges, and each of these buckets goes to one part, so that every part gets its share of each class as nearly
+as possible.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.core.plan.assign import HASH_RANGE, limit_order
+from shardwright.core.plan.parts import HashedImage, ideal_bounds
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.labels import in_name_order
+from shardwright.schemas.part_bounds import BUCKETS, DIGITS, PartBounds
+
+#: Stands for all images of a bucket, beside the names of their classes.
+_IMAGES = "\x00"
+#: Number of images more than twice the limit that are collected before those beyond the limit are dropped.
+_MORE = 1000
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def _no_hashes() -> array[int]:
+    return array("Q")
+
+
+@dataclass
+class CollectedHashes:
+    """The hashes of all images to divide. Collections can be merged in any order.
+
+    Attributes:
+      values: (scope, class) -> hashes, 8 bytes each.
+      buckets: scope -> bucket -> number of images, in all and of each class.
+      taken: under a limit, the images with the lowest hashes for the limit, each after that order.
+      taken_cut: order above which an image is beyond the limit; None while unknown.
+    """
+
+    values: defaultdict[tuple[str, str], array[int]] = field(default_factory=lambda: defaultdict(_no_hashes))
+    buckets: dict[str, dict[int, Counter[str]]] = field(default_factory=dict)
+    taken: list[tuple[tuple[int, str], HashedImage]] = field(default_factory=list)
+    taken_cut: tuple[int, str] | None = None
+
+    def add(self, key: str, image: HashedImage, settings: ConvertSettings) -> None:
+        """Adds the image with a key."""
+        if not settings.limit:
+            self._count(image, settings)
+            return
+        order = limit_order(settings.seed, key)
+        if self.taken_cut is None or order <= self.taken_cut:
+            self.taken.append((order, image))
+            if len(self.taken) > 2 * settings.limit + _MORE:
+                self.trim(settings)
+
+    def trim(self, settings: ConvertSettings) -> None:
+        """Drops images beyond the limit."""
+        if settings.limit and len(self.taken) >= settings.limit:
+            self.taken = sorted(self.taken, key=lambda item: item[0])[: settings.limit]
+            self.taken_cut = self.taken[-1][0]
+
+    def merge(self, other: CollectedHashes, settings: ConvertSettings) -> None:
+        """Adds the images of another collection."""
+        for place, hashes in other.values.items():
+            self.values[place].extend(hashes)
+        for scope, buckets in other.buckets.items():
+            for bucket, counts in buckets.items():
+                self.buckets.setdefault(scope, {}).setdefault(bucket, Counter()).update(counts)
+        self.taken += other.taken
+        self.trim(settings)
+
+    def finish(self, settings: ConvertSettings) -> CollectedHashes:
+        """Returns the collection with the images within the limit counted."""
+        self.trim(settings)
+        for _, image in self.taken:
+            self._count(image, settings)
+        self.taken = []
+        return self
+
+    def _count(self, image: HashedImage, settings: ConvertSettings) -> None:
+        scope, label, value = image
+        if scope is None:
+            return
+        if not settings.divides_buckets:
+            self.values[scope, label if settings.split_mode == "stratified" else ""].append(value)
+            return
+        counts = self.buckets.setdefault(scope, {}).setdefault(value * BUCKETS >> 64, Counter())
+        counts[_IMAGES] += 1
+        for name in label.split(LABEL_SEPARATOR) if label else ():
+            counts[name] += 1
+
+
+def choose_parts(
+    collected: CollectedHashes, shares: Sequence[Fraction], carried: PartBounds | None = None
+) -> PartBounds:
+    """Chooses the bounds of the parts, for all scopes and classes that have none yet.
+
+    Args:
+      collected: hashes of all images to divide, finished.
+      shares: shares of the parts.
+      carried: bounds of an earlier build, which stay.
+    """
+    carried = carried or PartBounds()
+    buckets = dict(carried.buckets)
+    for scope, counts in sorted(collected.buckets.items()):
+        if scope not in buckets:
+            buckets[scope] = choose_buckets(counts, shares)
+    classes: defaultdict[str, dict[str, Sequence[int]]] = defaultdict(dict)
+    for (scope, name), hashes in collected.values.items():
+        classes[scope][name] = hashes
+    bounds = {scope: dict(found) for scope, found in carried.bounds.items()}
+    for scope, found in classes.items():
+        bounds[scope] = choose_bounds(found, shares, bounds.get(scope, {}))
+    return PartBounds(
+        {scope: in_name_order(found) for scope, found in sorted(bounds.items())},
+        dict(sorted(buckets.items())),
+    )
+
+
+def choose_bounds(
+    hashes: Mapping[str, Sequence[int]],
+    shares: Sequence[Fraction],
+    carried: Mapping[str, tuple[int, ...]],
+) -> dict[str, tuple[int, ...]]:
+    """Chooses bounds for each class that has none yet.
+
+    Each part gets its share of the class, rounded down or up, if groups allow. Where rounding leaves a
+    choice, the part with the largest deficit over all classes gets the image, so that many small classes do
+    not all round in the same direction.
+
+    Args:
+      hashes: class -> hashes of its images.
+      shares: shares of the parts.
+      carried: class -> bounds of an earlier build, which stay.
+    """
+    chosen = dict(carried)
+    total, assigned = 0, [0] * len(shares)
+    for is_new in (False, True):
+        for name in sorted(hashes, key=str.encode):
+            if (name not in carried) is not is_new:
+                continue
+            ordered = np.sort(np.array(hashes[name], np.uint64))
+            if is_new:
+                deficits = [share * total - count for share, count in zip(shares, assigned, strict=True)]
+                counts = allocate(len(ordered), shares, deficits)
+                chosen[name] = cut(ordered, counts, shares)
+            total += len(ordered)
+            ends = [0, *(_number_below(ordered, bound) for bound in chosen[name]), len(ordered)]
+            for part, (begin, end) in enumerate(pairwise(ends)):
+                assigned[part] += end - begin
+    return chosen
+
+
+def allocate(count: int, shares: Sequence[Fraction], deficits: Sequence[Fraction] = ()) -> list[int]:
+    """Returns the number of images of each part: its share, rounded down or up.
+
+    Without deficits, this is the method of the largest remainder; the first parts win ties.
+
+    Args:
+      count: number of images.
+      shares: shares of the parts.
+      deficits: number of images that each part lacks so far.
+    """
+    exact = [count * share for share in shares]
+    counts = [int(number) for number in exact]
+    lacking = [
+        number - floor + (deficits[part] if deficits else 0)
+        for part, (number, floor) in enumerate(zip(exact, counts, strict=True))
+    ]
+    eligible = [part for part, number in enumerate(exact) if number.denominator > 1]
+    eligible.sort(key=lambda part: -lacking[part])
+    for part in eligible[: count - sum(counts)]:
+        counts[part] += 1
+    return counts
+
+
+def cut(ordered: Hashes, counts: Sequence[int], shares: Sequence[Fraction]) -> tuple[int, ...]:
+    """Returns bounds that divide hashes into parts with these numbers of images.
+
+    Images of one group have equal hashes. Where a group crosses a bound, the bound is moved to its nearer
+    end. Of all bounds with the same effect, the result has those that are nearest to the shares, so that new
+    images are divided by the shares.
+
+    Args:
+      ordered: hashes in ascending order.
+      counts: numbers of images.
+      shares: shares of the parts.
+    """
+    bounds = []
+    end = 0
+    for ideal, count in zip(ideal_bounds(shares), counts):
+        end += count
+        where = end
+        if 0 < end < len(ordered) and ordered[end - 1] == ordered[end]:
+            first, last = (int(np.searchsorted(ordered, ordered[end], side)) for side in ("left", "right"))
+            where = first if end - first <= last - end else last
+        low = int(ordered[where - 1]) + 1 if where else 0
+        high = int(ordered[where]) if where < len(ordered) else HASH_RANGE
+        bounds.append(min(max(ideal, low), high))
+    return tuple(bounds)
+
+
+def _number_below(ordered: Hashes, bound: int) -> int:
+    return len(ordered) if bound >= HASH_RANGE else int(np.searchsorted(ordered, np.uint64(bound)))
+
+
+def choose_buckets(counts: Mapping[int, Mapping[str, int]], shares: Sequence[Fraction]) -> str:
+    """Gives each bucket to a part, so that every part gets its share of each class as nearly as possible.
+
+    The largest bucket comes first. Each goes to the part where it lowers the sum of the squared errors most,
+    each relative to the wanted number. Empty buckets are then given out by the shares.
+
+    Args:
+      counts: bucket -> class -> number of images.
+      shares: shares of the parts.
+
+    Returns:
+      The number of the part of each bucket, as a character of `DIGITS`.
+    """
+    totals: Counter[str] = Counter()
+    for of_bucket in counts.values():
+        totals.update(of_bucket)
+    parts = [float(share) for share in shares]
+    lacking = [{name: share * total for name, total in totals.items()} for share in parts]
+    chosen = [0] * BUCKETS
+    given = [0] * len(parts)
+
+    def error(part: int, of_bucket: Mapping[str, int]) -> float:
+        share, of_part = parts[part], lacking[part]
+        return sum(
+            number * (number - 2 * of_part[name]) / (share * totals[name])
+            for name, number in sorted(of_bucket.items())
+        )
+
+    for bucket in sorted(counts, key=lambda bucket: (-counts[bucket][_IMAGES], bucket)):
+        part = min(range(len(parts)), key=lambda part: error(part, counts[bucket]))
+        chosen[bucket] = part
+        given[part] += 1
+        for name, number in counts[bucket].items():
+            lacking[part][name] -= number
+    for bucket in range(BUCKETS):
+        if bucket not in counts:
+            part = max(range(len(parts)), key=lambda part: shares[part] * (sum(given) + 1) - given[part])
+            chosen[bucket] = part
+            given[part] += 1
+    return "".join(DIGITS[part] for part in chosen)

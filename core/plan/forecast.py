@@ -1,0 +1,617 @@
+"""Forecasts a dataset from all references: what will be written, and to which shards."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from shardwright.core.conversion.convert import ShardRecipe
+from shardwright.core.plan.assign import (
+    group_of,
+    hash64,
+    limit_order,
+    shard_hashes,
+    shard_order,
+)
+from shardwright.core.plan.estimate import (
+    SAMPLE_CANDIDATES,
+    Sample,
+    carried_count,
+    estimate_bytes,
+    shard_count,
+    take_sample,
+)
+from shardwright.core.plan.parts import FOLD, SPLIT, Divider, HashedImage
+from shardwright.core.records.build import label_ids
+from shardwright.schemas import units
+from shardwright.schemas.codes import BY_LISTING, Outcome, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import EngineError, UsageError, nearest
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, labels_of, printable
+from shardwright.schemas.key_rules import KeyRules
+from shardwright.schemas.labels import in_name_order, order_labels, unused_ids
+from shardwright.schemas.layouts import FeatureRole, Layout, Needs
+from shardwright.schemas.part_bounds import PartBounds
+from shardwright.schemas.plan import Forecast, Plan, SplitsFrom
+from shardwright.schemas.side_files import check_split_names
+from shardwright.schemas.split_order import in_split_order
+from shardwright.schemas.units import counted, is_or_are
+
+#: Sort key of images: (hash, key). The hash is the one for shards or, under a limit, the one for the limit.
+Order = tuple[int, str]
+
+_EXAMPLES = 3
+#: Faults of a file that are found when it is listed. Its class still exists, so that the ids of classes do
+#: not depend on whether their images can be read.
+_FAULTS_OF_FILES = frozenset(
+    (QuarantineReason.EMPTY_FILE, QuarantineReason.NOT_AN_IMAGE, QuarantineReason.UNSUPPORTED_FORMAT)
+)
+
+
+class Placement:
+    """Assigns a split to every reference, and a fold to every image.
+
+    Args:
+      settings: checked settings.
+      splits: chosen bounds of the splits; None to divide all hashes by the shares.
+      folds: chosen bounds of the folds; None to divide all hashes evenly.
+    """
+
+    def __init__(
+        self, settings: ConvertSettings, splits: PartBounds | None = None, folds: PartBounds | None = None
+    ) -> None:
+        self._seed = settings.seed
+        self._names = tuple(settings.parsed_splits)
+        self._divider = Divider(settings, SPLIT, splits)
+        self._folds = Divider(settings, FOLD, folds) if settings.folds else None
+        self._pattern = re.compile(settings.split_by) if settings.split_by else None
+
+    def split(self, ref: ImageRef) -> str:
+        """Returns the split that the source names, or else the split by the hash of the group or key."""
+        if ref.split or len(self._names) == 1:
+            return ref.split or self._names[0]
+        return self._names[self._divider.part(self._group(ref), "", ref.label)]
+
+    def to_split(self, ref: ImageRef) -> HashedImage:
+        """Returns what decides the split of a candidate."""
+        value = hash64(self._seed, SPLIT, self._group(ref))
+        return HashedImage(None if ref.split else "", ref.label, value)
+
+    def fold(self, ref: ImageRef, split: str) -> int:
+        """Returns the fold of an image in its split; -1 if there are no folds."""
+        return self._folds.part(self._group(ref), split, ref.label) if self._folds is not None else -1
+
+    def to_fold(self, ref: ImageRef) -> HashedImage:
+        """Returns what decides the fold of a candidate."""
+        value = hash64(self._seed, FOLD, self._group(ref))
+        return HashedImage(self.split(ref), ref.label, value)
+
+    def _group(self, ref: ImageRef) -> str:
+        if ref.group:
+            return ref.group
+        group = group_of(ref.key, self._pattern)
+        return ref.key if group is None else group
+
+    def misses_group(self, ref: ImageRef) -> bool:
+        """Returns whether `--split_by` was given and does not match this key."""
+        return bool(self._pattern) and not ref.group and group_of(ref.key, self._pattern) is None
+
+
+@dataclass
+class RefSummary:
+    """Counts over all references; summaries can be merged in any order.
+
+    Attributes:
+      listed: split -> number of files; `NO_SPLIT` for files without their own key.
+      hashed: whether any reference got its split from its hash.
+      outcomes: (outcome, reason) -> number of files decided before reading; copies have one reason.
+      candidates: split -> number of images to convert.
+      source_bytes: split -> bytes of their sources, without those that are too large to be read.
+      classes: number of images to convert per split and class name; 0 for a class with only bad images.
+      named: number of images whose split the source names.
+      drawn: number of images whose split is chosen by their hash.
+      sample: (hash, key) order and reference of the candidates with the lowest hashes.
+      sample_cut: order above which a reference is not in the sample; None while unknown.
+      taken: under a limit, (order, split, size, labels) of the candidates with the lowest hashes.
+      taken_cut: order above which a reference is beyond the limit; None while unknown.
+      bad: under a limit, orders of the references that their source quarantined.
+      examples: quarantine reason -> a few references that their source quarantined.
+      ungrouped: number of keys that `--split_by` does not match.
+      ungrouped_examples: a few of these keys.
+    """
+
+    listed: Counter[str] = field(default_factory=Counter)
+    hashed: bool = False
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    candidates: Counter[str] = field(default_factory=Counter)
+    source_bytes: Counter[str] = field(default_factory=Counter)
+    classes: dict[str, Counter[str]] = field(default_factory=dict)
+    named: int = 0
+    drawn: int = 0
+    sample: list[tuple[Order, ImageRef]] = field(default_factory=list)
+    sample_cut: Order | None = None
+    taken: list[tuple[Order, str, int, tuple[str, ...]]] = field(default_factory=list)
+    taken_cut: Order | None = None
+    bad: list[Order] = field(default_factory=list)
+    ungrouped: int = 0
+    ungrouped_examples: Sequence[str] = ()
+    examples: dict[str, Sequence[str]] = field(default_factory=dict)
+
+    def add(self, ref: ImageRef, settings: ConvertSettings, placement: Placement) -> None:
+        """Counts one reference."""
+        split = placement.split(ref)
+        self.listed[split] += 1
+        self.hashed |= not ref.split
+        if not ref.is_candidate:
+            reason = "" if ref.outcome == Outcome.DEDUPLICATED else ref.reason
+            self.outcomes[ref.outcome, reason] += 1
+            if ref.outcome == Outcome.QUARANTINED:
+                shown = (f"{ref.location}: {ref.message}",)
+                self.examples[ref.reason] = _first_few(self.examples.get(ref.reason, ()), shown)
+                if ref.reason in _FAULTS_OF_FILES and not settings.limit:
+                    self.classes.setdefault(split, Counter()).update(dict.fromkeys(ref.labels, 0))
+                if settings.limit:
+                    self.bad.append(limit_order(settings.seed, ref.key))
+            return
+        if placement.misses_group(ref):
+            self.ungrouped += 1
+            self.ungrouped_examples = _first_few(self.ungrouped_examples, (ref.key,))
+        if ref.split:
+            self.named += 1
+        else:
+            self.drawn += 1
+        # Under a limit, the sample consists of images that the limit includes.
+        order = (limit_order if settings.limit else shard_order)(settings.seed, ref.key)
+        if self.sample_cut is None or order <= self.sample_cut:
+            self.sample.append((order, ref))
+            if len(self.sample) > 2 * SAMPLE_CANDIDATES:
+                self.trim(settings)
+        if settings.limit:
+            if self.taken_cut is None or order <= self.taken_cut:
+                self.taken.append((order, split, _source_bytes(ref, settings), ref.labels))
+                if len(self.taken) > 2 * settings.limit + SAMPLE_CANDIDATES:
+                    self.trim(settings)
+            return
+        self.candidates[split] += 1
+        self.source_bytes[split] += _source_bytes(ref, settings)
+        classes = self.classes.get(split)
+        if classes is None:
+            classes = self.classes[split] = Counter()
+        for name in ref.labels:  # twice as fast as Counter.update
+            classes[name] += 1
+
+    def add_all(self, refs: Sequence[ImageRef], settings: ConvertSettings, placement: Placement) -> None:
+        """Counts references as `add` does, but most of them together, in a third of the time."""
+        if settings.limit or settings.split_by:
+            candidates = []
+            others = refs
+        else:
+            candidates = [ref for ref in refs if not ref.outcome]
+            others = [ref for ref in refs if ref.outcome] if len(candidates) < len(refs) else ()
+        for ref in others:
+            self.add(ref, settings, placement)
+        if not candidates:
+            return
+        splits = [placement.split(ref) for ref in candidates]
+        self.listed.update(splits)
+        self.candidates.update(splits)
+        named = sum([bool(ref.split) for ref in candidates])
+        self.named += named
+        self.drawn += len(candidates) - named
+        self.hashed |= named < len(candidates)
+        most = settings.max_source_bytes
+        for split, ref in zip(splits, candidates):
+            self.source_bytes[split] += ref.size if 0 < ref.size <= most else 0
+        labels = Counter(zip(splits, [ref.label for ref in candidates]))
+        for (split, label), count in labels.items():
+            classes = self.classes.setdefault(split, Counter())
+            for name in labels_of(label):
+                classes[name] += count
+        self._add_to_sample(candidates, settings)
+
+    def _add_to_sample(self, candidates: Sequence[ImageRef], settings: ConvertSettings) -> None:
+        hashes = shard_hashes(settings.seed, [ref.key for ref in candidates])
+        least = b"\xff" * 8 if self.sample_cut is None else self.sample_cut[0].to_bytes(8, "big")
+        for value, ref in zip(hashes, candidates):
+            if value <= least:  # the bytes are in the order of the numbers
+                order = int.from_bytes(value, "big"), ref.key
+                if self.sample_cut is None or order <= self.sample_cut:
+                    self.sample.append((order, ref))
+        if len(self.sample) > 2 * SAMPLE_CANDIDATES:
+            self.trim(settings)
+
+    def trim(self, settings: ConvertSettings) -> None:
+        """Drops references that are outside the sample and beyond the limit."""
+        self.sample = sorted(self.sample)[:SAMPLE_CANDIDATES]
+        if len(self.sample) == SAMPLE_CANDIDATES:
+            self.sample_cut = self.sample[-1][0]
+        if settings.limit:
+            self.taken = sorted(self.taken)[: settings.limit]
+            if len(self.taken) == settings.limit:
+                self.taken_cut = self.taken[-1][0]
+                self.bad = [order for order in self.bad if order <= self.taken_cut]
+
+    def merge(self, other: RefSummary, settings: ConvertSettings) -> None:
+        """Adds another summary's counts."""
+        self.listed.update(other.listed)
+        self.hashed |= other.hashed
+        self.outcomes.update(other.outcomes)
+        self.candidates.update(other.candidates)
+        self.source_bytes.update(other.source_bytes)
+        for split, classes in other.classes.items():
+            self.classes.setdefault(split, Counter()).update(classes)
+        self.named += other.named
+        self.drawn += other.drawn
+        self.sample += other.sample
+        self.taken += other.taken
+        self.bad += other.bad
+        self.ungrouped += other.ungrouped
+        self.ungrouped_examples = _first_few(self.ungrouped_examples, other.ungrouped_examples)
+        for reason, shown in other.examples.items():
+            self.examples[reason] = _first_few(self.examples.get(reason, ()), shown)
+        self.trim(settings)
+
+    def finish(self, settings: ConvertSettings) -> tuple[int, str] | None:
+        """Completes the counts; returns the order of the last image within the limit, or None."""
+        self.trim(settings)
+        if not settings.limit:
+            return None
+        for _, split, size, labels in self.taken:
+            self.candidates[split] += 1
+            self.source_bytes[split] += size
+            self.classes.setdefault(split, Counter()).update(labels)
+        if self.taken_cut is not None:
+            self.sample = [item for item in self.sample if item[0] <= self.taken_cut]
+        return self.taken_cut
+
+
+def _source_bytes(ref: ImageRef, settings: ConvertSettings) -> int:
+    """Returns the bytes of a source that may be stored; 0 if it is too large to be read."""
+    return max(ref.size, 0) if ref.size <= settings.max_source_bytes else 0
+
+
+def _first_few(some: Iterable[str], others: Iterable[str]) -> Sequence[str]:
+    """Returns the first few examples, the same ones for any order of merging."""
+    return sorted({*some, *others})[:_EXAMPLES]
+
+
+def make_forecast(
+    summary: RefSummary,
+    settings: ConvertSettings,
+    own_ids: Mapping[str, int],
+    carried: Plan | None = None,
+    class_names: Sequence[str] = (),
+    explicit_shards: bool = False,
+    texts: Mapping[str, str] | None = None,
+    split_bounds: PartBounds | None = None,
+    keys: KeyRules | None = None,
+    fold_bounds: PartBounds | None = None,
+    unmatched: Sequence[str] = (),
+) -> Forecast:
+    """Chooses labels and numbers of shards, after converting a sample of the images.
+
+    Args:
+      summary: summary of all references.
+      settings: checked settings.
+      own_ids: class name -> id, for sources with their own ids.
+      carried: plan to carry on.
+      class_names: the allowed class names in id order, with an empty name for an unused id; empty to
+        allow all.
+      explicit_shards: whether the shard settings were given again, so that carried numbers do not apply.
+      texts: class name -> readable name, for sources that have both.
+      split_bounds: chosen bounds of the splits, if `--splits` alone does not decide them.
+      keys: rules of `--include` and `--exclude`; None to take all images.
+      fold_bounds: chosen bounds of the folds, if `--folds` alone does not decide them.
+      unmatched: sentences about names and lists of settings that match no image.
+
+    Raises:
+      UsageError: if there is nothing to convert.
+    """
+    cut = summary.finish(settings)
+    _check_something_to_do(summary, settings, unmatched)
+    layout, keys = settings.record_layout, keys or KeyRules()
+    classes: Counter[str] = Counter()
+    for of_split in summary.classes.values():
+        classes.update(of_split)
+    if class_names:
+        labels = tuple(name or str(number) for number, name in enumerate(class_names, layout.first_label))
+    else:
+        labels = order_labels(classes, carried.labels if carried else (), own_ids, layout.first_label)
+    recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label), keys=keys)
+    sample = _readable_sample(summary, recipe)
+    _check_brightness(sample, settings)
+    splits = _checked_splits(summary, settings, carried, explicit_shards)
+    rejected = _rejected_bytes(sample, settings, split_bounds)
+    shards: dict[str, int] = {}
+    estimates: dict[str, int] = {}
+    for split in splits:
+        records, size = summary.candidates[split], summary.source_bytes[split] - rejected[split]
+        estimate = estimate_bytes(sample, records, size, settings)
+        count = _fresh_count(split, estimate, records, settings)
+        if carried and not explicit_shards:
+            count, estimate = _carried_shards(split, count, estimate, carried, settings)
+        shards[split], estimates[split] = count, estimate
+    return Forecast(
+        plan=Plan(
+            labels,
+            shards,
+            estimates,
+            settings.identity(),
+            _texts(labels, layout, texts, carried),
+            unused_ids(
+                labels,
+                layout.first_label,
+                {*summary.classes, *own_ids, *class_names},
+                carried.labels if carried else (),
+                carried.unused_ids if carried else (),
+            ),
+            split_bounds,
+            fold_bounds,
+        ),
+        candidates=_by_split(shards, summary.candidates),
+        listed=_by_split((*shards, *({NO_SPLIT} & summary.listed.keys())), summary.listed),
+        filtered=_filtered(summary, settings, cut),
+        deduplicated=summary.outcomes[Outcome.DEDUPLICATED, ""],
+        source_bytes=sum(summary.source_bytes.values()),
+        class_counts=in_name_order(classes),
+        sampled=sample.tried,
+        sample_faults=sample.faults,
+        limit_cut=cut,
+        warnings=(
+            *unmatched,
+            *_unlisted_classes(classes, labels if class_names else (), settings),
+            *(_too_many_shards(summary, shards, settings) if settings.shards else ()),
+            *_warnings(summary, settings, labels),
+        ),
+        split_class_counts={split: in_name_order(summary.classes.get(split, {})) for split in shards},
+        splits_from=_splits_from(summary),
+        keys=keys,
+    )
+
+
+def _readable_sample(summary: RefSummary, recipe: ShardRecipe) -> Sample:
+    """Converts a sample of the images.
+
+    Raises:
+      EngineError: if no image can be read.
+    """
+    sample = take_sample([ref for _, ref in summary.sample], recipe)
+    if sample.faults.get(QuarantineReason.UNREADABLE) == sample.tried > 1:
+        first = printable(summary.sample[0][1].uri)
+        raise EngineError(
+            f"None of the {sample.tried:,} images tried can be read, such as {first}: check the permissions "
+            "of the account that reads them."
+        )
+    return sample
+
+
+def _check_brightness(sample: Sample, settings: ConvertSettings) -> None:
+    """Checks that 16-bit images would not all become dark in 8 bits, as those of 12-bit cameras do.
+
+    Raises:
+      UsageError: if no sample of any of them is in the upper quarter of its range. Black images do not count.
+    """
+    bright = [item for item in sample.brightnesses if item.highest > 0]
+    if not bright or any(4 * item.highest >= 3 * item.white for item in bright):
+        return
+    top = max(bright)
+    # The usual depths of cameras and scanners that store their samples in 16 bits.
+    likely = next(value for value in (255, 1023, 4095, 16383, 65535) if value >= top.highest)
+    inputs = ", ".join(printable(item) for item in settings.input)
+    stated = "" if likely >= top.white else f", or state the sample that is white with --white {likely}"
+    raise UsageError(
+        f"--input {inputs}: the samples of {counted(len(bright), '16-bit image')} tried run up to "
+        f"{top.highest} only, but white is {top.white}, so all would be dark in 8 bits; keep 16 bits with "
+        f"--depth keep{stated} (--white 65535 if they are meant to be so dark)."
+    )
+
+
+def _rejected_bytes(
+    sample: Sample, settings: ConvertSettings, split_bounds: PartBounds | None
+) -> Counter[str]:
+    """Returns the source bytes of the sample's images that are left out, for each split."""
+    rejected: Counter[str] = Counter()
+    placement = Placement(settings, split_bounds)
+    for ref in sample.rejected:
+        rejected[placement.split(ref)] += _source_bytes(ref, settings)
+    return rejected
+
+
+def _checked_splits(
+    summary: RefSummary, settings: ConvertSettings, carried: Plan | None, explicit_shards: bool
+) -> list[str]:
+    """Returns the splits of the dataset.
+
+    Raises:
+      UsageError: if a split cannot have its name, or `--shards` names another one.
+    """
+    splits = _split_names(summary, settings, carried)
+    try:
+        check_split_names(splits)
+    except ValueError as error:
+        raise UsageError(f"The {error}; rename it in the source.") from None
+    if explicit_shards:
+        _check_shards_named(splits, settings)
+    return splits
+
+
+def _carried_shards(
+    split: str, fresh: int, estimate: int, carried: Plan, settings: ConvertSettings
+) -> tuple[int, int]:
+    """Returns the number of shards of a split, and the estimate of its bytes from which it was chosen.
+
+    Args:
+      split: name of the split.
+      fresh: number of shards that the estimate alone gives.
+      estimate: estimated number of bytes.
+      carried: plan to carry on.
+      settings: checked settings.
+    """
+    if split not in carried.shards:
+        return fresh, estimate
+    before, old = carried.shards[split], carried.estimate.get(split, 0)
+    count = before if settings.shards else carried_count(before, old, estimate, fresh)
+    return count, old if count == before else estimate
+
+
+def _splits_from(summary: RefSummary) -> SplitsFrom:
+    if not summary.named:
+        return SplitsFrom.HASH
+    return SplitsFrom.BOTH if summary.drawn else SplitsFrom.SOURCE
+
+
+def _texts(
+    labels: Sequence[str], layout: Layout, values: Mapping[str, str] | None, carried: Plan | None
+) -> tuple[str, ...]:
+    """Returns the readable names of the classes, if the layout stores them besides a code."""
+    text_of = {**(carried.text_of if carried else {}), **(values or {})}
+    texts = tuple(text_of.get(name, "") if text_of.get(name) != name else "" for name in labels)
+    return (
+        texts
+        if any(texts) and {FeatureRole.SYNSET, FeatureRole.LABEL_TEXT} <= layout.by_role().keys()
+        else ()
+    )
+
+
+def _by_split(splits: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:
+    return {split: counts.get(split, 0) for split in splits}
+
+
+def _split_names(summary: RefSummary, settings: ConvertSettings, carried: Plan | None) -> list[str]:
+    """Returns the splits of the dataset, from the settings and from the source."""
+    names = list(settings.parsed_splits) if summary.hashed else []
+    own = sorted(set(summary.listed) - {NO_SPLIT, *names})
+    if carried:
+        own += sorted(set(carried.shards) - set(names) - set(own))
+    return in_split_order(names + own)
+
+
+def _check_shards_named(splits: Sequence[str], settings: ConvertSettings) -> None:
+    named = units.parse_shards(settings.shards) if settings.shards else 0
+    unknown = sorted(set(named) - set(splits)) if isinstance(named, dict) else ()
+    if unknown:
+        raise UsageError(
+            f"--shards {settings.shards}: there is no split {unknown[0]!r}; the splits are "
+            f"{', '.join(splits)}."
+        )
+
+
+def _fresh_count(split: str, estimate: int, records: int, settings: ConvertSettings) -> int:
+    if settings.shards:
+        fixed = units.parse_shards(settings.shards)
+        if isinstance(fixed, int):
+            return fixed
+        if split in fixed:
+            return fixed[split]
+    return shard_count(estimate, records, units.parse_size(settings.shard_size))
+
+
+def _filtered(summary: RefSummary, settings: ConvertSettings, cut: tuple[int, str] | None) -> dict[str, int]:
+    filtered = {
+        reason: count
+        for (outcome, reason), count in sorted(summary.outcomes.items())
+        if outcome == Outcome.FILTERED
+    }
+    if cut is not None:
+        bad = sum(n for (outcome, _), n in summary.outcomes.items() if outcome == Outcome.QUARANTINED)
+        decided = sum(summary.outcomes.values()) - bad + len(summary.bad)
+        beyond = sum(summary.listed.values()) - decided - settings.limit
+        if beyond:
+            filtered["limit"] = beyond
+    return filtered
+
+
+def _check_something_to_do(summary: RefSummary, settings: ConvertSettings, unmatched: Sequence[str]) -> None:
+    if sum(summary.candidates.values()):
+        return
+    where = ", ".join(printable(item) for item in settings.input)
+    listed = sum(summary.listed.values())
+    unlabelled = summary.outcomes[Outcome.QUARANTINED, QuarantineReason.UNKNOWN_LABEL]
+    if not listed:
+        raise UsageError(f"--input {where} is empty; name a folder that holds images.")
+    if unlabelled:
+        raise UsageError(
+            f"--input {where}: none of its {counted(unlabelled, 'image')} has a class, such as "
+            f"{summary.examples[QuarantineReason.UNKNOWN_LABEL][0]}; put the images of each class into a "
+            "sub-folder of its own, name the class with --label_regex or --label_column, or keep images "
+            "without a class with --unlabelled keep."
+        )
+    if summary.examples:
+        reason, shown = next(iter(sorted(summary.examples.items())))
+        raise UsageError(
+            f"--input {where} holds no image that could be converted: {counted(listed, 'entry')} listed, "
+            f"the first bad one is {shown[0]} ({reason})."
+        )
+    kinds = ", ".join(
+        f"{count:,} {reason}" for (_, reason), count in sorted(summary.outcomes.items()) if reason
+    )
+    if unmatched:
+        raise UsageError(f"--input {where}: no image is left ({kinds}). {' '.join(unmatched)}")
+    chosen = {reason.value for reason in BY_LISTING}
+    if any(reason in chosen for _, reason in summary.outcomes):
+        raise UsageError(
+            f"--input {where}: no image is left ({kinds}); check --include, --exclude and --min_bytes."
+        )
+    raise UsageError(
+        f"--input {where} holds no images: none of its {counted(listed, 'file')} is an image"
+        f"{f' ({kinds})' if kinds else ''}; check the path, or unpack archives."
+    )
+
+
+def _unlisted_classes(
+    classes: Mapping[str, int], names: Sequence[str], settings: ConvertSettings
+) -> Iterator[str]:
+    """Yields a warning if images have a class that `--class_names` does not list.
+
+    Args:
+      classes: class name -> number of images to convert.
+      names: names that the file lists; empty without a file.
+      settings: checked settings.
+    """
+    unlisted = [name for name, count in in_name_order(classes).items() if count and name not in names]
+    if not names or not unlisted or settings.record_layout.needs is not Needs.LABEL:
+        return
+    count = sum(classes[name] for name in unlisted)
+    hint = nearest(unlisted[0], names) or "; add a line for it."
+    more = f" and {counted(len(unlisted) - 1, 'other class', 'other classes')}" if len(unlisted) > 1 else ""
+    yield (
+        f"{counted(count, 'image')} {is_or_are(count)} bad, because --class_names {settings.class_names} "
+        f"does not list the class {unlisted[0]!r}{more}{hint}"
+    )
+
+
+def _too_many_shards(
+    summary: RefSummary, shards: Mapping[str, int], settings: ConvertSettings
+) -> Iterator[str]:
+    """Yields a warning if `--shards` asks for more shards than a split has images."""
+    for split, count in shards.items():
+        images = summary.candidates[split]
+        if 0 < images < count:
+            yield (
+                f"--shards {settings.shards}: split {split} has {counted(images, 'image')}, so "
+                f"{counted(count - images, 'shard')} will be empty; write --shards {images} or fewer."
+            )
+            return
+
+
+def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[str]) -> list[str]:
+    warnings = []
+    if len(labels) == 1 and settings.record_layout.needs is Needs.LABEL:
+        warnings.append(
+            f"There is only one class, {labels[0]!r}, but a classifier needs two; "
+            "is the input one folder too deep?"
+        )
+    if summary.ungrouped:
+        warnings.append(
+            f"--split_by does not match {counted(summary.ungrouped, 'key')}, such as "
+            f"{', '.join(map(repr, summary.ungrouped_examples))}: each is a group of its own."
+        )
+    for reason, shown in sorted(summary.examples.items()):
+        count = summary.outcomes[Outcome.QUARANTINED, reason]
+        warnings.append(
+            f"{counted(count, 'entry')} of the input {is_or_are(count)} left out as {reason}, "
+            f"such as {'; '.join(shown)}."
+        )
+    return warnings

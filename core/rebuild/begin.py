@@ -1,0 +1,282 @@
+"""The first step of a rebuild: takes the lease, finds the version to continue, and cleans up."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.dataset_files import missing_shards, read_dataset
+from shardwright.core.lease import acquire, release
+from shardwright.core.rebuild.events import stage
+from shardwright.core.rebuild.leftovers import remove_leftovers, warned
+from shardwright.core.rebuild.outcome import read_outcome
+from shardwright.core.rebuild.task import RebuildTask
+from shardwright.core.shards.reuse import PreviousBuild, ReusableBuilds
+from shardwright.core.sources.file_states import TouchedFiles
+from shardwright.core.sources.spool import Spool
+from shardwright.core.versions.listing import (
+    list_versions,
+    mark_published,
+    read_version_record,
+    require_undamaged,
+)
+from shardwright.core.versions.pointer import read_pointer
+from shardwright.core.versions.retention import remove_version
+from shardwright.schemas.configuration.settings import SUFFIXES
+from shardwright.schemas.dataset import DATASET_JSON, Dataset
+from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.input_state import INPUT_JSON, InputState
+from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.plan import Plan
+from shardwright.schemas.version import VERSION_JSON, VersionRecord, VersionState, version_path
+
+#: Number of unfinished versions, newest first, whose finished shards are reused.
+MAX_ABANDONED = 3
+
+
+class PreviousState(NamedTuple):
+    """State of the output when a rebuild begins.
+
+    Attributes:
+      version: Version that the pointer names. Empty if there is none.
+      tag: Tag of the pointer's state. None if there is no pointer.
+      dataset: Dataset that the pointer names. None if there is none.
+      missing: Shards and indexes of that dataset whose files are missing.
+      offering: Directories of builds whose finished shards can be reused, this run's first.
+      abandoned: Versions that no run works on any more. They are removed.
+      withdrawn: Pairs of fingerprint and version, for versions that were rolled back.
+      damaged: One sentence for each version that is skipped because its `version.json` is damaged.
+      in_doubt: Pairs of fingerprint and version, for damaged versions newer than the latest. They may
+        have been rolled back.
+      checked: Time at which the input was as that version states, in seconds since the epoch. Infinity if
+        that is unknown.
+      ended: Whether the gates judged the version in an earlier attempt, so that nothing is built any more.
+    """
+
+    version: str = ""
+    tag: str | None = None
+    dataset: Dataset | None = None
+    missing: frozenset[str] = frozenset()
+    offering: tuple[str, ...] = ()
+    abandoned: tuple[str, ...] = ()
+    withdrawn: tuple[tuple[str, str], ...] = ()
+    damaged: tuple[str, ...] = ()
+    in_doubt: tuple[tuple[str, str], ...] = ()
+    checked: float = math.inf
+    ended: bool = False
+
+    def plan(self) -> Plan | None:
+        """Returns the plan to continue, if there is one."""
+        return self.dataset.plan if self.dataset is not None else None
+
+    def build(self, output: str) -> PreviousBuild | None:
+        """Returns the latest version as a build whose records can be copied, if there is one."""
+        if self.dataset is None:
+            return None
+        suffix = SUFFIXES[str(self.dataset.plan.settings.get("compression", "none"))]
+        digests = {shard.file: shard.sha256 for shards in self.dataset.splits.values() for shard in shards}
+        directory, plan = version_path(output, self.version), self.dataset.plan
+        return PreviousBuild(directory, plan.shards, suffix, digests, self.dataset.files)
+
+
+def begin(task: RebuildTask) -> PreviousState:
+    """Takes the lease and reads the state of the output.
+
+    An engine may run this step again. In the middle of the work, finished shards count. After the gates have
+    judged the version, the version stays as it is. After the end there is nothing to do.
+
+    Raises:
+      EngineError: If another rebuild is at work, or has overtaken this one.
+      UsageError: If the latest version is unknown, or cannot be read.
+    """
+    if read_outcome(task) is not None:
+        return PreviousState(ended=True)
+    acquire(
+        task.output,
+        task.hold.lease,
+        task.wait_seconds,
+        waiting=lambda holder: stage(task, "waiting", holder),
+    )
+    with storage.translated_errors("read and write the versions in", task.output):
+        found = read_pointer(task.output)
+        records = list_versions(task.output)
+        others = [record for record in records if record.version != task.version]
+        latest, tag = (found[0].version, found[1]) if found else ("", None)
+        if found is None and (published := _newest_published(others)):
+            release(task.output, task.holder)
+            raise UsageError(
+                f"{printable(task.output)}/latest.json is missing, although version {published} was "
+                "published; name the version in use with shardwright rollback "
+                f"{shell_word(task.output)} {published}, then run again."
+            )
+        if is_overtaken(task, records) or any(record.version > task.version for record in others):
+            release(task.output, task.holder)
+            raise EngineError(
+                f"Another rebuild of {printable(task.output)} began version {records[-1].version} meanwhile; "
+                "run again."
+            )
+        own = next((record for record in records if record.version == task.version), None)
+        if own is not None:
+            require_undamaged(own)
+        if own is not None and own.state is not VersionState.BUILDING:
+            # If another run has moved the pointer since then, its choice stays.
+            return PreviousState(own.previous, tag if latest == own.previous else None, ended=True)
+        if not _write_building(task, latest):
+            raise EngineError(f"Version {task.version} was made by another worker meanwhile; run again.")
+        abandoned = [record.version for record in others if is_abandoned(record, latest)]
+        # Each failed run leaves a version behind; only a run that ends properly removes them.
+        warnings: list[str] = []
+        for version in abandoned[:-MAX_ABANDONED]:
+            with warned(warnings, f"Version {version} could not be removed"):
+                remove_version(task.output, version)
+        with warned(warnings, f"The files of killed runs in {printable(task.output)} could not be removed"):
+            remove_leftovers(task.output, task.version)
+        for warning in warnings:
+            stage(task, "warning", warning)
+        others = [record for record in others if record.version not in abandoned[:-MAX_ABANDONED]]
+    dataset, missing = _latest(task.output, latest)
+    for record in others:
+        if found and record.version == latest and record.is_unseen:
+            mark_published(task.output, record, found[0].published)  # its run was interrupted before it could
+    return PreviousState(
+        version=latest,
+        tag=tag,
+        dataset=dataset,
+        missing=missing,
+        # This run's own build comes first: after the loss of a worker, shards that exist are requested again.
+        offering=(task.directory, *_offering(task.output, others, latest)),
+        abandoned=tuple(abandoned[-MAX_ABANDONED:]),
+        withdrawn=tuple(
+            (record.fingerprint, record.version)
+            for record in others
+            if record.state is VersionState.WITHDRAWN and record.fingerprint
+        ),
+        damaged=tuple(record.problem for record in others if record.problem),
+        in_doubt=tuple(_in_doubt(task.output, others, latest)),
+        checked=_checked(task.output, latest, others),
+    )
+
+
+def _in_doubt(output: str, others: list[VersionRecord], latest: str) -> Iterator[tuple[str, str]]:
+    """Yields the fingerprints of versions that may have been rolled back."""
+    for record in others:
+        if record.state is VersionState.DAMAGED and record.version > latest:
+            with contextlib.suppress(ShardwrightError, OSError):
+                yield read_dataset(version_path(output, record.version)).fingerprint, record.version
+
+
+def _newest_published(records: Sequence[VersionRecord]) -> str:
+    """Returns the newest version that readers have seen; empty if there is none."""
+    seen = (
+        record.version
+        for record in records
+        if record.state is VersionState.PUBLISHED and not record.is_unseen
+    )
+    return max(seen, default="")
+
+
+def read_input(output: str) -> InputState | None:
+    """Returns the stored state of the input; None if there is none, or if it cannot be used."""
+    path = storage.join(output, INPUT_JSON)
+    with storage.translated_errors("read", path):
+        try:
+            return InputState.loads(storage.read_bytes(path))
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return None
+
+
+def _checked(output: str, version: str, records: Sequence[VersionRecord]) -> float:
+    """Returns the time at which the input was as the latest version states; infinity if that is unknown."""
+    state = read_input(output)
+    if state is not None and state.version == version:
+        return state.checked
+    return next((record.created for record in records if record.version == version), math.inf)
+
+
+def is_overtaken(task: RebuildTask, records: Sequence[VersionRecord]) -> bool:
+    """Returns whether another run made this version, or a newer one, before this run began."""
+    own = [record.holder == task.holder for record in records if record.version == task.version]
+    return own == [False] or (not own and any(record.version > task.version for record in records))
+
+
+def is_abandoned(record: VersionRecord, latest: str) -> bool:
+    """Returns whether a version, other than this run's own, belongs to an interrupted run."""
+    return record.version != latest and (record.state is VersionState.BUILDING or record.is_unseen)
+
+
+def _latest(output: str, version: str) -> tuple[Dataset | None, frozenset[str]]:
+    """Returns the dataset that the pointer names, and which of its shards and indexes are missing."""
+    if not version:
+        return None, frozenset()
+    directory = version_path(output, version)
+    path = storage.join(directory, DATASET_JSON)
+    with storage.translated_errors("read", path):
+        try:
+            dataset = Dataset.from_bytes(storage.read_bytes(path), path)
+        except FileNotFoundError:
+            raise UsageError(
+                f"{printable(output)}/latest.json names version {version}, which has no dataset.json; go "
+                f"back to another one with shardwright rollback {shell_word(output)}."
+            ) from None
+        return dataset, frozenset(missing_shards(directory, dataset, with_indexes=True))
+
+
+def _offering(output: str, others: list[VersionRecord], latest: str) -> Iterator[str]:
+    """Yields the builds since the latest version: refused and interrupted ones."""
+    for record in sorted(others, key=lambda record: record.version, reverse=True):
+        if record.version > latest and record.state is not VersionState.DAMAGED:
+            yield version_path(output, record.version)
+
+
+def _write_building(task: RebuildTask, previous: str) -> bool:
+    """Marks the new directory as a build before it gets any other file; returns whether it could.
+
+    It never overwrites the verdict of the gates there, even if this worker was thought dead.
+    """
+    record = VersionRecord(
+        task.version, VersionState.BUILDING, task.started, previous=previous, holder=task.holder
+    )
+    path = storage.join(task.directory, VERSION_JSON)
+    found = storage.read_with_etag(path)
+    if read_version_record(task.output, task.version).state is not VersionState.BUILDING:
+        return False
+    if storage.write_if_match(path, record.dumps().encode(), found[1] if found else None):
+        return True
+    return read_version_record(task.output, task.version).state is VersionState.BUILDING  # another attempt
+
+
+def touched_files(task: RebuildTask, previous: PreviousState) -> TouchedFiles:
+    """Returns the files of the input whose states do not prove that they are as the latest version states."""
+    return TouchedFiles(previous.checked, Spool(task.directory).path)
+
+
+def earlier_of(
+    previous: PreviousState,
+    output: str,
+    verify_sources: bool,
+    content_changed: frozenset[tuple[str, int]],
+    damaged: frozenset[str] = frozenset(),
+    touched: TouchedFiles | None = None,
+) -> ReusableBuilds:
+    """Returns what earlier builds offer to the shards of the new one.
+
+    Args:
+      previous: State at the beginning.
+      output: Directory that contains the versions.
+      verify_sources: Whether to trust no source without reading it.
+      content_changed: Shards whose change shows only in the bytes of their sources.
+      damaged: Files of the latest version that do not match their sha256.
+      touched: Files whose states are not trusted.
+    """
+    return ReusableBuilds(
+        previous.offering,
+        previous.build(output),
+        not verify_sources,
+        content_changed,
+        damaged,
+        touched or TouchedFiles(),
+    )

@@ -1,0 +1,355 @@
+"""The last steps of a rebuild: switch the pointer, store the input, clean up, notify, release the lease."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from shardwright.core import storage
+from shardwright.core.dataset_files import dataset_name, read_dataset
+from shardwright.core.lease import read_holder, release, still_mine
+from shardwright.core.rebuild.begin import PreviousState, is_abandoned, read_input
+from shardwright.core.rebuild.decision import Decision
+from shardwright.core.rebuild.events import stage
+from shardwright.core.rebuild.hooks import run_hooks
+from shardwright.core.rebuild.leftovers import warned
+from shardwright.core.rebuild.outcome import read_outcome, write_outcome
+from shardwright.core.rebuild.prometheus import RunMetrics, write_metrics
+from shardwright.core.rebuild.scrub import remember, scrub_facts
+from shardwright.core.rebuild.task import RebuildTask
+from shardwright.core.report.version_view import accept_command
+from shardwright.core.sources.spool import Spool
+from shardwright.core.versions.listing import (
+    list_versions,
+    mark_published,
+    read_version_record,
+    version_names,
+)
+from shardwright.core.versions.pointer import read_pointer, switch_pointer
+from shardwright.core.versions.retention import remove_version, surplus
+from shardwright.schemas.codes import ExitCode, QuarantineReason, Severity, Stage
+from shardwright.schemas.dataset import QUARANTINE_JSONL, Dataset
+from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.input_state import INPUT_JSON
+from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.units import counted, format_size
+from shardwright.schemas.version import INDEX_HTML, Pointer, VersionRecord, VersionState, version_path
+
+NO_CHANGE, FAILURE = "no_change", "failure"
+_SHOWN = 3
+
+
+def publish(task: RebuildTask, previous: PreviousState, record: VersionRecord | None) -> VersionRecord | None:
+    """Switches the pointer to a version that passed, unless that was already done.
+
+    Returns:
+      The record of the version. None if no version was built.
+
+    Raises:
+      EngineError: If another rebuild has taken the lease or moved the pointer, or the storage failed.
+    """
+    if previous.ended:  # the earlier steps did nothing
+        record = _made(task)
+    if record is None or record.state is not VersionState.PUBLISHED or read_outcome(task) is not None:
+        return record
+    with storage.translated_errors("publish a version in", task.output):
+        pointer = read_pointer(task.output)
+        if pointer is None or pointer[0].version != task.version:
+            _switch(task, previous, record)
+    # Without this time, the version counts as never published once the pointer names another one.
+    return mark_published(task.output, record, time.time())
+
+
+def _switch(task: RebuildTask, previous: PreviousState, record: VersionRecord) -> None:
+    pointer = Pointer(record.version, record.fingerprint, time.time(), previous.version)
+    if not still_mine(task.output, task.holder):
+        raise EngineError(
+            f"Another rebuild of {printable(task.output)} continued meanwhile, so version {record.version} "
+            "was not published; run again."
+        )
+    if not switch_pointer(task.output, pointer, previous.tag):
+        raise EngineError(
+            f"The latest version of {printable(task.output)} was changed meanwhile, as by a rollback, so "
+            f"version {record.version} was not published; run again."
+        )
+    text = f"{counted(record.records, 'record')}, {format_size(record.total_bytes)}"
+    stage(task, "published", text, records=record.records, bytes=record.total_bytes)
+
+
+def _made(task: RebuildTask) -> VersionRecord | None:
+    """Returns the record of the version, if the run built one."""
+    record = read_version_record(task.output, task.version)
+    return record if record.state is not VersionState.BUILDING else None
+
+
+def finish(
+    task: RebuildTask, previous: PreviousState, decision: Decision, record: VersionRecord | None
+) -> dict[str, Any]:
+    """Cleans up, notifies the hooks, and gives the lease back.
+
+    The outcome is written before the hooks run, so an interrupted hook is not run again.
+
+    Returns:
+      The outcome, as it is stored in a file in `_work/outcomes/` of the output.
+
+    Raises:
+      DataRefused: If a gate refused the version.
+      EngineError: If the outcome cannot be written. A cleanup that fails is a warning.
+    """
+    outcome_before = read_outcome(task)
+    if previous.ended:
+        _remove_leftovers(task, record)
+    if outcome_before is not None:  # the engine ran this step again
+        return _raise_refusal(outcome_before)
+    outcome = _outcome(task, previous, decision, record)
+    gone, warnings = _tidy_up(task, previous, record)
+    outcome["warnings"] += warnings
+    with storage.translated_errors("tidy up", task.output):
+        outcome["warnings"] += remember(task, previous, decision.scrubbed)
+        outcome["warnings"] += remember_input(task, previous, decision, record)
+        outcome["warnings"] += _write_metrics(task, record, outcome)
+        write_outcome(task, outcome)
+    release(task.output, task.holder)  # a hook may continue to work with the dataset
+    warnings = run_hooks(task.hooks.get(outcome["state"], ()), outcome["state"], outcome)
+    if warnings:
+        outcome["warnings"] += warnings
+        write_outcome(task, outcome)
+    left = f"; removed {', '.join(gone)}" if gone else ""
+    stage(task, "finished", f"{outcome['state']}{left}", state=outcome["state"], removed=gone)
+    return _raise_refusal(outcome)
+
+
+def _tidy_up(
+    task: RebuildTask, previous: PreviousState, record: VersionRecord | None
+) -> tuple[list[str], list[str]]:
+    """Removes what is not needed any more, and draws the page of all versions.
+
+    The version is already decided, so no failure here ends the run. The next run tries again.
+
+    Returns:
+      The versions that were removed, and warnings.
+    """
+    gone: list[str] = []
+    warnings: list[str] = []
+    to_go: list[str] = []
+    with warned(warnings, f"Old versions of {printable(task.output)} could not be listed"):
+        to_go = _to_go(task, previous)
+    for version in [*to_go, *([task.version] if record is None else [])]:
+        with warned(warnings, f"Version {version} could not be removed"):
+            if remove_version(task.output, version) and version in to_go:
+                gone.append(version)
+    if record is not None or gone or previous.damaged:
+        from shardwright.core.report.index_page import write_index  # imports the whole report
+
+        with warned(warnings, f"{INDEX_HTML} could not be updated"):
+            write_index(task.output)
+    return gone, warnings
+
+
+def fail(task: RebuildTask, error: ShardwrightError, reachable: bool = True) -> None:
+    """Notifies the hooks that a rebuild failed, and gives the lease back.
+
+    The version stays, because the next run reuses its finished shards.
+
+    Args:
+      task: The rebuild that failed.
+      error: Error that ended it.
+      reachable: Whether the storage answers.
+    """
+    seconds = round(time.time() - task.started, 3)
+    outcome = {
+        "state": FAILURE,
+        "exit_code": int(error.exit_code),
+        "message": error.message,
+        "output": printable(task.output),
+        "version": task.version,
+        "seconds": seconds,
+    }
+    for warning in run_hooks(task.hooks.get(FAILURE, ()), FAILURE, outcome):
+        stage(task, "warning", warning)
+    if not reachable:
+        return
+    with contextlib.suppress(ShardwrightError):
+        if not isinstance(error, UsageError) and read_holder(task.output) in ("", task.holder):
+            run = RunMetrics(dataset_name(task.output), FAILURE, time.time(), seconds)
+            write_metrics(task.output, run)
+    release(task.output, task.holder)
+
+
+def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Mapping[str, Any]) -> list[str]:
+    """Writes `metrics.prom`; returns warnings."""
+    work = outcome["work"]
+    found = read_pointer(task.output)
+    run = RunMetrics(
+        dataset=dataset_name(task.output),
+        outcome=outcome["state"],
+        ended=time.time(),
+        seconds=outcome["seconds"],
+        version=found[0].version if found else "",
+        fingerprint=found[0].fingerprint if found else "",
+        versions=len(version_names(task.output)),
+        shards={
+            "written": work.get("shards", 0) - work.get("reused_shards", 0),
+            "reused": work.get("reused_shards", 0),
+        },
+        images={name: work.get(name, 0) for name in ("converted", "copied", "quarantined")},
+        findings=record.findings if record is not None else None,
+        scrubbed={
+            "shards": outcome["scrub"]["shards"],
+            "bytes": outcome["scrub"]["bytes"],
+            "damaged": len(outcome["scrub"]["damaged"]),
+        },
+    )
+    if record is not None and record.state is VersionState.PUBLISHED:
+        run = replace(run, records=record.records, total_bytes=record.total_bytes, classes=record.classes)
+    warning = write_metrics(task.output, run)
+    return [warning] if warning else []
+
+
+def _outcome(
+    task: RebuildTask, previous: PreviousState, decision: Decision, record: VersionRecord | None
+) -> dict[str, Any]:
+    state, message, code = NO_CHANGE, "", ExitCode.DONE
+    if record is not None:
+        state = "refused" if record.state is VersionState.REFUSED else "success"  # or withdrawn since
+    if record is not None and record.state is VersionState.REFUSED:
+        message, code = refusal_message(f"{task.output}@{record.version}", record), ExitCode.REFUSED
+    return {
+        "holder": task.holder,
+        "state": state,
+        "exit_code": int(code),
+        "message": message,
+        "output": printable(task.output),
+        "version": record.version if record is not None else previous.version,
+        "previous": previous.version,
+        "fingerprint": _fingerprint(previous, record),
+        "records": _records(previous, record),
+        "work": dict(record.work) if record is not None else {},
+        "changes": dict(record.changes) if record is not None else {},
+        "reasons": list(decision.reasons),
+        "scrub": scrub_facts(previous, decision.scrubbed),
+        "warnings": [
+            *previous.damaged,
+            *(
+                item.message
+                for item in (record.refusals if record is not None else ())
+                if item.severity is Severity.WARNING
+            ),
+        ],
+        "started": task.started,
+        "seconds": round(time.time() - task.started, 3),
+    }
+
+
+def _fingerprint(previous: PreviousState, record: VersionRecord | None) -> str:
+    if record is not None:
+        return record.fingerprint
+    return previous.dataset.fingerprint if previous.dataset is not None else ""
+
+
+def _records(previous: PreviousState, record: VersionRecord | None) -> int:
+    if record is not None:
+        return record.records
+    return previous.dataset.all_records if previous.dataset is not None else 0
+
+
+def refusal_message(place: str, record: VersionRecord) -> str:
+    """Returns the reason for a refusal and what can be done, in one sentence."""
+    errors = [refusal for refusal in record.refusals if refusal.severity is Severity.ERROR]
+    messages = "; ".join(refusal.message.rstrip(".") for refusal in errors[:_SHOWN])
+    more = f"; and {len(errors) - _SHOWN} more" if len(errors) > _SHOWN else ""
+    stays = f"readers keep {record.previous}" if record.previous else "readers get none yet"
+    return (
+        f"Version {record.version} was refused and {stays}: {messages}{more}; look at it with "
+        f"`shardwright report {shell_word(place)}`, and accept it with `{accept_command(place, record)}`."
+    )
+
+
+def _to_go(task: RebuildTask, previous: PreviousState) -> list[str]:
+    """Returns the versions that killed runs left, and those that the retention rules remove."""
+    found = read_pointer(task.output)
+    latest = found[0].version if found else ""
+    records = list_versions(task.output)
+    left = [
+        record for record in records if record.version in previous.abandoned and is_abandoned(record, latest)
+    ]
+    stay = [record for record in records if record not in left]
+    return [*(record.version for record in left), *surplus(stay, latest, (), task.rules, time.time())]
+
+
+def _remove_leftovers(task: RebuildTask, record: VersionRecord | None) -> None:
+    """Removes what an engine spooled when it ran the job's listing again after the end."""
+    warnings: list[str] = []
+    with warned(warnings, f"The remaining files in {printable(task.directory)} could not be removed"):
+        if record is None:
+            remove_version(task.output, task.version)
+        else:
+            Spool(task.directory).remove()
+    for warning in warnings:
+        stage(task, "warning", warning)
+
+
+def _raise_refusal(outcome: dict[str, Any]) -> dict[str, Any]:
+    if outcome["exit_code"] == ExitCode.REFUSED:
+        raise DataRefused(outcome["message"])
+    return outcome
+
+
+def remember_input(
+    task: RebuildTask, previous: PreviousState, decision: Decision, record: VersionRecord | None
+) -> list[str]:
+    """Stores the state of the input if it proves that the latest version is up to date.
+
+    Without it, the next run only takes longer, so a failure is a warning.
+
+    Args:
+      task: The rebuild.
+      previous: State at the beginning.
+      decision: The decision, with the state of the input.
+      record: Record of the new version. None if nothing changed.
+
+    Returns:
+      Warnings.
+    """
+    if decision.input is None or previous.ended or (record is None and decision.build):
+        return []
+    if record is not None and record.state is not VersionState.PUBLISHED:
+        return []  # the next run has to build and judge the same again
+    version = record.version if record is not None else previous.version
+    warnings: list[str] = []
+    with warned(warnings, f"{INPUT_JSON} could not be written"):
+        made = previous.dataset if record is None else read_dataset(version_path(task.output, version))
+        if made is None or may_become_readable(version_path(task.output, version), made):
+            return []
+        state = replace(decision.input, version=version, fingerprint=made.fingerprint)
+        if state != read_input(task.output) and read_holder(task.output) == task.holder:
+            storage.write_bytes(storage.join(task.output, INPUT_JSON), state.dumps().encode())
+    return warnings
+
+
+def may_become_readable(directory: str, made: Dataset) -> bool:
+    """Returns whether an image of a version could not be read, so that each run tries it again.
+
+    Raises:
+      OSError: If the list of bad images cannot be read.
+    """
+    if not made.ledger["quarantined"]:
+        return False
+    lines = storage.read_bytes(storage.join(directory, QUARANTINE_JSONL)).splitlines()
+    try:
+        return any(_may_be_readable(json.loads(line)) for line in lines)
+    except (ValueError, KeyError, TypeError):  # the list is damaged
+        return True
+
+
+def _may_be_readable(line: dict[str, str]) -> bool:
+    if line["stage"] == Stage.LIST:
+        return False  # each listing finds it again
+    if line["reason"] == QuarantineReason.BAD_ANNOTATION:
+        return line["stage"] == Stage.READ
+    return line["reason"] == QuarantineReason.UNREADABLE

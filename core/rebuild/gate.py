@@ -1,0 +1,263 @@
+"""The gates of a rebuild: compare the new version with the limits in the job file."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+from shardwright.core import storage
+from shardwright.core.dataset_files import read_dataset, read_measured, write_text
+from shardwright.core.rebuild.accepted import Accepted, read_accepted
+from shardwright.core.rebuild.begin import PreviousState
+from shardwright.core.rebuild.events import stage
+from shardwright.core.rebuild.scrub import repaired_shards
+from shardwright.core.rebuild.task import RebuildTask
+from shardwright.core.report.gather import as_time, gather
+from shardwright.core.report.render import render
+from shardwright.core.validation.dataset_json import check_sidecars
+from shardwright.core.validation.directory import check_directory
+from shardwright.core.validation.results import ResultFiles, Results, write_results
+from shardwright.core.validation.shard import ShardCheck
+from shardwright.core.versions.listing import read_version_record, write_version_record
+from shardwright.schemas import dataset as files
+from shardwright.schemas.changes import Changes, Kind
+from shardwright.schemas.check_depths import CheckDepth
+from shardwright.schemas.codes import FindingCode, Severity
+from shardwright.schemas.configuration.job import JobGates
+from shardwright.schemas.configuration.thresholds import IMAGE_LIMITS, check
+from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
+from shardwright.schemas.drift import Described, Drift, drift_between
+from shardwright.schemas.findings import FindingSummary, ValidationReport
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.statistics.dataset_statistics import Statistics
+from shardwright.schemas.units import counted, percent_beside_limit
+from shardwright.schemas.version import (
+    CHECK_LIST,
+    CHECKS_DIR,
+    DIFF_JSON,
+    VersionRecord,
+    VersionState,
+    check_file,
+    version_path,
+)
+from shardwright.schemas.violation import Violation
+
+_READS_AT_ONCE = 16
+
+
+def gate_version(
+    task: RebuildTask,
+    previous: PreviousState,
+    committed: Mapping[str, Any],
+    checks: Sequence[ShardCheck],
+    findings: FindingSummary,
+    statistics: Statistics | None,
+    changes: Changes,
+) -> VersionRecord:
+    """Stores the findings of a new version and whether it passes, in `version.json`.
+
+    That file is written last and stays. If this step runs again, it returns the stored result.
+
+    Args:
+      task: The rebuild.
+      previous: State at the beginning.
+      committed: Outcome of the commit.
+      checks: Checks of the shards.
+      findings: Findings of all kinds.
+      statistics: Statistics of all shards. None if no image was decoded.
+      changes: Changes of the images since the latest version.
+
+    Raises:
+      EngineError: If the lease was lost, or the storage failed.
+    """
+    directory = task.directory
+    recorded = read_version_record(task.output, task.version)
+    if recorded.state is not VersionState.BUILDING:
+        return recorded
+    with storage.translated_errors("write to", directory):
+        task.hold.keep()
+        made = read_dataset(directory)
+        listed = storage.list_files(directory)
+        found = FindingSummary().add(check_directory(made, listed))
+        found.add(check_sidecars(made, directory))
+        found.add(repaired_shards(previous.version, committed["rejected"]))
+        depth = CheckDepth.of_verification(task.settings.verify)
+        report = write_results(
+            replace(result_files(directory, statistics is not None), hold=task.hold),
+            Results(printable(directory), made, depth, checks, found.merge(findings), statistics, directory),
+            task.gates.findings,
+            # The limits apply to differences, so a first version has nothing to check.
+            task.gates.expectations if previous.dataset is not None else task.gates.alone,
+        )
+        drift, digests = None, _write_check_list(task, checks, listed)
+        if previous.dataset is not None:
+            old = _described(task.output, previous.version, previous.dataset)
+            drift = drift_between(old, _described(task.output, task.version, made), changes)
+            digests[DIFF_JSON] = write_text(directory, DIFF_JSON, pretty_json(drift.as_json()), task.hold)
+        accepted = Accepted()
+        if previous.dataset is not None:
+            accepted = read_accepted(task.output, previous.version, previous.dataset)
+        judged = [(item, accepted.weigh_findings(item, report)) for item in _refused_findings(report)]
+        judged += [
+            (item, accepted.weigh_images(item, made))
+            for item in _refused_images(made, task.settings.max_bad_fraction)
+        ]
+        refusals = (
+            *(item for _, item in judged),
+            *_refused_drift(drift, task.gates),
+            *_refused_unknown(drift, task.gates),
+            *_refused_again(made, previous),
+        )
+        refused = any(refusal.severity is Severity.ERROR for refusal in refusals)
+        record = VersionRecord(
+            version=task.version,
+            state=VersionState.REFUSED if refused else VersionState.PUBLISHED,
+            created=task.started,
+            finished=time.time() if refused else 0.0,
+            previous=previous.version,
+            fingerprint=made.fingerprint,
+            records=made.all_records,
+            total_bytes=sum(shard.bytes for shards in made.splits.values() for shard in shards),
+            classes=len(made.classes),
+            findings=report.counts,
+            work=committed["work"],
+            changes={kind.value: changes.total(kind) for kind in Kind}
+            if previous.dataset is not None
+            else {},
+            refusals=refusals,
+            # The next version is compared with this one, so what was accepted stays accepted.
+            accepted=tuple(item.name for found, item in judged if item.severity is not found.severity),
+            holder=task.holder,
+            files=digests,
+        )
+        page = render(gather(directory, record=record, drawn=as_time(time.time())))
+        write_text(directory, files.REPORT_HTML, page, task.hold)
+        write_version_record(task.output, record, task.hold)
+    _report_result(task, record)
+    return record
+
+
+def _report_result(task: RebuildTask, record: VersionRecord) -> None:
+    """Writes a log line with the result of the gates."""
+    refused = record.state is VersionState.REFUSED
+    worst = [item.name for item in record.refusals if item.severity is Severity.ERROR or not refused]
+    names = ", ".join(dict.fromkeys(worst))
+    gated = ("refused: " if refused else "published, with warnings: ") + names if names else "published"
+    messages = [refusal.message for refusal in record.refusals]
+    stage(task, "gated", gated, state=record.state.value, refusals=messages)
+
+
+def _write_check_list(
+    task: RebuildTask, checks: Sequence[ShardCheck], listed: Sequence[str]
+) -> dict[str, str]:
+    """Writes the sha256 of all stored checks to one file; returns a mapping of its name to its sha256.
+
+    Args:
+      task: The rebuild.
+      checks: Checks of the shards. They contain the digests of the stored checks that were written or used.
+      listed: Files in the version's directory.
+
+    Raises:
+      EngineError: If the lease was lost, or the storage failed.
+    """
+    known = {check_file(check.file): check.stored for check in checks if check.stored}
+    stored = [file for file in listed if file.startswith(f"{CHECKS_DIR}/") and file != CHECK_LIST]
+
+    def sha256(file: str) -> str:
+        if file in known:
+            return known[file]
+        # A reused shard brought its stored check along, and this run checks less deeply.
+        return hashlib.sha256(storage.read_bytes(storage.join(task.directory, file))).hexdigest()
+
+    with ThreadPoolExecutor(_READS_AT_ONCE) as executor:
+        digests = dict(zip(stored, executor.map(sha256, stored)))
+    if not digests:
+        return {}
+    text = pretty_json(with_digest({"files": digests}))
+    return {CHECK_LIST: write_text(task.directory, CHECK_LIST, text, task.hold)}
+
+
+def result_files(directory: str, looked: bool) -> ResultFiles:
+    """Returns the paths of a version's validation results. Its page is drawn last."""
+    return ResultFiles(
+        report=storage.join(directory, files.FINDINGS_JSON),
+        statistics=storage.join(directory, files.STATISTICS_JSON) if looked else "",
+        stats=storage.join(directory, files.STATS_PB) if looked else "",
+    )
+
+
+def _described(output: str, version: str, made: Dataset) -> Described:
+    """Returns a version with its statistics; damaged statistics are ignored."""
+    directory = version_path(output, version)
+    found: list[Mapping[str, Any] | None] = []
+    for file in (files.FINDINGS_JSON, files.STATISTICS_JSON):
+        try:
+            found.append(read_measured(directory, file, made.fingerprint))
+        except ValueError:
+            found.append(None)
+    return Described(printable(version), made, *found)
+
+
+def _refused_findings(report: ValidationReport) -> Iterator[Violation]:
+    """Yields one violation for each code of the validation's findings."""
+    for name in report.counts:
+        severity = report.gates.severity(FindingCode(name))
+        if severity is Severity.NOTE:
+            continue
+        yield Violation("findings", name, severity, report.line(FindingCode(name)))
+
+
+def _refused_drift(drift: Drift | None, gates: JobGates) -> Iterator[Violation]:
+    """Yields the limits that are exceeded; a first version has none."""
+    for violation in check(drift, gates.limits) if drift is not None else ():
+        yield violation._replace(message=printable(violation.message))
+
+
+def _refused_unknown(drift: Drift | None, gates: JobGates) -> Iterator[Violation]:
+    """Yields a violation if ledgers of the old version are lost, an error if images have limits."""
+    if drift is None or drift.identical:
+        return
+    limits = [name for name in IMAGE_LIMITS if getattr(gates.limits, name) is not None]
+    records, changes = drift.all_records, drift.changes
+    # Every new image is either added or stems from an image of the old version; the others were removed.
+    known = records.new - changes.total(Kind.ADDED) + changes.total(Kind.REMOVED)
+    if known < records.old:
+        message = (
+            f"{records.old - known:,} of the {counted(records.old, 'image')} of {drift.datasets.old} cannot "
+            "be compared, because ledgers of that version are missing or damaged"
+        )
+        if limits:
+            yield Violation("drift", limits[0], Severity.ERROR, f"{limits[0]}: {message}")
+        else:
+            message += "; the number of added images includes them"
+            yield Violation("drift", "unknown_changes", Severity.WARNING, message)
+
+
+def _refused_images(made: Dataset, limit: float) -> Iterator[Violation]:
+    """Yields a violation if too many images are bad."""
+    bad, written = made.ledger["quarantined"], made.ledger["written"]
+    if bad + written and bad / (bad + written) > limit:
+        value, most = percent_beside_limit(bad / (bad + written), limit)
+        message = f"{value} of the images are bad ({bad:,} of {bad + written:,}; limit {most})"
+        yield Violation("bad_images", "max_bad_fraction", Severity.ERROR, message)
+
+
+def _refused_again(made: Dataset, previous: PreviousState) -> Iterator[Violation]:
+    """Yields a violation if the version equals one that was rolled back."""
+    for fingerprint, version in previous.withdrawn:
+        if fingerprint == made.fingerprint:
+            message = f"it is identical to version {version}, which was rolled back"
+            yield Violation("rolled_back", "rolled_back", Severity.ERROR, message)
+            return
+    for fingerprint, version in previous.in_doubt:
+        if fingerprint == made.fingerprint:
+            message = (
+                f"it is identical to version {version}, which has a damaged version.json, so nobody knows "
+                "if it was rolled back"
+            )
+            yield Violation("rolled_back", "rolled_back", Severity.ERROR, message)
+            return

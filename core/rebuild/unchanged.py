@@ -1,0 +1,172 @@
+"""Ends a rebuild early if its input and its request are those of the latest version. Does not need Beam.
+
+It lists the input as any rebuild does, but plans nothing. If anything differs or fails, the graph runs from
+its beginning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from shardwright.core import storage
+from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.lease import renew
+from shardwright.core.rebuild.begin import PreviousState, begin, read_input, touched_files
+from shardwright.core.rebuild.decision import Decision, report_decision
+from shardwright.core.rebuild.finish import finish
+from shardwright.core.rebuild.scrub import ScrubbedShard, chosen_shards, scrub_shard
+from shardwright.core.rebuild.task import RebuildTask
+from shardwright.core.sources.file_states import TouchedFiles
+from shardwright.core.sources.label_rules import LabelRules
+from shardwright.core.sources.listing import list_part, split_inputs
+from shardwright.core.sources.listing_digest import ListingDigest, add_up
+from shardwright.core.sources.selection import ListingRules
+from shardwright.core.sources.source import Context, Input, InputSplit
+from shardwright.core.sources.spool import Spool
+from shardwright.core.versions.pointer import read_pointer
+from shardwright.schemas.dataset import SHARDS_DIR
+from shardwright.schemas.errors import ShardwrightError
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.input_state import InputState
+from shardwright.schemas.plan import ledger_file
+from shardwright.schemas.version import version_path
+
+#: Files that are read at once, and parts of an input in a bucket that are listed at once.
+_AT_ONCE = 16
+
+
+def end_if_unchanged(
+    task: RebuildTask,
+    inputs: Sequence[Input],
+    rules: LabelRules,
+    selection: ListingRules,
+    notes: Callable[[InputState], Iterable[str]],
+) -> bool:
+    """Ends a rebuild as `finish` does if request and input are those of the latest version.
+
+    Args:
+      task: The rebuild.
+      inputs: Checked inputs.
+      rules: Rules for class names.
+      selection: Rules that leave out images.
+      notes: Returns the sentences that a rebuild shows once it has listed this input.
+
+    Returns:
+      Whether the rebuild has ended. Otherwise nothing was decided.
+
+    Raises:
+      EngineError: If another rebuild is at work, or the storage failed.
+    """
+    state = _same_request(task)
+    if state is None:
+        return False
+    previous = begin(task)
+    made = previous.dataset
+    if previous.ended or made is None or previous.missing:
+        return False
+    if (previous.version, made.fingerprint) != (state.version, state.fingerprint):
+        return False
+    try:
+        listed = _list(task, inputs, rules, selection, touched_files(task, previous))
+        if listed is None or listed.text != state.listing:
+            return False
+        with ThreadPoolExecutor(_AT_ONCE) as executor:
+            if not _has_sound_ledgers(task, previous, state.planned, executor):
+                return False
+            scrubbed = _scrub(task, previous, executor)
+    except ShardwrightError:
+        return False  # the whole rebuild fails in the same way and says where
+    decision = Decision(False, state.planned, 0, scrubbed=scrubbed, input=state)
+    if decision.damaged:
+        return False
+    PROGRESS.tell(*notes(state))
+    PROGRESS.tree = state.tree
+    report_decision(task, previous, decision, state)
+    finish(task, previous, decision, None)
+    return True
+
+
+def _same_request(task: RebuildTask) -> InputState | None:
+    """Returns the input of the latest version; None if it was made by another request."""
+    if not task.request or task.rules.verify_sources:
+        return None
+    try:
+        state, pointer = read_input(task.output), read_pointer(task.output)
+    except ShardwrightError:
+        return None  # the whole rebuild finds this again and reports it
+    if state is None or pointer is None:
+        return None
+    return state if (state.request, state.version) == (task.request, pointer[0].version) else None
+
+
+def _list(
+    task: RebuildTask,
+    inputs: Sequence[Input],
+    rules: LabelRules,
+    selection: ListingRules,
+    touched: TouchedFiles,
+) -> ListingDigest | None:
+    """Returns the digest of the inputs.
+
+    Returns:
+      The digest; None if the file of an image was touched, so that its bytes have to be compared.
+
+    Raises:
+      ShardwrightError: If an input cannot be listed.
+    """
+    context = Context(task.settings, Spool(task.directory), one_worker=True)
+
+    def digest_of(part: InputSplit) -> tuple[ListingDigest, bool]:
+        digest, doubt = ListingDigest(), False
+        for found in list_part(part, context, rules, selection):
+            digest.add(found, context.spool.path)
+            doubt = doubt or (isinstance(found, ImageRef) and found.is_candidate and touched.has(found))
+        renew(task.output, task.holder)
+        return digest, doubt
+
+    # Threads that list a disk would only wait for each other.
+    threads = _AT_ONCE if any(storage.is_remote(item.path) for item in inputs) else 1
+    with ThreadPoolExecutor(threads) as executor:
+        listed = [*executor.map(digest_of, split_inputs(inputs, context))]
+    return None if any(doubt for _, doubt in listed) else add_up(digest for digest, _ in listed)
+
+
+def _has_sound_ledgers(
+    task: RebuildTask, previous: PreviousState, planned: int, executor: ThreadPoolExecutor
+) -> bool:
+    """Returns whether all ledgers of the latest version have the sha256 in its `dataset.json`."""
+    made, directory = previous.dataset, version_path(task.output, previous.version)
+    assert made is not None
+    ledgers = {file: digest for file, digest in made.files.items() if file.startswith(f"{SHARDS_DIR}/")}
+    of_shards = {ledger_file(split, number, count) for split, number, count, _ in made.placed_shards()}
+    if len(ledgers) != planned or not of_shards <= ledgers.keys():
+        return False
+
+    def sha256_of(file: str) -> str:
+        path = storage.join(directory, file)
+        with storage.translated_errors("read", path):
+            return hashlib.sha256(storage.read_bytes(path)).hexdigest()
+
+    return list(executor.map(sha256_of, ledgers)) == list(ledgers.values())
+
+
+def _scrub(
+    task: RebuildTask, previous: PreviousState, executor: ThreadPoolExecutor
+) -> tuple[ScrubbedShard, ...]:
+    """Reads a part of the latest version again."""
+    directory = version_path(task.output, previous.version)
+    shards = chosen_shards(task, previous)
+
+    def damage_of(number: int) -> str:
+        renew(task.output, task.holder)
+        return scrub_shard(directory, shards[number].file, shards[number].sha256)
+
+    damages = executor.map(damage_of, range(len(shards)))
+    return tuple(
+        sorted(
+            ScrubbedShard(shard.file, shard.bytes, damage)
+            for shard, damage in zip(shards, damages, strict=True)
+        )
+    )

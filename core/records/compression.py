@@ -1,0 +1,172 @@
+"""Unpacks compressed TFRecord files, as far as damage allows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from typing import IO, Any, NamedTuple
+
+from shardwright.core.concurrency.underway import UNDERWAY
+
+#: Compression -> window bits for zlib.
+WBITS = {"gzip": 31, "zlib": 15}
+_READ_BYTES = 1 << 20
+#: The first bytes of every gzip stream: two bytes of magic, and the only method.
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+#: Number of bytes that must unpack for a candidate to count as a stream.
+_TRIAL_BYTES = 1 << 12
+#: Distance after the start of the next stream within which damage may be noticed.
+_LOOK_BACK = 1 << 16
+#: Limit for the bytes unpacked in vain, as a multiple of the size of the file.
+_MAX_SPENT = 4
+
+
+@contextlib.contextmanager
+def uncompressed(file: IO[bytes], path: str) -> Iterator[tuple[IO[bytes], str, str | None]]:
+    """Gives random access to the uncompressed bytes of a shard.
+
+    Args:
+      file: Shard, opened at its beginning.
+      path: Its name, whose extension may show the compression.
+
+    Yields:
+      The uncompressed bytes as a file, up to any damage; the compression (none, gzip or zlib); and the
+      error, or None.
+    """
+    compression = compression_of(path, file.read(2))
+    file.seek(0)
+    if compression == "none":
+        yield file, compression, None
+        return
+    plain, error = decompress(file, compression)
+    with closing(plain):
+        yield plain, compression, error
+
+
+def decompress(source: IO[bytes], compression: str) -> tuple[IO[bytes], str | None]:
+    """Unpacks a compressed shard into a temporary file.
+
+    Returns:
+      The uncompressed file, up to any damage, and the error (None without one).
+    """
+    target = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
+    try:
+        error = decompress_into(target, source, compression)
+    except BaseException:
+        target.close()
+        raise
+    target.flush()
+    target.seek(0)
+    return target, error
+
+
+def decompress_into(target: IO[bytes], source: IO[bytes], compression: str) -> str | None:
+    """Unpacks a compressed shard into a file, as far as possible; returns the error, or None.
+
+    All bytes before damage are unpacked. Nothing after it in the same stream can be unpacked, because each
+    byte depends on earlier ones. But a gzip file may consist of several streams. If the source allows random
+    access, unpacking continues with the next sound stream.
+    """
+    faults: list[str] = []
+    start = spent = 0
+    while fault := _unpack_streams(target, source, WBITS[compression], start):
+        faults.append(fault.message)
+        if compression != "gzip" or not hasattr(source, "seek"):
+            break
+        spent += fault.offset - fault.begin
+        # Damage may become visible only inside the next stream. A stream that fails again is given up.
+        behind = 0 if spent > _MAX_SPENT * source.seek(0, os.SEEK_END) else _LOOK_BACK
+        found = _next_stream(source, max(fault.begin + 1, fault.offset - behind))
+        if found is None:
+            break
+        faults[-1] += f"; it goes on with the stream at byte {found}"
+        source.seek(found)
+        start = found
+    more = f" (and {len(faults) - 1} more like this)" if len(faults) > 1 else ""
+    return faults[0] + more if faults else None
+
+
+class _StreamFault(NamedTuple):
+    """A damaged compressed stream: where it begins, where the damage was noticed, and the message."""
+
+    begin: int
+    offset: int
+    message: str
+
+
+def _unpack_streams(target: IO[bytes], source: IO[bytes], wbits: int, start: int) -> _StreamFault | None:
+    """Unpacks consecutive streams from `start`, the current position of the source."""
+    begin = position = start
+    inflater = zlib.decompressobj(wbits)
+    fresh = True
+    while chunk := source.read(_READ_BYTES):
+        while chunk:
+            UNDERWAY.progress()
+            before = inflater.copy()
+            try:
+                target.write(inflater.decompress(chunk, 8 * _READ_BYTES))
+            except zlib.error:
+                return _unpack_to_fault(target, before, chunk, begin, position)
+            fresh = inflater.eof
+            rest = inflater.unused_data if fresh else inflater.unconsumed_tail
+            position += len(chunk) - len(rest)
+            chunk = rest
+            if fresh:  # another stream may follow
+                inflater, begin = zlib.decompressobj(wbits), position
+    if fresh:
+        return None
+    target.write(inflater.flush())
+    return _StreamFault(begin, position, f"the compressed stream ends early, after {position} bytes")
+
+
+def _unpack_to_fault(
+    target: IO[bytes], inflater: Any, chunk: bytes, begin: int, position: int
+) -> _StreamFault:
+    """Unpacks a chunk byte by byte up to the damage."""
+    message = "it cannot be unpacked"
+    for byte in chunk:
+        try:
+            target.write(inflater.decompress(bytes((byte,))))
+        except zlib.error as problem:
+            message = str(problem)
+            break
+        position += 1
+    return _StreamFault(begin, position, f"the compressed stream is damaged near byte {position}: {message}")
+
+
+def _next_stream(source: IO[bytes], start: int) -> int | None:
+    """Returns the position of the next gzip stream whose first bytes can be unpacked; None without one."""
+    source.seek(start)
+    position, window = start, source.read(_READ_BYTES)
+    while window:
+        more = source.read(_READ_BYTES)
+        window_and_more = window + more
+        place = window_and_more.find(_GZIP_MAGIC)
+        while 0 <= place < len(window):
+            if _begins_stream(window_and_more[place : place + _TRIAL_BYTES]):
+                return position + place
+            place = window_and_more.find(_GZIP_MAGIC, place + 1)
+        position += len(window)
+        window = more
+    return None
+
+
+def _begins_stream(head: bytes) -> bool:
+    inflater = zlib.decompressobj(WBITS["gzip"])
+    try:
+        return bool(inflater.decompress(head, _READ_BYTES)) or inflater.eof
+    except zlib.error:
+        return False
+
+
+def compression_of(path: str, head: bytes) -> str:
+    """Returns the compression of a shard, from its extension, or else from its first bytes."""
+    if path.endswith(".gz"):
+        return "gzip"
+    if path.endswith(".zlib"):
+        return "zlib"
+    return "gzip" if head[:2] == b"\x1f\x8b" else "none"

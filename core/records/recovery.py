@@ -1,0 +1,189 @@
+"""Reads damaged TFRecord files: finds every sound record, and reports the position and kind of any damage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cache, cached_property
+from typing import IO, NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.records.framing import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    MASK_DELTA,
+    FrameDamage,
+    Record,
+    check_data,
+    data_length,
+    masked,
+    read_frames,
+)
+from shardwright.core.records.range_checksums import STRIDE, RangeChecksums
+from shardwright.schemas.codes import FindingCode
+
+#: Number of bytes that are searched first for a sound record; doubled each time up to the second number.
+_FIRST_STEP, _LAST_STEP = 1 << 10, 1 << 20
+
+
+class DamagedRange(NamedTuple):
+    """A range of a shard without a sound record.
+
+    Attributes:
+      number: Number that the damaged record would have.
+      offset: Offset of the first byte.
+      end: Offset at which reading continues: the next sound record, or the end of the file.
+      code: SHARD_TRUNCATED, LENGTH_CRC or DATA_CRC, for the frame at `offset`.
+      message: One sentence about the damage.
+    """
+
+    number: int
+    offset: int
+    end: int
+    code: FindingCode
+    message: str
+
+
+def read_records(file: IO[bytes]) -> Iterator[Record | DamagedRange]:
+    """Yields every sound record of an uncompressed TFRecord file, and every damaged range between them.
+
+    Records and damaged ranges cover the file from the first byte to the last. After damage, reading continues
+    at the next offset where length, checksums and data match. The search starts at the second byte of the
+    damaged record, so it misses no sound record, even if records have moved.
+
+    A damaged range counts as one record, because its bytes do not show how many it contained. Later numbers
+    are correct if it was one, and later offsets are correct if no byte was inserted or removed. The shard's
+    ledger or index tells more.
+
+    Args:
+      file: A real file, opened for reading in binary mode.
+    """
+    number = offset = 0
+    try:
+        for record in read_frames(file):
+            yield record
+            number, offset = record.number + 1, record.offset + len(record.data) + FRAME_BYTES
+    except FrameDamage:
+        yield from _read_damaged(file, number, offset)
+
+
+def _read_damaged(file: IO[bytes], number: int, offset: int) -> Iterator[Record | DamagedRange]:
+    """Yields the rest of a file as `read_records` does, from the first damage on."""
+    frames = _Frames(file)
+    while offset < frames.size:
+        try:
+            data = frames.data_at(offset)
+        except FrameDamage as damage:
+            end = frames.next_sound(offset + 1)
+            yield DamagedRange(number, offset, end, damage.code, damage.message)
+            offset = end
+        else:
+            yield Record(number, offset, data)
+            offset += len(data) + FRAME_BYTES
+        number += 1
+
+
+class _Frames:
+    """The frames of a damaged file.
+
+    A frame may state any length, and many may overlap. So the data of a long one is read only after its
+    checksum was computed from those of the whole file, which costs the same for every length.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.size = os.fstat(file.fileno()).st_size
+
+    @cached_property
+    def _checksums(self) -> RangeChecksums:
+        return RangeChecksums(self._file)
+
+    def data_at(self, offset: int) -> bytes:
+        """Returns the data of the record whose frame begins at an offset.
+
+        Raises:
+          FrameDamage: If there is no sound frame.
+        """
+        length = data_length(self._read(offset, HEADER_BYTES), self.size - offset)
+        begin = offset + HEADER_BYTES
+        if length > 2 * STRIDE:
+            footer = self._read(begin + length, FOOTER_BYTES)
+            if masked(self._checksums.value(begin, begin + length)) != int.from_bytes(footer, "little"):
+                message = f"the checksum of the record's {length} bytes is wrong"
+                raise FrameDamage(FindingCode.DATA_CRC, message)
+        data = self._read(begin, length + FOOTER_BYTES)
+        check_data(data[:length], data[length:])
+        return data[:length]
+
+    def next_sound(self, start: int) -> int:
+        """Returns the offset of the next sound record at or after `start`, or the size of the file."""
+        position, step = start, _FIRST_STEP
+        while position < self.size:
+            UNDERWAY.progress()
+            chunk = self._read(position, step + HEADER_BYTES - 1)
+            for place in _header_candidates(chunk, self.size):
+                if self._is_sound(position + place):
+                    return position + place
+            position += step
+            step = min(2 * step, _LAST_STEP)
+        return self.size
+
+    def _is_sound(self, offset: int) -> bool:
+        try:
+            self.data_at(offset)
+        except FrameDamage:
+            return False
+        return True
+
+    def _read(self, offset: int, size: int) -> bytes:
+        self._file.seek(offset)
+        return self._file.read(size)
+
+
+@cache
+def _crc_tables() -> tuple[np.ndarray, ...]:
+    """Returns tables of the CRC-32C contribution of every byte value at each of 8 byte positions.
+
+    A CRC is affine in its input bits. So the CRC of 8 bytes is the XOR of one table entry for each byte and
+    the CRC of 8 zero bytes.
+    """
+    zero = google_crc32c.value(bytes(8))
+    tables = []
+    for position in range(8):
+        values = [
+            google_crc32c.value(bytes(position) + bytes((byte,)) + bytes(7 - position)) ^ zero
+            for byte in range(256)
+        ]
+        tables.append(np.array(values, np.uint32))
+    tables[0] ^= np.uint32(zero)
+    return tuple(tables)
+
+
+def _header_candidates(chunk: bytes, limit: int) -> list[int]:
+    """Returns the positions in a chunk of headers with a matching CRC.
+
+    Args:
+      chunk: Bytes to search.
+      limit: Largest possible length of a record.
+    """
+    count = len(chunk) - HEADER_BYTES + 1
+    if count <= 0:
+        return []
+    data = np.frombuffer(chunk, np.uint8)
+    # The high bytes of the length alone rule out most positions.
+    high_bytes = max(1, 8 - (limit.bit_length() + 7) // 8)
+    places = np.flatnonzero(data[7 : 7 + count] == 0)
+    for back in range(1, high_bytes):
+        places = places[data[places + 7 - back] == 0]
+    crc = np.zeros(len(places), np.uint32)
+    for position, table in enumerate(_crc_tables()):
+        crc ^= table[data[places + position]]
+    stored = np.zeros(len(places), np.uint32)
+    for position in range(4):
+        stored |= data[places + 8 + position].astype(np.uint32) << np.uint32(8 * position)
+    rotated = (crc >> np.uint32(15)) | (crc << np.uint32(17))
+    return [int(place) for place in places[rotated + np.uint32(MASK_DELTA) == stored]]

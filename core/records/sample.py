@@ -1,0 +1,186 @@
+"""Reads a few records of a dataset, and only the needed parts of its files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.records.compression import compression_of, uncompressed
+from shardwright.core.records.framing import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    FrameDamage,
+    Record,
+    data_length,
+    data_of,
+)
+from shardwright.core.records.recovery import DamagedRange, read_records
+from shardwright.core.storage.ranges import RangeReader, open_ranges
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.ledger import written_entries
+from shardwright.schemas.plan import ledger_file
+
+#: Records above this size are not read by their offset.
+MAX_RECORD_BYTES = 64_000_000
+
+
+class RecordLocation(NamedTuple):
+    """The location of a record: its file, the offset of its frame in the uncompressed file, and its class."""
+
+    path: str
+    offset: int
+    label: str
+
+
+def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
+    """Yields the records of a shard like `read_records`, and reads only what the caller consumes.
+
+    A compressed shard is unpacked into a temporary file first.
+
+    Raises:
+      EngineError: If the file is missing or cannot be read.
+    """
+    with (
+        _translated_errors(path),
+        storage.open_local(path) as file,
+        uncompressed(file, path) as (plain, _, error),
+    ):
+        number, end = 0, os.fstat(plain.fileno()).st_size
+        for item in read_records(plain):
+            yield item
+            number = item.number + 1
+            if isinstance(item, DamagedRange) and item.end == end:
+                error = None  # the damaged range reports it
+        if error:
+            yield DamagedRange(number, end, end, FindingCode.SHARD_TRUNCATED, error)
+
+
+@contextmanager
+def _translated_errors(path: str) -> Iterator[None]:
+    """Translates errors of the storage; a missing shard gets its own advice."""
+    try:
+        with storage.translated_errors("read", path):
+            yield
+    except EngineError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from error
+        raise
+
+
+def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes]]:
+    """Yields (offset, data) of the sound records at the given offsets of a shard, in order.
+
+    Only these records of an uncompressed shard are read, and only those of at most `MAX_RECORD_BYTES`.
+
+    Raises:
+      EngineError: if the file is missing or cannot be read.
+    """
+    left = set(offsets)
+    if not left:
+        return
+    with _translated_errors(path), open_ranges(path) as reader:
+        if compression_of(path, reader.read_at(0, 2)) == "none":
+            for offset in sorted(left):
+                data = _record_at(reader, offset)
+                if data is not None:
+                    yield offset, data
+            return
+    for item in read_lazily(path):
+        if isinstance(item, Record) and item.offset in left:
+            yield item.offset, item.data
+            left.remove(item.offset)
+            if not left:
+                return
+
+
+def _record_at(reader: RangeReader, offset: int) -> bytes | None:
+    """Reads the record whose frame begins at an offset; None if there is no sound record."""
+    try:
+        length = data_length(reader.read_at(offset, HEADER_BYTES), reader.size - offset)
+        if length > MAX_RECORD_BYTES:
+            return None
+        return data_of(reader.read_at(offset, length + FRAME_BYTES))
+    except FrameDamage:
+        return None
+
+
+def ledger_places(
+    directory: str, split: str, shards: Sequence[Shard], number: int
+) -> list[RecordLocation] | None:
+    """Returns the locations of a shard's records from its ledger; None without a matching ledger."""
+    shard = shards[number]
+    try:
+        data = storage.read_bytes(storage.join(directory, ledger_file(split, number, len(shards))))
+        path = storage.join(directory, shard.file)
+        return [
+            RecordLocation(path, entry.offset, entry.label)
+            for entry in written_entries(data, shard.sha256)
+            if entry.offset is not None
+        ]
+    except (OSError, ValueError):
+        return None
+
+
+def even_quota(counts: Mapping[str, int], total: int) -> dict[str, int]:
+    """Divides `total` records evenly among classes; if a class has too few, the others get more.
+
+    Args:
+      counts: class -> number of records, in the order of the classes.
+      total: number of wanted records.
+
+    Returns:
+      Class -> number of records to take. With more classes than records, evenly spread classes get one.
+    """
+    names = [name for name, count in counts.items() if count > 0]
+    if len(names) > total:
+        names = [names[i * len(names) // total] for i in range(total)]
+    quota = dict.fromkeys(names, 0)
+    left = min(total, sum(counts[name] for name in names))
+    while left:
+        for name in names:
+            if left and quota[name] < counts[name]:
+                quota[name] += 1
+                left -= 1
+    return quota
+
+
+def pick_evenly(
+    places: Iterable[RecordLocation], counts: Mapping[str, int], total: int, max_seen: int
+) -> list[RecordLocation]:
+    """Picks the first records of each class, evenly over the classes.
+
+    Args:
+      places: locations of records; consumed only as far as needed.
+      counts: class -> number of records, in the order of the classes; empty if unknown.
+      total: number of wanted records.
+      max_seen: number of locations to consume at most.
+    """
+    wanted = even_quota(counts, total)
+    missing = sum(wanted.values())
+    seen: dict[str, list[RecordLocation]] = {}
+    for i, place in enumerate(places):
+        of_class = seen.setdefault(place.label, [])
+        if len(of_class) < total:
+            of_class.append(place)
+            if len(of_class) <= wanted.get(place.label, 0):
+                missing -= 1
+        if (wanted and not missing) or i + 1 >= max_seen:
+            break
+    if missing or not wanted:
+        names = [
+            *(name for name in counts if name in seen),
+            *sorted(seen.keys() - counts.keys(), key=_natural),
+        ]
+        wanted = even_quota({name: len(seen[name]) for name in names}, total)
+    return [place for name, count in wanted.items() for place in seen[name][:count]]
+
+
+def _natural(name: str) -> tuple[int, str]:
+    """Returns a sort key that orders numbers by value and before names."""
+    return (len(name), name) if name.isdecimal() else (1 << 30, name)

@@ -1,0 +1,303 @@
+"""`index.html` of a directory of versions: lists them with their states, changes and links to reports."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.dataset_files import dataset_name
+from shardwright.core.report.charts import TimePoint, records_over_time
+from shardwright.core.report.data import MAX_PAGE_BYTES
+from shardwright.core.report.gather import as_time
+from shardwright.core.report.pages import draw_page
+from shardwright.core.report.version_view import (
+    MAX_REFUSALS,
+    VersionView,
+    version_seconds,
+    version_view,
+)
+from shardwright.core.versions.listing import read_version_record, version_names
+from shardwright.core.versions.pointer import read_pointer
+from shardwright.schemas import __version__
+from shardwright.schemas.changes import Kind
+from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML
+from shardwright.schemas.drift_tables import as_mapping
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.units import counted, format_size
+from shardwright.schemas.version import (
+    DIFF_JSON,
+    INDEX_HTML,
+    LATEST_JSON,
+    Pointer,
+    VersionRecord,
+    VersionState,
+    version_path,
+)
+
+#: Number of versions that have a row: the newest ones, and the one that readers get.
+MAX_VERSIONS = 300
+#: Numbers of versions and of refusals per version, tried in turn until the page is small enough.
+_AMOUNTS = ((MAX_VERSIONS, MAX_REFUSALS), (MAX_VERSIONS, 2), (100, 1), (10, 1))
+_REQUESTS_AT_ONCE = 16
+#: Files of a version to which the page links.
+_LINKS = (("report", REPORT_HTML), ("diff", DIFF_JSON), ("dataset.json", DATASET_JSON))
+_CHANGES = {
+    Kind.ADDED: ("+", "added"), Kind.REMOVED: ("−", "removed"), Kind.CHANGED: ("", "changed"),
+    Kind.RELABELLED: ("", "relabelled"), Kind.MOVED: ("", "moved to another split"),
+    Kind.RENAMED: ("", "renamed"), Kind.RE_ENCODED: ("", "stored differently"),
+}  # fmt: skip
+_MAX_COUNT = 10**18
+#: States of complete versions, with color and sign of their marks in the chart.
+_MARKS = {"published": ("good", "●"), "refused": ("error", "✕"), "withdrawn": ("warning", "○")}
+
+
+@dataclass(frozen=True)
+class IndexData:
+    """Contents of the page.
+
+    Attributes:
+      output: Directory that contains the versions.
+      records: Mapping of version to its `version.json`. None for one that cannot be read.
+      files: Mapping of each shown version to those of its linked files that exist.
+      pointer: Version that readers get. None if there is none.
+      problem: Reason why the pointer cannot be read. Empty if it can.
+      drawn: When the page is drawn. Empty to omit it.
+    """
+
+    output: str
+    records: Mapping[str, VersionRecord | None]
+    files: Mapping[str, Collection[str]]
+    pointer: Pointer | None = None
+    problem: str = ""
+    drawn: str = ""
+
+
+class VersionRow(NamedTuple):
+    """A version in the table.
+
+    Attributes:
+      view: Name, state and refusals of the version.
+      latest: Whether readers get this version.
+      pinned: Whether the version is pinned, so that retention keeps it.
+      fingerprint: Fingerprint from its `dataset.json`.
+      records: Number of records in all splits, as text.
+      size: Size of all shards, as text.
+      changes: Numbers and kinds of changed images since the previous version.
+      no_changes: Text if there are no changes.
+      work: Work that was done for the version, one line for each kind.
+      links: Labels and files of its links.
+    """
+
+    view: VersionView
+    latest: bool
+    pinned: bool
+    fingerprint: str
+    records: str
+    size: str
+    changes: tuple[tuple[str, str], ...]
+    no_changes: str
+    work: tuple[str, ...]
+    links: tuple[tuple[str, str], ...]
+
+
+def render_index(data: IndexData) -> str:
+    """Draws the page of all versions, with fewer versions if it would be too large."""
+    page = ""
+    for versions, refusals in _AMOUNTS:
+        page = _render(data, versions, refusals)
+        if len(page.encode()) <= MAX_PAGE_BYTES:
+            break
+    return page
+
+
+def _render(data: IndexData, most: int, refusals: int) -> str:
+    pointer, word = data.pointer, shell_word(data.output)
+    rows = {name: _row(data, name, refusals) for name in shown_versions(data.records, pointer, most)}
+    latest = rows.get(pointer.version) if pointer else None
+    newest = next((row for row in rows.values() if row.view.state.word in _MARKS), None)
+    problem = data.problem
+    if pointer and not latest:
+        problem = (
+            f"{LATEST_JSON} points to version {pointer.version}, which is missing; return to another one "
+            f"with shardwright rollback {word} V."
+        )
+    counts = Counter(row.state.value if row else "damaged" for row in data.records.values())
+    points = _points(data.records)
+    wide = records_over_time(points, wide=True) if len(points) > 1 else None
+    context = {
+        "title": dataset_name(data.output),
+        "place": data.output,
+        "word": word,
+        "drawn": data.drawn,
+        "software": __version__,
+        "rows": list(rows.values()),
+        "total": len(data.records),
+        "latest": latest,
+        "problem": problem,
+        "published": _moment(pointer.published) if pointer else "",
+        "fingerprint": pointer.fingerprint if pointer and latest else "",
+        "refused": newest if newest and newest.view.accept and newest is not latest else None,
+        "states": [(state, counts[state]) for state in (*_MARKS, "building", "damaged") if counts[state]],
+        "wide": wide,
+        "narrow": records_over_time(points, wide=False) if wide else None,
+        "legend": [
+            (state, *mark) for state, mark in _MARKS.items() if any(point.kind == state for point in points)
+        ],
+        "commands": _commands(data.output, list(rows.values()), latest),
+        "fewer": (most, refusals) != _AMOUNTS[0],
+        "limit": MAX_PAGE_BYTES,
+    }
+    return draw_page("index.html", context)
+
+
+def shown_versions(names: Mapping[str, Any], pointer: Pointer | None, most: int = MAX_VERSIONS) -> list[str]:
+    """Returns the versions that have a row: the newest, and always the one that readers get."""
+    newest = sorted(names, reverse=True)
+    shown = newest[:most]
+    if pointer and pointer.version in names and pointer.version not in shown:
+        shown[-1] = pointer.version
+    return shown
+
+
+def _row(data: IndexData, version: str, refusals: int) -> VersionRow:
+    record, files = data.records[version], data.files.get(version, ())
+    view = version_view(f"{data.output.rstrip('/')}@{version}", version, record, refusals)
+    links = tuple(link for link in _LINKS if link[1] in files)
+    latest = data.pointer is not None and data.pointer.version == version
+    if record is None:
+        return VersionRow(view, latest, False, "", "–", "–", (), view.state.meaning, (), links)
+    made = bool(record.fingerprint)
+    return VersionRow(
+        view=view,
+        latest=latest,
+        pinned=record.pinned,
+        fingerprint=str(record.fingerprint)[:12],
+        records=f"{_count(record.records):,}" if made else "–",
+        size=format_size(_count(record.total_bytes)) if made else "–",
+        changes=_changes(record),
+        no_changes=view.state.meaning if not made else "no image" if record.previous else "the first version",
+        work=_work(as_mapping(record.work)),
+        links=links,
+    )
+
+
+def _changes(record: VersionRecord) -> tuple[tuple[str, str], ...]:
+    changes = as_mapping(record.changes)
+    counts = ((kind, _count(changes.get(kind.value))) for kind in _CHANGES)
+    return tuple((f"{_CHANGES[kind][0]}{count:,}", _CHANGES[kind][1]) for kind, count in counts if count)
+
+
+def _work(work: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the work that was done for a version, one line for each kind of work."""
+    shards, reused, copied, converted, quarantined = (
+        _count(work.get(name)) for name in ("shards", "reused_shards", "copied", "converted", "quarantined")
+    )
+    lines = (
+        (shards, f"{reused:,} of {counted(shards, 'shard')} reused"),
+        (copied, f"{counted(copied, 'record')} copied"),
+        (converted, f"{counted(converted, 'image')} converted"),
+        (quarantined, f"{quarantined:,} quarantined"),
+    )
+    return tuple(line for count, line in lines if count)
+
+
+def _points(records: Mapping[str, VersionRecord | None]) -> list[TimePoint]:
+    found = []
+    for version, record in sorted(records.items()):
+        seconds = version_seconds(version)
+        if record is not None and seconds is not None and record.fingerprint and record.state in _MARKS:
+            found.append(TimePoint(seconds, _count(record.records), record.state.value))
+    return found
+
+
+def _count(value: Any) -> int:
+    """Returns a number of a document; 0 for a value that is not a number."""
+    return min(value, _MAX_COUNT) if isinstance(value, int) and value > 0 else 0
+
+
+def _moment(seconds: Any) -> str:
+    try:
+        return as_time(seconds)
+    except (OverflowError, ValueError, OSError, TypeError):
+        return ""
+
+
+def _commands(output: str, rows: Sequence[VersionRow], latest: VersionRow | None) -> list[tuple[str, str]]:
+    """Returns what can be done with the versions, with the command for each action."""
+    word = shell_word(output)
+    commands = [("list them", f"shardwright versions {word}")]
+    if latest:
+        at = shell_word(f"{output.rstrip('/')}@{latest.view.name}")
+        commands += [
+            ("read one fixed version", f"shardwright inspect {at}"),
+            ("keep one from removal", f"shardwright versions {word} --pin {latest.view.name}"),
+        ]
+        older = (row.view for row in rows if row.view.name < latest.view.name)
+        before = next((view.name for view in older if view.state.word == VersionState.PUBLISHED), "")
+        if before:
+            commands.append(("go back to the one before", f"shardwright rollback {word} {before}"))
+    return commands
+
+
+def gather_index(output: str, now: float) -> IndexData:
+    """Gathers the contents of the page; looks for files only of the versions that are shown.
+
+    Args:
+      output: Directory that contains the versions.
+      now: Time in seconds since the epoch.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    problem, pointer = "", None
+    try:
+        found = read_pointer(output)
+        pointer = found[0] if found else None
+    except UsageError as error:
+        problem = error.message
+
+    def read(version: str) -> VersionRecord | None:
+        with contextlib.suppress(UsageError):
+            return read_version_record(output, version)
+        return None  # it is damaged
+
+    names = version_names(output)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
+        records = dict(zip(names, executor.map(read, names)))
+    asked = [(version, file) for version in shown_versions(records, pointer) for _, file in _LINKS]
+
+    def is_there(place: tuple[str, str]) -> bool:
+        path = storage.join(version_path(output, place[0]), place[1])
+        with storage.translated_errors("look for", path):
+            return storage.exists(path)
+
+    files: dict[str, set[str]] = {}
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
+        for (version, file), there in zip(asked, executor.map(is_there, asked)):
+            if there:
+                files.setdefault(version, set()).add(file)
+    return IndexData(printable(output), records, files, pointer, problem, as_time(now))
+
+
+def write_index(output: str, now: float | None = None) -> None:
+    """Draws `index.html` of a directory of versions and writes it there.
+
+    Args:
+      output: Directory that contains the versions.
+      now: Time of drawing in seconds since the epoch. None for the present.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    page = render_index(gather_index(output, time.time() if now is None else now))
+    path = storage.join(output, INDEX_HTML)
+    with storage.translated_errors("write", path):
+        storage.write_bytes(path, page.encode())

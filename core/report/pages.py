@@ -1,0 +1,98 @@
+"""Parts of every page: templates that escape all data, one style, one policy."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from shardwright.core.report.data import Thumbnail
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.units import counted, format_size
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+#: Largest number of characters of a name from the data on a page.
+LETTERS = 120
+
+
+def draw_page(template: str, context: Mapping[str, Any]) -> str:
+    """Draws a page from a template in `page/`, with the style, the script and the policy of all pages.
+
+    Args:
+      template: File name of the template.
+      context: Contents of the page. `most_letters` limits the length of names.
+    """
+    drawing = environment().filters["drawing"]
+    script = _resource("script.js")
+    shared = {
+        "policy": _policy(script),
+        "style": drawing(_resource("style.css")),
+        "script": drawing(script),
+        "most_letters": LETTERS,
+    }
+    return environment().get_template(template).render({**shared, **context})
+
+
+@cache
+def environment() -> Environment:
+    """Returns the Jinja environment of all pages; undefined names are errors, and all values are escaped."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup
+
+    made = Environment(
+        loader=FunctionLoader(_resource),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "shortened": shortened,
+        "base": _base,
+        "number": lambda value: f"{value:,}",
+        "counted": counted,
+        "size": format_size,
+        "data_uri": _data_uri,
+        "decimals": lambda values: ", ".join(f"{value:.4f}" for value in values),
+        # Only for files of this package and for what is already escaped, never for anything from the data.
+        "drawing": Markup,
+    }
+    return made
+
+
+@cache
+def _resource(name: str) -> str:
+    return files("shardwright.core.report").joinpath("page", name).read_text("utf-8")
+
+
+def _policy(script: str) -> str:
+    """Returns a page's Content-Security-Policy: nothing external, and no script except its own."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def shortened(text: object, letters: int = LETTERS) -> str:
+    """Returns a text from the data as a page shows it: shortened, without invisible characters.
+
+    Invisible characters, and those that change the text direction, are shown as Python escapes.
+    """
+    whole = printable(str(text)).replace(LABEL_SEPARATOR, ", ")
+    cut = whole if len(whole) <= letters else f"{whole[: max(1, letters - 1)]}…"
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)
+
+
+def _base(key: str) -> str:
+    """Returns the last part of a key, for places with little room."""
+    return key.rstrip("/").rpartition("/")[2] or key
+
+
+def _data_uri(picture: Thumbnail) -> str:
+    return "data:image/jpeg;base64," + base64.b64encode(picture.jpeg).decode()

@@ -1,0 +1,117 @@
+"""Chooses the records that the page shows: those with the lowest hashes of each class."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+from shardwright.core import storage
+from shardwright.core.report.data import ClassSheet, PictureSize, RecordAt, Sample
+from shardwright.core.report.thumbnails import has_drawn_annotations
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.schemas.plan import ledger_file
+
+#: Classes whose images are shown: up to this many all, else the largest, the smallest and some between.
+_MAX_CLASSES = 48
+#: Largest number of images, together and of one class.
+_PICTURES = 288
+_MAX_PER_CLASS, _MIN_PER_CLASS = 12, 3
+_WITHOUT_CLASSES = 48
+#: The same for images with annotations, which are larger.
+_ANNOTATED, _MAX_ANNOTATED = 96, 4
+#: Limits of the search for images of rare classes: number of ledger lines, and of ledgers.
+MAX_LINES = 150_000
+MAX_LEDGERS = 64
+NO_CLASS = ""
+
+
+def class_totals(class_counts: Mapping[str, Mapping[str, int]]) -> Counter[str]:
+    """Returns the number of records of each class in all splits."""
+    totals: Counter[str] = Counter()
+    for counts in class_counts.values():
+        totals.update(counts)
+    return totals
+
+
+def ranked(totals: Mapping[str, int]) -> list[str]:
+    """Returns the classes by number of records, the most frequent first, equal ones by name."""
+    return sorted(totals, key=lambda name: (-totals[name], name))
+
+
+def shown_classes(dataset: Dataset) -> list[str]:
+    """Returns the classes whose images are shown: in id order if all are shown, else by frequency."""
+    totals = class_totals(dataset.class_counts)
+    filled = [name for name in dataset.labels if totals[name]]
+    filled += sorted(name for name in totals.keys() - set(filled) if totals[name])
+    if len(filled) <= _MAX_CLASSES:
+        return filled
+    names = ranked({name: totals[name] for name in filled})
+    third = _MAX_CLASSES // 3
+    middle = names[third:-third]
+    between = [middle[i * len(middle) // third] for i in range(third)]
+    return [*names[:third], *between, *names[-third:]]
+
+
+def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
+    """Chooses some records of each shown class, without reading them.
+
+    The lines of a ledger are in the order of their hashes, and so are the shards of a split. So any reader
+    that follows this rule chooses the same records.
+    """
+    totals = class_totals(dataset.class_counts)
+    names = shown_classes(dataset)
+    wanted: dict[str, list[Sample]] = {name: [] for name in names}
+    annotated = has_drawn_annotations(dataset.features)
+    pictures, most = (_ANNOTATED, _MAX_ANNOTATED) if annotated else (_PICTURES, _MAX_PER_CLASS)
+    quota = max(_MIN_PER_CLASS, min(most, pictures // max(1, len(names))))
+    if not names:
+        wanted, quota = {NO_CLASS: []}, _WITHOUT_CLASSES
+        totals[NO_CLASS] = dataset.all_records
+    missing = {name: min(quota, totals[name]) for name in wanted}
+    left = sum(missing.values())
+    for sample in islice(_samples(directory, dataset), MAX_LINES):
+        for label in sample.label.split(LABEL_SEPARATOR):
+            name = NO_CLASS if not names else label
+            if missing.get(name):
+                wanted[name].append(sample)
+                missing[name] -= 1
+                left -= 1
+        if not left:
+            break
+    return [ClassSheet(name, totals[name], tuple(samples)) for name, samples in wanted.items() if samples]
+
+
+def _samples(directory: str, dataset: Dataset) -> Iterator[Sample]:
+    """Yields the places of records: the first shard of each split first, then the second ones, and so on."""
+    for split, number, _, shard in islice(dataset.filled_shards_in_turn(), MAX_LEDGERS):
+        path = storage.join(directory, shard.file)
+        for entry in ledger_entries(directory, dataset, split, number):
+            if entry.outcome == Outcome.WRITTEN and isinstance(entry.offset, int):
+                at = RecordAt(path, entry.offset)
+                yield Sample(at, split, entry.label, entry.key, original=_original(entry))
+
+
+def _original(entry: Entry) -> PictureSize | None:
+    """Returns the size of an entry's source; None if the ledger does not state it."""
+    found = (entry.source_width, entry.source_height, entry.source_bytes)
+    numbers = [value for value in found if isinstance(value, int) and value >= 0]
+    return PictureSize(*numbers) if len(numbers) == len(found) else None
+
+
+def ledger_entries(directory: str, dataset: Dataset, split: str, number: int) -> Iterator[Entry]:
+    """Yields the lines of a shard's ledger; none if it is missing, damaged or of another build.
+
+    Lines are parsed as they are needed, because the first few hundred are usually enough.
+    """
+    shards = dataset.splits[split]
+    try:
+        data = storage.read_bytes(storage.join(directory, ledger_file(split, number, len(shards))))
+        header, entries = load_ledger(data)
+        if header.sha256 == shards[number].sha256:
+            yield from entries
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return

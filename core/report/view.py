@@ -1,0 +1,283 @@
+"""Arranges and words the gathered data for the page."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from shardwright.core.report.charts import (
+    Chart,
+    class_curve,
+)
+from shardwright.core.report.data import ReportData, ShownFinding
+from shardwright.core.report.pages import LETTERS
+from shardwright.core.report.samples import class_totals, ranked
+from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
+from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.plan import SplitsFrom
+from shardwright.schemas.split_order import in_split_order
+from shardwright.schemas.split_shares import compare_shares
+from shardwright.schemas.units import parse_splits
+
+#: Up to this many classes all bars are shown, else those of this many largest and smallest classes.
+_ALL_CLASSES, _SOME_CLASSES = 60, 30
+#: Largest number of classes in the table of all classes.
+_LISTED_CLASSES = 1_000
+#: Largest number of splits with their own column and color.
+_MAX_SPLITS = 6
+_CURVE_FROM = 12
+#: This many classes with equally many records share a row.
+_FOLD_FROM = 5
+
+
+class Amount(NamedTuple):
+    """How much of the page is drawn. Smaller amounts are used if the page would be too large."""
+
+    pictures: float = 1.0
+    rows: int = 600
+    classes: int = _LISTED_CLASSES
+    letters: int = LETTERS
+
+
+#: Amounts that are tried in turn until the page is small enough.
+AMOUNTS = (
+    Amount(),
+    Amount(0.5, 400, 500),
+    Amount(0.2, 200, 200),
+    Amount(0.0, 100, 60, 60),
+)
+
+
+class ClassRow(NamedTuple):
+    """A class with its records, or several classes with equally many.
+
+    Attributes:
+      names: Names of the classes.
+      counts: Records in each split column; of several classes, the smallest number.
+      most: Records in each split column; of several classes, the largest number.
+      total: Records of each class.
+      shares: Percentages of the largest class, for each split column; of several classes, their mean.
+    """
+
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    most: tuple[int, ...]
+    total: int
+    shares: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the first class."""
+        return self.names[0]
+
+
+@dataclass(frozen=True)
+class ClassTables:
+    """Tables of classes for the page.
+
+    Attributes:
+      splits: Splits that have a column. If there are too many, the last column combines the others.
+      number: Number of classes that have records.
+      empty: Number of classes without records.
+      largest: Rows with bars.
+      smallest: Rows with bars. Empty if `largest` contains all classes.
+      every: Rows without bars, at most a few hundred.
+      curve: Chart of all classes.
+    """
+
+    splits: tuple[str, ...]
+    number: int
+    empty: int
+    largest: tuple[ClassRow, ...]
+    smallest: tuple[ClassRow, ...]
+    every: tuple[ClassRow, ...]
+    curve: Chart | None
+
+
+def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
+    """Returns the tables of classes; None if there are no classes."""
+    totals = class_totals(data.class_counts)
+    for name in data.labels:
+        totals.setdefault(name, 0)
+    if not totals:
+        return None
+    splits = in_split_order(data.class_counts)
+    if len(splits) > _MAX_SPLITS:
+        kept = sorted(splits, key=lambda split: -sum(data.class_counts[split].values()))[: _MAX_SPLITS - 1]
+        splits = [split for split in splits if split in kept]
+    shown = {split: data.class_counts[split] for split in splits}
+    if len(splits) < len(data.class_counts):
+        others: Counter[str] = Counter()
+        for split, counts in data.class_counts.items():
+            if split not in shown:
+                others.update(counts)
+        shown["all others"] = others
+    names = ranked(totals)
+    filled = [name for name in names if totals[name]]
+    rows = class_rows(names, shown)
+    few = len(rows) <= _ALL_CLASSES
+    differ = len(filled) >= _CURVE_FROM and totals[filled[0]] != totals[filled[-1]]
+    return ClassTables(
+        splits=tuple(shown),
+        number=len(filled),
+        empty=len(names) - len(filled),
+        largest=rows if few else rows[:_SOME_CLASSES],
+        smallest=() if few else rows[-_SOME_CLASSES:],
+        every=() if len(names) <= _ALL_CLASSES else class_rows(names[: amount.classes], shown, fold=False),
+        curve=class_curve([totals[name] for name in filled]) if differ else None,
+    )
+
+
+def class_rows(
+    names: Sequence[str], columns: Mapping[str, Mapping[str, int]], fold: bool = True
+) -> tuple[ClassRow, ...]:
+    """Returns the rows of a table of classes.
+
+    Args:
+      names: Names of the classes, the largest class first.
+      columns: Name of a column -> class -> records.
+      fold: Whether many classes that have equally many records share a row.
+    """
+
+    def total(name: str) -> int:
+        return sum(of_column.get(name, 0) for of_column in columns.values())
+
+    largest = max(1, total(names[0])) if names else 1
+    rows = []
+    for records, equal in groupby(names, key=total):
+        alike = tuple(equal)
+        together = [alike] if fold and len(alike) >= _FOLD_FROM else [(name,) for name in alike]
+        for some in together:
+            counts = [[of_column.get(name, 0) for name in some] for of_column in columns.values()]
+            shares = tuple(round(100 * sum(column) / len(some) / largest, 2) for column in counts)
+            rows.append(ClassRow(some, tuple(map(min, counts)), tuple(map(max, counts)), records, shares))
+    return tuple(rows)
+
+
+class CodeGroup(NamedTuple):
+    """The findings of one code."""
+
+    code: str
+    severity: str
+    number: int
+    findings: tuple[ShownFinding, ...]
+
+
+def code_groups(data: ReportData) -> list[CodeGroup]:
+    """Returns the findings by code, the most severe first."""
+    if data.checked is None:
+        return []
+    checked = data.checked
+    return [
+        CodeGroup(
+            code, checked.severities[code], count,
+            tuple(finding for finding in checked.findings if finding.code == code),
+        )
+        for code, count in checked.counts.items()
+    ]  # fmt: skip
+
+
+def reduced(data: ReportData, amount: Amount) -> ReportData:
+    """Returns the data with fewer images and rows."""
+    if amount == AMOUNTS[0]:
+        return data
+
+    def some(items: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(items[: -(-int(len(items) * amount.pictures * 10) // 10)]) if amount.pictures else ()
+
+    checked = data.checked
+    if checked is not None:
+        image_findings = {code: some(found) for code, found in checked.image_findings.items()}
+        checked = replace(
+            checked,
+            findings=checked.findings[: amount.rows],
+            pairs=some(checked.pairs),
+            image_findings={code: found for code, found in image_findings.items() if found},
+        )
+    sheets = [sheet._replace(samples=some(sheet.samples)) for sheet in data.sheets]
+    quarantine = [item if amount.pictures else item._replace(picture=None) for item in data.quarantine]
+    return replace(
+        data,
+        checked=checked,
+        sheets=tuple(sheet for sheet in sheets if sheet.samples),
+        quarantine=tuple(quarantine[: max(20, int(len(quarantine) * amount.pictures))]),
+    )
+
+
+def split_text(data: ReportData) -> str:
+    """Returns what decided the splits: the source, or the settings; empty if there are no splits."""
+    own = ", ".join(data.splits)
+    split_setting = str(data.settings.get("splits") or "")
+    shares = _shares(split_setting)
+    if not data.fingerprint or not own:
+        return ""
+    pattern, seed = data.settings.get("split_by"), data.settings.get("seed", 0)
+    drawn = (
+        f"{shares}, by a hash of {f'the part of the key that {pattern} matches' if pattern else 'the key'}"
+    )
+    drawn += f" (seed {seed})"
+    if data.settings.get("split_mode"):
+        counts = {split: records for split, (records, _, _) in data.splits.items()}
+        with contextlib.suppress(ValueError):
+            found = compare_shares(
+                str(data.settings["split_mode"]), parse_splits(split_setting), counts, data.class_counts
+            )
+            drawn += f"; {found.sentence}"
+    if data.splits_from == SplitsFrom.HASH:
+        return drawn
+    if data.splits_from == SplitsFrom.BOTH:
+        return f"{own}: named by the source for some images; for all others {drawn}"
+    named = {part.partition("=")[0].strip() for part in split_setting.split(",")}
+    # Older datasets do not state it: a split that the settings do not name comes from the source.
+    if data.splits_from == SplitsFrom.SOURCE or not data.splits.keys() <= named:
+        return f"{own}, as the source names them"
+    return drawn
+
+
+def _shares(splits: str) -> str:
+    """Returns the split shares in `dataset.json` (`train=3/5,test=2/5`) for people: `train 60%, test 40%`."""
+    shares = []
+    for part in splits.split(","):
+        name, _, share = part.partition("=")
+        try:
+            shares.append(f"{name.strip()} {100 * float(Fraction(share.strip())):.4g}%")
+        except (ValueError, ZeroDivisionError, OverflowError):
+            return splits
+    return ", ".join(shares)
+
+
+def settings_in_effect(data: ReportData) -> dict[str, Any]:
+    """Returns the settings without those that the source or another setting overrides."""
+    settings = dict(data.settings)
+    of_source = split_text(data).endswith("as the source names them")
+    judged = settings.keys() & setting_fields().keys()  # a later version may have other settings
+    with contextlib.suppress(UsageError):  # the layout file may not exist here
+        facts = ConversionFacts(
+            settings_from({}, {name: settings[name] for name in judged}),
+            None,
+            SplitsFrom.SOURCE if of_source else SplitsFrom.HASH,
+        )
+        for name in judged:
+            if not has_effect(name, facts):
+                del settings[name]
+    if settings.get("splits"):
+        settings["splits"] = _shares(str(settings["splits"]))
+    if settings.get("shards"):
+        settings.pop("shard_size", None)
+    return settings
+
+
+def percent(part: int, total: int) -> str:
+    """Returns a share as text. It is never rounded to 0 % or to 100 %."""
+    if not total or not part or part == total:
+        return "0 %" if not part else "100 %"
+    value = 100 * part / total
+    if value < 0.1:
+        return "< 0.1 %"
+    return "> 99.9 %" if value > 99.9 else f"{value:.1f} %" if value < 10 or value > 90 else f"{value:.0f} %"

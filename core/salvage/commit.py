@@ -1,0 +1,331 @@
+"""The last step of a salvage: the updated ledger totals, the side files, `lost.jsonl`, and `dataset.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardwright.core import storage
+from shardwright.core.dataset_files import (
+    check_shards,
+    dataset_name,
+    left_behind,
+    machine_facts,
+    remove_temporary,
+    utc,
+    write_commit,
+    write_lines,
+    write_text,
+)
+from shardwright.core.lease import HeldLease, write_held
+from shardwright.core.preview.card_samples import draw_card_samples
+from shardwright.core.salvage.shard import SavedShard
+from shardwright.core.shards.quarantined import (
+    SortedLines,
+    ledgers_of,
+    quarantined_lines,
+    write_in_parts,
+)
+from shardwright.schemas import dataset as files
+from shardwright.schemas.codes import ExitCode, Outcome, QuarantineReason
+from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, pretty_json
+from shardwright.schemas.errors import DataRefused
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, printable
+from shardwright.schemas.ledger import ShardHeader
+from shardwright.schemas.lost_records import LOST_JSONL
+from shardwright.schemas.plan import ledger_file
+from shardwright.schemas.sidecars import with_sidecars
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class SalvageJob:
+    """A salvage: the dataset, and where it is saved.
+
+    Attributes:
+      dataset: Path that the user named.
+      directory: The dataset directory. Empty for foreign files.
+      output: Directory in which the records are saved.
+      decode: Whether to leave out records whose image cannot be decoded, too.
+      run: Values for `run.json` (command, runner).
+      started: Start of the run, in seconds since the epoch.
+      hold: Lease that the run must hold for each write. None if it needs no lease.
+      described: Whether the job is described now and runs later, maybe several times.
+    """
+
+    dataset: str
+    directory: str
+    output: str
+    decode: bool
+    run: Mapping[str, Any] = field(default_factory=dict)
+    started: float = 0.0
+    hold: HeldLease | None = None
+    described: bool = False
+
+
+def outcome_of(job: SalvageJob) -> dict[str, Any] | None:
+    """Returns the outcome if this run has already ended; an engine may run the last step again.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    path = storage.join(job.output, files.OUTCOME_JSON)
+    with storage.translated_errors("read", path):
+        try:
+            outcome: dict[str, Any] = json.loads(storage.read_bytes(path))
+            return outcome if job.hold is not None and outcome["holder"] == job.hold.holder else None
+        except (FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError):
+            return None
+
+
+def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard]) -> dict[str, Any]:
+    """Commits the saved shards as a dataset.
+
+    Returns:
+      The outcome, as `_work/outcome.json` stores it.
+
+    Raises:
+      DataRefused: If nothing could be saved.
+      EngineError: If the lease was lost, or the storage failed.
+    """
+    with storage.translated_errors("write to", job.output):
+        if job.hold is not None:
+            job.hold.keep()
+        outcome = _outcome(job, saved)
+        made = describe_saved(job, damaged, {item.file: item for item in saved})
+        listed = storage.list_files(job.output)
+        check_shards(job.output, made, listed)
+        made, sidecars = with_sidecars(made, draw_card_samples(job.output, made))
+        outcome |= {"fingerprint": made.fingerprint, "ledger": made.ledger}
+        written = _copy_other_ledgers(job, damaged)
+        written[files.QUARANTINE_JSONL] = _write_quarantine(job, saved)
+        written[LOST_JSONL] = _write_lost(job, saved)
+        made = replace(made, files={**made.files, **written})
+        write_commit(job.output, made, sidecars, _run(job), outcome, listed, job.hold)
+        return outcome
+
+
+def commit_files(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
+    """Ends a salvage of foreign files. `lost.jsonl` marks it as done.
+
+    Raises:
+      DataRefused: If nothing could be saved.
+      EngineError: If the lease was lost, or the storage failed.
+    """
+    with storage.translated_errors("write to", job.output):
+        if job.hold is not None:
+            job.hold.keep()
+        outcome = _outcome(job, saved)
+        listed = storage.list_files(job.output)
+        outcome["warnings"] = left_behind(job.output, lambda: remove_temporary(job.output, listed))
+        write_text(job.output, files.OUTCOME_JSON, pretty_json(outcome), job.hold)
+        _write_lost(job, saved)
+        return outcome
+
+
+def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
+    kept, lost = sum(item.records for item in saved), sum(len(item.lost) for item in saved)
+    codes = Counter(lost.code for item in saved for lost in item.lost)
+    if lost and not kept:
+        shown = ", ".join(f"{count} {code}" for code, count in codes.most_common(_SHOWN))
+        raise DataRefused(
+            f"No record of {printable(job.dataset)} could be saved ({shown}), so nothing was published; "
+            "restore its files, or convert the images again."
+        )
+    return {
+        "run": job.started,
+        "holder": job.hold.holder if job.hold is not None else "",
+        "exit_code": int(ExitCode.DONE),
+        "message": "",
+        "shards": len(saved),
+        "copied_shards": sum(item.copied for item in saved),
+        "records": kept,
+        "lost": lost,
+        "lost_codes": dict(codes.most_common()),
+        "unnamed": sum(lost.key is None for item in saved for lost in item.lost),
+        "unexpected": sum(item.unexpected for item in saved),
+        "misplaced": sum(item.misplaced for item in saved),
+    }
+
+
+def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedShard]) -> Dataset:
+    """Returns the dataset that consists of the saved shards: the damaged one without its lost records."""
+    splits = {
+        split: tuple(
+            result.header.as_shard() for shard in shards if (result := saved[shard.file].result) is not None
+        )
+        for split, shards in damaged.splits.items()
+    }
+    of_split = {split: [saved[shard.file] for shard in shards] for split, shards in damaged.splits.items()}
+    return replace(
+        damaged,
+        name=dataset_name(job.output),
+        splits=splits,
+        ledger=_moved(damaged.ledger, of_split),
+        class_counts={
+            split: _less(
+                counts,
+                [item.lost_labels for item in of_split.get(split, ())],
+                [item.result.header.class_counts for item in of_split.get(split, ()) if item.result],
+            )
+            for split, counts in damaged.class_counts.items()
+        },
+        formats={
+            split: _less(
+                counts,
+                [item.lost_formats for item in of_split.get(split, ())],
+                [item.result.header.formats for item in of_split.get(split, ()) if item.result],
+            )
+            for split, counts in damaged.formats.items()
+        },
+        dtypes=_dtypes(item.result.header for item in saved.values() if item.result),
+        sidecars={},
+        # The features come from another version, but the side files are written by this one.
+        statements_version=STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0,
+        files={
+            path: sha256
+            for item in saved.values()
+            if item.result is not None
+            for path, sha256 in item.result.files.items()
+        },
+    )
+
+
+def _dtypes(headers: Iterable[ShardHeader]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for header in headers:
+        counts.update(header.dtypes)
+    return dict(sorted(counts.items()))
+
+
+def _less(
+    counts: Mapping[str, int],
+    lost: Sequence[tuple[str, ...] | None],
+    kept: Sequence[Mapping[str, int]],
+) -> dict[str, int]:
+    """Returns counts by name without the lost ones; if these are unknown, the counts of the kept ones."""
+    left: Counter[str] = Counter()
+    if any(texts is None for texts in lost):
+        for item in kept:
+            left.update(item)
+    else:
+        left.update(counts)
+        left.subtract(
+            name for texts in lost for text in texts or () if text for name in text.split(LABEL_SEPARATOR)
+        )
+    return {name: left[name] for name in sorted(left, key=str.encode) if left[name] > 0}
+
+
+def _moved(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]]) -> dict[str, Any]:
+    """Returns the ledger totals with the lost records as quarantined instead of written."""
+
+    def row(counts: Mapping[str, Any], written: int, lost: int) -> dict[str, int]:
+        values = {outcome.value: int(counts.get(outcome.value, 0)) for outcome in Outcome}
+        values[Outcome.WRITTEN] = written
+        values[Outcome.QUARANTINED] += lost
+        return {"listed": sum(values.values()), **values}
+
+    written = {split: sum(item.records for item in items) for split, items in saved.items()}
+    lost = {split: sum(len(item.lost) for item in items) for split, items in saved.items()}
+    old = ledger.get("splits", {})
+    reasons = {name: dict(counts) for name, counts in ledger.get("reasons", {}).items()}
+    if sum(lost.values()):
+        quarantined = Counter(reasons.get(Outcome.QUARANTINED.value, {}))
+        quarantined[QuarantineReason.DAMAGED_RECORD.value] += sum(lost.values())
+        reasons[Outcome.QUARANTINED.value] = dict(sorted(quarantined.items()))
+    return {
+        **row(ledger, sum(written.values()), sum(lost.values())),
+        "splits": {
+            split: row(old.get(split, {}), written.get(split, 0), lost.get(split, 0))
+            for split in sorted({*old, *saved})
+        },
+        "reasons": dict(sorted(reasons.items())),
+    }
+
+
+def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> dict[str, str]:
+    """Copies the ledgers without a shard (files without a key of their own); returns their digests."""
+    digests = {}
+    own = {ledger_file(split, number, count) for split, number, count, _ in damaged.placed_shards()}
+    for file in storage.list_files(job.directory):
+        if file.startswith(f"{files.SHARDS_DIR}/{NO_SPLIT}-") and file not in own:
+            data = storage.read_bytes(storage.join(job.directory, file))
+            write_held(job.output, file, data, job.hold)
+            digests[file] = hashlib.sha256(data).hexdigest()
+    return digests
+
+
+def _write_quarantine(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
+    """Writes the old lines of `quarantine.jsonl` and one for each lost record, by key; returns its sha256."""
+    results = [item.result for item in sorted(saved, key=lambda item: item.file) if item.result is not None]
+    with SortedLines(lambda line: line["key"]) as lines:
+        for line in _old_quarantine(job):
+            if line["key"]:
+                lines.add(line)
+        for line in quarantined_lines(job.output, ledgers_of(results)):
+            lines.add(line)
+        texts = _without_repeats(lines)
+        return write_in_parts(job.output, files.QUARANTINE_JSONL, texts, lines.fit_into_memory, job.hold)
+
+
+def _without_repeats(texts: Iterable[bytes]) -> Iterator[bytes]:
+    """Removes repeated lines, which occur when the old file and a ledger both describe an image.
+
+    Two lost records without a key stay two lines, even if the lines are equal.
+    """
+    key, seen = "", set[str]()
+    for text in texts:
+        line = json.loads(text)
+        if line["key"] != key:
+            key = line["key"]
+            seen.clear()
+        words = json.dumps(line, sort_keys=True)
+        if words not in seen or not key:
+            yield text
+        if key:
+            seen.add(words)
+
+
+def _old_quarantine(job: SalvageJob) -> Iterator[dict[str, Any]]:
+    """Yields the readable lines of the dataset's own quarantine list."""
+    with contextlib.ExitStack() as stack:
+        try:
+            path = storage.join(job.directory, files.QUARANTINE_JSONL)
+            file = stack.enter_context(storage.open_local(path))
+        except FileNotFoundError:
+            return
+        for line in file:
+            try:
+                value = json.loads(line.decode("utf-8", "replace"))
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, dict) and isinstance(value.get("key"), str):
+                yield value
+
+
+def _write_lost(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
+    shards = sorted(saved, key=lambda item: item.file)
+    lines = (lost.as_json() for item in shards for lost in item.lost)
+    return write_lines(job.output, LOST_JSONL, lines, job.hold)
+
+
+def _run(job: SalvageJob) -> dict[str, Any]:
+    finished = time.time()
+    return {
+        **job.run,
+        "salvaged": printable(job.dataset),
+        "output": printable(job.output),
+        "started": utc(job.started),
+        "finished": utc(finished),
+        "seconds": round(finished - job.started, 3),
+        "convert_seconds": 0.0,
+        "reused_shards": 0,
+        "machine": machine_facts(),
+    }

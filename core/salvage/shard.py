@@ -1,0 +1,362 @@
+"""Saves one shard: copies it if it is intact, otherwise rewrites its sound records. Needs no Beam."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import IO, NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.concurrency.converters import current_converters
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.lease import HeldLease, while_held
+from shardwright.core.records.compression import uncompressed
+from shardwright.core.records.framing import FRAME_BYTES, Record
+from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.records.recovery import DamagedRange, read_records
+from shardwright.core.salvage.match import Found, Written
+from shardwright.core.salvage.misplaced import find_misplaced
+from shardwright.core.salvage.salvaged_ledger import Content, FoundRecord, SalvagedLedger, reconcile
+from shardwright.core.salvage.write import write_frames
+from shardwright.core.shards.finish import ShardPlace, discard, finish_shard
+from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.example import parse_example
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_of, load_index
+from shardwright.schemas.ledger_lines import LedgerLines
+from shardwright.schemas.lost_records import LostRecord
+from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+
+_COPY_BYTES = 1 << 20
+
+
+class SalvageTask(NamedTuple):
+    """A shard to save.
+
+    Attributes:
+      path: Path of the shard.
+      output: Directory in which it is saved.
+      file: Name of the saved shard.
+      directory: The dataset directory. Empty for foreign files.
+      place: Split and number of the shard. None for foreign files.
+      expected: Its description in `dataset.json`. None for foreign files.
+      hold: Lease that the run must hold to save it. None if it needs no lease.
+    """
+
+    path: str
+    output: str
+    file: str
+    directory: str = ""
+    place: ShardPlace | None = None
+    expected: Shard | None = None
+    hold: HeldLease | None = None
+
+
+@dataclass(frozen=True)
+class SavedShard:
+    """Result of saving one shard.
+
+    Attributes:
+      file: Name of the shard.
+      records: Number of records that were saved.
+      copied: Whether the shard was intact and copied unchanged.
+      unexpected: Number of records left out because they do not belong to the shard, or are second copies.
+      lost: Records that could not be saved.
+      result: The shard's result for the dataset's ledger. None for foreign files.
+      lost_labels: Classes of the lost records. None if not all are known.
+      lost_formats: Image formats of the lost records. None if not all are known.
+      misplaced: Whether the shard was found under the name of another one.
+    """
+
+    file: str
+    records: int
+    copied: bool
+    unexpected: int
+    lost: tuple[LostRecord, ...]
+    result: ShardResult | None = None
+    lost_labels: tuple[str, ...] | None = ()
+    lost_formats: tuple[str, ...] | None = ()
+    misplaced: bool = False
+
+
+def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedShard:
+    """Saves a shard.
+
+    Args:
+      task: The shard.
+      schema: Record schema of the dataset.
+      decode: Whether to leave out records whose image cannot be decoded, too.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    started = time.time()
+    ledger = _read_ledger(task)
+    with ExitStack() as stack, storage.translated_errors("save", task.path):
+        file = _opened(stack, task.path)
+        intact = file is not None and _is_intact(file, task.expected)
+        misplaced = False
+        if not intact and task.expected is not None:
+            placement = find_misplaced(task.directory, task.expected, task.hold.holder if task.hold else "")
+            if placement.path is not None:
+                file, intact, misplaced = _opened(stack, placement.path), True, True
+            elif placement.holds:
+                return _book_missing(
+                    task, ledger, started, f"its file holds the records of {placement.holds}"
+                )
+        if file is None:
+            return _book_missing(task, ledger, started)
+        plain, compression, error = stack.enter_context(uncompressed(file, task.file))
+        # Without a ledger, the classes and formats have to come from the images.
+        content = _read(plain, schema, decode or (ledger is None and task.place is not None))
+        if error:
+            content.damages.append(
+                DamagedRange(-1, content.size, content.size, FindingCode.SHARD_TRUNCATED, error)
+            )
+        if task.place is None:
+            unusable = _UNUSABLE if schema.features else ()  # otherwise the records need not be Examples
+            return _save_foreign(task, file, plain, compression, content, unusable)
+        salvaged = _reconcile(task, ledger, content, intact)
+        if intact and not salvaged.lost and len(salvaged.kept) == len(content.records):
+            temporary = _copy(file, task)
+        else:
+            frames = [content.records[i].found[:2] for i in salvaged.kept]
+            temporary = _write(task, plain, frames, compression)
+        digest = ledger[0].plan_digest if ledger and not salvaged.lost else ""
+        recipe = ledger[0].recipe if ledger else ""
+        saved = _finish(task, task.place, salvaged, temporary, started, intact, digest, recipe)
+        return replace(saved, misplaced=misplaced)
+
+
+def _opened(stack: ExitStack, path: str) -> IO[bytes] | None:
+    """Opens a file until the end of a stack; returns None if it is missing."""
+    try:
+        return stack.enter_context(storage.open_local(path))
+    except FileNotFoundError:
+        return None
+
+
+def _finish(
+    task: SalvageTask,
+    place: ShardPlace,
+    salvaged: SalvagedLedger,
+    temporary: str,
+    started: float,
+    intact: bool = False,
+    plan_digest: str = "",
+    recipe: str = "",
+) -> SavedShard:
+    """Puts the file of a shard into place, with its ledger."""
+    lines = LedgerLines.of(salvaged.entries)
+    result = finish_shard(
+        task.output, place, task.file, temporary, lines, plan_digest, recipe, started, task.hold
+    )
+    return SavedShard(
+        task.file,
+        len(salvaged.kept),
+        intact and not salvaged.lost,
+        salvaged.unexpected,
+        tuple(salvaged.lost),
+        result,
+        salvaged.lost_labels,
+        salvaged.lost_formats,
+    )
+
+
+def _reconcile(
+    task: SalvageTask, ledger: tuple[ShardHeader, list[Entry]] | None, content: Content, intact: bool
+) -> SalvagedLedger:
+    index = _read_index(task) if ledger is None else None
+    records = task.expected.records if task.expected else 0
+    entries = ledger[1] if ledger else None
+    return reconcile(task.file, task.path, content, entries, index, records, intact)
+
+
+def _is_intact(file: IO[bytes], expected: Shard | None) -> bool:
+    if expected is None or os.fstat(file.fileno()).st_size != expected.bytes:
+        return False
+    sha256 = storage.sha256_of(file)
+    file.seek(0)
+    return sha256 == expected.sha256
+
+
+def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | None:
+    """Returns the contents of a shard's ledger, or None if there is no reliable one."""
+    if task.place is None or task.expected is None:
+        return None
+    path = storage.join(task.directory, ledger_file(*task.place))
+    try:
+        with storage.translated_errors("read", path):
+            result, entries = ledger_of(storage.read_bytes(path), task.expected.sha256)
+        sum((entry.offset or 0) + (entry.length or 0) for entry in entries)
+        return result, entries
+    except EngineError as fault:
+        if isinstance(fault.__cause__, FileNotFoundError):
+            return None
+        raise
+    except (ValueError, TypeError):
+        return None
+
+
+def _read_index(task: SalvageTask) -> list[Written] | None:
+    """Returns the frames that a shard's index lists, or None if there is no plausible index."""
+    if task.place is None or task.expected is None or is_compressed(task.file):
+        return None
+    if not task.expected.records:
+        return []
+    path = storage.join(task.directory, index_file(*task.place))
+    try:
+        with storage.translated_errors("read", path):
+            frames = load_index(storage.read_bytes(path))
+    except EngineError as fault:
+        if isinstance(fault.__cause__, FileNotFoundError):
+            return None
+        raise
+    except ValueError:
+        return None
+    end = 0
+    for offset, length in frames:
+        if offset != end or length < FRAME_BYTES:
+            return None
+        end += length
+    if len(frames) != task.expected.records or end != task.expected.bytes:
+        return None
+    return [Written(*frame) for frame in frames]
+
+
+def _read(file: IO[bytes], schema: RecordSchema, decode: bool) -> Content:
+    damages: list[DamagedRange] = []
+
+    def sound() -> Iterator[Record]:
+        for item in read_records(file):
+            if isinstance(item, DamagedRange):
+                damages.append(item)
+            else:
+                yield item
+
+    checker = RecordChecker(schema, decode, picture=True)
+    reader = RecordChecker(schema, decode=False)
+    records: Iterable[FoundRecord] = map(partial(_check, checker, schema), sound())
+    if decode:
+        records = current_converters().map(
+            partial(_check, checker, schema),
+            sound(),
+            weigh=lambda record: len(record.data),
+            crashed=lambda record, how: _found(record, after_crash(reader.check(record.data), how), schema),
+        )
+    return Content(list(records), damages, os.fstat(file.fileno()).st_size)
+
+
+def _check(checker: RecordChecker, schema: RecordSchema, record: Record) -> FoundRecord:
+    with UNDERWAY.working_on(f"the record at byte {record.offset}", "check"):
+        return _found(record, checker.check(record.data), schema)
+
+
+def _found(record: Record, checked: CheckedRecord, schema: RecordSchema) -> FoundRecord:
+    found = Found(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
+    problem = checked.problems[0] if checked.problems else None
+    picture = checked.picture
+    label = _label(record.data, schema, picture.labels) if picture and not problem else ""
+    file_name = "" if checked.key is not None else checked.basename or ""
+    return FoundRecord(found, problem, label, picture.format if picture else "", checked.dtype, file_name)
+
+
+def _label(data: bytes, schema: RecordSchema, labels: Sequence[str]) -> str:
+    """Returns the classes of a record as a ledger writes them: the image's, or else those of its objects."""
+    objects = schema.spec(FeatureRole.OBJECT_TEXT)
+    if not labels and objects:
+        feature = parse_example(data).get(objects.name)
+        values = feature.values if feature else ()
+        labels = sorted({v.decode("utf-8", "replace") for v in values if isinstance(v, bytes)})
+    return LABEL_SEPARATOR.join(labels)
+
+
+def _write(
+    task: SalvageTask, source: IO[bytes] | None, frames: Sequence[tuple[int, int]], compression: str
+) -> str:
+    """Writes the records of the given frames to a temporary file; returns its path."""
+    existing = task.hold is not None
+    return write_frames(source, task.path, frames, task.output, task.file, compression, existing)
+
+
+def _copy(file: IO[bytes], task: SalvageTask) -> str:
+    """Copies an intact shard to a temporary file; returns its path."""
+    file.seek(0)
+    with storage.translated_errors("write", storage.join(task.output, task.file)):
+        temporary = storage.temporary_path(task.output, task.file, existing=task.hold is not None)
+        try:
+            with open(temporary, "wb") as target:
+                for block in _blocks(file, task.path):
+                    target.write(block)
+        except BaseException:
+            discard(temporary)
+            raise
+    return temporary
+
+
+def _blocks(file: IO[bytes], path: str) -> Iterator[bytes]:
+    while True:
+        with storage.translated_errors("read", path):
+            block = file.read(_COPY_BYTES)
+        if not block:
+            return
+        yield block
+
+
+def _save_foreign(
+    task: SalvageTask,
+    file: IO[bytes],
+    plain: IO[bytes],
+    compression: str,
+    content: Content,
+    unusable: Sequence[FindingCode],
+) -> SavedShard:
+    """Saves the records of a file for which there is no dataset."""
+    lost = []
+    for damage in content.damages:
+        number = damage.number if damage.number >= 0 else None
+        size = damage.end - damage.offset
+        lost.append(
+            LostRecord(None, task.file, number, damage.offset, size, damage.code.value, damage.message)
+        )
+    kept = []
+    for record in content.records:
+        if record.problem is None or record.problem[0] not in unusable:
+            kept.append(record.found[:2])
+            continue
+        code, message = record.problem
+        offset, length = record.found[:2]
+        lost.append(LostRecord(record.found.key, task.file, None, offset, length, code.value, message))
+    lost.sort(key=lambda item: item.offset or 0)
+    temporary = _write(task, plain, kept, compression) if lost else _copy(file, task)
+    with while_held(task.hold):
+        storage.move_into_place(temporary, storage.join(task.output, task.file))
+    return SavedShard(task.file, len(kept), not lost, 0, tuple(lost))
+
+
+#: Problems that make a record useless in any dataset. Other checks only reflect what most records have.
+_UNUSABLE = (FindingCode.UNPARSEABLE, FindingCode.UNDECODABLE)
+
+
+def _book_missing(
+    task: SalvageTask,
+    ledger: tuple[ShardHeader, list[Entry]] | None,
+    started: float,
+    why: str = "its shard is missing",
+) -> SavedShard:
+    """Accounts for a missing shard: all its records are lost, and an empty shard takes its place."""
+    if task.place is None:
+        raise EngineError(f"{printable(task.path)} disappeared before it was saved; run again.")
+    damage = DamagedRange(0, 0, 0, FindingCode.SHARD_MISSING, why)
+    salvaged = _reconcile(task, ledger, Content([], [damage], 0), False)
+    compression = {".gz": "gzip", ".zlib": "zlib"}.get(os.path.splitext(task.file)[1], "none")
+    temporary = _write(task, None, [], compression)
+    return _finish(task, task.place, salvaged, temporary, started)

@@ -1,0 +1,113 @@
+"""Moves a finished shard to its final path, and writes its index and its ledger. Does not need Beam."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import time
+from typing import NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.lease import HeldLease, while_held, write_held
+from shardwright.schemas.ledger import ShardResult
+from shardwright.schemas.ledger_lines import LedgerLines
+from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+
+
+class ShardPlace(NamedTuple):
+    """A shard's split, its number from 0, and the number of shards in the split."""
+
+    split: str
+    shard: int
+    num_shards: int
+
+
+def finish_shard(
+    directory: str,
+    place: ShardPlace,
+    file: str,
+    temporary: str,
+    lines: LedgerLines,
+    plan_digest: str,
+    recipe: str,
+    started: float,
+    hold: HeldLease | None = None,
+) -> ShardResult:
+    """Hashes a finished shard, moves it to its final path and writes its index and ledger.
+
+    Args:
+      directory: dataset directory.
+      place: split and number of the shard.
+      file: name of the shard file.
+      temporary: path of the temporary file, which is moved.
+      lines: lines of its ledger.
+      plan_digest: digest of everything that determines its bytes.
+      recipe: digest of the settings and versions that determine the bytes of its records.
+      started: start time in seconds since the epoch.
+      hold: lease that must be held; None if there is none.
+
+    Raises:
+      EngineError: if the lease was lost.
+      OSError: if the storage failed.
+    """
+    try:
+        if hold is not None:
+            hold.check()
+        with open(temporary, "rb") as written:
+            sha256, crc32c = storage.checksums_of(written)
+            size = os.fstat(written.fileno()).st_size
+            if not storage.is_remote(directory):
+                os.fsync(written.fileno())  # computed first, because others wait while the lease is locked
+        with while_held(hold):
+            storage.move_into_place(temporary, storage.join(directory, file))
+    except BaseException:
+        discard(temporary)
+        raise
+    header = dataclasses.replace(
+        lines.header(*place),
+        file=file,
+        plan_digest=plan_digest,
+        bytes=size,
+        sha256=sha256,
+        recipe=recipe,
+        crc32c=crc32c,
+    )
+    result = ShardResult(header, started=started, finished=time.time())
+    index = b"" if is_compressed(file) else lines.index
+    if index:
+        write_held(directory, index_file(*place), index, hold)
+    return write_ledger(directory, place, result, lines, hold)
+
+
+def write_ledger(
+    directory: str,
+    place: ShardPlace,
+    result: ShardResult,
+    lines: LedgerLines,
+    hold: HeldLease | None = None,
+) -> ShardResult:
+    """Writes the ledger of a shard; returns the result with the digests of the shard's files."""
+    data, file = lines.dump(result.header), result.header.file
+    write_held(directory, ledger_file(*place), data, hold)
+    index = b"" if not file or is_compressed(file) else lines.index
+    return dataclasses.replace(result, files=files_of(place, data, index))
+
+
+def files_of(place: ShardPlace, ledger: bytes, index: bytes) -> dict[str, str]:
+    """Returns the sha256 of a shard's ledger and of its index, by path.
+
+    Args:
+      place: split and number of the shard.
+      ledger: content of the ledger file.
+      index: content of the index; empty if there is none.
+    """
+    contents = {ledger_file(*place): ledger, **({index_file(*place): index} if index else {})}
+    return {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
+
+
+def discard(temporary: str) -> None:
+    """Removes a temporary file if possible."""
+    with contextlib.suppress(OSError):
+        os.unlink(temporary)

@@ -1,0 +1,478 @@
+"""Reuses whole shards and unchanged records of earlier builds. Does not need Beam."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from types import TracebackType
+from typing import IO, NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.conversion.convert import ShardRecipe
+from shardwright.core.conversion.reusable import ReusableRecord
+from shardwright.core.conversion.selection import BY_BYTES, decides_same
+from shardwright.core.lease import HeldLease, while_held, write_held
+from shardwright.core.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
+from shardwright.core.records.compression import uncompressed
+from shardwright.core.records.framing import FrameDamage, data_of
+from shardwright.core.shards.finish import ShardPlace, files_of
+from shardwright.core.sources.file_states import TouchedFiles
+from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.ledger import (
+    Entry,
+    ShardHeader,
+    ShardResult,
+    dump_index,
+    ledger_header,
+    load_ledger,
+)
+from shardwright.schemas.plan import index_file, is_compressed, ledger_file, shard_file
+from shardwright.schemas.version import check_file
+
+#: Number of bytes of an old shard that are read at once, since records are copied in their order.
+_BLOCK_BYTES = 1 << 18
+#: Number of shards on each side of its own that are searched for an image that may have filled an empty one.
+_NEIGHBORS = 4
+
+
+class PreviousBuild(NamedTuple):
+    """A finished dataset whose records can be copied.
+
+    Attributes:
+      directory: dataset directory.
+      shards: split -> number of shards.
+      suffix: suffix of its shard names.
+      digests: file -> sha256 of each shard in `dataset.json`; None if only the ledger states it.
+      files: path -> sha256 of the other files in `dataset.json`, such as ledgers and indexes.
+    """
+
+    directory: str
+    shards: Mapping[str, int]
+    suffix: str
+    digests: Mapping[str, str] | None = None
+    files: Mapping[str, str] = {}
+
+
+class ReusableBuilds(NamedTuple):
+    """Earlier builds whose shards and records can be reused.
+
+    Attributes:
+      unfinished: directories of killed or refused runs, from which whole shards can be reused.
+      finished: the build whose plan is carried on, from which records can be copied too.
+      trust_mtime: whether a source in an unchanged state is assumed to be unchanged without reading it.
+      content_changed: splits and numbers of shards whose sources changed although their states are equal.
+        These shards of the finished build are not reused, and their sources are not trusted.
+      damaged: shards of the finished build that do not match their sha256; nothing is copied from them.
+      touched: files whose states are not trusted.
+    """
+
+    unfinished: Sequence[str] = ()
+    finished: PreviousBuild | None = None
+    trust_mtime: bool = True
+    content_changed: frozenset[tuple[str, int]] = frozenset()
+    damaged: frozenset[str] = frozenset()
+    touched: TouchedFiles = TouchedFiles()
+
+
+def take_over(
+    directory: str,
+    source: str,
+    place: ShardPlace,
+    digest: str,
+    final: bool = True,
+    digests: Mapping[str, str] | None = None,
+    hold: HeldLease | None = None,
+    recipe: ShardRecipe | None = None,
+    recorded: Mapping[str, str] | None = None,
+) -> ShardResult | None:
+    """Reuses a whole shard from another directory, if digest, size and checksum all match.
+
+    Args:
+      directory: directory of the dataset that is built.
+      source: directory of another build.
+      place: split and number of the shard.
+      digest: digest of everything that determines its bytes.
+      final: whether to skip a shard with images that could not be read then, but may be readable now.
+      digests: file -> sha256 in the other build's `dataset.json`; None for an unfinished build.
+      hold: lease that must be held; None if there is none.
+      recipe: how the shard is converted now, if lists of digests may decide which images it has.
+      recorded: path -> sha256 of ledgers and indexes in the other build's `dataset.json`, if it states them.
+        The lines of a ledger that agrees are parsed only if they decide something.
+
+    Returns:
+      The result of the shard; None if it cannot be reused.
+
+    Raises:
+      EngineError: if the lease was lost.
+    """
+    if not digest:
+        return None
+    try:
+        ledger = ledger_file(*place)
+        data = storage.read_bytes(storage.join(source, ledger))
+        header = ledger_header(data)
+        if header.plan_digest != digest:
+            return None
+        if digests is not None and header.file and digests.get(header.file) != header.sha256:
+            return None
+        files = _proven_files(source, place, header, data, recorded or {})
+        by_lists = recipe is not None and lists_may_decide(header, recipe)
+        if not files or by_lists or (final and header.counts.get(Outcome.QUARANTINED)):
+            entries = list(load_ledger(data)[1])
+            if recipe is not None and lists_decide_otherwise(entries, recipe):
+                return None
+            quarantined = (entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
+            if final and not all(map(can_stay, quarantined)):
+                return None
+        if header.file and not is_sound(storage.join(source, header.file), header):
+            return None
+        if not files:
+            index = b"" if not header.file or is_compressed(header.file) else dump_index(entries)
+            files = files_of(place, data, index)
+            if index:
+                _put_index(directory, source, place, index, hold)
+        elif source != directory and index_file(*place) in files:
+            storage.link_files(source, directory, [index_file(*place)], existing=hold is not None)
+        if source != directory:
+            existing = hold is not None
+            if header.file:
+                found = check_file(header.file)  # exists if the shard has been checked
+                there = [found] if storage.exists(storage.join(source, found)) else []
+            with while_held(hold):
+                if header.file:
+                    storage.link_files(source, directory, [header.file, *there], existing)
+                # The ledger comes last, because it marks the shard as present.
+                storage.link_files(source, directory, [ledger], existing)
+    except (OSError, ValueError, TypeError):
+        return None
+    return ShardResult(header, reused=True, files=files)
+
+
+def _proven_files(
+    source: str, place: ShardPlace, header: ShardHeader, ledger: bytes, recorded: Mapping[str, str]
+) -> dict[str, str]:
+    """Returns path -> sha256 of a shard's ledger and index, if `dataset.json` states both of them; else {}.
+
+    Args:
+      source: directory of the build.
+      place: split and number of the shard.
+      header: header of the shard's ledger.
+      ledger: content of the ledger file.
+      recorded: path -> sha256 in `dataset.json`.
+
+    Raises:
+      OSError: if the index cannot be read.
+    """
+    contents = {ledger_file(*place): ledger}
+    index = index_file(*place)
+    if header.records and not is_compressed(header.file):
+        try:
+            contents[index] = storage.read_bytes(storage.join(source, index))
+        except FileNotFoundError:
+            return {}
+    found = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
+    return found if all(recorded.get(path) == digest for path, digest in found.items()) else {}
+
+
+def _put_index(
+    directory: str,
+    source: str,
+    place: ShardPlace,
+    index: bytes,
+    hold: HeldLease | None,
+) -> None:
+    """Writes the index of a reused shard from its ledger, instead of reusing the other build's index.
+
+    Raises:
+      OSError: if the index cannot be written.
+    """
+    path = index_file(*place)
+    with contextlib.suppress(FileNotFoundError):
+        if storage.read_bytes(storage.join(source, path)) == index:
+            if source != directory:
+                storage.link_files(source, directory, [path], existing=hold is not None)
+            return
+    write_held(directory, path, index, hold)
+
+
+def lists_may_decide(header: ShardHeader, recipe: ShardRecipe) -> bool:
+    """Returns whether a list of digests may leave out images of a shard now, or did so when it was made."""
+    reasons = header.reasons.get(Outcome.FILTERED, {})
+    return recipe.keys.need_bytes or not BY_BYTES.isdisjoint(reasons)
+
+
+def lists_decide_otherwise(entries: Iterable[Entry], recipe: ShardRecipe) -> bool:
+    """Returns whether the lists of `--include` and `--exclude` now have another outcome for any image.
+
+    The digest of a shard does not contain these lists, so that a longer list changes only the shards of the
+    images that it adds.
+    """
+    read = (entry for entry in entries if entry.sha256)
+    return not all(decides_same(entry, recipe.keys, recipe.settings, all_read=False) for entry in read)
+
+
+def is_sound(path: str, header: ShardHeader) -> bool:
+    """Returns whether a shard has the size and checksum in its ledger.
+
+    Raises:
+      OSError: if the shard cannot be read.
+    """
+    if header.crc32c:
+        found = storage.stat(path)
+        if found is not None and found.crc32c:  # the storage keeps and checks it
+            return found.size == header.bytes and found.crc32c == header.crc32c
+    with storage.open_local(path) as file:
+        return os.fstat(file.fileno()).st_size == header.bytes and storage.sha256_of(file) == header.sha256
+
+
+class _OldShard:
+    """A shard of an earlier build, opened when its first record is needed."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._open = contextlib.ExitStack()
+        self._file: IO[bytes] | None = None
+        self._descriptor = -1
+        self._gone = False
+        self._block, self._start = b"", 0
+
+    def close(self) -> None:
+        self._open.close()
+
+    def has_digest(self, sha256: str) -> bool:
+        """Returns whether the file has the given sha256; False if it cannot be read."""
+        try:
+            file = self._opened()
+            file.seek(0)
+            return storage.sha256_of(file) == sha256
+        except OSError:
+            return False
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            self._file = self._open.enter_context(storage.open_local(self._path))
+        return self._file
+
+    def frames(self, offset: int, lengths: Sequence[int]) -> bytes | None:
+        """Returns frames that follow each other; None if one of them is damaged or cannot be read."""
+        end = 0
+        try:
+            frames = self._read(offset, sum(lengths))
+            for length in lengths:
+                begin, end = end, end + length
+                data_of(frames[begin:end])
+        except (OSError, FrameDamage):
+            return None
+        return frames
+
+    def _read(self, offset: int, length: int) -> bytes:
+        """Returns bytes of the uncompressed shard; none if it cannot be unpacked.
+
+        Raises:
+          OSError: if it cannot be read.
+        """
+        if self._descriptor < 0 and not self._gone:
+            self._gone = True  # reset below on success
+            file = self._opened()
+            file.seek(0)
+            plain, _, _ = self._open.enter_context(uncompressed(file, self._path))
+            self._descriptor = plain.fileno()
+            self._gone = False
+        if self._gone:
+            return b""
+        if not self._start <= offset <= offset + length <= self._start + len(self._block):
+            self._block = storage.read_fully(self._descriptor, offset, max(length, _BLOCK_BYTES))
+            self._start = offset
+        first = offset - self._start
+        return self._block[first : first + length]
+
+
+class _OldLedger:
+    """The ledger of an earlier shard, and the shard. The ledger is parsed when its entries are needed.
+
+    Args:
+      name: name of the shard file.
+      sha256: checksum of the shard.
+      shard: the shard.
+      data: content of the ledger file.
+
+    Attributes:
+      name: as above.
+      sha256: as above.
+      shard: as above.
+    """
+
+    def __init__(self, name: str, sha256: str, shard: _OldShard, data: bytes) -> None:
+        self.name = name
+        self.sha256 = sha256
+        self.shard = shard
+        self._data = data
+
+    @cached_property
+    def entries(self) -> Sequence[Entry]:
+        """The entries of the ledger; empty if it is damaged."""
+        try:
+            return list(load_ledger(self._data)[1])
+        except (ValueError, TypeError):
+            return ()
+
+
+class PreviousRecords:
+    """The records of an earlier build that a shard may copy. A context manager, because it keeps files open.
+
+    Args:
+      build: the earlier build.
+      place: split and number of the new shard.
+      recipe: digest of the settings and versions that now determine the bytes of a record.
+      trust_mtime: whether a source in an unchanged state is assumed to be unchanged.
+      verdicts: file -> whether a shard of the build matches its sha256, if known. Results are added, so that
+        a shard that serves several new shards is read once.
+      made_by: how the new shard is converted. None if no setting leaves out images that are read.
+      touched: files whose states are not trusted.
+
+    Attributes:
+      rejected: shards with records to copy that do not match their sha256, so that nothing is copied.
+    """
+
+    def __init__(
+        self,
+        build: PreviousBuild,
+        place: ShardPlace,
+        recipe: str,
+        trust_mtime: bool,
+        verdicts: dict[str, bool] | None = None,
+        made_by: ShardRecipe | None = None,
+        touched: TouchedFiles | None = None,
+    ) -> None:
+        self._made_by = made_by
+        self._touched = touched or TouchedFiles()
+        self.rejected: list[str] = []
+        self._verdicts = {} if verdicts is None else verdicts
+        self._build = build
+        self._place = place
+        self._recipe = recipe
+        self._trust_mtime = trust_mtime
+        self._opened: list[_OldShard] = []
+        self._ledgers: dict[tuple[str, int], _OldLedger | None] = {}
+
+    def __enter__(self) -> PreviousRecords:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for shard in self._opened:
+            shard.close()
+
+    def find(self, refs: Sequence[tuple[ImageRef, str]], listed: int = 0) -> dict[str, ReusableRecord]:
+        """Returns key -> reusable record, for images that the earlier build has.
+
+        Args:
+          refs: references of the shard, each with its digest.
+          listed: number of all references of the shard; 0 if these are all.
+        """
+        wanted = {ref.key: (ref, digest) for ref, digest in refs if ref.is_candidate}
+        found: dict[str, ReusableRecord] = {}
+        own = self._place.split
+        for split in sorted(self._build.shards, key=lambda name: (name != own, name)):
+            if not wanted:
+                break
+            for number in self._numbers(split, listed or len(refs)):
+                for key, record in self._known(split, number, wanted):
+                    found[key] = record
+                wanted = {key: value for key, value in wanted.items() if key not in found}
+                if not wanted:
+                    break
+        return found
+
+    def _numbers(self, split: str, refs: int) -> Sequence[int]:
+        """Returns the numbers of the earlier shards in a split that may have images of this shard."""
+        shards = self._build.shards[split]
+        return near(self._place, shards) if refs < NEVER_EMPTY else overlapping(self._place, shards)
+
+    def _ledger(self, split: str, number: int) -> _OldLedger | None:
+        """Returns the ledger of an earlier shard; None if nothing can be copied from the shard."""
+        if (split, number) not in self._ledgers:
+            self._ledgers[split, number] = None
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                self._ledgers[split, number] = self._read_ledger(split, number)
+        return self._ledgers[split, number]
+
+    def _read_ledger(self, split: str, number: int) -> _OldLedger | None:
+        place = ShardPlace(split, number, self._build.shards[split])
+        name = shard_file(*place, self._build.suffix)
+        data = storage.read_bytes(storage.join(self._build.directory, ledger_file(*place)))
+        header = ledger_header(data)
+        digests = self._build.digests
+        if header.recipe != self._recipe or (digests and digests.get(name) != header.sha256):
+            return None  # nothing can be copied, or the ledger belongs to another shard
+        shard = _OldShard(storage.join(self._build.directory, name))
+        self._opened.append(shard)
+        return _OldLedger(name, header.sha256, shard, data)
+
+    def _is_sound(self, ledger: _OldLedger) -> bool:
+        """Returns whether a shard has not changed. Otherwise no line of its ledger is used."""
+        if ledger.name not in self._verdicts:
+            self._verdicts[ledger.name] = ledger.shard.has_digest(ledger.sha256)
+        if not self._verdicts[ledger.name] and ledger.name not in self.rejected:
+            self.rejected.append(ledger.name)
+        return self._verdicts[ledger.name]
+
+    def _known(
+        self, split: str, number: int, wanted: Mapping[str, tuple[ImageRef, str]]
+    ) -> Iterator[tuple[str, ReusableRecord]]:
+        ledger = self._ledger(split, number)
+        if ledger is None:
+            return
+        same_refs: dict[str, list[Entry]] = {}
+        for entry in ledger.entries:
+            source = entry.source
+            if source in wanted and wanted[source][1] == entry.digest and self._stays(entry):
+                same_refs.setdefault(source, []).append(entry)
+        if not same_refs or not self._is_sound(ledger):
+            return
+        for source, (entry, *more) in same_refs.items():
+            ref = wanted[source][0]
+            same = self._trust_mtime and ref.fingerprint == entry.fingerprint and ref.has_known_state
+            trusted = same and not self._touched.has(ref)
+            yield source, ReusableRecord(entry, trusted, ledger.shard, tuple(more))
+
+    def _stays(self, entry: Entry) -> bool:
+        made_by = self._made_by
+        same = made_by is None or decides_same(entry, made_by.keys, made_by.settings)
+        return same and can_stay(entry)
+
+
+def overlapping(place: ShardPlace, shards: int) -> range:
+    """Returns the numbers of the earlier shards that hold a shard's images, by their ranges of hashes."""
+    _, number, count = place
+    first, last = -(-number * HASH_RANGE // count), -(-(number + 1) * HASH_RANGE // count) - 1
+    return range(shard_of(first, shards), shard_of(last, shards) + 1)
+
+
+def near(place: ShardPlace, shards: int) -> list[int]:
+    """Returns the shards of `overlapping` and their neighbors, nearest first.
+
+    If shards have few images, an image of a neighbor may have filled an empty shard in either build
+    (`fill_empty_shards`). Images that moved farther are converted again.
+    """
+    inside = overlapping(place, shards)
+    around = range(max(inside.start - _NEIGHBORS, 0), min(inside.stop + _NEIGHBORS, shards))
+    return sorted(around, key=lambda shard: max(inside.start - shard, shard - inside.stop + 1, 0))
+
+
+def can_stay(entry: Entry) -> bool:
+    """Returns whether an earlier outcome can be reused for an image that would be converted.
+
+    Files that could not be read may be readable now. Files that earlier versions filtered when reading them,
+    such as images of unsupported formats, have no stage and are checked again.
+    """
+    if entry.outcome == Outcome.FILTERED:
+        return bool(entry.stage)
+    if entry.reason == QuarantineReason.BAD_ANNOTATION:
+        return entry.stage != Stage.READ  # a missing image or mask
+    return entry.reason != QuarantineReason.UNREADABLE

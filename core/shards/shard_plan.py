@@ -1,0 +1,214 @@
+"""Plans the content of a shard, and computes the digests that are compared with earlier builds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shardwright.core.conversion.convert import ShardRecipe
+from shardwright.core.images.encode import HEIF_DECODER
+from shardwright.core.images.signatures import has_extension_of
+from shardwright.core.plan.planned_shard import PlannedShard, ShardDigests
+from shardwright.core.records.build import label_ids
+from shardwright.core.shards.ordered_refs import OrderedRefs
+from shardwright.schemas.configuration.setting import Affects
+from shardwright.schemas.configuration.settings import (
+    RECORDED_IF_GIVEN,
+    ConvertSettings,
+    settings_that_affect,
+)
+from shardwright.schemas.digests import PlanDigest, line_after_key, recipe_digest, ref_digest
+from shardwright.schemas.feature_roles import FeatureRole
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.plan import Forecast
+from shardwright.schemas.source_ids import source_id_of
+
+#: Settings that determine the bytes of a record, and of a shard, for given references.
+_RECORD_SETTINGS = settings_that_affect(Affects.RECORD)
+_SHARD_SETTINGS = settings_that_affect(Affects.RECORD, Affects.SHARD)
+#: Roles of the features that hold the name of an image.
+_NAMES = frozenset({FeatureRole.KEY, FeatureRole.FILE_BASENAME})
+#: Software that frames records but does not build them.
+_FRAMING = ("beam",)
+#: Places of two fields of references, and the values between and after them that most references have. The
+#: second is in no digest.
+_SHA256, _CRC32C = map(ImageRef._fields.index, ("sha256", "crc32c"))
+_USUAL = ImageRef("", "")[_SHA256:_CRC32C] + ImageRef("", "")[_CRC32C + 1 :]
+#: Most lines of references that are kept.
+_MAX_LINES = 10_000
+#: Number of bytes of `ref_digest`.
+_DIGEST_BYTES = 8
+
+
+class ShardPlan:
+    """The content of a shard, and how it is converted.
+
+    Args:
+      recipe: settings and class names for the conversion.
+      recipe_digest: digest of the settings and versions that determine the bytes of a record.
+      digests: digests of the shard.
+      refs: its references. They are unpacked when they are needed, because a shard that is reused as a whole
+        does without.
+
+    Attributes:
+      recipe: as above.
+      recipe_digest: as above.
+      digests: as above.
+      refs: as above.
+    """
+
+    def __init__(
+        self, recipe: ShardRecipe, recipe_digest: str, digests: ShardDigests, refs: OrderedRefs
+    ) -> None:
+        self.recipe = recipe
+        self.recipe_digest = recipe_digest
+        self.digests = digests
+        self.refs = refs
+
+    @property
+    def digest(self) -> str:
+        """The digest of everything that determines the shard's bytes."""
+        return self.digests.shard
+
+    def parts(self) -> Iterator[tuple[Sequence[ImageRef], list[str]]]:
+        """Yields the references in order, in parts that fit into memory, with their digests.
+
+        A reference's digest is that of the data that it adds to its record.
+        """
+        begin = 0
+        for refs in self.refs.parts():
+            end = begin + len(refs) * _DIGEST_BYTES
+            text = self.digests.refs[begin:end].hex()
+            yield refs, [text[at : at + 2 * _DIGEST_BYTES] for at in range(0, len(text), 2 * _DIGEST_BYTES)]
+            begin = end
+
+
+def plan_shard(
+    planned: PlannedShard, forecast: Forecast, settings: ConvertSettings, versions: Mapping[str, str]
+) -> ShardPlan:
+    """Returns the plan of a shard.
+
+    Args:
+      planned: split, number and references of the shard.
+      forecast: forecast with the plan of the dataset.
+      settings: checked settings.
+      versions: versions of the software that determines bytes.
+    """
+    layout, texts = settings.record_layout, forecast.plan.text_of
+    ids = label_ids(forecast.plan.labels, layout.first_label)
+    recipe = ShardRecipe(settings, layout, ids, texts, forecast.keys)
+    recipes = recipes_of(settings.identity(), versions)
+    digests = planned.digests
+    if digests is not None:
+        return ShardPlan(recipe, recipes.record, digests, OrderedRefs(planned.refs, digests.order))
+    refs = OrderedRefs.by_hash(planned.refs, settings.seed)
+    roles = layout.by_role().keys()
+    split_names = (planned.split,) if FeatureRole.SPLIT in roles else ()
+
+    def line_of(ref: ImageRef) -> str:
+        return line_after_key(
+            ref,
+            [ids.get(name, -1) for name in ref.labels],
+            *split_names,
+            *([("fold", ref.fold)] if ref.fold >= 0 else ()),
+            *_texts_of(ref, texts),
+            *_names_of(ref, roles),
+            *_min_bytes(ref, settings),
+            *_decoders_of(ref, versions),
+        )
+
+    digest, lines = PlanDigest(recipes.shard), bytearray()
+    candidates, has_known_states = 0, True
+    for part in refs.parts():
+        found = list(_digests_of(part, line_of, has_ordinary=FeatureRole.SOURCE_ID not in roles))
+        digest.add_refs(part, found)
+        lines += bytes.fromhex("".join(found))
+        readable = [ref for ref in part if not ref.outcome]
+        candidates += len(readable)
+        has_known_states = has_known_states and all(ref.has_known_state for ref in readable)
+    digests = ShardDigests(digest.hexdigest(), bytes(lines), refs.order, candidates, has_known_states)
+    return ShardPlan(recipe, recipes.record, digests, refs)
+
+
+def _digests_of(
+    refs: Sequence[ImageRef], line_of: Callable[[ImageRef], str], has_ordinary: bool
+) -> Iterator[str]:
+    """Yields the digest of each reference.
+
+    Nearly all have only a key, a class and a state. Of these, the line after the key is the same for each
+    image of the class with the same extension, which takes a third of the time.
+
+    Args:
+      refs: the references.
+      line_of: returns the line after the key of a reference.
+      has_ordinary: whether the line of such a reference depends on nothing else.
+    """
+    known: dict[tuple[str, str], str] = {}
+    for ref in refs:
+        if has_ordinary and ref.size >= 0 and ref[_SHA256:_CRC32C] + ref[_CRC32C + 1 :] == _USUAL:
+            stem, _, extension = ref.key.rpartition(".")
+            place = ref.label, extension if stem else ""
+            line = known.get(place)
+            if line is None:
+                if len(known) >= _MAX_LINES:
+                    known.clear()
+                line = known[place] = line_of(ref)
+        else:
+            line = line_of(ref)
+        yield ref_digest(ref.key, line)
+
+
+class Recipes(NamedTuple):
+    """Digests of the settings and versions that determine bytes.
+
+    Attributes:
+      record: digest of what determines the bytes of a record.
+      shard: digest of what determines the bytes of a shard, for given references.
+    """
+
+    record: str
+    shard: str
+
+
+def recipes_of(identity: Mapping[str, Any], versions: Mapping[str, str]) -> Recipes:
+    """Returns the digests of settings and versions.
+
+    Args:
+      identity: settings, as `ConvertSettings.identity` returns them and a plan stores them.
+      versions: versions of the software that determines bytes.
+
+    Raises:
+      KeyError: if a setting is missing.
+    """
+    versions = {name: number for name, number in versions.items() if name != HEIF_DECODER}
+    chosen = {
+        name: identity[name] for name in _SHARD_SETTINGS if name in identity or name not in RECORDED_IF_GIVEN
+    }
+    making = {name: value for name, value in chosen.items() if name in _RECORD_SETTINGS}
+    makers = {name: version for name, version in versions.items() if name not in _FRAMING}
+    return Recipes(recipe_digest(making, makers), recipe_digest(chosen, versions))
+
+
+def _decoders_of(ref: ImageRef, versions: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Returns the version of the decoder of an image if it is not one that every image depends on."""
+    if (number := versions.get(HEIF_DECODER)) and has_extension_of(ref.key, "heif"):
+        return [(HEIF_DECODER, number)]
+    return []
+
+
+def _names_of(ref: ImageRef, roles: Collection[FeatureRole]) -> list[tuple[str, str]]:
+    """Returns the names of an image in its record, besides its key."""
+    names = [("source_id", source_id_of(ref))] if FeatureRole.SOURCE_ID in roles else []
+    if ref.file_name and not _NAMES.isdisjoint(roles):
+        names.append(("file_name", ref.file_name))
+    return names
+
+
+def _min_bytes(ref: ImageRef, settings: ConvertSettings) -> list[tuple[str, int]]:
+    """Returns the least size of a file, if only reading the file shows whether it is large enough."""
+    return [("min_bytes", settings.min_source_bytes)] if ref.size < 0 and settings.min_source_bytes else []
+
+
+def _texts_of(ref: ImageRef, texts: Mapping[str, str]) -> list[str]:
+    """Returns the readable names of an image's classes, if they differ from the class names."""
+    return [texts[name] for name in ref.labels if name in texts] if texts else []

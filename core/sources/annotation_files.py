@@ -1,0 +1,106 @@
+"""Reads annotation files in formats with one small file for each image."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any, TypeVar
+
+from shardwright.core import storage
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import UTF16, is_utf16
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+MAX_BYTES = 16 << 20
+#: Objects that are read at once, and items in one batch.
+_REQUESTS_AT_ONCE = 32
+_TOGETHER = 1024
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+_OF_ONE_FILE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV)
+
+
+class AnnotationFault(Exception):
+    """An image's annotations cannot be used; the message gives the reason."""
+
+
+def read_annotation_file(path: str, max_bytes: int = MAX_BYTES) -> bytes | None:
+    """Reads a file.
+
+    Args:
+      path: Path of the file.
+      max_bytes: Size from which the file is too large.
+
+    Returns:
+      The content, or None if the file does not exist.
+
+    Raises:
+      AnnotationFault: if the file cannot be read, is too large or is UTF-16 text.
+      EngineError: if the storage failed.
+    """
+    try:
+        with UNDERWAY.working_on(path, "read"):
+            data = storage.read_head(path, max_bytes)
+    except ValueError:  # the path contains a NUL
+        return None
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return None
+        if error.errno in _OF_ONE_FILE:
+            why = (error.strerror or str(error)).lower()
+            raise AnnotationFault(f"its annotations cannot be read: {why}") from None
+        raise storage.fault(error, "read", path) from error
+    if is_utf16(data):
+        raise AnnotationFault(f"its annotation file is {UTF16}")
+    if len(data) >= max_bytes:
+        raise AnnotationFault(f"its annotations are {max_bytes >> 20} MB or more")
+    return data
+
+
+def parse_json(data: bytes) -> Any:
+    """Returns the value in a JSON file.
+
+    Raises:
+      AnnotationFault: If it is not JSON; the message names the line.
+    """
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        where = f"line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "it"
+        raise AnnotationFault(f"{where} is not JSON") from None
+
+
+def read_list_file(path: str) -> bytes | None:
+    """Reads a file that lists images, such as those of a split; returns None if it does not exist.
+
+    Raises:
+      UsageError: if the file cannot be used.
+      EngineError: if the storage failed.
+    """
+    try:
+        return read_annotation_file(path)
+    except AnnotationFault as fault:
+        raise UsageError(f"{printable(path)}: {fault}.") from None
+
+
+def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], path: str) -> Iterator[Result]:
+    """Yields a function's results in order; calls it in parallel if the items are remote.
+
+    Args:
+      function: Function to call for each item.
+      items: Items to process.
+      path: Path that tells whether the items are remote.
+    """
+    if not storage.is_remote(path):
+        yield from map(function, items)
+        return
+    waiting = iter(items)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
+        while batch := list(islice(waiting, _TOGETHER)):
+            yield from executor.map(function, batch)

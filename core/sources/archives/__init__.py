@@ -1,0 +1,246 @@
+"""Archives: zip and tar files, plain or compressed. Class folders inside mean the same as on a disk."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+
+from shardwright.core import storage
+from shardwright.core.images.byte_ranges import read_part_head
+from shardwright.core.images.decode import check_kind
+from shardwright.core.images.signatures import (
+    HEAD_BYTES,
+    claims_to_be_image,
+    extension_of,
+    is_image_name,
+    kind_of,
+)
+from shardwright.core.sources.archives.compressed import COMPRESSED
+from shardwright.core.sources.archives.files import (
+    ArchiveFile,
+    OpenArchive,
+    is_listed_archive,
+    open_archive,
+    split_archives,
+    why_filtered,
+)
+from shardwright.core.sources.archives.folders import MemberFolders, meaning_of_folders
+from shardwright.core.sources.archives.kinds import (
+    checked_kind,
+    extension_kind,
+    first_archive,
+    is_archive_head,
+    kind_of_archive,
+)
+from shardwright.core.sources.archives.members import Member, is_left_out
+from shardwright.core.sources.class_folders import NO_FOLDER, list_labelled
+from shardwright.core.sources.files_beside import (
+    MetadataReader,
+    check_columns,
+    is_metadata_name,
+    stem_of,
+)
+from shardwright.core.sources.folder_tree import IGNORE
+from shardwright.core.sources.hashing import name_hash
+from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.label_regex import take_apart
+from shardwright.core.sources.source import Context, InputSplit, Source
+from shardwright.core.storage.ranges import open_ranges
+from shardwright.schemas.byte_range import decode_place
+from shardwright.schemas.codes import FilterReason
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+
+#: Extensions of zip files that are not archives of images.
+_NOT_FOR_US = frozenset(("npz", "docx", "xlsx", "pptx", "odt", "jar", "apk", "whl", "pt", "pth", "keras"))
+#: Members whose first bytes are read in one batch, and at once from remote storage.
+_LOOKS_TOGETHER, _REQUESTS_AT_ONCE = 256, 16
+
+
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
+    if not probe.is_file:
+        return bool(first_archive(probe))
+    if extension_kind(probe.name):
+        return True
+    if (
+        extension_of(probe.name) in _NOT_FOR_US
+        or is_image_name(probe.name)
+        or not is_archive_head(probe.head)
+    ):
+        return False
+    with open_ranges(probe.path) as reader:
+        return bool(kind_of_archive(reader, probe.name))
+
+
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    kind = checked_kind(probe)
+    if not kind:
+        return "a folder of archives"
+    return f"a tar archive compressed with {kind}" if kind in COMPRESSED else f"a {kind} archive"
+
+
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for each member of an archive, or for each file beside archives."""
+    regex = context.settings.label_regex
+    # The names of files give the classes, so those of folders have no meaning.
+    folders = IGNORE if regex else context.settings.folders
+    pattern = re.compile(regex) if regex else None
+    listed = (_list_archive if part.detail else _list_others)(part, context, folders)
+    for ref in listed:
+        if isinstance(ref, ClassId):
+            yield ref
+            continue
+        if pattern and ref.split != NO_SPLIT:
+            ref = take_apart(ref, pattern, part.item.prefix)
+        elif ref.is_candidate and not ref.label and not ref.message:
+            ref = ref._replace(message=NO_FOLDER)
+        yield ref
+
+
+def _list_others(part: InputSplit, context: Context, folders: str) -> Iterator[ImageRef | ClassId]:
+    settings = replace(context.settings, folders=folders)
+    for ref in list_labelled(part.item, settings):
+        if isinstance(ref, ClassId) or not is_listed_archive(
+            ref.key.removeprefix(part.item.prefix), ref.size
+        ):
+            yield ref
+
+
+def _list_archive(part: InputSplit, context: Context, folders: str) -> Iterator[ImageRef | ClassId]:
+    archive, settings = ArchiveFile(*json.loads(part.detail)), context.settings
+    with open_archive(part, archive, context) as opened:
+        metadata = _metadata_of(opened)
+        if metadata is None and opened.members:
+            check_columns(part.path, "archives", settings)
+        meaning = meaning_of_folders(
+            part.item.path,
+            _image_folders(opened),
+            archive.above,
+            archive.tops,
+            settings.folders_of_label,
+            folders,
+            metadata is not None,
+            settings.record_layout.needs is Needs.IMAGE,
+        )
+        refs = _looked_into(opened, _references(opened, meaning, metadata or {}))
+        if metadata is None:
+            yield from refs
+            return
+
+        def read(ref: ImageRef, name: str) -> bytes | None:
+            _, _, path = ref.key.rpartition(f"{archive.key}!")
+            member = metadata.get(f"{stem_of(path)}.{name}")
+            return opened.read_metadata(member, name) if member else None
+
+        reader = MetadataReader(settings, meaning.tree.names_classes, read)
+        yield from reader.add_all(refs, opened.file or part.path)
+
+
+def _usable(opened: OpenArchive) -> Iterator[tuple[str, Member]]:
+    """Yields the path and the member of each file without a fault that is not hidden."""
+    for member in opened.members:
+        path = member.key
+        if not (member.fault or member.is_folder or is_left_out(path)):
+            yield path, member
+
+
+def _metadata_of(opened: OpenArchive) -> dict[str, Member] | None:
+    """Returns path -> member of the metadata of images; None unless each image has some beside it."""
+    images: set[int] = set()
+    beside: dict[str, Member] = {}
+    for path, member in _usable(opened):
+        if is_image_name(path):
+            images.add(name_hash(stem_of(path)))
+        elif is_metadata_name(path):
+            beside[path] = member
+    stems = {path: name_hash(stem_of(path)) for path in beside}
+    if not images or not images.issubset(stems.values()):
+        return None
+    return {path: member for path, member in beside.items() if stems[path] in images}
+
+
+def _image_folders(opened: OpenArchive) -> set[str]:
+    """Returns the folders that hold images, also images that only their bytes identify."""
+    folders: set[str] = set()
+    for path, member in _usable(opened):
+        folder, _, name = path.rpartition("/")
+        if folder not in folders and (
+            is_image_name(name) or (not why_filtered(path) and _has_image_head(opened, member))
+        ):
+            folders.add(folder)
+    return folders
+
+
+def _has_image_head(opened: OpenArchive, member: Member) -> bool:
+    try:
+        return kind_of(read_part_head(opened.part.path, opened.place(member), HEAD_BYTES)) is not None
+    except ImageFault:
+        return False
+
+
+def _references(
+    opened: OpenArchive, meaning: MemberFolders, metadata: Mapping[str, Member]
+) -> Iterator[tuple[ImageRef, bool]]:
+    """Yields a reference for each member, and whether its first bytes must be checked."""
+    for ref, member in opened.entries():
+        if member is None:
+            yield ref, False
+            continue
+        path = member.key
+        if ref.is_candidate and path in metadata:
+            continue
+        split, label = meaning.place(path)
+        ref = ref._replace(split=split, label=label)
+        if not ref.is_candidate:
+            yield ref, False
+            continue
+        reason = why_filtered(path)
+        if not reason and meaning.leaves_out(path):
+            reason = FilterReason.OUTSIDE_SPLITS
+        yield ref.filtered(reason) if reason else ref, not reason and not claims_to_be_image(path)
+
+
+def _looked_into(opened: OpenArchive, refs: Iterable[tuple[ImageRef, bool]]) -> Iterator[ImageRef]:
+    """Yields all references, after checking the first bytes of each member that needs it."""
+    remote = storage.is_remote(opened.file or opened.part.path)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
+        run = executor.map if remote else map
+        waiting = iter(refs)
+        while batch := list(islice(waiting, _LOOKS_TOGETHER)):
+            yield from run(lambda item: _look_into(item[0]) if item[1] else item[0], batch)
+
+
+def _look_into(ref: ImageRef) -> ImageRef:
+    try:
+        head = read_part_head(ref.uri, decode_place(ref.place), HEAD_BYTES)
+        if is_archive_head(head):
+            return ref.filtered(FilterReason.NESTED_ARCHIVE)
+    except ImageFault:
+        return ref if is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
+    try:
+        check_kind(head, ref.key)
+    except NotACandidate as filtered:
+        return ref.filtered(filtered.reason)
+    except ImageFault as fault:
+        return ref.quarantined(fault.reason, fault.message)
+    return ref
+
+
+SOURCE = Source(
+    name="archives",
+    provides=frozenset({Needs.LABEL, Needs.IMAGE}),
+    settings=frozenset(
+        {"label_column", "extra_columns", "label_separator", "label_regex", "label_depth", "folders"}
+    ),
+    accepts=_accepts,
+    describe=_describe,
+    list_part=list_part,
+    split=split_archives,
+)

@@ -1,0 +1,308 @@
+"""Finds and opens archives, and makes references to their members."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.images.byte_ranges import read_part
+from shardwright.core.images.signatures import claims_to_be_image, could_be_image, is_image_name
+from shardwright.core.sources.archives.compressed import COMPRESSED, unpack_tar
+from shardwright.core.sources.archives.kinds import (
+    ZIP,
+    extension_kind,
+    is_archive_name,
+    kind_of_archive,
+)
+from shardwright.core.sources.archives.members import (
+    ArchiveDamage,
+    Member,
+    MemberStore,
+    is_left_out,
+    why_unsafe,
+)
+from shardwright.core.sources.archives.tars import list_tar
+from shardwright.core.sources.archives.zips import list_zip
+from shardwright.core.sources.folder_tree import split_of_folder
+from shardwright.core.sources.hashing import name_hash
+from shardwright.core.sources.image_files import files_below, is_hidden
+from shardwright.core.sources.image_metadata import MAX_METADATA_BYTES, BadMetadata
+from shardwright.core.sources.source import Context, Input, InputSplit
+from shardwright.core.storage.ranges import RangeReader, open_ranges
+from shardwright.schemas.byte_range import ByteRange
+from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, key_from_bytes
+
+_SPOOL_FORMAT = "unpacked tar 2"
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
+#: Most top folders of an input that are passed on, besides those named like splits.
+_MAX_TOPS = 12
+
+
+class ArchiveFile(NamedTuple):
+    """An archive as it was listed; `InputSplit.detail` carries it.
+
+    Attributes:
+      key: Path below the input.
+      size: Size in bytes.
+      version: Mark of the file's state.
+      tops: Folders at the top of the input that hold archives or images; empty if the input is the
+        archive.
+    """
+
+    key: str
+    size: int
+    version: str
+    tops: tuple[str, ...] = ()
+
+    @property
+    def above(self) -> tuple[str, ...]:
+        """Folders below the input that contain the archive."""
+        return tuple(self.key.split("/")[:-1])
+
+
+def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
+    """Yields one input split for each archive, and one for the files beside the archives.
+
+    Raises:
+      EngineError: if a folder cannot be listed.
+    """
+    is_folder = not storage.is_remote(item.path) and os.path.isdir(item.path)
+    state = None if is_folder else storage.stat(item.path)
+    if state is not None:
+        name = key_from_bytes(os.fsencode(item.path.rpartition("/")[2]))
+        yield InputSplit(item, item.path, detail=json.dumps(ArchiveFile(name, state.size, state.version)))
+        return
+    archives, tops, others = [], set[str](), False
+    for relative, state in files_below(item.path):
+        key = key_from_bytes(relative.encode("utf-8", "surrogateescape"))
+        is_archive = is_listed_archive(key, state.size) and not _is_special(state.path)
+        top, slash, _ = key.partition("/")
+        holds = slash and (is_archive or is_image_name(key)) and not is_hidden(key)
+        if holds and (len(tops) < _MAX_TOPS or split_of_folder(top)):
+            tops.add(top)
+        if is_archive:
+            archives.append((state.path, ArchiveFile(key, state.size, state.version)))
+        else:
+            others = True
+    for path, archive in archives:
+        yield InputSplit(item, path, detail=json.dumps(archive._replace(tops=tuple(sorted(tops)))))
+    if others:
+        yield InputSplit(item, item.path)
+
+
+def is_listed_archive(key: str, size: int) -> bool:
+    """Returns whether a file in a folder is listed as an archive, judged by its name."""
+    return size >= 0 and bool(extension_kind(key)) and not is_hidden(key)
+
+
+def _is_special(path: str) -> bool:
+    return not storage.is_remote(path) and not os.path.isfile(path)
+
+
+@dataclass
+class OpenArchive:
+    """An archive whose members are listed.
+
+    Attributes:
+      part: Input split that is listed.
+      archive: The archive as it was listed.
+      kind: Kind of archive, detected from its bytes.
+      size: Size of the file that holds the members.
+      file: Spool file with the unpacked tar; empty if the archive is not compressed.
+      members: All members, up to the damage if there is any.
+      damage: Why all or later members are missing; None if there is no damage.
+    """
+
+    part: InputSplit
+    archive: ArchiveFile
+    kind: str = ""
+    size: int = -1
+    file: str = ""
+    members: MemberStore = field(default_factory=MemberStore)
+    damage: ArchiveDamage | None = None
+
+    def place(self, member: Member) -> ByteRange:
+        """Returns the location of a member's bytes."""
+        return ByteRange(
+            file=self.file,
+            offset=member.offset,
+            length=member.length,
+            method=member.method,
+            file_size=self.size,
+            # Another run may write the spool file again, with the same content.
+            file_version="" if self.file else self.archive.version,
+            name=member.local_name,
+            crc32=member.crc32,
+        )
+
+    def read_metadata(self, member: Member, name: str) -> bytes:
+        """Returns the content of a member with the metadata of an image.
+
+        Args:
+          member: The member.
+          name: Extension of its name.
+
+        Raises:
+          BadMetadata: if it is damaged or too large.
+        """
+        if member.size > MAX_METADATA_BYTES:
+            raise BadMetadata(f"its .{name} is too large")
+        try:
+            return read_part(self.part.path, self.place(member), member.size, MAX_METADATA_BYTES)
+        except ImageFault as fault:
+            raise BadMetadata(f"its .{name}: {fault.message}") from None
+
+    def entries(self) -> Iterator[tuple[ImageRef, Member | None]]:
+        """Yields a reference for each member that is not a folder, in order, still without its class.
+
+        A member that is unsafe, damaged or a duplicate is already quarantined. Damage of the archive
+        itself gives a quarantined reference without a member.
+        """
+        keys = _UniqueKeys(self.members, last_counts=self.kind != ZIP)
+        for member in self.members:
+            if member.is_folder and not member.fault:
+                continue
+            key, member = keys.of(member)
+            ref = ImageRef(
+                key=f"{self.part.item.prefix}{self.archive.key}!{key}",
+                uri=self.part.path,
+                size=member.size,
+                version=member.mark,
+                place=self.place(member).encode(),
+            )
+            yield ref.quarantined(member.fault, member.message) if member.fault else ref, member
+        if self.damage:
+            key, size, version, _ = self.archive
+            ref = ImageRef(
+                key=self.part.item.prefix + key,
+                uri=self.part.path,
+                split=NO_SPLIT,
+                size=size,
+                version=version,
+            )
+            yield ref.quarantined(self.damage.reason, self.damage.message), None
+
+
+def why_filtered(path: str) -> str:
+    """Returns the reason to leave a member out by its name; empty if there is none."""
+    name = path.rpartition("/")[2]
+    if is_left_out(path):
+        return FilterReason.DOTFILE
+    if claims_to_be_image(name):
+        return ""
+    if is_archive_name(name):
+        return FilterReason.NESTED_ARCHIVE
+    return FilterReason.NOT_AN_IMAGE if not could_be_image(name) else ""
+
+
+@contextlib.contextmanager
+def open_archive(part: InputSplit, archive: ArchiveFile, context: Context) -> Iterator[OpenArchive]:
+    """Opens an archive and lists its members, up to the damage if there is any.
+
+    Raises:
+      EngineError: if the archive changed since it was listed, or the storage failed, also inside the block.
+    """
+    opened = OpenArchive(part, archive)
+    with storage.translated_errors("read", part.path):
+        try:
+            try:
+                _list_members(opened, context)
+            except ArchiveDamage as damage:
+                opened.damage = damage
+            except OSError as error:
+                if error.errno not in _FORBIDDEN:
+                    raise
+                words = (error.strerror or str(error)).lower()
+                opened.damage = ArchiveDamage(QuarantineReason.UNREADABLE, words)
+            yield opened
+        except FileNotFoundError:
+            raise storage.changed(part.path) from None
+
+
+def _list_members(opened: OpenArchive, context: Context) -> None:
+    """Lists the members of an archive.
+
+    Raises:
+      ArchiveDamage: If the archive is damaged, after the members before the damage.
+    """
+    path, (key, size, version, _) = opened.part.path, opened.archive
+    if not size:
+        raise ArchiveDamage(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
+    with RangeReader(path, size, version) as reader, contextlib.ExitStack() as stack:
+        opened.kind, opened.size = kind_of_archive(reader, key), size
+        if not opened.kind:
+            raise ArchiveDamage(
+                QuarantineReason.CORRUPT,
+                "its name says archive, but its bytes are not an archive; copy or pack it again",
+            )
+        state, unpacked = f"{size}:{version}", reader
+        if opened.kind in COMPRESSED:
+            identity = "\0".join((path, state, _SPOOL_FORMAT))
+            opened.file = context.spool.fill(identity, path, lambda out: unpack_tar(reader, opened.kind, out))
+            unpacked = stack.enter_context(open_ranges(opened.file))
+            opened.size = unpacked.size
+        is_zip = opened.kind == ZIP
+        members = list_zip(reader) if is_zip else list_tar(unpacked.read_at, unpacked.size, state)
+        try:
+            for member in members:
+                is_top = member.is_folder and not member.name  # such as the `./` of `tar -cf x.tar .`
+                if not is_top and (why := why_unsafe(member.name)):
+                    member = member._replace(fault=QuarantineReason.UNSAFE_MEMBER.value, message=why)
+                opened.members.add(member)
+        finally:
+            reader.check_unchanged()
+
+
+class _UniqueKeys:
+    """Gives each member of an archive a key of its own. Names are remembered by their hashes.
+
+    Args:
+      members: All members.
+      last_counts: Whether the last one of several members with a name replaces the others, as in a tar. In a
+        zip, nothing says which one is valid, so the first one is used.
+    """
+
+    def __init__(self, members: MemberStore, last_counts: bool) -> None:
+        self._last_counts = last_counts
+        self._taken: set[int] = set()
+        self._twice: set[int] = set()
+        for member in members:
+            if not member.is_folder or member.fault:
+                number = name_hash(member.key)
+                (self._twice if number in self._taken else self._taken).add(number)
+        self._totals: Counter[str] = Counter()
+        self._seen: Counter[str] = Counter()
+        self._numbers: dict[str, int] = {}  # last number that was given to a key
+        for member in members if self._twice else ():
+            if not (member.is_folder or member.fault) and name_hash(member.key) in self._twice:
+                self._totals[member.key] += 1
+
+    def of(self, member: Member) -> tuple[str, Member]:
+        """Returns the key of the next member, and the member, marked with a fault if another replaces it."""
+        key = member.key
+        if name_hash(key) not in self._twice:
+            return key, member
+        if not member.fault:
+            self._seen[key] += 1
+            total = self._totals[key]
+            if self._seen[key] == (total if self._last_counts else 1):
+                return key, member
+            which = "a later member replaces it" if self._last_counts else "the first one is used"
+            member = member.at_fault(
+                QuarantineReason.CORRUPT, f"its name occurs {total} times in the archive; {which}"
+            )
+        number = self._numbers.get(key, 1) + 1
+        while name_hash(f"{key}#{number}") in self._taken:
+            number += 1
+        self._numbers[key] = number
+        self._taken.add(name_hash(f"{key}#{number}"))
+        return f"{key}#{number}", member

@@ -1,0 +1,374 @@
+"""Arrays in files: MNIST's idx files, NumPy's `.npy` files, and the members of `.npz` files.
+
+Rows that are stored as they are, one after another, are read in place. Members of `.npz` files and compressed
+idx files are unpacked into the spool, and arrays in Fortran order are written there in C order, because it
+scatters each image.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from shardwright.core import storage
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.sources.containers import state_of
+from shardwright.core.sources.source import Context
+from shardwright.core.storage.ranges import RandomAccessFile
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import UsageError, words_of
+from shardwright.schemas.image_ref import printable
+
+IDX, NPY, NPZ = "idx", "npy", "npz"
+_CHUNK_BYTES = 1 << 20
+#: Bytes that are unpacked at a time to read the beginning of an array, which damage behind it does not hide.
+_STEP_BYTES = 1 << 12
+#: Bytes at the beginning of an array that are read for its header.
+_HEADER_BYTES = 1 << 16
+#: Bytes of an array that are in memory at once while it is converted to C order.
+_REORDERED_BYTES = 32 << 20
+#: The third byte of an idx file -> type of its values, most significant byte first.
+_IDX_TYPES = {0x08: "|u1", 0x09: "|i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_GZIP = b"\x1f\x8b"
+#: Errors from bytes that are damaged, encrypted, or compressed with an unsupported method.
+_DAMAGES = (zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, NotImplementedError, RuntimeError)
+
+
+class UnreadableRows(NamedTuple):
+    """Why rows cannot be read."""
+
+    reason: QuarantineReason
+    message: str
+
+
+class ArrayHeader(NamedTuple):
+    """Header of an array.
+
+    Attributes:
+      dtype: NumPy's name for the type of its values, with the byte order.
+      shape: Shape of the whole array.
+      begin: Position of the first byte of its values.
+      fortran: Whether it is in Fortran order, in which the first index changes fastest.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    fortran: bool = False
+
+    @property
+    def row_bytes(self) -> int:
+        """Number of bytes of one row, which is one image or one label."""
+        return math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+
+    @property
+    def end(self) -> int:
+        """Position after the last byte of its values."""
+        return self.begin + self.shape[0] * self.row_bytes
+
+
+def parse_idx_header(head: bytes) -> ArrayHeader:
+    """Reads the header of an idx file.
+
+    Raises:
+      ValueError: If the file is not an idx file.
+    """
+    if len(head) < 4 or head[:2] != b"\0\0" or head[2] not in _IDX_TYPES or not head[3]:
+        raise ValueError("it is not an IDX file")
+    begin = 4 + 4 * head[3]
+    if len(head) < begin:
+        raise ValueError("its header is incomplete")
+    return ArrayHeader(_IDX_TYPES[head[2]], struct.unpack(f">{head[3]}I", head[4:begin]), begin)
+
+
+def parse_npy_header(head: bytes) -> ArrayHeader:
+    """Reads the header of NumPy's format without unpickling anything.
+
+    Raises:
+      ValueError: If it is not an array's header, or the values are not plain.
+    """
+    file = io.BytesIO(head)
+    try:
+        version = npy_format.read_magic(file)
+        read = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}[version]
+        shape, fortran, dtype = read(file)
+    except Exception as error:  # NumPy parses it as Python text, which can fail in many ways
+        raise ValueError(f"it is not a NumPy array of plain numbers ({words_of(error)})") from None
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which are never unpickled: save it with a plain dtype")
+    if dtype.names is not None or dtype.subdtype is not None or dtype.kind not in "biufSU":
+        raise ValueError(f"it holds values of type {dtype}, which are neither pixels nor labels")
+    if not all(type(side) is int and 0 <= side < 2**63 for side in shape) or not shape:
+        raise ValueError(f"its shape {shape} is not the shape of an array of images or labels")
+    return ArrayHeader(dtype.str, shape, file.tell(), fortran)
+
+
+@dataclass(frozen=True)
+class FileSlice:
+    """A part of a file.
+
+    Attributes:
+      uri: File of the input that the bytes come from.
+      file: File that contains the bytes: the same file, or a spool file.
+      offset: Position of the first byte in it.
+      length: Number of bytes.
+      size: Size of the whole file in bytes.
+      version: Mark of the file's state; empty for a spool file.
+    """
+
+    uri: str
+    file: str
+    offset: int
+    length: int
+    size: int
+    version: str
+
+    def read(self, begin: int, length: int) -> bytes:
+        """Reads some of the bytes; fewer at the end."""
+        length = min(length, self.length - begin)
+        if length <= 0:
+            return b""
+        with storage.translated_errors("read", self.file):
+            return storage.read_range(self.file, self.offset + begin, length, self.size, self.version)
+
+    def open(self) -> io.BufferedReader:
+        """Opens the bytes as a seekable file."""
+        return io.BufferedReader(RandomAccessFile(self.read, self.length), _CHUNK_BYTES)
+
+
+def slice_of(path: str) -> FileSlice:
+    """Returns all bytes of a file.
+
+    Raises:
+      UsageError: If the file does not exist.
+    """
+    file = state_of(path)
+    return FileSlice(path, path, 0, file.size, file.size, file.version)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of an array. Each row is one image or one label.
+
+    Attributes:
+      file_slice: Bytes that hold the rows.
+      begin: Position of the first row in them.
+      stride: Number of bytes from one row to the next.
+      length: Number of bytes of one row.
+      count: Number of rows that there should be.
+      shape: Shape of one row.
+      dtype: NumPy's name for the type of the values, with the byte order.
+      planar: Whether the values of an image are stored channel by channel.
+      damage: Why no row can be read; None if rows can be read.
+    """
+
+    file_slice: FileSlice
+    begin: int
+    stride: int
+    length: int
+    count: int
+    shape: tuple[int, ...]
+    dtype: str
+    planar: bool = False
+    damage: UnreadableRows | None = None
+
+    @property
+    def whole(self) -> int:
+        """Number of rows that are complete in the file."""
+        room = self.file_slice.length - self.begin - self.length
+        return 0 if self.damage or room < 0 else min(self.count, room // self.stride + 1)
+
+    @property
+    def bytes_behind(self) -> int:
+        """Number of bytes after the last row."""
+        return 0 if self.damage else max(0, self.file_slice.length - self.begin - self.count * self.stride)
+
+    def read(self, first: int, count: int) -> bytes:
+        """Reads some of the rows, with the bytes between them."""
+        return self.file_slice.read(self.begin + first * self.stride, (count - 1) * self.stride + self.length)
+
+    def values(self, first: int, count: int) -> np.ndarray:
+        """Returns some of the complete rows as an array."""
+        count = max(0, min(count, self.whole - first))
+        if not count:
+            return np.empty((0, *self.shape), self.dtype)
+        data = self.read(first, count).ljust(count * self.stride, b"\0")
+        table = np.frombuffer(data, np.uint8).reshape(count, self.stride)[:, : self.length]
+        return np.ascontiguousarray(table).view(self.dtype).reshape(count, *self.shape)
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """An array in a file.
+
+    Attributes:
+      kind: Kind of the file: idx, npy or npz.
+      path: Path of the file.
+      member: Name of the array in a `.npz` file.
+    """
+
+    kind: str
+    path: str
+    member: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name for messages."""
+        return printable(f"{self.path}!{self.member}" if self.member else self.path)
+
+    @cached_property
+    def header(self) -> ArrayHeader:
+        """Header of the array.
+
+        Raises:
+          UsageError: If the file has no such array, or is damaged or encrypted.
+        """
+        parse = parse_idx_header if self.kind == IDX else parse_npy_header
+        try:
+            return parse(self.read_first(_HEADER_BYTES))
+        except (*_DAMAGES, ValueError, KeyError) as error:
+            raise UsageError(f"--input {self.name}: {words_of(error)}; save the array again.") from None
+
+    def read_first(self, length: int) -> bytes:
+        """Returns the first bytes of the array, unpacked; fewer if they are damaged."""
+        parts: list[bytes] = []
+        with self._open() as stream, contextlib.suppress(*_DAMAGES, EOFError):
+            while length > 0 and (chunk := stream.read1(min(length, _STEP_BYTES))):
+                parts.append(chunk)
+                length -= len(chunk)
+        return b"".join(parts)
+
+    def rows(self, context: Context) -> Rows:
+        """Returns the rows of the array.
+
+        Raises:
+          UsageError: If the file has no such array.
+        """
+        header, file, damage = self.header, self._file, None
+        if self.kind == NPZ or self._is_gzip:
+            file, damage = unpack(file, self.member, self._open, header.end, context)
+        return _in_order(file, header, context, damage)
+
+    @cached_property
+    def _file(self) -> FileSlice:
+        return slice_of(self.path)
+
+    @cached_property
+    def _is_gzip(self) -> bool:
+        return self.kind == IDX and self._file.read(0, len(_GZIP)) == _GZIP
+
+    def _open(self) -> Any:
+        """Opens the unpacked bytes."""
+        file = self._file.open()
+        if self.kind == NPZ:
+            return zipfile.ZipFile(file).open(f"{self.member}.npy")
+        return gzip.GzipFile(fileobj=file) if self._is_gzip else file
+
+
+def npz_members(path: str) -> list[str]:
+    """Returns the names of the arrays in a `.npz` file.
+
+    Raises:
+      UsageError: If it is not a `.npz` file.
+    """
+    try:
+        with zipfile.ZipFile(slice_of(path).open()) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
+        raise UsageError(
+            f"--input {printable(path)} is damaged or not a .npz file ({words_of(error)}); download it again."
+        ) from None
+    return sorted({name.removesuffix(".npy") for name in names if name.endswith(".npy")})
+
+
+def _in_order(file: FileSlice, header: ArrayHeader, context: Context, damage: UnreadableRows | None) -> Rows:
+    """Returns the rows of an array whose bytes are not compressed, in C order."""
+    size, count, shape = header.row_bytes, header.shape[0], header.shape[1:]
+    rows = Rows(file, header.begin, size, size, count, shape, header.dtype, damage=damage)
+    if not header.fortran or math.prod(shape) <= 1 or count <= 1:
+        return rows
+    if damage or rows.whole < count:
+        cut = UnreadableRows(QuarantineReason.TRUNCATED, "its array is in Fortran order and ends early")
+        return replace(rows, damage=damage or cut)
+
+    def write(out: IO[bytes]) -> None:
+        with storage.open_local(file.file) as source:
+            array = np.memmap(source, header.dtype, "r", file.offset + header.begin, header.shape, "F")
+            step = max(1, _REORDERED_BYTES // size)
+            for first in range(0, count, step):
+                UNDERWAY.progress()
+                out.write(np.ascontiguousarray(array[first : first + step]).tobytes())
+
+    return replace(rows, file_slice=spooled(file, f"C order:{header}", write, context), begin=0)
+
+
+def spooled(
+    file_slice: FileSlice, name: str, write: Callable[[IO[bytes]], None], context: Context
+) -> FileSlice:
+    """Returns a spool file with bytes that were computed from others.
+
+    Args:
+      file_slice: Other bytes.
+      name: Description of the computation, for the name of the spool file.
+      write: Function that writes the bytes.
+      context: Context of the listing.
+    """
+    path = context.spool.fill(f"{file_slice}:{name}", file_slice.uri, write)
+    size = storage.size_of(path)
+    return FileSlice(file_slice.uri, path, 0, size, size, "")
+
+
+class _DamagedStreamError(Exception):
+    """A compressed stream is damaged, not only cut off."""
+
+
+def unpack(
+    file_slice: FileSlice, name: str, open_stream: Callable[[], Any], limit: int, context: Context
+) -> tuple[FileSlice, UnreadableRows | None]:
+    """Unpacks a compressed stream into the spool.
+
+    Data before an early end of the stream is kept. A damaged stream yields nothing, because the position
+    of its first wrong byte is unknown.
+
+    Args:
+      file_slice: Bytes of the compressed file.
+      name: Name of the stream in it, if there are several.
+      open_stream: Function that opens the stream.
+      limit: Most bytes that the stream should have; one more is unpacked to detect a longer stream.
+      context: Context of the listing.
+
+    Returns:
+      The unpacked bytes, and the damage if the stream is damaged, else None.
+    """
+
+    def write(file: IO[bytes]) -> None:
+        left = limit + 1
+        try:
+            with open_stream() as stream:
+                # In small steps, so that data before an early end is not lost.
+                while left > 0 and (chunk := stream.read1(min(left, _CHUNK_BYTES))):
+                    file.write(chunk)
+                    left -= len(chunk)
+                    UNDERWAY.progress()
+        except EOFError:
+            return
+        except _DAMAGES as error:
+            raise _DamagedStreamError(words_of(error)) from error
+
+    try:
+        return spooled(file_slice, f"{name}:{limit}", write, context), None
+    except _DamagedStreamError as error:
+        message = f"its file cannot be unpacked ({error}); download it again"
+        return replace(file_slice, length=0), UnreadableRows(QuarantineReason.CORRUPT, message)

@@ -1,0 +1,91 @@
+"""Tables with a column of 0 and 1 for each class, such as Roboflow's `_classes.csv`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shardwright.core.sources.image_files import class_name, inner_path
+from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.moved_files import with_slashes
+from shardwright.core.sources.tables.image_tables import ImageTable, TableFormat, TableHead
+from shardwright.core.sources.tables.paths import RowFault
+from shardwright.core.sources.tables.rows import check_several
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.units import counted
+
+_NAME = "_classes.csv"
+_IMAGE_NAMES = ("filename", "file_name", "image", "image_name", "path")
+_YES, _NO = ("1", "1.0"), ("0", "0.0", "")
+
+
+class ClassTable(ImageTable):
+    """A file whose columns are classes.
+
+    Args:
+      head: Beginning of the file.
+      separator: Separator of several classes of an image; empty for one class.
+    """
+
+    def __init__(self, head: TableHead, separator: str) -> None:
+        super().__init__(head)
+        self.classes = list(map(class_name, head.header[1:]))
+        self._separator = separator
+
+    def image_in(self, cells: Sequence[str]) -> str:
+        """Returns the path of the image of a row."""
+        return inner_path(with_slashes(cells[0].strip()))
+
+    def parse(self, cells: Sequence[str]) -> Sequence[str]:
+        """Returns the classes of a row."""
+        values = [cell.strip() for cell in cells[1:]]
+        wrong = next((value for value in values if value not in (*_YES, *_NO)), None)
+        if wrong is not None:
+            raise RowFault(f"{wrong[:40]!r} is neither 0 nor 1")
+        names = [name for name, value in zip(self.classes, values) if value in _YES]
+        check_several(names, self._separator)
+        return names
+
+    def annotate(self, ref: ImageRef, rows: Mapping[int, Sequence[str]]) -> ImageRef:
+        """Returns a reference with its classes."""
+        (names,) = rows.values()
+        return ref._replace(label=LABEL_SEPARATOR.join(names))
+
+    def check(self, shown: str) -> None:
+        """Checks the names of the classes."""
+        if not all(self.classes) or len(set(self.classes)) < len(self.classes):
+            raise UsageError(f"{shown}: its header names a class twice, or an empty class; fix it.")
+
+    def describe(self) -> str:
+        """Returns the number of classes."""
+        return f"; a column for each of {counted(len(self.classes), 'class')}"
+
+
+def _table_in(head: TableHead, settings: ConvertSettings) -> ClassTable | None:
+    """Returns the table if its header names an image first, and a row has only 0 and 1 after it."""
+    if len(head.header) < 2 or head.header[0].lower() not in _IMAGE_NAMES:
+        return None
+    rows = ([cell.strip() for cell in row[1:]] for row in head.rows[1:] if len(row) > 1)
+    is_table = any(all(cell in (*_YES, *_NO) for cell in row) for row in rows)
+    return ClassTable(head, settings.label_separator) if is_table else None
+
+
+def _suits(probe: InputProbe, settings: ConvertSettings) -> bool:
+    return settings.record_layout.needs is Needs.LABEL and (not probe.is_file or probe.name == _NAME)
+
+
+SOURCE = TableFormat(
+    name="class_columns",
+    title="a table of classes",
+    provides=frozenset({Needs.LABEL}),
+    settings=frozenset({"image_root", "label_separator"}),
+    pattern=_NAME,
+    table_in=_table_in,
+    noun=f"{_NAME} or other table of classes",
+    rule="its header must name the image and then the classes (filename,cat,dog), and its rows must have 0 "
+    "or 1 for each class.",
+    suits=_suits,
+    one_row=True,
+).source()

@@ -1,0 +1,330 @@
+"""Reads class folders, `CLASS/...` or `SPLIT/CLASS/...`; lists every file in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.concurrency.pool import merge_streams
+from shardwright.core.images.decode import check_kind
+from shardwright.core.images.signatures import (
+    HEAD_BYTES,
+    claims_to_be_image,
+    could_be_image,
+    is_image_name,
+    kind_of,
+)
+from shardwright.core.sources.annotation_files import side_by_side
+from shardwright.core.sources.files_beside import (
+    MetadataReader,
+    check_columns,
+    every_image_has_metadata,
+    without_metadata,
+)
+from shardwright.core.sources.folder_tree import (
+    AUTO,
+    SPLITS,
+    FolderTree,
+    TopFolders,
+    decide,
+    is_shard_number,
+    split_folders,
+)
+from shardwright.core.sources.folder_walk import folders_inside, walk
+from shardwright.core.sources.image_files import files_below, is_hidden
+from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
+from shardwright.schemas.image_ref import ImageRef, is_image, key_from_bytes, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+
+#: Folders of object storage that are listed at once.
+_REQUESTS_AT_ONCE = 16
+#: Files in one batch whose first bytes are read, at once if they are remote.
+_LOOKS_TOGETHER = 256
+#: Message for an image without a class.
+NO_FOLDER = "it is not in a class folder"
+#: Meaning of folders that give neither class nor split.
+NO_MEANING = FolderTree(names_classes=False)
+
+
+class FolderPart(NamedTuple):
+    """A part of an input that is a folder.
+
+    Attributes:
+      folder: Path below the input with a slash at its end; empty for the input itself.
+      deep: Whether the folders inside belong to the part too.
+    """
+
+    folder: str = ""
+    deep: bool = True
+
+
+#: The whole input.
+WHOLE = FolderPart()
+
+
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    if probe.is_file:
+        raise UsageError(
+            f"--input {printable(probe.path)} is not a folder; name the folder that holds the images."
+        )
+    tree = find_tree(probe, settings)
+    if not tree.metadata:
+        check_columns(probe.path, SOURCE.name, settings)
+    return tree.text
+
+
+def _split(item: Input, context: Context) -> Iterator[InputSplit]:
+    tree = find_tree(InputProbe(item.path, is_file=False), context.settings)
+    yield from split_folder(item, tree, context)
+
+
+def split_folder(item: Input, tree: FolderTree, context: Context) -> Iterator[InputSplit]:
+    """Yields a part for each class folder, and one for the files directly in each folder above these.
+
+    The folder stays whole if one worker lists it, or if metadata files are beside the images.
+
+    Args:
+      item: The folder.
+      tree: Meaning of the folders inside.
+      context: Context of the listing.
+
+    Raises:
+      EngineError: If a folder cannot be listed.
+    """
+    meaning = asdict(replace(tree, empty=()))
+    for part in [WHOLE] if context.one_worker or tree.metadata else _parts(item.path, tree):
+        path = storage.join(item.path, part.folder).rstrip("/")
+        yield InputSplit(item, path, detail=json.dumps([*part, meaning]))
+
+
+def decode_part(detail: str) -> tuple[FolderPart, FolderTree]:
+    """Returns the part that `split_folder` describes, and the meaning of its folders."""
+    folder, deep, meaning = json.loads(detail)
+    return FolderPart(folder, deep), FolderTree(**meaning)
+
+
+def _parts(path: str, tree: FolderTree) -> Iterator[FolderPart]:
+    """Yields the parts of an input; together they are the whole."""
+    yield FolderPart(deep=False)
+    for top in _folders_in(path, ""):
+        in_split = top in tree.splits
+        yield FolderPart(f"{top}/", deep=not in_split)
+        for inner in _folders_in(path, f"{top}/") if in_split else ():
+            yield FolderPart(f"{top}/{inner}/")
+
+
+def _folders_in(path: str, folder: str) -> Sequence[str]:
+    if storage.is_remote(path):
+        return storage.list_folders(f"{path.rstrip('/')}/{folder}")
+    inside = folders_inside(os.fsencode(path), os.fsencode(folder.rstrip("/")))
+    return [os.fsdecode(name) for name in inside]
+
+
+def _list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+    folder, tree = decode_part(part.detail)
+    yield from _list_labelled(part.item, context.settings, tree, folder)
+
+
+def list_labelled(source: Input, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for each file below a folder, with labels from folders and metadata files.
+
+    Args:
+      source: The folder.
+      settings: Checked settings.
+
+    Raises:
+      UsageError: If the folders are ambiguous.
+    """
+    tree = find_tree(InputProbe(source.path, is_file=False), settings)
+    yield from _list_labelled(source, settings, tree, WHOLE)
+
+
+def _list_labelled(
+    source: Input, settings: ConvertSettings, tree: FolderTree, part: FolderPart
+) -> Iterator[ImageRef | ClassId]:
+    refs = list_class_folders(source, settings.folders_of_label, tree, part)
+    refs = (_placed(ref, tree, source.prefix) for ref in refs)
+    if tree.metadata:
+        yield from MetadataReader(settings, tree.names_classes).add_all(refs, source.path)
+    else:
+        yield from refs
+
+
+def _placed(ref: ImageRef, tree: FolderTree, prefix: str) -> ImageRef:
+    if tree.only_splits and is_image(ref) and tree.leaves_out(ref.key.removeprefix(prefix)):
+        return ref._replace(message="").filtered(FilterReason.OUTSIDE_SPLITS)
+    lacks_class = not ref.label and ref.is_candidate and not tree.classless
+    return ref._replace(message=NO_FOLDER) if lacks_class else ref
+
+
+def find_tree(probe: InputProbe, settings: ConvertSettings) -> FolderTree:
+    """Finds the meaning of an input's folders, and whether metadata is beside the images.
+
+    It examines only the names at the top and the first images, unless a folder is named like a split or
+    a shard. Then it searches each folder at the top for its first image. A folder without images is
+    searched completely, because its first thousand names prove nothing.
+
+    Raises:
+      UsageError: If the folders are ambiguous.
+      EngineError: If a folder cannot be listed.
+    """
+    folders, path = settings.folders, probe.path
+    metadata = every_image_has_metadata(inner for inner, _ in files_below(path))
+    with storage.translated_errors("list", path):
+        named = [name for name in probe.folders if name and not name.startswith(".")]
+    tops, empty = _look_at_tops(path, named) if folders == AUTO else (TopFolders(), [])
+    classless = settings.record_layout.needs is Needs.IMAGE
+    tree = decide(tops, folders, path, named if folders in (AUTO, SPLITS) else (), metadata, classless)
+    return replace(tree, empty=tuple(empty))
+
+
+def _look_at_tops(path: str, names: Sequence[str]) -> tuple[TopFolders, list[str]]:
+    """Searches the top folders until their meaning is clear; also returns the folders without images."""
+    tops = TopFolders()
+    empty: list[str] = []
+    splits = list(split_folders(names))
+    numbers = [name for name in names if is_shard_number(name)]
+    if not splits and not numbers:
+        return tops, empty
+    for name in [name for name in names if name not in splits and name not in numbers] + numbers:
+        nested = next(_images_in(storage.join(path, name)), None)
+        if nested is None:
+            empty.append(name)
+        else:
+            tops.add(name, nested)
+            break  # one such folder decides against splits, or makes the numbers ambiguous
+    for name in splits:
+        for nested in _images_in(storage.join(path, name)):
+            tops.add(name, nested)
+            if nested or tops.other or tops.number:
+                return tops, empty
+    return tops, empty
+
+
+def _images_in(folder: str) -> Iterator[bool]:
+    """Yields, for the images in a folder, whether each is in a subfolder; one of those that are not."""
+    flat = False
+    for path, state in files_below(folder):
+        nested = "/" in path
+        if is_hidden(path) or (flat and not nested):
+            continue
+        name = path.rpartition("/")[2]
+        if is_image_name(name) or (could_be_image(name) and state.size > 0 and _is_image_file(state.path)):
+            flat = flat or not nested
+            yield nested
+
+
+def _is_image_file(path: str) -> bool:
+    try:
+        return kind_of(storage.read_head(path, HEAD_BYTES)) is not None
+    except OSError:  # a folder that contains itself, or a file without read permission
+        return False
+
+
+def list_class_folders(
+    source: Input, depth: int = 1, tree: FolderTree = NO_MEANING, part: FolderPart = WHOLE
+) -> Iterator[ImageRef]:
+    """Yields a reference for each file below a folder; follows symbolic links.
+
+    Args:
+      source: The folder.
+      depth: Number of folders that make a class name (see `FolderTree.place`).
+      tree: Meaning of the folders; by default none. If there is metadata, its files are left out.
+      part: Part of the folder to list.
+
+    Raises:
+      EngineError: If a folder cannot be listed.
+    """
+    list_files = _list_bucket if storage.is_remote(source.path) else _list_disk
+    unclear: list[ImageRef] = []
+    for ref in list_files(source, depth, tree, part):
+        if not ref.is_candidate or claims_to_be_image(ref.key):
+            yield ref
+            continue
+        unclear.append(ref)
+        if len(unclear) == _LOOKS_TOGETHER:
+            yield from side_by_side(_look_into, unclear, source.path)
+            unclear = []
+    yield from side_by_side(_look_into, unclear, source.path)
+
+
+def _look_into(ref: ImageRef) -> ImageRef:
+    """Checks the first bytes of a file whose name is not that of a readable image.
+
+    A file that is not an image is filtered. An image of an unsupported kind is quarantined.
+    """
+    try:
+        check_kind(storage.read_head(ref.uri, HEAD_BYTES) if ref.size else b"", ref.key)
+    except NotACandidate as filtered:
+        return ref.filtered(filtered.reason)
+    except ImageFault as fault:
+        return ref.quarantined(fault.reason, fault.message)
+    except OSError:
+        # Reading the image later reports whether the storage or the permission failed.
+        return ref if is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
+    return ref
+
+
+def _list_disk(source: Input, depth: int, tree: FolderTree, part: FolderPart) -> Iterator[ImageRef]:
+    files: Iterable[tuple[bytes, bytes, os.DirEntry[bytes]]]
+    files = walk(os.fsencode(source.path), os.fsencode(part.folder.rstrip("/")), part.deep)
+    if tree.metadata:
+        files = without_metadata(files, lambda file: os.fsdecode(file[1]))
+    for path, relative, entry in files:
+        key = key_from_bytes(relative)
+        split, label = tree.place(key, depth)
+        ref = ImageRef(source.prefix + key, os.fsdecode(path), label, split)
+        yield ref.filtered(FilterReason.DOTFILE) if is_hidden(key) else _with_state(ref, entry)
+
+
+def _with_state(ref: ImageRef, entry: os.DirEntry[bytes]) -> ImageRef:
+    try:
+        status = entry.stat()
+    except OSError:  # a broken link, or deleted since the folder was listed
+        if not is_image_name(ref.key):
+            return ref.filtered(FilterReason.NOT_AN_IMAGE)
+        return ref.quarantined(QuarantineReason.UNREADABLE, "the symbolic link points nowhere")
+    if stat.S_ISDIR(status.st_mode):
+        return ref.filtered(FilterReason.SYMLINK_LOOP)
+    if not stat.S_ISREG(status.st_mode):
+        return ref.filtered(FilterReason.SPECIAL_FILE)
+    return ref._replace(size=status.st_size, version=storage.local_version(status))
+
+
+def _list_bucket(source: Input, depth: int, tree: FolderTree, part: FolderPart) -> Iterator[ImageRef]:
+    base = f"{source.path.rstrip('/')}/"
+    parts = _parts(source.path, tree) if part == WHOLE else [part]
+    streams: list[Iterable[storage.StoredObject]]
+    streams = [storage.list_objects(base + inner.folder, inner.deep) for inner in parts]
+    if tree.metadata:
+        streams = [without_metadata(stream, lambda item: item.path) for stream in streams]
+    for item in merge_streams(streams, _REQUESTS_AT_ONCE):
+        key = key_from_bytes(item.path.removeprefix(base).encode("utf-8", "surrogateescape"))
+        split, label = tree.place(key, depth)
+        ref = ImageRef(
+            source.prefix + key, item.path, label, split, "", item.size, item.version, crc32c=item.crc32c
+        )
+        yield ref.filtered(FilterReason.DOTFILE) if is_hidden(key) else ref
+
+
+SOURCE = Source(
+    name="class_folders",
+    provides=frozenset({Needs.LABEL, Needs.IMAGE}),
+    settings=frozenset({"label_depth", "folders"}),
+    metadata_settings=frozenset({"label_column", "extra_columns", "label_separator"}),
+    accepts=lambda probe, settings: not probe.is_file,
+    describe=_describe,
+    list_part=_list_part,
+    split=_split,
+    unique_keys=True,
+)

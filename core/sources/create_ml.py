@@ -1,0 +1,71 @@
+"""Create ML: one JSON array with an entry for each image, as Apple's tools and Roboflow write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.documents import DocumentFormat, ImagePaths
+from shardwright.core.sources.image_files import annotated, class_name, is_text, number
+from shardwright.core.sources.json_stream import first_items
+from shardwright.core.sources.moved_files import file_name
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.configuration.settings import ConvertSettings
+
+#: Names of the fields with the image and its objects: of Roboflow and older tools, and of Apple's guide.
+_FIELDS = (("image", "annotations"), ("imagefilename", "annotation"))
+_SIDES = ("x", "y", "width", "height")
+
+
+def _fields_of(entry: Any) -> tuple[str, str] | None:
+    """Returns the names of the fields with the image and its objects; None if it is another format."""
+    for image, objects in _FIELDS:
+        if isinstance(entry, dict) and isinstance(entry.get(image), str) and objects in entry:
+            found = entry[objects]
+            if isinstance(found, list) and all(
+                isinstance(item, dict) and "coordinates" in item and "label" in item for item in found
+            ):
+                return image, objects
+    return None
+
+
+def _image_of(entry: Mapping[str, Any], settings: ConvertSettings) -> ImagePaths:
+    names = [entry[image] for image, _ in _FIELDS if isinstance(entry, dict) and is_text(entry.get(image))]
+    if not names:
+        raise AnnotationFault("it names no image")
+    return ImagePaths(names[0], tuple(dict.fromkeys((names[0], file_name(names[0])))))
+
+
+def objects_of(entry: Mapping[str, Any]) -> Annotations:
+    """Returns the objects of an entry, whose boxes are given by their centers, in pixels.
+
+    Raises:
+      AnnotationFault: If an object is wrong; the message names it.
+    """
+    items = next((entry[objects] for _, objects in _FIELDS if objects in entry), None)
+    if not isinstance(items, list):
+        raise AnnotationFault("it has no list of annotations")
+    objects = []
+    for place, item in enumerate(items):
+        where = item.get("coordinates") if isinstance(item, dict) else None
+        sides = [number(where.get(side)) for side in _SIDES] if isinstance(where, dict) else [None]
+        if None in sides:
+            raise AnnotationFault(f"annotation {place} has no coordinates x, y, width and height")
+        x, y, width, height = (float(side) for side in sides if side is not None)
+        box = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+        objects.append(ObjectAnnotation(class_name(item.get("label")), box))
+    return Annotations(objects=tuple(objects))
+
+
+SOURCE = DocumentFormat(
+    name="create_ml",
+    title="Create ML",
+    expected="name the file, or the folder that holds it",
+    noun="entry",
+    recognizes=lambda head: any(map(_fields_of, first_items(head)[:1])),
+    image_of=_image_of,
+    annotate=lambda ref, entry, settings: annotated(ref, objects_of(entry)),
+    summarize=lambda *_: ", boxes by their centers",
+    settings=frozenset({"image_root"}),
+).source()

@@ -1,0 +1,220 @@
+"""The XML of "CVAT for images 1.1": one file with the shapes and tags of all images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.documents import (
+    DocumentFile,
+    DocumentFormat,
+    ImagePaths,
+    usual_folders,
+)
+from shardwright.core.sources.image_files import (
+    annotated,
+    class_name,
+    inner_path,
+    number_in,
+    split_name,
+)
+from shardwright.core.sources.moved_files import with_slashes
+from shardwright.core.sources.shapes import (
+    box_and_outline,
+    ellipse,
+    hull,
+    mask_of_runs,
+    mask_outline,
+    polygon,
+    rotated_box,
+)
+from shardwright.core.sources.xml_items import XmlElement, XmlItems, XmlReader
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
+from shardwright.schemas.layouts import Needs
+
+_ROOT, _IMAGE, _TRACK, _TAG = "annotations", "image", "track", "tag"
+_SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "skeleton")
+_FLAGS = {"0": False, "1": True}
+#: CVAT's name for images without a subset.
+_DEFAULT = "default"
+
+
+def objects_of(image: XmlElement) -> Annotations:
+    """Returns the objects of an image from its shapes.
+
+    Raises:
+      AnnotationFault: if a shape cannot be used; the message names its line.
+    """
+    size = _size(image)
+    objects = []
+    for shape in image.children:
+        if shape.name not in _SHAPES:
+            continue
+        try:
+            box, outline = _drawn(shape, size)
+        except ValueError as error:
+            raise AnnotationFault(f"the {shape.name} in line {shape.line}: {error}") from None
+        label = class_name(shape.attributes.get("label", ""))
+        occluded = _FLAGS.get(shape.attributes.get("occluded", ""))
+        objects.append(ObjectAnnotation(label, box, occluded=occluded, segmentation=outline))
+    return Annotations(objects=tuple(objects), size=size, upright=True)
+
+
+def _drawn(
+    shape: XmlElement, size: tuple[int, int] | None
+) -> tuple[tuple[float, float, float, float] | None, Segmentation | None]:
+    """Returns the box and the outline of a shape; both are None if it encloses nothing.
+
+    Raises:
+      ValueError: if the shape is invalid.
+    """
+    attributes = shape.attributes
+    degrees = _number(attributes.get("rotation") or "0", "rotation")
+    if shape.name == "box":
+        xmin, ymin, xmax, ymax = _numbers(attributes, ("xtl", "ytl", "xbr", "ybr"))
+        box = (xmin, ymin, xmax, ymax)
+        return box_and_outline(box, rotated_box(box, degrees)) if degrees else (box, None)
+    if shape.name == "polygon":
+        return polygon(_points(attributes.get("points", "")))
+    if shape.name == "ellipse":
+        x, y, x_radius, y_radius = _numbers(attributes, ("cx", "cy", "rx", "ry"))
+        box = (x - x_radius, y - y_radius, x + x_radius, y + y_radius)
+        return box_and_outline(box, ellipse(x, y, x_radius, y_radius, degrees))
+    if shape.name == "mask":
+        left, top, width, height = (
+            int(side) for side in _numbers(attributes, ("left", "top", "width", "height"))
+        )
+        if size is None:
+            raise ValueError("its image has no width and height")
+        runs = [int(run) for run in attributes.get("rle", "").split(",")]
+        mask = mask_of_runs(runs, width, height)
+        return (left, top, left + width, top + height), mask_outline(mask, left, top, size)
+    if shape.name == "cuboid":
+        names = [f"{axis}{side}{face}" for face in "12" for side in ("tl", "bl", "tr", "br") for axis in "xy"]
+        return hull(_numbers(attributes, names)), None
+    return None, None
+
+
+def _numbers(values: Mapping[str, str], names: Sequence[str]) -> list[float]:
+    return [_number(values.get(name, ""), name) for name in names]
+
+
+def _number(text: str, name: str) -> float:
+    value = number_in(text)
+    if value is None:
+        raise ValueError(f"{name} is {text!r}, which is not a number")
+    return value
+
+
+def _points(text: str) -> list[float]:
+    corners = []
+    for pair in filter(None, text.split(";")):
+        sides = pair.split(",")
+        if len(sides) != 2:
+            raise ValueError(f"its point {pair[:60]!r} is not a pair of numbers")
+        corners += [_number(side, "a side of a point") for side in sides]
+    return corners
+
+
+def _size(image: XmlElement) -> tuple[int, int] | None:
+    try:
+        width, height = (int(image.attributes.get(name, "0")) for name in ("width", "height"))
+    except ValueError:
+        raise AnnotationFault(f"the width or height in line {image.line} is not a number") from None
+    return (width, height) if width > 0 and height > 0 else None
+
+
+def _is_cvat(head: bytes) -> bool:
+    """Returns whether a file begins like CVAT's XML."""
+    begin = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    return (
+        begin.startswith(b"<") and b"<annotations" in head[:4096] and (b"<image" in head or b"<meta" in head)
+    )
+
+
+def _first(head: bytes) -> list[XmlElement]:
+    """Returns the images that end in the first bytes of a file."""
+    try:
+        return [item for item in XmlReader(_ROOT).feed(head) if item.name == _IMAGE]
+    except AnnotationFault:
+        return []
+
+
+def _refuse_tracks(element: XmlElement) -> None:
+    if element.name == _TRACK:
+        raise AnnotationFault("it is an export of 'CVAT for video'; export the task as 'CVAT for images 1.1'")
+
+
+def _open(file: IO[bytes], source: DocumentFile, settings: ConvertSettings) -> XmlItems:
+    return XmlItems(file, _ROOT, _IMAGE, _refuse_tracks)
+
+
+def _image_of(image: XmlElement, settings: ConvertSettings) -> ImagePaths:
+    """Returns the names of an image; those of some exports are in folders named like their subsets."""
+    written = image.attributes.get("name", "")
+    name, subset = inner_path(with_slashes(written)), inner_path(image.attributes.get("subset", ""))
+    if not name:
+        raise AnnotationFault(f"the name {written!r} is not the name of a file")
+    return ImagePaths(written, (name, f"{subset}/{name}") if subset else (name,), is_path=True)
+
+
+def _annotate(ref: ImageRef, image: XmlElement, settings: ConvertSettings) -> ImageRef:
+    try:
+        subset = split_name(image.attributes.get("subset", ""))
+    except ValueError as error:
+        raise AnnotationFault(str(error)) from None
+    if subset:
+        ref = ref._replace(split="" if subset == _DEFAULT else subset)
+    if settings.record_layout.needs is Needs.LABEL:
+        return ref._replace(label=_label(image, settings))
+    return annotated(ref, objects_of(image))
+
+
+def _label(image: XmlElement, settings: ConvertSettings) -> str:
+    """Returns the class of an image: its tag, or all its tags if several classes are allowed."""
+    tags = (class_name(tag.attributes.get("label", "")) for tag in image.children if tag.name == _TAG)
+    names = list(dict.fromkeys(filter(None, tags)))
+    if len(names) > 1 and not settings.label_separator:
+        raise AnnotationFault(
+            f"it has several tags ({', '.join(names[:3])}); --label_separator '|' lets an image have several "
+            "classes"
+        )
+    return LABEL_SEPARATOR.join(names)
+
+
+def _summarize(file: DocumentFile, images: Sequence[XmlElement], settings: ConvertSettings) -> str:
+    """Returns what is read from a file.
+
+    Raises:
+      UsageError: If it has no tags but the layout stores classes.
+    """
+    if settings.record_layout.needs is not Needs.LABEL:
+        return ", shapes"
+    if images and not any(child.name == _TAG for image in images for child in image.children):
+        raise UsageError(
+            f"--layout {settings.record_layout.name}: the first images of {printable(file.path)} have no "
+            "tags to use as classes; choose --layout detection."
+        )
+    return ", tags"
+
+
+SOURCE = DocumentFormat(
+    name="cvat",
+    title="CVAT",
+    expected="export the task as 'CVAT for images 1.1' and name annotations.xml or its folder",
+    noun="line",
+    suffix=".xml",
+    recognizes=_is_cvat,
+    first=_first,
+    open=_open,
+    image_of=_image_of,
+    annotate=_annotate,
+    summarize=_summarize,
+    roots=usual_folders,
+    provides=frozenset({Needs.OBJECTS, Needs.LABEL}),
+    settings=frozenset({"image_root", "label_separator"}),
+).source()

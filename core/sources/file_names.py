@@ -1,0 +1,54 @@
+"""Reads classes from file names: `--label_regex '(?P<label>[a-z]+)\\d+\\.jpg'` for apple01.jpg."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from shardwright.core.sources.archives.kinds import first_archive
+from shardwright.core.sources.class_folders import (
+    NO_MEANING,
+    decode_part,
+    list_class_folders,
+    split_folder,
+)
+from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.label_regex import take_apart
+from shardwright.core.sources.source import Context, InputSplit, Source
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.layouts import Needs
+
+
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
+    return bool(settings.label_regex) and not probe.is_file and not first_archive(probe)
+
+
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    if probe.is_file:
+        raise UsageError(f"--input {printable(probe.path)} is not a folder; name the folder of the images.")
+    if not settings.label_regex:
+        raise UsageError(
+            "--source file_names needs --label_regex, such as '(?P<label>[a-z]+)\\d+\\.jpg' for apple01.jpg."
+        )
+    return "file names that say the class"
+
+
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
+    """Yields a reference for each file in a part of a folder."""
+    pattern = re.compile(context.settings.label_regex)
+    for ref in list_class_folders(part.item, part=decode_part(part.detail)[0]):
+        yield take_apart(ref, pattern, part.item.prefix)
+
+
+SOURCE = Source(
+    name="file_names",
+    provides=frozenset({Needs.LABEL, Needs.IMAGE}),
+    settings=frozenset({"label_regex"}),
+    accepts=_accepts,
+    describe=_describe,
+    list_part=list_part,
+    split=lambda item, context: split_folder(item, NO_MEANING, context),
+    unique_keys=True,
+)

@@ -1,0 +1,146 @@
+"""Gets the states of files that annotations name, with which resume and rebuild detect changes."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from shardwright.core import storage
+from shardwright.core.sources.annotation_files import side_by_side
+from shardwright.core.sources.hashing import name_hash
+from shardwright.core.sources.image_files import MISSING, below, is_file
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.image_ref import ImageRef
+
+#: Fewest objects that are listed before the listing is given up.
+_MIN_LISTED = 10_000
+#: Objects to list for each wanted one: listing a thousand takes as long as one request.
+_LISTED_FOR_EACH = 10
+
+
+class _Listing:
+    """Objects below a remote folder: about 120 bytes for each.
+
+    Args:
+      items: The objects.
+    """
+
+    def __init__(self, items: Iterable[storage.StoredObject]) -> None:
+        hashes = array("Q")
+        self._states: list[str] = []  # size, checksum and version of each object
+        for item in items:
+            hashes.append(name_hash(item.path))
+            self._states.append(f"{item.size} {item.crc32c} {item.version}")
+        self._order = np.argsort(np.frombuffer(hashes, np.uint64), kind="stable")
+        self._sorted = np.frombuffer(hashes, np.uint64)[self._order]
+
+    def find(self, path: str) -> storage.StoredObject | None:
+        wanted = np.uint64(name_hash(path))
+        place = int(np.searchsorted(self._sorted, wanted))
+        if place == len(self._sorted) or self._sorted[place] != wanted:
+            return None
+        size, crc32c, version = self._states[self._order[place]].split(" ", 2)
+        return storage.StoredObject(path, int(size), version, crc32c)
+
+
+class FileStates:
+    """Finds the states of files, most of which are in one folder.
+
+    A folder of object storage is listed completely, unless it holds far more objects than are wanted.
+
+    Args:
+      folder: Folder of the files, which is listed if it is remote.
+      count: Approximate number of wanted files.
+    """
+
+    def __init__(self, folder: str, count: int) -> None:
+        self._folder = folder.rstrip("/")
+        self._listing: _Listing | None = None
+        if count and storage.is_remote(folder):
+            items = storage.list_objects(f"{self._folder}/")
+            listing = _Listing(islice(items, max(_MIN_LISTED, _LISTED_FOR_EACH * count)))
+            self._listing = listing if next(items, None) is None else None
+
+    def has(self, path: str) -> bool | None:
+        """Returns whether a file exists; None if only a request for this file would tell."""
+        if storage.is_remote(path):
+            listed = self._listing is not None and below(path, self._folder) is not None
+            return self.find(path) is not None if listed else None
+        return is_file(path)
+
+    def find(self, path: str) -> storage.StoredObject | None:
+        """Returns the state of a file; None if it does not exist or cannot be read."""
+        if self._listing is not None and below(path, self._folder) is not None:
+            return self._listing.find(path)
+        try:
+            return storage.stat(path)
+        except (OSError, ValueError):  # reading the file later reports the fault
+            return None
+
+
+@dataclass(frozen=True)
+class TouchedFiles:
+    """The local files that may have new bytes although their sizes and modification times are the same.
+
+    A copy that keeps the modification time, or a program that sets it, cannot set the change time (ctime).
+    Other names, permissions and copies of a folder change it, too, so only the bytes of such a file decide.
+    The change time is compared and never stored: equal files give equal ledgers.
+
+    Attributes:
+      since: Time in seconds since the epoch at which the files were as the earlier build states; infinity to
+        trust every state.
+      spool: Folder of spool files, which each run writes again. Their names state the files they are from.
+    """
+
+    since: float = math.inf
+    spool: str = ""
+
+    def has(self, ref: ImageRef) -> bool:
+        """Returns whether the file of a reference was touched since then."""
+        if self.since == math.inf or storage.is_remote(ref.uri):
+            return False
+        if self.spool and ref.uri.startswith(f"{self.spool}/"):
+            return False
+        try:
+            return os.stat(ref.uri).st_ctime > self.since
+        except (OSError, ValueError):  # reading the file later reports the fault
+            return False
+
+
+def with_states(refs: Iterable[ImageRef], states: FileStates, folder: str) -> Iterator[ImageRef]:
+    """Yields references in order, with the sizes and states of their files, or marked as missing.
+
+    Args:
+      refs: References; those that are not candidates stay unchanged.
+      states: States of the files in the folder.
+      folder: Folder that contains most of the files.
+    """
+    return side_by_side(lambda ref: _with_state(ref, states) if ref.is_candidate else ref, refs, folder)
+
+
+def _with_state(ref: ImageRef, states: FileStates) -> ImageRef:
+    if not storage.is_remote(ref.uri):
+        return _with_local_state(ref)
+    found = states.find(ref.uri)
+    if found is None:
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, MISSING)
+    return ref._replace(size=found.size, version=found.version, crc32c=found.crc32c)
+
+
+def _with_local_state(ref: ImageRef) -> ImageRef:
+    try:
+        status = os.stat(ref.uri)
+    except PermissionError:
+        return ref
+    except (OSError, ValueError):
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, MISSING)
+    if not stat.S_ISREG(status.st_mode):
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, "its image is not a regular file")
+    return ref._replace(size=status.st_size, version=storage.local_version(status))

@@ -1,0 +1,107 @@
+"""Walks a folder on a disk and follows its links, except those to a folder that contains them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from shardwright.core import storage
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import printable
+
+
+def walk(
+    root: bytes, folder: bytes = b"", deep: bool = True
+) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
+    """Yields (path, path relative to the input, entry) for everything except directories, depth first.
+
+    A directory that contains itself, because of a link, is yielded like a file.
+
+    Args:
+      root: The input.
+      folder: Folder to walk, relative to the input; by default the input itself.
+      deep: Whether to walk the folders inside too.
+
+    Raises:
+      EngineError: If a folder cannot be listed.
+    """
+    scanned, above = _open(root, folder)
+    open_folders = [(iter(scanned), folder)]
+    while open_folders:
+        entries, relative = open_folders[-1]
+        for entry in entries:
+            name = relative + b"/" + entry.name if relative else entry.name
+            if not _leads_down(entry, above):
+                yield entry.path, name, entry
+                continue
+            if not deep:
+                continue
+            open_folders.append((iter(_scan(entry.path)), name))
+            above.append(_identity(entry.path))
+            break
+        else:
+            open_folders.pop()
+            above.pop()
+
+
+def folders_inside(root: bytes, folder: bytes) -> list[bytes]:
+    """Returns the names of the folders directly in a folder that `walk` would walk.
+
+    Args:
+      root: The input.
+      folder: The folder, relative to the input.
+    """
+    entries, above = _open(root, folder)
+    return [entry.name for entry in entries if _leads_down(entry, above)]
+
+
+def _open(root: bytes, folder: bytes) -> tuple[list[os.DirEntry[bytes]], list[tuple[int, int]]]:
+    """Returns the entries of a folder, and the identities of the folder and of those that contain it."""
+    above, path = [_identity(bytes(parent)) for parent in Path(os.fsdecode(root)).resolve().parents], root
+    for name in folder.split(b"/") if folder else []:
+        above.append(_identity(path))
+        path = os.path.join(path, name)
+    entries = _scan(path)
+    return entries, [*above, _identity(path)]
+
+
+def _scan(folder: bytes) -> list[os.DirEntry[bytes]]:
+    UNDERWAY.progress()
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(UNDERWAY.passing(entries), key=lambda entry: entry.name)
+    except OSError as error:
+        raise _unlistable(folder, error) from error
+
+
+def _identity(folder: bytes) -> tuple[int, int]:
+    try:
+        status = os.stat(folder)
+    except OSError as error:
+        raise _unlistable(folder, error) from error
+    return status.st_dev, status.st_ino
+
+
+def _unlistable(folder: bytes, error: OSError) -> EngineError:
+    if error.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENAMETOOLONG):
+        return EngineError(
+            f"Cannot list {printable(os.fsdecode(folder))}: {(error.strerror or str(error)).lower()}; "
+            "make it readable or move it out of the input."
+        )
+    return storage.fault(error, "list", os.fsdecode(folder))
+
+
+def _leads_down(entry: os.DirEntry[bytes], above: Sequence[tuple[int, int]]) -> bool:
+    """Returns whether an entry is a directory, or a link to one, that does not contain the entry.
+
+    Args:
+      entry: The entry; a broken link is no directory.
+      above: Identities of the folders that contain it.
+    """
+    try:
+        return entry.is_dir() and _identity(entry.path) not in above
+    except OSError:
+        return False

@@ -1,0 +1,239 @@
+"""Finds the image files that annotations name, and makes references to them."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from shardwright.core import storage
+from shardwright.core.sources.folder_walk import walk
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
+
+_SPLIT_NAME = re.compile(r"[a-z0-9_]{1,64}\Z")
+
+#: Names of splits in names of files and folders; no other letter may be directly beside them.
+_SPLIT_TOKEN = re.compile(r"(?:\A|[^a-z])(train|training|val|valid|validation|dev|test|testing)(?![a-z])")
+MISSING = "its image is missing"
+
+
+def split_token(name: str) -> str:
+    """Returns the split that a file's or folder's name contains; empty if it contains none.
+
+    >>> split_token("instances_train2017.json")
+    'train'
+    """
+    found = _SPLIT_TOKEN.findall(name.lower())
+    return found[-1] if found else ""
+
+
+def splits_of_files(paths: Iterable[str]) -> dict[str, str]:
+    """Returns the split of each annotation file, from its name or else from its folder's name.
+
+    Names count only if they differ: a single `train.csv` says nothing about splits.
+
+    >>> splits_of_files(["train.csv", "test/boxes.csv"])
+    {'train.csv': 'train', 'test/boxes.csv': 'test'}
+    """
+    splits = {path: split_token(path.rpartition("/")[2]) or split_token(path) for path in paths}
+    several = len(set(splits.values()) - {""}) > 1
+    return {path: split if several else "" for path, split in splits.items()}
+
+
+def is_text(value: Any) -> bool:
+    """Returns whether a value is a string that is not blank and can be encoded in UTF-8."""
+    return isinstance(value, str) and bool(value.strip()) and _is_utf8(value)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def class_name(value: Any) -> str:
+    """Returns a value from a file as a class name of objects; empty if it cannot be one."""
+    return value.strip() if is_text(value) and LABEL_SEPARATOR not in value else ""
+
+
+def number(value: Any) -> float | None:
+    """Returns a finite number; None for anything else, also for booleans and strings."""
+    if type(value) not in (int, float):
+        return None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def number_in(text: str) -> float | None:
+    """Returns the finite number in a text; None for any other text."""
+    try:
+        return number(float(text))
+    except ValueError:
+        return None
+
+
+def inner_path(text: str) -> str:
+    """Returns a normalized relative path; empty if it leads out of its folder or is not a relative path."""
+    if not text or "\0" in text or "://" in text or text.startswith("/"):
+        return ""
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    return "" if ".." in parts else "/".join(parts)
+
+
+def key_of(path: str) -> str:
+    """Returns the key of a relative path; surrogates that do not represent bytes are replaced."""
+    try:
+        return key_from_bytes(os.fsencode(path))
+    except UnicodeEncodeError:
+        return key_from_bytes(path.encode("utf-8", "replace"))
+
+
+def is_hidden(path: str) -> bool:
+    """Returns whether a relative path leads through a hidden folder or to a hidden file."""
+    return path.startswith(".") or "/." in path
+
+
+def is_folder(path: str) -> bool:
+    """Returns whether a folder exists; a remote folder must contain an object."""
+    if storage.is_remote(path):
+        return next(storage.list_objects(path.rstrip("/") + "/"), None) is not None
+    return os.path.isdir(path)
+
+
+def is_file(path: str) -> bool:
+    """Returns whether a file exists."""
+    if storage.is_remote(path):
+        return storage.stat(path) is not None
+    try:
+        return os.path.isfile(path)
+    except ValueError:  # the path contains a NUL
+        return False
+
+
+def folder_of(path: str) -> str:
+    """Returns the folder of a file."""
+    if storage.is_remote(path):
+        return path.rpartition("/")[0]
+    return os.path.dirname(path) or "."
+
+
+def parent_of(folder: str) -> str:
+    """Returns the parent of a folder; a bucket is its own parent."""
+    if storage.is_remote(folder):
+        above = folder.rstrip("/").rpartition("/")[0]
+        return folder if above.endswith("/") else above
+    above, name = os.path.split(folder.rstrip("/"))
+    return os.path.join(folder, "..") if name in ("", ".", "..") else above or "."
+
+
+def join(folder: str, name: str) -> str:
+    """Joins a folder and a name in it."""
+    return name if folder == "." else storage.join(folder, name)
+
+
+def below(path: str, folder: str) -> str | None:
+    """Returns a path relative to a folder; None if it is not in the folder.
+
+    A slash at its end is kept, except if the path is the folder itself.
+    """
+    slash = "/" if path.endswith("/") else ""
+    path, folder = (_plain(item) for item in (path, folder))
+    if path == folder:
+        return ""
+    if folder == ".":
+        return None if path.startswith("/") or path.split("/")[0] == ".." else path + slash
+    prefix = folder.rstrip("/") + "/"
+    return path.removeprefix(prefix) + slash if path.startswith(prefix) else None
+
+
+def _plain(path: str) -> str:
+    return path.rstrip("/") if storage.is_remote(path) else os.path.normpath(path)
+
+
+def files_below(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
+    """Yields (path relative to a folder, state) of all files in it; none if the folder does not exist."""
+    if storage.is_remote(folder):
+        base = folder.rstrip("/") + "/"
+        for item in storage.list_objects(base):
+            yield item.path.removeprefix(base), item
+    elif os.path.isdir(folder):
+        for path, relative, entry in walk(os.fsencode(folder)):
+            yield os.fsdecode(relative), _state_of(os.fsdecode(path), entry)
+
+
+def _state_of(path: str, entry: os.DirEntry[bytes]) -> storage.StoredObject:
+    try:
+        status = entry.stat()
+    except OSError:  # a broken link or a deleted file; reading it later reports the fault
+        return storage.StoredObject(path, -1, "")
+    return storage.StoredObject(path, status.st_size, storage.local_version(status))
+
+
+def find_root(candidates: Iterable[str], names: Sequence[str]) -> str:
+    """Returns the first folder that contains one of the images; empty if none does.
+
+    Args:
+      candidates: Folders, most likely first.
+      names: Paths of a few images, relative to the folder.
+    """
+    for folder in dict.fromkeys(candidates):
+        if any(is_file(join(folder, name)) for name in names):
+            return folder
+    return ""
+
+
+def check_folder(option: str, path: str) -> None:
+    """Checks that a folder that an option names exists.
+
+    Raises:
+      UsageError: if it does not.
+    """
+    storage.require_known(option, path)
+    if not is_folder(path):
+        raise UsageError(f"{option} {printable(path)} is not a folder, or is empty; check the path.")
+
+
+def check_folders(settings: ConvertSettings, used: Collection[str]) -> None:
+    """Checks that the folders of images and masks exist, if the settings name them and a source uses them.
+
+    Raises:
+      UsageError: If one does not.
+    """
+    for name, path in (("image_root", settings.image_root), ("mask_dir", settings.mask_dir)):
+        if path and name in used:
+            check_folder(f"--{name}", path)
+
+
+def annotated(ref: ImageRef, annotations: Annotations) -> ImageRef:
+    """Returns a reference with its annotations, and the class names of its objects."""
+    names = sorted(annotations.labels - {""})
+    return ref.annotated(annotations)._replace(label=LABEL_SEPARATOR.join(names))
+
+
+def bad_entry(key: str, uri: str, message: str, reason: str = QuarantineReason.BAD_ANNOTATION) -> ImageRef:
+    """Returns the reference for an entry of an annotation file without an image."""
+    return ImageRef(key=key, uri=uri, split=NO_SPLIT).quarantined(reason, message)
+
+
+def split_name(text: str) -> str:
+    """Returns a split name in lower case; empty for no split and for AutoML's UNASSIGNED.
+
+    Raises:
+      ValueError: If the text cannot be the name of a split.
+    """
+    name = text.strip().lower()
+    if name in ("", "unassigned"):
+        return ""
+    if not _SPLIT_NAME.match(name) or name == NO_SPLIT:
+        raise ValueError(f"{text!r} cannot be a split's name; use letters, digits and _")
+    return name

@@ -1,0 +1,196 @@
+"""A first look at an input, just enough to recognize it."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+from shardwright.core import storage
+from shardwright.core.images.signatures import extension_of, is_image_name
+
+HEAD_BYTES = 1 << 16
+#: Most names with an image's extension in a folder that are kept, and most with any other extension.
+_IMAGES, _OTHERS = 2_000, 50_000
+#: Most names in a folder of a bucket that are listed.
+_LISTED = 20_000
+#: Number of folders of a bucket that are listed at once.
+_LISTED_AT_ONCE = 16
+#: Most folders that are searched for images.
+_FOLDERS_TRIED = 20
+
+
+@dataclass(frozen=True)
+class InputProbe:
+    """A first look at an input. Each part is read only when it is needed.
+
+    Attributes:
+      path: Path of the file or folder.
+      is_file: Whether it is a single file.
+      inner: Whether it is below the input.
+    """
+
+    path: str
+    is_file: bool
+    inner: bool = False
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.path.rstrip("/").rpartition("/")[2]
+
+    @cached_property
+    def head(self) -> bytes:
+        """First 64 kB of a file, or the whole file if it is smaller; empty for a folder."""
+        return storage.read_head(self.path, HEAD_BYTES) if self.is_file else b""
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """Names of the files directly in a folder, sorted.
+
+        At most 2,000 images of each extension and 50,000 files of any other are among them, so that a list of
+        images is found beside the images. In a bucket, only the first 20,000 names are listed. Broken and
+        circular links, pipes and devices are left out, because they say nothing about the input. Listing the
+        input later counts them.
+        """
+        if self.is_file:
+            return ()
+        if storage.is_remote(self.path):
+            return tuple(sorted(_few_of_each_extension(self._remote_level[0])))
+        with self._entries() as entries:
+            names = (entry.name for entry in entries if _is(entry.is_file))
+            return tuple(sorted(_few_of_each_extension(names)))
+
+    @cached_property
+    def folders(self) -> tuple[str, ...]:
+        """Names of the folders directly in a folder, sorted."""
+        if self.is_file:
+            return ()
+        if storage.is_remote(self.path):
+            folders = self._remote_level[1]
+            return tuple(storage.list_folders(self.path) if folders is None else folders)
+        with self._entries() as entries:
+            return tuple(sorted(entry.name for entry in entries if _is(entry.is_dir)))
+
+    @cached_property
+    def _remote_level(self) -> tuple[list[str], list[str] | None]:
+        """Names of the first files, and if known of all folders, directly in a folder of a bucket."""
+        return storage.list_level(self.path, _LISTED)
+
+    @contextlib.contextmanager
+    def _entries(self) -> Iterator[Iterator[os.DirEntry[str]]]:
+        """Opens a local folder; an unreadable folder below the input counts as empty.
+
+        Listing the input names such a folder and says what to do.
+        """
+        try:
+            opened = os.scandir(self.path)
+        except PermissionError:
+            if not self.inner:
+                raise
+            yield iter(())
+            return
+        with opened:
+            yield opened
+
+    @cached_property
+    def images_below(self) -> int:
+        """Number of images in the first folders below, judged by their names.
+
+        If there are more of them than archives at the top, the archives are only stray files.
+        """
+        found, waiting = 0, deque(self._shown_folders())
+        for _ in range(_FOLDERS_TRIED):
+            if not waiting:
+                break
+            folder = waiting.popleft()
+            images = sum(is_image_name(name) and not name.startswith(".") for name in folder.files)
+            found += images
+            if not images:
+                waiting += folder._shown_folders()
+        return found
+
+    def _shown_folders(self) -> Iterator[InputProbe]:
+        names = (name for name in self.folders if not name.startswith("."))
+        return map(self.inside, islice(names, _FOLDERS_TRIED))
+
+    def inside(self, name: str) -> InputProbe:
+        """Returns the probe of a file or folder inside; the same one each time for a folder.
+
+        In a bucket, a file may have the name of a folder. Then the folder is meant.
+        """
+        if name in self._folders_inside:
+            return self._folders_inside[name]
+        is_file = name in self.files and name not in self.folders
+        probe = InputProbe(storage.join(self.path, name), is_file, inner=True)
+        if not is_file:  # the heads of many files would need memory
+            self._folders_inside[name] = probe
+        return probe
+
+    def folders_inside(self, names: Iterable[str]) -> list[InputProbe]:
+        """Returns the probes of folders inside; those of a bucket are listed at the same time."""
+        inner = [self.inside(name) for name in names]
+        if storage.is_remote(self.path):
+            unlisted = [probe for probe in inner if "_remote_level" not in vars(probe)]
+            with ThreadPoolExecutor(_LISTED_AT_ONCE) as executor:
+                levels = executor.map(lambda probe: storage.list_level(probe.path, _LISTED), unlisted)
+                for probe, level in zip(unlisted, levels):
+                    vars(probe)["_remote_level"] = level  # until Python 3.12, all probes compute it in turn
+        return inner
+
+    @cached_property
+    def _folders_inside(self) -> dict[str, InputProbe]:
+        """Probes of folders inside, which each kind of source looks into."""
+        return {}
+
+
+def look_at(path: str) -> InputProbe:
+    """Returns the probe of an existing path.
+
+    Raises:
+      FileNotFoundError: if the path does not exist.
+    """
+    if not storage.is_remote(path):
+        os.stat(path)
+    return InputProbe(path, _is_file(path))
+
+
+def is_pattern(path: str) -> bool:
+    """Returns whether a path ends with a pattern, such as `train-*`, and does not exist as written."""
+    if not glob.has_magic(path.rpartition("/")[2]):
+        return False
+    if storage.is_remote(path):
+        return not storage.exists(path) and next(storage.list_objects(path), None) is None
+    return not os.path.lexists(path)
+
+
+def _few_of_each_extension(names: Iterable[str]) -> Iterator[str]:
+    """Yields names of files until there are enough with their extension."""
+    left: dict[str, int] = {}
+    for name in names:
+        extension = extension_of(name)
+        if extension not in left:
+            left[extension] = _IMAGES if is_image_name(name) else _OTHERS
+        if left[extension]:
+            left[extension] -= 1
+            yield name
+
+
+def _is(kind: Callable[[], bool]) -> bool:
+    """Returns whether an entry, or what it links to, is of a kind; a link in a circle is of none."""
+    try:
+        return kind()
+    except OSError:
+        return False
+
+
+def _is_file(path: str) -> bool:
+    if not storage.is_remote(path):
+        return os.path.isfile(path)
+    return not path.endswith("/") and storage.stat(path) is not None

@@ -1,0 +1,263 @@
+"""Parses inputs (paths, with a prefix if there are several) and recognizes the source of each.
+
+A folder that looks like a dataset with annotations but has none to read is refused: the message says what
+is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+
+from shardwright.core import storage
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.images.signatures import is_image_name
+from shardwright.core.sources.files_beside import check_columns, stem_of
+from shardwright.core.sources.folder_tree import AUTO
+from shardwright.core.sources.input_probe import InputProbe, is_pattern, look_at
+from shardwright.core.sources.open_images import DESCRIPTIONS, NOUN, RULE
+from shardwright.core.sources.source import Input, Source, all_sources, source_by_name
+from shardwright.core.sources.tables_beside import check_tables, is_text_name
+from shardwright.core.sources.yolo import holds_labels
+from shardwright.core.versions.pointer import located
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.dataset import DATASET_JSON
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
+from shardwright.schemas.plain_text import check_utf8
+from shardwright.schemas.version import LATEST_JSON, split_version
+
+_IMAGE_FOLDERS = ("images", "image", "imgs", "img")
+_MASK_FOLDERS = ("masks", "mask", "segmentation", "segmentations")
+_CLASSES = "or --folders classes if each folder is a class"
+
+#: Number of slashes in `gs://BUCKET`.
+_SLASHES_OF_BUCKET = 2
+#: Values of --source that read a Shardwright dataset as a dataset.
+_READS_DATASETS = ("auto", "tfrecord")
+_NAMED = re.compile(r"([A-Za-z0-9_.-]+)=(.+)\Z", re.DOTALL)
+
+
+def parse_input(text: str) -> Input:
+    """Parses `PATH` or `NAME=PATH`; a path that exists as written is never split."""
+    match = _NAMED.match(text)
+    if match and (storage.is_remote(text) or not os.path.lexists(text)):
+        return Input(match[2], f"{match[1]}/")
+    return Input(text, "")
+
+
+def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, ...]:
+    """Parses inputs, recognizes them, and checks that they are readable and separate from the output.
+
+    Raises:
+      UsageError: if an input is wrong; the message names it and says what to do.
+    """
+    if output:
+        for option, folder in (("--image_root", settings.image_root), ("--mask_dir", settings.mask_dir)):
+            if folder:
+                _check_outside(option, folder, output)
+    inputs = []
+    for item in map(parse_input, settings.input):
+        if split_version(item.path)[1]:
+            item = item._replace(path=located(item.path))
+        with UNDERWAY.working_on(item.path, "recognize"), storage.translated_errors("list", item.path):
+            probe = _look_at_remote(item.path) if storage.is_remote(item.path) else _look_at_local(item.path)
+            if settings.source in _READS_DATASETS and _is_pointed_to(probe):
+                item = item._replace(path=located(item.path))
+                probe = InputProbe(item.path, is_file=False)
+            if output:
+                _check_apart(item.path, output)
+            inputs.append(recognize(item, probe, settings))
+    for option, given in (("folders", settings.folders), ("label_depth", settings.label_depth)):
+        if given not in (AUTO, "1") and not any(source_by_name(item.source).uses(option) for item in inputs):
+            raise UsageError(
+                f"--{option} {given}: {printable(inputs[0].path)} is read as {inputs[0].source}, where "
+                f"folders do not name the classes; leave --{option} out, or choose --source class_folders "
+                "(archives) if they do."
+            )
+    return tuple(inputs)
+
+
+def _is_pointed_to(probe: InputProbe) -> bool:
+    """Returns whether a folder is not a dataset itself but points to one of its versions."""
+    if probe.is_file or is_pattern(probe.path):
+        return False
+    return LATEST_JSON in probe.files and DATASET_JSON not in probe.files
+
+
+def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Input:
+    """Returns the input with the source that reads it.
+
+    Raises:
+      UsageError: if no source can read it, or the named source cannot.
+    """
+    if probe.is_file and is_text_name(probe.name):
+        check_utf8(f"--input {printable(probe.path)}", probe.head)
+    source = _source_of(probe, settings)
+    _check_layout(source, probe, settings)
+    if not source.uses("extra_columns"):
+        check_columns(item.path, source.name, settings, unless="")
+    detected_as = source.describe(probe, settings)
+    return item._replace(source=source.name, detected_as=detected_as, is_file=probe.is_file)
+
+
+def _source_of(probe: InputProbe, settings: ConvertSettings) -> Source:
+    """Returns the source that the settings name, or else the first that accepts an input."""
+    if settings.source != "auto":
+        return source_by_name(settings.source)
+    if is_pattern(probe.path):
+        return source_by_name("tfrecord")  # the only source with such file names
+    # The layout `images` takes the images of a folder, whatever annotations are beside them.
+    only = {Needs.IMAGE} & {settings.record_layout.needs}
+    for source in all_sources():
+        if only <= source.provides and source.accepts(probe, settings):
+            if source.name == "class_folders":
+                check_parts(probe, settings)
+                check_tables(probe, settings)
+            return source
+    kind = "file" if probe.is_file else "folder"
+    raise UsageError(
+        f"--input {printable(probe.path)}: no source recognizes this {kind}; name the source with --source, "
+        "or name the folder that holds the images."
+    )
+
+
+def _check_layout(source: Source, probe: InputProbe, settings: ConvertSettings) -> None:
+    """Checks that a source provides what the layout needs.
+
+    Raises:
+      UsageError: If it does not; the message names layouts that it fits.
+    """
+    layout = settings.record_layout
+    if _fits(source, layout):
+        return
+    fitting = [other for other in LAYOUTS.values() if _fits(source, other)]
+    if settings.source != "auto":
+        as_first = replace(settings, layout=fitting[0].name)
+        if not source.accepts(probe, as_first):
+            source.describe(probe, as_first)  # says what the input lacks for any layout
+    other = "another --source"
+    if settings.source == "auto" and not probe.is_file and layout.needs is Needs.LABEL:
+        other = "--source class_folders if each class has a folder"
+    if layout.needs is Needs.IMAGE:
+        other = "name the folder of its images, which is read as class_folders"
+    provides = layout.needs in source.provides
+    lacks = "key points" if provides else f"what the layout needs ({layout.needs.value})"
+    raise UsageError(
+        f"--layout {layout.name}: {printable(probe.path)} is read as {source.name}, which does not provide "
+        f"{lacks}; choose --layout {', '.join(each.name for each in fitting)}, or {other}."
+    )
+
+
+def _fits(source: Source, layout: Layout) -> bool:
+    points = layout.by_role().get(FeatureRole.KEYPOINT_X)
+    needs_points = points is not None and not points.optional
+    return layout.needs in source.provides and (source.has_keypoints or not needs_points)
+
+
+def _look_at_local(path: str) -> InputProbe:
+    shown = printable(path)
+    if is_pattern(path):
+        return InputProbe(path, is_file=False)
+    if not path:
+        raise UsageError("--input is an empty text; name a folder of images.")
+    if not os.path.lexists(path):
+        name, is_named, rest = path.partition("=")
+        if is_named and not rest:
+            raise UsageError(f"--input {shown} has no path after the =; write {printable(name)}=PATH.")
+        raise UsageError(f"--input {shown} does not exist; check the path.")
+    if not os.path.isdir(path) and not os.path.isfile(path):
+        raise UsageError(f"--input {shown} is neither a folder nor a file; check the path.")
+    if not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):
+        raise UsageError(f"--input {shown} cannot be read: permission denied.")
+    return look_at(path)
+
+
+def _check_apart(path: str, output: str) -> None:
+    """Checks that neither of two places is inside the other."""
+    if _folder(output).startswith(_folder(path)):
+        raise UsageError(
+            f"--output {printable(output)} lies inside --input {printable(path)}; choose a place outside "
+            "of it."
+        )
+    _check_outside("--input", path, output)
+
+
+def _check_outside(option: str, path: str, output: str) -> None:
+    """Checks that --overwrite would not replace files that are read."""
+    if _folder(path).startswith(_folder(output)):
+        raise UsageError(
+            f"{option} {printable(path)} lies inside --output {printable(output)}; choose another --output."
+        )
+
+
+def _folder(path: str) -> str:
+    """Returns the prefix of all paths in a folder."""
+    return (path if storage.is_remote(path) else os.path.realpath(path)).rstrip("/") + "/"
+
+
+def _look_at_remote(path: str) -> InputProbe:
+    """Returns the probe of an object, or of a folder with objects."""
+    storage.require_known("--input", path)
+    if next(storage.list_objects(path), None) is not None:
+        return InputProbe(path, is_file=False)
+    if path.rstrip("/").count("/") > _SLASHES_OF_BUCKET and storage.stat(path.rstrip("/")) is not None:
+        return InputProbe(path.rstrip("/"), is_file=True)
+    if is_pattern(path):
+        return InputProbe(path, is_file=False)
+    raise UsageError(f"--input {printable(path)} does not exist: there is no such object; check the path.")
+
+
+def check_parts(probe: InputProbe, settings: ConvertSettings) -> None:
+    """Checks that a folder without recognized annotations does not look like one that has them.
+
+    Raises:
+      UsageError: If it does; the message says what is missing and what to write.
+    """
+    needs = settings.record_layout.needs
+    if probe.is_file or settings.folders != AUTO or needs is Needs.IMAGE:
+        return
+    shown = f"--input {printable(probe.path)}"
+    images, masks = (_folder_named(probe, names) for names in (_IMAGE_FOLDERS, _MASK_FOLDERS))
+    if images and masks and needs in (Needs.LABEL, Needs.SEMANTIC):
+        places = [printable(storage.join(probe.path, name)) for name in (images, masks)]
+        end = f", {_CLASSES}" if needs is Needs.LABEL else ""
+        raise UsageError(
+            f"{shown} has images and masks; write --layout segmentation --input {places[0]} --mask_dir "
+            f"{places[1]}{end}."
+        )
+    if needs is Needs.SEMANTIC:
+        raise UsageError(
+            f"--layout {settings.record_layout.name}: {shown} has no masks; name their folder with "
+            "--mask_dir."
+        )
+    labels = _label_file(probe, beside=needs is Needs.OBJECTS)
+    if labels:
+        names = printable(storage.join(probe.path, "classes.txt"))
+        layout, end = (" and --layout detection", f", {_CLASSES}") if needs is Needs.LABEL else ("", "")
+        raise UsageError(
+            f"{shown}: {printable(labels)} looks like labels of YOLO, but no file names the classes; add "
+            f"{names} with a class on each line and write --source yolo{layout}{end}."
+        )
+    if needs is Needs.OBJECTS and any(DESCRIPTIONS in name for name in probe.files):
+        raise UsageError(f"{shown} holds no {NOUN}; {RULE}")
+
+
+def _folder_named(probe: InputProbe, names: tuple[str, ...]) -> str:
+    return next((name for name in probe.folders if name.lower() in names), "")
+
+
+def _label_file(probe: InputProbe, beside: bool) -> str:
+    """Returns a text file with YOLO's labels; empty for none. It is in `labels`, or beside the images."""
+    texts: list[str] = []
+    if "images" in probe.folders and "labels" in probe.folders:
+        labels = probe.inside("labels")
+        for folder in (labels, *map(labels.inside, labels.folders[:1])):
+            texts += [storage.join(folder.path, name) for name in folder.files if name.endswith(".txt")][:1]
+    if beside:
+        stems = {stem_of(name) for name in probe.files if is_image_name(name)}
+        named = [name for name in probe.files if name.endswith(".txt") and stem_of(name) in stems]
+        texts += [storage.join(probe.path, name) for name in named[:1]]
+    return next(filter(holds_labels, texts), "")

@@ -1,0 +1,81 @@
+"""KITTI's object labels: a text file with 15 columns in `label_2` for each image in `image_2`."""
+
+from __future__ import annotations
+
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.image_files import class_name, is_folder, join, number_in, parent_of
+from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.pairs import PairedFolders, PairFormat
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.configuration.settings import ConvertSettings
+
+_IMAGES, _LABELS, _LISTS = "image_2", "label_2", "ImageSets"
+#: Number of columns of a line, without and with the score of a detection.
+_COLUMNS = (15, 16)
+#: Class of areas whose objects are not labelled.
+_IGNORED = "DontCare"
+_OCCLUDED = {"0": False, "1": True, "2": True}
+
+
+def parse_kitti(data: bytes) -> Annotations:
+    """Returns the objects in the label file of an image.
+
+    Raises:
+      AnnotationFault: If a line cannot be used; the message names it.
+    """
+    objects = []
+    for line, text in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
+        cells = text.split()
+        if not cells:
+            continue
+        if len(cells) not in _COLUMNS:
+            raise AnnotationFault(f"line {line} has {len(cells)} columns instead of 15")
+        if cells[0] == _IGNORED:
+            continue
+        truncated, left, top, right, bottom = (_number(line, cells, column) for column in (1, 4, 5, 6, 7))
+        objects.append(
+            ObjectAnnotation(
+                class_name(cells[0]),
+                (left, top, right, bottom),
+                truncated=truncated > 0 if truncated >= 0 else None,
+                occluded=_OCCLUDED.get(cells[2].removesuffix(".0").removesuffix(".00")),
+            )
+        )
+    return Annotations(objects=tuple(objects))
+
+
+def _number(line: int, cells: list[str], column: int) -> float:
+    value = number_in(cells[column])
+    if value is None:
+        raise AnnotationFault(
+            f"column {column + 1} of line {line} is {cells[column]!r}, which is not a number"
+        )
+    return value
+
+
+def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
+    """Returns the images and their labels, which those of `testing` do not have."""
+    if _IMAGES not in probe.folders:
+        return []
+    root = probe.path.rstrip("/") or "/"
+    is_labelled = _LABELS in probe.folders and any(
+        name.endswith(".txt") for name in probe.inside(_LABELS).files
+    )
+    lists = [join(folder, _LISTS) for folder in (root, parent_of(root))]
+    return [
+        PairedFolders(
+            images=join(root, _IMAGES),
+            annotations=join(root, _LABELS) if is_labelled else "",
+            suffixes=(".txt",),
+            lists=next(filter(is_folder, lists), ""),
+        )
+    ]
+
+
+SOURCE = PairFormat(
+    name="kitti",
+    title="KITTI",
+    expected=f"name the folder with {_IMAGES}/ and {_LABELS}/, or the one with training/ that contains them",
+    find=_find,
+    parse=lambda data, folders: parse_kitti(data),
+).source()

@@ -1,0 +1,303 @@
+"""Label Studio: exports as JSON and JSON-MIN, an array with an entry for each task.
+
+Shapes are in percent of the image as a browser shows it, with its EXIF orientation applied. A rectangle turns
+clockwise around its upper left corner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from shardwright.core import storage
+from shardwright.core.images.signatures import is_image_name
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.documents import DocumentFile, DocumentFormat, ImagePaths
+from shardwright.core.sources.image_files import annotated, class_name, is_text, number
+from shardwright.core.sources.json_stream import first_items
+from shardwright.core.sources.moved_files import file_name
+from shardwright.core.sources.shapes import (
+    Box,
+    box_and_outline,
+    corners_of,
+    ellipse,
+    polygon,
+    rotated_box,
+)
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
+from shardwright.schemas.layouts import Needs
+
+_ANNOTATIONS = ("annotations", "completions")
+#: Fields of JSON-MIN that are about the task, not its data or results.
+_ABOUT_TASK = frozenset(
+    {"id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement", "sentiment"}
+)
+_IMAGE_FIELDS = ("image", "img", "image_url", "url", "photo", "picture")
+#: Kinds of results with shapes that are read, and with shapes that are not.
+_SHAPES = ("rectanglelabels", "polygonlabels", "ellipselabels", "labels")
+_LEFT_OUT = ("brushlabels", "bitmasklabels", "keypointlabels", "vectorlabels", "videorectangle")
+_CHOICES = "choices"
+#: What Label Studio puts before the name of an uploaded file.
+_UPLOAD = re.compile(r"[0-9a-f]{8}-(?=.)")
+_LOCAL_FILES = "/data/local-files/"
+
+
+class _Result(NamedTuple):
+    """A result of a task: the name of its control, its values, and the size and turn of the image."""
+
+    control: str
+    value: Mapping[str, Any]
+    size: tuple[float, float] | None
+    turned: bool
+
+
+def _is_task(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("data"), dict)
+
+
+def _is_export(entry: Any) -> bool:
+    """Returns whether an entry is a task of Label Studio with an image."""
+    if _is_task(entry):
+        results = (entry.get(name) for name in (*_ANNOTATIONS, "predictions"))
+        return any(isinstance(found, list) for found in results) and bool(_image_field(entry["data"], ""))
+    is_short = isinstance(entry, dict) and {"annotation_id", "annotator"} <= entry.keys()
+    return is_short and bool(_image_field(entry, ""))
+
+
+def _image_field(data: Mapping[str, Any], named: str) -> str:
+    """Returns the field with the image's path; empty if there is none, or several could be."""
+    if named:
+        return named if is_text(data.get(named)) else ""
+    usual = [name for name in _IMAGE_FIELDS if is_text(data.get(name))]
+    texts = [name for name, value in data.items() if is_text(value) and is_image_name(_plain_path(value))]
+    return (usual or texts)[0] if usual or len(texts) == 1 else ""
+
+
+def _plain_path(value: str) -> str:
+    """Returns the path in a URL: without its host, query and escapes.
+
+    >>> _plain_path("/data/local-files/?d=photos/a%20cat.jpg")
+    'photos/a cat.jpg'
+    """
+    if _LOCAL_FILES in value:
+        return parse_qs(urlsplit(value).query).get("d", [""])[0] or value
+    if "://" not in value and not value.startswith("/data/"):
+        return value
+    return unquote(urlsplit(value).path).lstrip("/")
+
+
+def paths_of(value: str) -> tuple[str, ...]:
+    """Returns the relative paths that an image may have after an export, the likeliest first.
+
+    >>> paths_of("/data/upload/3/1a2b3c4d-cat.jpg")
+    ('upload/3/1a2b3c4d-cat.jpg', '1a2b3c4d-cat.jpg', 'cat.jpg')
+    """
+    path = _plain_path(value).removeprefix("data/")
+    parts = path.split("/")
+    inner = ["/".join(parts[begin:]) for begin in range(len(parts))]
+    name = file_name(path)
+    return tuple(dict.fromkeys(filter(None, (*inner, name, _UPLOAD.sub("", name, count=1)))))
+
+
+def _image_of(entry: Mapping[str, Any], settings: ConvertSettings) -> ImagePaths:
+    data = entry["data"] if _is_task(entry) else entry if isinstance(entry, dict) else {}
+    field = _image_field(data, settings.image_column)
+    if not field:
+        raise AnnotationFault("it names no image, or several; name the field with --image_column")
+    value = data[field].strip()
+    paths = paths_of(value)
+    if not paths:
+        raise AnnotationFault(f"{value[:80]!r} names no image")
+    return ImagePaths(value, paths, value if storage.is_remote(value) else "")
+
+
+def _results(entry: Mapping[str, Any], settings: ConvertSettings) -> list[_Result] | None:
+    """Returns the results of a task; None if nobody has annotated it.
+
+    Raises:
+      AnnotationFault: If several annotations could be meant.
+    """
+    if not _is_task(entry):
+        return list(_short_results(entry, settings))
+    annotations: list[Any] = next(
+        (entry[name] for name in _ANNOTATIONS if isinstance(entry.get(name), list)), []
+    )
+    made = [item for item in annotations if isinstance(item, dict) and not item.get("was_cancelled")]
+    truth = [item for item in made if item.get("ground_truth") is True]
+    if len(made) > 1 and len(truth) != 1:
+        raise AnnotationFault(
+            f"it has {len(made)} annotations; mark one of them as ground truth, or delete the others"
+        )
+    if not made:
+        return None
+    results = (truth if len(made) > 1 else made)[0].get("result")
+    found = []
+    for item in results if isinstance(results, list) else []:
+        value = item.get("value") if isinstance(item, dict) else None
+        if isinstance(value, dict):
+            found.append(_result(str(item.get("from_name", "")), value, item))
+    return found
+
+
+def _result(control: str, value: Mapping[str, Any], about: Mapping[str, Any]) -> _Result:
+    width, height = (number(about.get(f"original_{side}")) or 0.0 for side in ("width", "height"))
+    size = (width, height) if min(width, height) > 0 else None
+    return _Result(control, value, size, bool(number(about.get("image_rotation"))))
+
+
+def _short_results(entry: Mapping[str, Any], settings: ConvertSettings) -> Iterator[_Result]:
+    """Yields the results of a JSON-MIN entry, whose fields have the names of the controls."""
+    image = _image_field(entry, settings.image_column)
+    for name, value in entry.items():
+        if name in _ABOUT_TASK or name == image:
+            continue
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, dict):
+                yield _result(name, item, item)
+            elif is_text(item) and (name == settings.label_column or name in ("choice", "choices", "label")):
+                yield _Result(name, {_CHOICES: [item]}, None, False)
+
+
+def objects_of(results: Sequence[_Result]) -> Annotations:
+    """Returns the shapes of a task as objects, in shares of the upright image.
+
+    Raises:
+      AnnotationFault: If a shape is wrong, or only kinds of shapes are present that are not read.
+    """
+    objects: list[ObjectAnnotation] = []
+    other = ""
+    for place, result in enumerate(results):
+        kind = next((kind for kind in _SHAPES if isinstance(result.value.get(kind), list)), "")
+        if not kind:
+            other = other or next((kind for kind in _LEFT_OUT if kind in result.value), "")
+            continue
+        if result.turned:
+            raise AnnotationFault("its image was rotated in Label Studio, so that its shapes do not fit")
+        try:
+            box, outline = _shape(result)
+        except ValueError as error:
+            raise AnnotationFault(f"result {place}: {error}") from None
+        if box is not None:
+            objects += [
+                ObjectAnnotation(class_name(label), box, segmentation=outline)
+                for label in result.value[kind] or [""]
+            ]
+    if other and not objects:
+        raise AnnotationFault(f"it only has {other}, which are not read")
+    return Annotations(objects=tuple(objects), relative=True, upright=True)
+
+
+def _shape(result: _Result) -> tuple[Box | None, list[list[float]] | None]:
+    """Returns box and outline of a shape, in shares; (None, None) for labels of something else.
+
+    Raises:
+      ValueError: If its numbers are wrong.
+    """
+    value = result.value
+    if "points" in value:
+        return polygon([side / 100 for side in corners_of(value["points"])])
+    is_round = "radiusX" in value
+    if not is_round and not {"width", "height"} <= value.keys():
+        return None, None
+    names = ("x", "y", "radiusX", "radiusY") if is_round else ("x", "y", "width", "height")
+    sides = [number(value.get(name)) for name in names]
+    if None in sides:
+        raise ValueError(f"{str([value.get(name) for name in names])[:60]} are not 4 numbers")
+    x, y, width, height = (side / 100 for side in sides if side is not None)
+    box = (x - width, y - height, x + width, y + height) if is_round else (x, y, x + width, y + height)
+    angle = number(value.get("rotation")) or 0.0
+    if not angle and not is_round:
+        return box, None
+    if angle and result.size is None:
+        raise ValueError("it is rotated, but original_width and original_height of the image are missing")
+    # Angles are true only in pixels, because the sides of the image have different units.
+    units = result.size or (1.0, 1.0)
+    left, top, right, lower = (side * units[place % 2] for place, side in enumerate(box))
+    if is_round:
+        drawn = ellipse(x * units[0], y * units[1], width * units[0], height * units[1], angle)
+    else:
+        drawn = rotated_box((left, top, right, lower), angle, around=(left, top))
+    return box_and_outline(box, [side / units[place % 2] for place, side in enumerate(drawn)])
+
+
+def classes_of(results: Sequence[_Result], settings: ConvertSettings) -> list[str]:
+    """Returns the choices for the whole image.
+
+    Raises:
+      AnnotationFault: If several controls have choices, or one has several choices that may not be stored.
+    """
+    by_control: dict[str, list[str]] = {}
+    for result in results:
+        choices = result.value.get(_CHOICES)
+        if "x" in result.value or not isinstance(choices, list):  # choices for a region have its position
+            continue
+        if not settings.label_column or result.control == settings.label_column:
+            names = by_control.setdefault(result.control, [])
+            names += [name for item in choices if (name := class_name(item)) and name not in names]
+    if len(by_control) > 1:
+        shown = " and ".join(sorted(by_control)[:3])
+        raise AnnotationFault(f"it has choices of {shown}; name one of them with --label_column")
+    names = next(iter(by_control.values()), [])
+    if len(names) > 1 and not settings.label_separator:
+        raise AnnotationFault(
+            f"it has several choices ({', '.join(names[:3])}); --label_separator '|' lets an image have "
+            "several classes"
+        )
+    return names
+
+
+def _annotate(ref: ImageRef, entry: Mapping[str, Any], settings: ConvertSettings) -> ImageRef:
+    results = _results(entry, settings)
+    has_classes = settings.record_layout.needs is Needs.LABEL
+    if results is None and (has_classes or settings.missing_annotations != "empty"):
+        why = "it was skipped" if any(entry.get(name) for name in _ANNOTATIONS) else "nobody has annotated it"
+        hint = "" if has_classes else " (--missing_annotations empty stores it without objects)"
+        raise AnnotationFault(why + hint)
+    if has_classes:
+        return ref._replace(label=LABEL_SEPARATOR.join(classes_of(results or (), settings)))
+    return annotated(ref, objects_of(results or ()))
+
+
+def _summarize(file: DocumentFile, entries: Sequence[Any], settings: ConvertSettings) -> str:
+    """Returns the kinds of annotations in a file that are left out, judged by its first tasks.
+
+    Raises:
+      UsageError: If the tasks have other annotations than the layout stores.
+    """
+    kinds: set[str] = set()
+    for entry in entries:
+        with contextlib.suppress(AnnotationFault):
+            for result in (_results(entry, settings) if isinstance(entry, dict) else None) or ():
+                kinds.update(result.value.keys() & {*_SHAPES, *_LEFT_OUT, _CHOICES})
+    has_classes = settings.record_layout.needs is Needs.LABEL
+    left_out = kinds - ({_CHOICES} if has_classes else {*_SHAPES})
+    if kinds and left_out == kinds:
+        lacks = "choices" if has_classes else "rectangles, polygons or ellipses"
+        fitting = "detection" if has_classes else "classification for choices, or export other shapes as COCO"
+        raise UsageError(
+            f"--layout {settings.record_layout.name}: the first tasks of {printable(file.path)} have "
+            f"{' and '.join(sorted(kinds))}, but no {lacks}; choose --layout {fitting}."
+        )
+    return f"; left out: {', '.join(sorted(left_out))}" if left_out else ""
+
+
+SOURCE = DocumentFormat(
+    name="label_studio",
+    title="Label Studio",
+    expected="name the file, or the folder that holds it",
+    noun="task",
+    recognizes=lambda head: any(map(_is_export, first_items(head)[:1])),
+    image_of=_image_of,
+    annotate=_annotate,
+    summarize=_summarize,
+    provides=frozenset({Needs.OBJECTS, Needs.LABEL}),
+    settings=frozenset(
+        {"image_root", "image_column", "label_column", "label_separator", "missing_annotations"}
+    ),
+).source()

@@ -1,0 +1,240 @@
+"""LabelMe: one JSON file for each image, beside the image or in a separate folder."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import math
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from shardwright.core import storage
+from shardwright.core.images.pillow_settings import NO_LIMIT, pillow_settings
+from shardwright.core.sources.annotation_files import (
+    AnnotationFault,
+    parse_json,
+    read_annotation_file,
+    side_by_side,
+)
+from shardwright.core.sources.image_files import class_name, join, number
+from shardwright.core.sources.image_lists import names_with
+from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
+from shardwright.core.sources.moved_files import file_name
+from shardwright.core.sources.pair_matching import match_by_names
+from shardwright.core.sources.pairs import (
+    EmbeddedImage,
+    Matches,
+    PairedFolders,
+    PairFormat,
+    holds_below,
+)
+from shardwright.core.sources.shapes import Box, corners_of, ellipse, hull, mask_outline, polygon
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
+from shardwright.schemas.byte_range import BASE64, ByteRange
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import words_of
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.units import counted
+
+#: Large, because a file may embed its image.
+_MAX_BYTES = 256 << 20
+_FILES_TRIED = 3
+_IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([A-Za-z0-9+/=_-]+)"')
+_POLYGONS = ("polygon", "oriented_rectangle", "rotation")
+#: Raised by Pillow for an image above its size limit.
+_BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+
+
+def parse_labelme(values: Mapping[str, Any]) -> Annotations:
+    """Returns the annotations in a LabelMe file.
+
+    Raises:
+      AnnotationFault: If a shape cannot be used; the message names the shape.
+    """
+    sides = [number(values.get(name)) for name in ("imageWidth", "imageHeight")]
+    size = None
+    if sides[0] and sides[1] and min(sides[0], sides[1]) >= 1:
+        size = (int(sides[0]), int(sides[1]))
+    objects: list[ObjectAnnotation] = []
+    groups: dict[tuple[str, Any], int] = {}
+    for count, shape in enumerate(values["shapes"]):
+        try:
+            found = _object(shape, size)
+        except ValueError as error:
+            raise AnnotationFault(f"shape {count}: {error}") from None
+        group = shape.get("group_id")
+        key = (found.label, group)
+        if isinstance(group, int) and key in groups:
+            merged = _merged(objects[groups[key]], found)
+            if merged is not None:
+                objects[groups[key]] = merged
+                continue
+        groups.setdefault(key, len(objects))
+        objects.append(found)
+    return Annotations(objects=tuple(objects), size=size, upright=True)
+
+
+def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
+    """Returns a shape as an object; points and lines enclose no area and get no box.
+
+    Raises:
+      ValueError: If the shape is wrong; the message says why.
+    """
+    if not isinstance(shape, dict):
+        raise ValueError("it is not an object")
+    kind = shape.get("shape_type") or "polygon"
+    corners = corners_of(shape.get("points"))
+    if not corners:
+        raise ValueError("it has no points")
+    box: Box | None = None
+    outline: Segmentation | None = None
+    if kind == "rectangle":
+        if len(corners) not in (4, 8):
+            raise ValueError(f"a rectangle with {counted(len(corners) // 2, 'point')}")
+        box = hull(corners)
+    elif kind in _POLYGONS:
+        box, outline = polygon(corners)
+    elif kind == "circle":
+        if len(corners) != 4:
+            raise ValueError(f"a circle with {counted(len(corners) // 2, 'point')}")
+        x, y, edge_x, edge_y = corners
+        radius = math.hypot(edge_x - x, edge_y - y)
+        box, outline = (x - radius, y - radius, x + radius, y + radius), [ellipse(x, y, radius, radius)]
+    elif kind == "mask":
+        box = hull(corners)
+        outline = _mask(shape.get("mask"), corners, size)
+    difficult = shape.get("difficult")
+    return ObjectAnnotation(
+        class_name(shape.get("label")),
+        box,
+        difficult=difficult if isinstance(difficult, bool) else None,
+        segmentation=outline,
+    )
+
+
+def _mask(data: Any, corners: list[float], size: tuple[int, int] | None) -> Segmentation:
+    if not isinstance(data, str) or size is None:
+        raise ValueError("its mask or the size of the image is missing")
+    try:
+        png = io.BytesIO(base64.b64decode(data, validate=True))
+        with pillow_settings(NO_LIMIT), Image.open(png, formats=("PNG",)) as image:
+            if image.width > size[0] + 1 or image.height > size[1] + 1:
+                raise ValueError("its mask is larger than the image")
+            mask = np.asarray(image.convert("L"))
+    except (OSError, binascii.Error, SyntaxError, *_BOMBS) as error:
+        raise ValueError(f"its mask cannot be read: {words_of(error)}") from None
+    return mask_outline(mask, round(corners[0]), round(corners[1]), size)
+
+
+def _merged(first: ObjectAnnotation, second: ObjectAnnotation) -> ObjectAnnotation | None:
+    """Returns two shapes of a group as one object; None if they are not both polygons."""
+    outlines = [first.segmentation, second.segmentation]
+    polygons = [polygon for outline in outlines if isinstance(outline, list) for polygon in outline]
+    if first.box is None or second.box is None or not all(isinstance(item, list) for item in outlines):
+        return None
+    box = hull([*first.box, *second.box])
+    return ObjectAnnotation(first.label, box, difficult=first.difficult, segmentation=polygons)
+
+
+def _read(data: bytes) -> Mapping[str, Any] | None:
+    """Returns the content of a LabelMe file; None if it is another JSON file.
+
+    Raises:
+      AnnotationFault: If it is not JSON.
+    """
+    values = parse_json(data)
+    is_one = isinstance(values, dict) and isinstance(values.get("shapes"), list)
+    return values if is_one else None
+
+
+def _image_of(values: Mapping[str, Any]) -> str:
+    named = values.get("imagePath")
+    return file_name(named) if isinstance(named, str) else ""
+
+
+def _named_images(data: bytes) -> list[str]:
+    try:
+        return list(filter(None, [_image_of(_read(data) or {})]))
+    except AnnotationFault:
+        return []
+
+
+def _match(folders: PairedFolders, files: Mapping[str, storage.StoredObject]) -> Matches:
+    """Returns the pairs of a folder; for files without an image, the one that a file embeds is used."""
+    matches = match_by_names(folders, files, _named_images, "annotation file", _MAX_BYTES)
+    rest = sorted({*files} - {*matches.files.values()})
+    looks = side_by_side(lambda file: _look_inside(folders, file, files[file]), rest, folders.annotations)
+    for file, inside in zip(rest, looks):
+        if inside is None:
+            matches.others.add(file)
+        elif isinstance(inside, EmbeddedImage):
+            matches.embedded[file] = inside
+        else:
+            matches.faults.setdefault(file, inside)
+    return matches
+
+
+def _look_inside(
+    folders: PairedFolders, file: str, state: storage.StoredObject
+) -> EmbeddedImage | str | None:
+    """Returns the image that a file embeds, or why it has no image; None if it is not a LabelMe file."""
+    try:
+        data = read_annotation_file(join(folders.annotations, file), _MAX_BYTES) or b"null"
+        values = _read(data)
+    except AnnotationFault as fault:
+        return str(fault)
+    if values is None:
+        return None
+    name, match = _image_of(values), _IMAGE_DATA.search(data)
+    if not name or not match:
+        return f"its image {printable(name)} is missing or has another annotation file"
+    place = ByteRange("", match.start(1), len(match[1]), BASE64, state.size, state.version)
+    return EmbeddedImage(posixpath.join(posixpath.dirname(file), name), place.encode())
+
+
+def _parse(data: bytes, folders: PairedFolders) -> Annotations:
+    values = _read(data)
+    if values is None:
+        raise AnnotationFault("it has no list of shapes")
+    return parse_labelme(values)
+
+
+def _is_labelme(path: str) -> bool:
+    """Returns whether a file begins like a LabelMe file."""
+    head = storage.read_head(path, HEAD_BYTES)
+    if not head.lstrip().startswith(b"{") or b'"shapes"' not in head:
+        return False
+    return any(name in head for name in (b'"imagePath"', b'"imageData"', b'"flags"', b'"version"'))
+
+
+def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
+    """Returns the folder if it holds LabelMe files, or folders inside do and the layout stores objects.
+
+    Class folders with LabelMe files stay class folders.
+    """
+    is_here = names_with(probe, ".json", _FILES_TRIED, _is_labelme)
+    has_classes = settings.record_layout.needs is Needs.LABEL
+    if not is_here and (has_classes or not holds_below(probe, ".json", _is_labelme)):
+        return []
+    root = probe.path.rstrip("/") or "/"
+    images = settings.image_root.rstrip("/") or root
+    return [PairedFolders(images, root, (".json",), split_by_folder=True)]
+
+
+SOURCE = PairFormat(
+    name="labelme",
+    title="LabelMe",
+    expected="name the folder with a JSON file for each image",
+    find=_find,
+    parse=_parse,
+    settings=frozenset({"image_root", "missing_annotations"}),
+    match=_match,
+    max_bytes=_MAX_BYTES,
+).source()

@@ -1,0 +1,148 @@
+"""Lists the inputs of a conversion as references, without Beam."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from shardwright.core import storage
+from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.images.decode import check_kind
+from shardwright.core.images.read import read_head
+from shardwright.core.images.signatures import HEAD_BYTES
+from shardwright.core.sources.image_files import folder_of
+from shardwright.core.sources.input_probe import is_pattern
+from shardwright.core.sources.label_rules import LabelRules
+from shardwright.core.sources.rule_matches import RuleMatcher
+from shardwright.core.sources.selection import ListingRules
+from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name
+from shardwright.schemas.annotations import decode_annotations
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.labels import ClassId
+
+#: Number of references after which the progress is updated.
+_ITEMS_A_REPORT = 100
+
+
+def split_inputs(inputs: Sequence[Input], context: Context) -> Iterator[InputSplit]:
+    """Yields the splits of the inputs, which workers list in parallel."""
+    for item in inputs:
+        yield from UNDERWAY.each(source_by_name(item.source).split(item, context), item.path, "list")
+
+
+def list_part(
+    part: InputSplit,
+    context: Context,
+    rules: LabelRules,
+    selection: ListingRules | None = None,
+    matcher: RuleMatcher | None = None,
+) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every item in a split, in any order, with all rules applied.
+
+    Args:
+      part: The split.
+      context: Settings and a directory for spool files.
+      rules: Rules for class names.
+      selection: Rules that leave out images. None to take all.
+      matcher: Collects what the rules match; None if nobody asks.
+    """
+    selection = selection or ListingRules()
+    confinement = Confinement(part.item, context) if context.settings.confine else None
+    listed = source_by_name(part.item.source).list_part(part, context)
+    unreported = 0
+    for found in UNDERWAY.each(listed, part.path, "list"):
+        if isinstance(found, ClassId):
+            if rules.class_stored:
+                yield found
+            continue
+        unreported += 1
+        if unreported == _ITEMS_A_REPORT:
+            PROGRESS.add(listed=unreported)
+            unreported = 0
+        if confinement is not None:
+            found = confinement.check(found)
+        found = _without_skipped(found, context.settings.skipped_formats)
+        if matcher is not None:
+            matcher.add(found)
+        yield rules.apply(selection.apply(found))
+    PROGRESS.add(listed=unreported)
+
+
+def _without_skipped(ref: ImageRef, skipped: frozenset[str]) -> ImageRef:
+    """Returns a reference, filtered if a source quarantined it for a format that is skipped.
+
+    Its first bytes are read again, because the reference does not have the format. Images of formats that
+    are read are filtered when they are converted.
+
+    Args:
+      ref: The reference, as a source listed it.
+      skipped: The formats to leave out.
+    """
+    if not skipped or ref.reason != QuarantineReason.UNSUPPORTED_FORMAT:
+        return ref
+    try:
+        check_kind(read_head(ref, HEAD_BYTES), ref.key, skipped)
+    except NotACandidate as left_out:
+        return ref._replace(message="").filtered(left_out.reason)
+    except (ImageFault, OSError):
+        pass
+    return ref
+
+
+class Confinement:
+    """Confines the images and masks of an input to the places that the command names.
+
+    These places are the input's folder (of a file: the folder that contains it) or its bucket,
+    `--image_root` and `--mask_dir`. Absolute paths, `..` and symbolic links cannot lead out of them.
+
+    Args:
+      item: The input.
+      context: The settings, and the folder of spool files, which may be read too.
+    """
+
+    def __init__(self, item: Input, context: Context) -> None:
+        settings = context.settings
+        folder = folder_of(item.path) if item.is_file or is_pattern(item.path) else item.path
+        places = (folder, settings.image_root, settings.mask_dir, context.spool.path)
+        self._roots = tuple(_resolved(place, whole_bucket=True) for place in places if place)
+        self._folder = folder
+
+    def check(self, ref: ImageRef) -> ImageRef:
+        """Returns the reference, quarantined if its image or mask is outside."""
+        if not ref.is_candidate:
+            return ref
+        paths = [ref.uri]
+        if ref.annotations:
+            annotations = decode_annotations(ref.annotations)
+            paths += [path for path in (annotations.semantic_mask, annotations.panoptic_mask) if path]
+        outside = next((path for path in paths if not self.holds(path)), None)
+        if outside is None:
+            return ref
+        what = "it" if outside == ref.uri else f"its mask {printable(outside)}"
+        return ref.quarantined(
+            QuarantineReason.UNREADABLE,
+            f"{what} lies outside of {printable(self._folder)}; with --confine it is not read",
+        )
+
+    def holds(self, path: str) -> bool:
+        """Returns whether a file is below one of the places, after resolving symbolic links."""
+        try:
+            found = _resolved(path)
+        except (OSError, ValueError):  # the path contains a NUL
+            return False
+        return any(found.startswith(root) for root in self._roots)
+
+
+def _resolved(path: str, whole_bucket: bool = False) -> str:
+    """Returns a path without links and `..`, with a slash at its end.
+
+    Args:
+      path: Local or remote path; a remote path has no links, and `..` has no meaning in it.
+      whole_bucket: Whether to return the bucket of a remote path.
+    """
+    if not storage.is_remote(path):
+        return os.path.realpath(path).rstrip("/") + "/"
+    return "/".join(path.split("/")[:3]) + "/" if whole_bucket else path

@@ -1,0 +1,288 @@
+"""Manifests: CSV, JSON Lines and Parquet files with a row for each image, and lists of paths and classes.
+
+Files are read as streams and split so that workers read them in parallel. A bad row is quarantined with its
+line number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.images.signatures import is_image_name
+from shardwright.core.sources.folder_tree import could_be_splits, split_of_folder
+from shardwright.core.sources.image_files import (
+    check_folder,
+    files_below,
+    folder_of,
+    inner_path,
+    split_token,
+)
+from shardwright.core.sources.image_lists import find_image_root, key_prefix
+from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.tables.columns import ML_USE, check_layout
+from shardwright.core.sources.tables.files import (
+    Table,
+    first_images,
+    load_table,
+    missing_images,
+    parts_of,
+    rows_of,
+)
+from shardwright.core.sources.tables.heads import (
+    LIST,
+    PARQUET,
+    is_listing,
+    is_path_list,
+    kind_of,
+    may_be_list,
+)
+from shardwright.core.sources.tables.rows import SETTINGS, Rows
+from shardwright.core.storage.store import StoredObject
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+
+#: Prefixes of the files that Spark and Hadoop write beside their output.
+_MARKERS = ("_SUCCESS", "_committed_", "_started_")
+#: Number of files in a folder to read for detection.
+_FILES_TRIED = 10
+#: Names of the manifest in Hugging Face's "imagefolder", and of its column of file names.
+_METADATA, _FILE_NAME = ("metadata.csv", "metadata.jsonl", "metadata.parquet"), "file_name"
+
+
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
+    if not probe.is_file:
+        return bool(_names_in(probe, settings, _FILES_TRIED))
+    may_be = may_be_list(probe.name) and (is_listing(probe.head) or is_path_list(probe.head))
+    return bool(kind_of(probe.name)) or may_be
+
+
+def _names_in(probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
+    """Returns the names of the manifests in a folder; for a file, one empty name.
+
+    Args:
+      probe: The input.
+      settings: Checked settings.
+      tried: Number of lists to examine, which is enough to detect them; None for all.
+    """
+    if probe.is_file:
+        return [""]
+    return _only_manifests(probe) or _metadata_in(probe, settings) or _lists_in(probe, settings, tried)
+
+
+def _only_manifests(probe: InputProbe) -> list[str]:
+    """Returns the file names in a folder that contains only manifests of one kind; else none."""
+    names = [name for name in probe.files if not _is_marker(name)]
+    kinds = set(map(kind_of, names))
+    if len(kinds) != 1 or "" in kinds or probe.folders:
+        return []
+    # The probe does not list all files of a large folder.
+    return sorted(name for name, _ in files_below(probe.path) if not _is_marker(name))
+
+
+def _is_marker(name: str) -> bool:
+    return name.startswith((".", *_MARKERS)) or name.endswith(".crc")
+
+
+def _metadata_in(probe: InputProbe, settings: ConvertSettings) -> list[str]:
+    """Returns the metadata file of a folder, or those of all its split folders.
+
+    A metadata file counts only if it has classes or objects, and its images exist.
+    """
+    names = _metadata_beside_images(probe, "")
+    if not names and settings.record_layout.needs is Needs.OBJECTS:  # the images may be in subfolders
+        names = [name for name in probe.files if name in _METADATA][:1]
+    if not names and could_be_splits(probe.folders):
+        splits = [folder for folder in probe.folders if not folder.startswith(".")]
+        beside = [_metadata_beside_images(probe.inside(folder), f"{folder}/") for folder in splits]
+        names = [name for each in beside for name in each] if all(beside) else []
+    return names if all(_goes_with_images(probe, name, settings) for name in names) else []
+
+
+def _metadata_beside_images(folder: InputProbe, above: str) -> list[str]:
+    if not any(map(is_image_name, folder.files)):
+        return []
+    # The probe does not list all files of a large folder.
+    names = (name for name in _METADATA if storage.exists(storage.join(folder.path, name)))
+    return [f"{above}{name}" for name in islice(names, 1)]
+
+
+def _goes_with_images(probe: InputProbe, name: str, settings: ConvertSettings) -> bool:
+    file = storage.stat(storage.join(probe.path, name))
+    try:
+        manifest = _manifest(file, name, (), settings) if file is not None else None
+    except UsageError:
+        return False
+    if file is None or manifest is None or manifest.table.names[0] != (settings.image_column or _FILE_NAME):
+        return False
+    table, needs = manifest.table, settings.record_layout.needs
+    has_values = table.has_objects if needs is Needs.OBJECTS else table.names[1] or table.has_objects
+    return bool(has_values) and not missing_images(first_images(file, table, settings), manifest.root)
+
+
+def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -> list[str]:
+    """Returns the names of the lists of paths and classes in a folder whose images exist."""
+    if settings.record_layout.needs is not Needs.LABEL:
+        return []
+    named = [name for name in probe.files if "." in name and may_be_list(name) and not name.startswith(".")]
+    names = [name for name in named[:tried] if is_path_list(probe.inside(name).head)]
+    files = {name: storage.stat(storage.join(probe.path, name)) for name in names}
+    return [name for name, file in files.items() if file and _list_root(file, settings)]
+
+
+def _list_root(file: StoredObject, settings: ConvertSettings) -> str:
+    """Returns the folder to which the paths of a list are relative; empty if no usual folder fits."""
+    images = first_images(file, load_table(file, settings), settings)
+    names = [name for name in images if name and inner_path(name)]
+    return find_image_root(file.path, names, settings.image_root, split_token(file.path.rpartition("/")[2]))
+
+
+class _Manifest(NamedTuple):
+    """A manifest, and what its place says about its rows.
+
+    Attributes:
+      file: The file.
+      table: Its table.
+      root: Folder to which its paths are relative; empty for the working directory.
+      prefix: Prefix of the keys of all rows: the folder of a split.
+      image_prefix: Prefix of the keys of images after that.
+      split: Split of rows that have none.
+    """
+
+    file: StoredObject
+    table: Table
+    root: str
+    prefix: str = ""
+    image_prefix: str = ""
+    split: str = ""
+
+
+def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: ConvertSettings) -> _Manifest:
+    """Returns a manifest.
+
+    Args:
+      file: The file.
+      name: Its path relative to the input; empty if it is the input.
+      beside: The same for all manifests of the input.
+      settings: Checked settings.
+
+    Raises:
+      UsageError: If it cannot be read.
+    """
+    table = load_table(file, settings)
+    path = file.path
+    root = settings.image_root or path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
+    if table.kind != LIST:
+        folder = name.rpartition("/")[0]
+        return _Manifest(file, table, root, f"{folder}/" if folder else "", "", split_of_folder(folder))
+    # Paths become keys. If they are relative to the folder of a split, that folder comes first.
+    root = _list_root(file, settings) or root
+    above = settings.image_root.rstrip("/") or folder_of(path)
+    # The name of a list gives its split if the names of the lists give different ones.
+    tokens = {split_token(other.rpartition("/")[2]) for other in (*settings.input, *beside)}
+    split = split_token(path.rpartition("/")[2]) if len(tokens - {""}) > 1 else ""
+    return _Manifest(file, table, root, image_prefix=key_prefix(root, above, ""), split=split)
+
+
+def _manifests(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> Iterator[_Manifest]:
+    """Yields the manifests with these names in an input, without the empty files of a folder."""
+    for name in names:
+        path = storage.join(probe.path, name) if name else probe.path
+        file = storage.stat(path)
+        if file is None:
+            raise storage.changed(path)
+        if file.size or not name:
+            yield _manifest(file, name, names, settings)
+
+
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    if settings.image_root:
+        check_folder("--image_root", settings.image_root)
+    names = _names_in(probe, settings)
+    manifest = next(_manifests(probe, names, settings), None)
+    if manifest is None:
+        raise UsageError(
+            f"--input {printable(probe.path)} is neither a manifest nor a folder of manifests of one kind; "
+            "name a CSV, JSON Lines or Parquet file with a row for each image."
+        )
+    file = manifest.file
+    if not probe.is_file:
+        _check_one_metadata(file.path)
+    check_layout(printable(file.path), manifest.table.names, manifest.table.header, settings, "manifest")
+    images = first_images(file, manifest.table, settings)
+    if probe.is_file and not images:
+        raise UsageError(f"--input {printable(file.path)} has columns but no rows; add a row for each image.")
+    described = manifest.table.describe() + missing_images(images, manifest.root)
+    if manifest.table.kind == LIST:
+        shown = printable(", ".join(name or probe.name for name in names))
+        where = f"images in {printable(manifest.root) or 'the working directory'}"
+        kind = "are splits" if len(names) > 1 else "is a split"
+        return f"{described}: {shown}{f' {kind} by name' if manifest.split else ''} ({where})"
+    if probe.is_file:
+        return described
+    if _only_manifests(probe):
+        return f"a folder of manifests, the first is {described}"
+    return f"a folder of images that {printable(file.path)} names, {described}"
+
+
+def _check_one_metadata(path: str) -> None:
+    """Checks that no other file beside a metadata file could be meant.
+
+    Raises:
+      UsageError: If there is one.
+    """
+    beside = [storage.join(folder_of(path), name) for name in _METADATA]
+    others = [other for other in beside if path in beside and other != path and storage.exists(other)]
+    if others:
+        shown = [printable(name) for name in (path, *others)]
+        raise UsageError(
+            f"{' and '.join(shown)} may both name the images; write --input {' or --input '.join(shown)}."
+        )
+
+
+def _split(item: Input, context: Context) -> Iterator[InputSplit]:
+    """Yields the splits of a manifest, or of all manifests in a folder."""
+    probe = InputProbe(item.path, item.is_file)
+    with storage.translated_errors("read", item.path):
+        names = _names_in(probe, context.settings)
+        for manifest in _manifests(probe, names, context.settings):
+            for begin, end, number in parts_of(manifest.table, manifest.file):
+                yield InputSplit(item, manifest.file.path, begin, end, number, json.dumps(manifest))
+
+
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every row of a split, and the ids of classes that are numbers."""
+    file, table, root, prefix, key_folder, split = json.loads(part.detail)
+    file, table = StoredObject(*file), Table(*table)
+    rows = Rows(
+        settings=context.settings,
+        root=root,
+        prefix=part.item.prefix + prefix,
+        manifest=part.path,
+        shown=part.path.rpartition("/")[2],
+        unit="row" if table.kind == PARQUET else "line",
+        folder_split=split,
+        ml_use=table.names[2].lower().endswith(ML_USE),
+        key_folder=key_folder,
+    )
+    with storage.translated_errors("read", part.path):
+        place = part.begin, part.end, part.number
+        yield from rows.refs(rows_of(table, file, place, context.settings))
+
+
+SOURCE = Source(
+    name="manifest",
+    provides=frozenset({Needs.LABEL, Needs.OBJECTS, Needs.IMAGE}),
+    settings=SETTINGS,
+    accepts=_accepts,
+    describe=_describe,
+    list_part=list_part,
+    split=_split,
+)

@@ -1,0 +1,117 @@
+"""Open Images: a CSV file with a row for each box, relative to the size of image `<ImageID>.jpg`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from shardwright.core import storage
+from shardwright.core.sources.box_table import BoxColumns, BoxTable
+from shardwright.core.sources.image_files import class_name, folder_of, inner_path, join
+from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.tables.image_tables import TableFormat, TableHead
+from shardwright.core.sources.tables.paths import RowFault
+from shardwright.schemas.annotations import ObjectAnnotation
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError, words_of
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plain_text import check_utf8
+
+_NEEDED = ("ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax")
+#: Part of the names of the files that name the classes.
+DESCRIPTIONS = "class-descriptions"
+#: What messages say about an input without boxes.
+NOUN = "CSV file of Open Images' boxes, such as train-annotations-bbox.csv"
+RULE = (
+    f"its first line names {', '.join(_NEEDED)}; write --input FILE.csv --image_root FOLDER with the folder "
+    "of the images."
+)
+_FLAGS = ("IsOccluded", "IsTruncated", "IsGroupOf", "IsDepiction")
+_FLAG_VALUES = {"1": True, "0": False, "-1": None, "": None}
+_SUFFIX = ".jpg"
+
+
+class BoxFile(BoxTable):
+    """A file of boxes."""
+
+    def __init__(self, head: TableHead) -> None:
+        place = head.header.index
+        sides = tuple(map(place, ("XMin", "YMin", "XMax", "YMax")))
+        super().__init__(head, BoxColumns(place("ImageID"), place("LabelName"), sides=sides), has_header=True)
+
+    def has_shares(self, shown: str) -> bool:
+        """Returns true, because the format decides the unit of the boxes."""
+        return True
+
+    def check_unit(self, box: Sequence[float], texts: Sequence[str]) -> None:
+        """Does nothing, for the same reason: a box outside of its picture is a bad box."""
+
+    def image_in(self, cells: Sequence[str]) -> str:
+        """Returns the name of the image of a row."""
+        name = inner_path(super().image_in(cells))
+        return name and name + _SUFFIX
+
+    def object_in(self, cells: Sequence[str]) -> ObjectAnnotation | None:
+        """Returns the object of a row."""
+        item = super().object_in(cells)
+        row = dict(zip(self.head.header, cells))
+        occluded, truncated, group_of, depiction = (_flag(name, row.get(name, "")) for name in _FLAGS)
+        return item and replace(
+            item,
+            label=class_name(self._class_names.get(item.label, item.label)),
+            occluded=occluded,
+            truncated=truncated,
+            group_of=group_of,
+            depiction=depiction,
+        )
+
+    @cached_property
+    def _class_names(self) -> Mapping[str, str]:
+        """Class names by LabelName, from the `class-descriptions` file beside the file of boxes."""
+        here = folder_of(self.head.path)
+        beside = InputProbe(here, is_file=False).files
+        names = [name for name in beside if DESCRIPTIONS in name and name.lower().endswith(".csv")]
+        names.sort(key=lambda name: ("boxable" not in name, name))
+        if not names:
+            return {}
+        table = join(here, names[0])
+        with storage.translated_errors("read", table):
+            data = storage.read_bytes(table)
+        check_utf8(printable(table), data)
+        try:
+            rows = [*csv.reader(data.decode("utf-8-sig", "replace").splitlines())]
+        except csv.Error as error:
+            raise UsageError(
+                f"{printable(table)} is not a table of class names: {words_of(error)}; fix it."
+            ) from None
+        return {
+            row[0].strip(): row[1].strip()
+            for row in rows
+            if len(row) >= 2 and row[:2] != ["LabelName", "DisplayName"]
+        }
+
+
+def _flag(name: str, text: str) -> bool | None:
+    try:
+        return _FLAG_VALUES[text.strip()]
+    except KeyError:
+        raise RowFault(f"{name} is {text!r} instead of 0, 1 or -1") from None
+
+
+def _table_in(head: TableHead, settings: ConvertSettings) -> BoxFile | None:
+    return BoxFile(head) if set(_NEEDED) <= set(head.header) else None
+
+
+SOURCE = TableFormat(
+    name="open_images",
+    title="Open Images' boxes",
+    provides=frozenset({Needs.OBJECTS}),
+    settings=frozenset({"image_root"}),
+    pattern="[!.]*.csv",
+    table_in=_table_in,
+    noun=NOUN,
+    rule=RULE,
+).source()

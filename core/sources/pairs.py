@@ -1,0 +1,520 @@
+"""Sources with an annotation file for each image: what all such formats have in common.
+
+A format says where its images and annotation files are (`find`) and what is in an annotation file (`parse`).
+This module lists both, pairs them by their paths, reports what has no partner, and divides the work into
+parts. `kitti.py` is a short example.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from typing import NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.sources.annotation_files import (
+    MAX_BYTES,
+    AnnotationFault,
+    read_annotation_file,
+    read_list_file,
+    side_by_side,
+)
+from shardwright.core.sources.class_folders import list_class_folders
+from shardwright.core.sources.files_beside import stem_of
+from shardwright.core.sources.folder_tree import FolderTree, could_be_splits, split_folders
+from shardwright.core.sources.image_files import (
+    MISSING,
+    annotated,
+    bad_entry,
+    below,
+    check_folders,
+    files_below,
+    folder_of,
+    is_folder,
+    is_hidden,
+    join,
+    key_of,
+    split_token,
+)
+from shardwright.core.sources.image_lists import names_with
+from shardwright.core.sources.input_probe import InputProbe, look_at
+from shardwright.core.sources.listed_images import list_images
+from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.schemas.annotations import Annotations
+from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs, is_image, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+
+#: Number of images in one part.
+_PART_IMAGES = 2000
+#: File formats of masks, the most common first. JPEG is not among them because it changes the ids.
+MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".webp", ".gif")
+_SPLITS, _BOTH = ("train", "val", "test"), "trainval"
+#: CVAT's name for the folder of images without a split.
+_DEFAULT = "default"
+#: Number of folders to search for files of a format, and of files to try in each.
+_FOLDERS_TRIED, _FILES_TRIED = 12, 3
+
+
+@dataclass(frozen=True)
+class PairedFolders:
+    """A folder of images, and the folder with their annotation files.
+
+    With the suffixes `_photo` and `_label.txt`, `images/a/1_photo.png` and `annotations/a/1_label.txt` are a
+    pair.
+
+    Attributes:
+      images: Folder of the images.
+      annotations: Folder of the annotation files; it may be the same. Empty if there is none and the images
+        are left out.
+      suffixes: Ends of the names of annotation files in upper or lower case, the preferred one first.
+      image_suffix: End of the names of images, before the extension.
+      split: Split of the images; empty if it is not known here.
+      split_by_folder: Whether folders inside that are named like splits give the splits.
+      lists: Folder with `train.txt` and so on, which list the images of splits; empty if there is none.
+      only_annotated: Whether images without an annotation file are left out if there are no lists.
+      has_masks: Whether the annotation files are masks, which are read together with their images.
+      image_list: File that lists the images, one on each line; empty if all files in the folder are meant.
+      root: Folder to which keys are relative if the images are not below the input.
+      classes: Id and name of each class, if the annotation files have ids.
+      dialect: Variant of the format that `parse` has to know.
+    """
+
+    images: str
+    annotations: str
+    suffixes: tuple[str, ...]
+    image_suffix: str = ""
+    split: str = ""
+    split_by_folder: bool = False
+    lists: str = ""
+    only_annotated: bool = False
+    has_masks: bool = False
+    image_list: str = ""
+    root: str = ""
+    classes: tuple[tuple[int, str], ...] = ()
+    dialect: str = ""
+
+    def describe(self) -> str:
+        """Returns a description of the images for messages."""
+        split = f", split {self.split}" if self.split else ""
+        left_out = "" if self.annotations else ", left out because they have no annotations"
+        return f"images in {printable(self.image_list or self.images)}{split}{left_out}"
+
+
+class EmbeddedImage(NamedTuple):
+    """An image inside an annotation file: the path that it would have, and its place (`ByteRange`)."""
+
+    path: str
+    place: str
+
+
+@dataclass
+class Matches:
+    """What a format knows about the pairs in two folders. Paths are relative to the folders.
+
+    Attributes:
+      files: Image -> its annotation file.
+      faults: Image or annotation file without a partner -> the reason.
+      embedded: Annotation file -> the image inside it.
+      others: Files that only look like annotation files.
+    """
+
+    files: dict[str, str] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+    embedded: dict[str, EmbeddedImage] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
+
+
+#: Returns the pairs of two folders, from the states of the annotation files.
+_Match = Callable[[PairedFolders, Mapping[str, storage.StoredObject]], Matches]
+
+
+class _Pair(NamedTuple):
+    """A reference, and the annotation file to read for it; empty if the reference is complete."""
+
+    ref: ImageRef
+    file: str = ""
+
+
+@dataclass(eq=False)
+class _SplitLists:
+    """Lists of the images of splits.
+
+    Attributes:
+      splits: Path of an image without extension -> its split.
+      twice: Path of an image in two lists -> the fault.
+      seen: Paths of the images and annotation files that exist.
+    """
+
+    splits: dict[str, str] = field(default_factory=dict)
+    twice: dict[str, str] = field(default_factory=dict)
+    seen: set[str] = field(default_factory=set)
+
+
+class _Partners:
+    """The annotation files in a folder, and which image each belongs to. Paths are relative to the folders.
+
+    Attributes:
+      files: Annotation file -> its state.
+      by_stem: Key without suffix -> annotation file.
+      matches: What the format knows about the pairs.
+      used: Annotation files with an image.
+    """
+
+    def __init__(self, folders: PairedFolders, match: _Match | None) -> None:
+        files = _annotation_files(folders)
+        self._has_matches = match is not None and not folders.has_masks
+        self.matches = match(folders, files) if match and self._has_matches else Matches()
+        self.files = {path: state for path, state in files.items() if path not in self.matches.others}
+        self.by_stem = _by_stem(self.files, folders.suffixes)
+        self.used = {*self.matches.embedded}
+
+    def file_of(self, path: str, stem: str) -> str:
+        """Returns the annotation file of an image; empty if it has none."""
+        file = self.matches.files.get(path, "") if self._has_matches else self.by_stem.get(stem, "")
+        self.used.add(file)
+        return file
+
+    def alone(self) -> list[str]:
+        """Returns the annotation files without an image."""
+        return sorted({*self.by_stem.values()} - self.used | (self.matches.faults.keys() & self.files.keys()))
+
+
+@dataclass(frozen=True)
+class PairFormat:
+    """A format with an annotation file for each image.
+
+    Attributes:
+      name: Name of the source.
+      title: Name of the format for messages.
+      expected: What an input has to be; the end of the message if it is not.
+      find: Returns the folders of an input; none if it is not of this format. If it finds none in a folder,
+        the folders inside that are named like splits are tried.
+      parse: Returns what is in an annotation file. Raises AnnotationFault if it cannot be used.
+      noun: Word for an annotation file.
+      provides: Kinds of annotations that it provides.
+      settings: Settings that it uses.
+      summarize: Returns what a description says about an input besides its folders.
+      match: Returns the pairs of two folders, from the states of the annotation files; None if paths decide.
+      file_of: Returns the path of an image's annotation file; None if folders and suffixes tell.
+      is_surplus: Returns whether a file without an image is an annotation file at all.
+      without_file: Annotations of an image without an annotation file; None if it is a fault, unless
+        `--missing_annotations` says otherwise.
+      max_bytes: Size from which an annotation file is too large.
+    """
+
+    name: str
+    title: str
+    expected: str
+    find: Callable[[InputProbe, ConvertSettings], Sequence[PairedFolders]]
+    parse: Callable[[bytes, PairedFolders], Annotations]
+    noun: str = "annotation file"
+    provides: frozenset[Needs] = frozenset({Needs.OBJECTS})
+    settings: frozenset[str] = frozenset({"missing_annotations"})
+    summarize: Callable[[InputProbe, ConvertSettings], str] = lambda probe, settings: ""
+    match: _Match | None = None
+    file_of: Callable[[str], str] | None = None
+    is_surplus: Callable[[PairedFolders, str], bool] = lambda folders, path: True
+    without_file: Annotations | None = None
+    max_bytes: int = MAX_BYTES
+
+    def source(self) -> Source:
+        """Returns the source that reads this format."""
+        return Source(
+            name=self.name,
+            provides=self.provides,
+            settings=self.settings,
+            accepts=lambda probe, settings: bool(self._folders(probe, settings)),
+            describe=self.describe,
+            list_part=self.list_part,
+            split=self.split,
+        )
+
+    def _folders(self, probe: InputProbe, settings: ConvertSettings) -> Sequence[PairedFolders]:
+        """Returns the folders of an input, at least one with annotations, or none."""
+        found = self.find(probe, settings)
+        if not found:
+            splits = {name: split_token(name) or name.lower() for name in probe.folders}
+            found = [
+                replace(folders, split=split)
+                for name, split in splits.items()
+                if split_token(name) or split == _DEFAULT
+                for folders in self.find(probe.inside(name), settings)
+            ]
+        labelled = [folders for folders in found if folders.annotations]
+        if len({folders.classes for folders in labelled}) > 1:
+            raise UsageError(
+                f"--input {printable(probe.path)}: its folders name different classes; export it again."
+            )
+        if len({folders.split for folders in labelled}) == 1:
+            found = [
+                replace(folders, split="" if folders.annotations else folders.split) for folders in found
+            ]
+        return found if labelled else []
+
+    def describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
+        """Returns a description of an input.
+
+        Raises:
+          UsageError: If it is not of this format, or a folder that it needs is missing.
+        """
+        check_folders(settings, self.settings)
+        found = self._folders(probe, settings)
+        if not found:
+            raise UsageError(
+                f"--input {printable(probe.path)} is not a {self.title} dataset: {self.expected}."
+            )
+        for folders in found:
+            if folders.has_masks and folders.annotations and not is_folder(folders.annotations):
+                raise UsageError(
+                    f"--layout {settings.record_layout.name}: {printable(folders.annotations)} is not a "
+                    "folder; name the folder of the masks with --mask_dir."
+                )
+        places = "; ".join(folders.describe() for folders in found)
+        return f"{self.title}{self.summarize(probe, settings)} ({places})"
+
+    def split(self, item: Input, context: Context) -> Iterator[InputSplit]:
+        """Yields parts of a few thousand images each, without reading their annotations."""
+        settings = context.settings
+        found = self._folders(look_at(item.path), settings)
+        with_lists = {folders.lists: folders for folders in reversed(found) if folders.lists}
+        lists = {name: _read_lists(name) for name in with_lists}
+        for folders in found:
+            prefix = self._prefix(item, folders, settings)
+            pairs = self._pairs(item, folders, prefix, lists.get(folders.lists, _SplitLists()))
+            while batch := list(islice(pairs, _PART_IMAGES)):
+                yield InputSplit(item, folders.annotations, detail=_encode(folders, batch))
+        for name, folders in with_lists.items():
+            prefix = self._prefix(item, folders, settings)
+            if absent := [_Pair(ref) for ref in _absent_images(folders, prefix, lists[name])]:
+                yield InputSplit(item, folders.annotations, detail=_encode(folders, absent))
+
+    def _pairs(self, item: Input, folders: PairedFolders, prefix: str, lists: _SplitLists) -> Iterator[_Pair]:
+        """Yields the references of a folder, and of its annotation files without an image.
+
+        If the annotation file of an image was not listed, its usual path is read, so that a file that cannot
+        be read is a fault.
+        """
+        partners = _Partners(folders, self.match)
+        tree = split_tree(folders.images) if folders.split_by_folder else FolderTree()
+        lists.seen.update(partners.by_stem)
+        for ref in _images(folders, prefix):
+            if _is_annotation_file(ref, folders, partners.files):
+                continue
+            key = ref.key.removeprefix(prefix)
+            stem = stem_of(key).removesuffix(folders.image_suffix)
+            split = folders.split or lists.splits.get(stem, "") or tree.place(key)[0]
+            ref = ref._replace(label="", split=split)
+            if not is_image(ref):
+                yield _Pair(ref)
+                continue
+            path = below(ref.uri, folders.images) or ref.uri
+            file = partners.file_of(path, stem)
+            usual = stem_of(path).removesuffix(folders.image_suffix) + folders.suffixes[0]
+            place = self.file_of(ref.uri) if self.file_of else join(folders.annotations, file or usual)
+            if self.file_of:
+                partners.used.add(below(place, folders.annotations) or "")
+            lists.seen.add(stem)
+            ref = _judged(ref, path, stem, file, folders, partners, lists)
+            yield _Pair(ref, place if ref.is_candidate and not folders.has_masks else "")
+        for file in partners.alone():
+            path = join(folders.annotations, file)
+            if self.is_surplus(folders, path):
+                why = partners.matches.faults.get(file, MISSING)
+                yield _Pair(bad_entry(_key_of_file(item, folders, file), path, why))
+        for file, (path, place) in partners.matches.embedded.items():
+            uri, version = join(folders.annotations, file), partners.files[file].version
+            key, split = item.prefix + key_of(path), folders.split or tree.place(path)[0]
+            yield _Pair(ImageRef(key, uri, split=split, version=version, place=place), uri)
+
+    def _prefix(self, item: Input, folders: PairedFolders, settings: ConvertSettings) -> str:
+        """Returns the beginning of the keys of the images in a folder."""
+        inner = below(f"{folders.images}/", _root_of(item, folders))
+        if inner is None and not ("image_root" in self.settings and settings.image_root):
+            inner = f"{folders.split or folders.images.rpartition('/')[2]}/"
+        return item.prefix + key_of(inner or "")
+
+    def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+        """Yields the references of a part with their annotations, and the ids of the classes."""
+        folders, pairs = _decode(part.detail)
+        for number, name in folders.classes:
+            if name:
+                yield ClassId(name, number)
+
+        def read(pair: _Pair) -> ImageRef:
+            return self._read(pair, folders, context.settings) if pair.file else pair.ref
+
+        yield from side_by_side(read, pairs, folders.annotations)
+
+    def _read(self, pair: _Pair, folders: PairedFolders, settings: ConvertSettings) -> ImageRef:
+        ref, file = pair
+        try:
+            data = read_annotation_file(file, self.max_bytes)
+            if data is None:
+                return self._without_file(ref, settings)
+            with UNDERWAY.working_on(file, "parse"):
+                return annotated(ref, self.parse(data, folders))
+        except AnnotationFault as fault:
+            name = printable(below(file, folders.annotations) or file)
+            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{name}: {fault}")
+
+    def _without_file(self, ref: ImageRef, settings: ConvertSettings) -> ImageRef:
+        if self.without_file is not None:
+            return annotated(ref, self.without_file)
+        if settings.missing_annotations == "empty":
+            return annotated(ref, Annotations(objects=()))
+        return ref.quarantined(
+            QuarantineReason.BAD_ANNOTATION,
+            f"there is no {self.noun} for it (--missing_annotations empty stores it without objects)",
+        )
+
+
+def holds_below(probe: InputProbe, suffix: str, is_one: Callable[[str], bool]) -> bool:
+    """Returns whether a folder, or one of the first folders inside, has a file of a format among its first.
+
+    Args:
+      probe: The folder.
+      suffix: Suffix of the names of such files, in lower case.
+      is_one: Returns whether the file with this path is of the format.
+    """
+    waiting, looked = [probe], 0
+    while waiting and looked < _FOLDERS_TRIED:
+        inner = waiting.pop(0)
+        looked += 1
+        if names_with(inner, suffix, _FILES_TRIED, is_one):
+            return True
+        names = [name for name in inner.folders if not name.startswith(".")]
+        waiting += inner.folders_inside(names[: _FOLDERS_TRIED - looked - len(waiting)])
+    return False
+
+
+def split_tree(folder: str) -> FolderTree:
+    """Returns the meaning of the folders in a folder: splits if all of them have names of splits."""
+    tops = InputProbe(folder, is_file=False).folders
+    return FolderTree(split_folders(tops) if could_be_splits(tops) else {})
+
+
+def _annotation_files(folders: PairedFolders) -> dict[str, storage.StoredObject]:
+    """Returns path below its folder -> state of all files that may be annotation files."""
+    if not folders.annotations or folders.image_list:
+        return {}
+    suffixes = tuple(suffix.lower() for suffix in folders.suffixes)
+    return {
+        path: state
+        for path, state in files_below(folders.annotations)
+        if path.lower().endswith(suffixes) and not is_hidden(path)
+    }
+
+
+def _by_stem(files: Collection[str], suffixes: Sequence[str]) -> dict[str, str]:
+    """Returns key without suffix -> path of the annotation file with the preferred suffix."""
+    found: dict[str, tuple[int, str]] = {}
+    for path in files:
+        rank = next(rank for rank, suffix in enumerate(suffixes) if path.lower().endswith(suffix.lower()))
+        stem = key_of(path)[: -len(suffixes[rank])]
+        found[stem] = min(found.get(stem, (rank, path)), (rank, path))
+    return {stem: path for stem, (_, path) in found.items()}
+
+
+def _images(folders: PairedFolders, prefix: str) -> Iterator[ImageRef]:
+    if folders.image_list:
+        return list_images(folders.image_list, folders.images, prefix)
+    return list_class_folders(Input(folders.images, prefix))
+
+
+def _is_annotation_file(ref: ImageRef, folders: PairedFolders, files: Collection[str]) -> bool:
+    """Returns whether a file among the images is an annotation file."""
+    if not folders.annotations:
+        return False
+    if not folders.has_masks:
+        return not is_image(ref) and below(ref.uri, folders.annotations) in files
+    if storage.is_remote(ref.uri) or storage.is_remote(folders.annotations):
+        return below(ref.uri, folders.annotations) is not None
+    return below(os.path.abspath(ref.uri), os.path.abspath(folders.annotations)) is not None
+
+
+def _judged(
+    ref: ImageRef,
+    path: str,
+    stem: str,
+    file: str,
+    folders: PairedFolders,
+    partners: _Partners,
+    lists: _SplitLists,
+) -> ImageRef:
+    """Returns an image with its mask, or with the reason why it is left out or bad."""
+    is_listed = stem in lists.splits if lists.splits else file or not folders.only_annotated
+    if not is_listed or not folders.annotations:
+        return ref.filtered(FilterReason.NOT_LISTED)
+    if not ref.is_candidate:
+        return ref
+    if why := lists.twice.get(stem) or partners.matches.faults.get(path):
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, why)
+    return _with_mask(ref, partners.files.get(file)) if folders.has_masks else ref
+
+
+def _with_mask(ref: ImageRef, mask: storage.StoredObject | None) -> ImageRef:
+    if mask is None:
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, "there is no mask for it")
+    return ref.annotated(Annotations(semantic_mask=mask.path, mask_size=mask.size, mask_version=mask.version))
+
+
+def _root_of(item: Input, folders: PairedFolders) -> str:
+    """Returns the folder to which keys are relative."""
+    here = folder_of(item.path) if item.is_file else item.path.rstrip("/") or "/"
+    return folders.root if folders.root and below(folders.images, here) is None else here
+
+
+def _key_of_file(item: Input, folders: PairedFolders, file: str) -> str:
+    """Returns the key of an annotation file without an image."""
+    inner = below(join(folders.annotations, file), _root_of(item, folders))
+    return item.prefix + key_of(inner or f"{folders.annotations.rpartition('/')[2]}/{file}")
+
+
+def _read_lists(folder: str) -> _SplitLists:
+    """Reads the lists of the splits; `trainval` counts only if `train` or `val` is missing."""
+    names = (*_SPLITS, _BOTH) if is_folder(folder) else ()
+    texts = {name: read_list_file(join(folder, f"{name}.txt")) for name in names}
+    texts = {name: text for name, text in texts.items() if text is not None}
+    if {"train", "val"} <= texts.keys():
+        texts.pop(_BOTH, None)
+    lists = _SplitLists()
+    for name, text in texts.items():
+        lines = (text or b"").decode("utf-8", "surrogateescape").splitlines()
+        for stem in (key_of(line.split()[0]) for line in lines if line.strip()):
+            first = lists.splits.setdefault(stem, name)
+            if first != name and name != _BOTH:
+                lists.twice[stem] = f"it is listed both in {first} and in {name}"
+    if len(texts) == 1:
+        lists.splits = dict.fromkeys(lists.splits, "")
+    return lists
+
+
+def _absent_images(folders: PairedFolders, prefix: str, lists: _SplitLists) -> Iterator[ImageRef]:
+    """Yields bad entries for the images that are listed but do not exist."""
+    for stem in sorted(lists.splits.keys() - lists.seen):
+        ref = bad_entry(prefix + stem, join(folders.images, stem), f"it is listed, but {MISSING}")
+        yield ref._replace(split=lists.splits[stem])
+
+
+def _encode(folders: PairedFolders, pairs: Sequence[_Pair]) -> str:
+    """Returns the detail of an `InputSplit`."""
+    files = zlib.compress(json.dumps([pair.file for pair in pairs]).encode(), 1)
+    refs = encode_refs([pair.ref for pair in pairs])
+    return json.dumps([asdict(folders), refs.decode("latin-1"), files.decode("latin-1")])
+
+
+def _decode(detail: str) -> tuple[PairedFolders, Iterator[_Pair]]:
+    """Returns what `_encode` was given."""
+    values, refs, files = json.loads(detail)
+    values["classes"] = tuple((number, name) for number, name in values["classes"])
+    paths = json.loads(zlib.decompress(files.encode("latin-1")))
+    return PairedFolders(**values), map(_Pair, decode_refs(refs.encode("latin-1")), paths)

@@ -1,0 +1,134 @@
+"""Converts shapes of annotation tools (polygons, ellipses, rotated boxes, masks) to boxes and outlines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwright.core.sources.image_files import number
+from shardwright.schemas.units import counted
+
+Box = tuple[float, float, float, float]
+
+#: Number of corners of the polygon that approximates an ellipse.
+_CORNERS = 72
+#: Number of pixels of the largest image whose masks are read.
+_MAX_PIXELS = 1 << 28
+_MIN_CORNERS = 3
+
+
+def hull(corners: Sequence[float]) -> Box:
+    """Returns the bounding box of the points x0, y0, x1, y1, ..."""
+    xs, ys = corners[::2], corners[1::2]
+    return min(xs), min(ys), max(xs), max(ys)
+
+
+def corners_of(points: Any) -> list[float]:
+    """Returns x0, y0, x1, y1, ... of a list of pairs; empty if it is not a list.
+
+    Raises:
+      ValueError: If one of the points is not a pair of numbers.
+    """
+    corners = []
+    for point in points if isinstance(points, list) else []:
+        sides = [number(side) for side in point] if isinstance(point, list) and len(point) == 2 else [None]
+        if None in sides:
+            raise ValueError(f"its point {str(point)[:60]} is not a pair of numbers")
+        corners += [float(side) for side in sides if side is not None]
+    return corners
+
+
+def polygon(corners: list[float]) -> tuple[Box, list[list[float]]]:
+    """Returns the box and the outline of a polygon.
+
+    Raises:
+      ValueError: If it has fewer than three corners.
+    """
+    if len(corners) < 2 * _MIN_CORNERS:
+        raise ValueError(f"a polygon with {counted(len(corners) // 2, 'point')}")
+    return hull(corners), [corners]
+
+
+def box_and_outline(box: Box, corners: list[float]) -> tuple[Box, list[list[float]] | None]:
+    """Returns the box around a shape that was drawn in a box and then rotated, and the outline of the shape.
+
+    A box without area, or an inverted one, is returned as it is: its corners look sound after a rotation.
+
+    Args:
+      box: Box of the shape before the rotation.
+      corners: Corners of the rotated shape.
+    """
+    xmin, ymin, xmax, ymax = box
+    if xmin < xmax and ymin < ymax:
+        return hull(corners), [corners]
+    return box, None
+
+
+def rotated_box(box: Box, degrees: float, around: tuple[float, float] | None = None) -> list[float]:
+    """Returns the corners of a box, rotated clockwise around a point; by default around its center."""
+    xmin, ymin, xmax, ymax = box
+    corners = ((xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax))
+    x, y = around or ((xmin + xmax) / 2, (ymin + ymax) / 2)
+    return _turned(corners, x, y, degrees)
+
+
+def ellipse(x: float, y: float, x_radius: float, y_radius: float, degrees: float = 0.0) -> list[float]:
+    """Returns the corners of a polygon that approximates an ellipse, rotated clockwise around its center."""
+    angles = (2 * math.pi * number / _CORNERS for number in range(_CORNERS))
+    corners = [(x + x_radius * math.cos(angle), y + y_radius * math.sin(angle)) for angle in angles]
+    return _turned(corners, x, y, degrees)
+
+
+def _turned(corners: Sequence[tuple[float, float]], x: float, y: float, degrees: float) -> list[float]:
+    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    turned = []
+    for left, top in corners:
+        dx, dy = left - x, top - y
+        turned += [x + dx * cosine - dy * sine, y + dx * sine + dy * cosine]
+    return turned
+
+
+def mask_outline(mask: np.ndarray, left: int, top: int, size: tuple[int, int]) -> Mapping[str, Any]:
+    """Returns COCO's run lengths of a mask that covers a part of an image.
+
+    Args:
+      mask: Mask of shape (height, width); pixels other than 0 belong to the object. Pixels outside of the
+        image are cut off.
+      left: Column of the image where the mask begins.
+      top: Row of the image where the mask begins.
+      size: Width and height of the image.
+
+    Raises:
+      ValueError: If the image is too large.
+    """
+    width, height = size
+    if width * height > _MAX_PIXELS:
+        raise ValueError(f"the image of {width} x {height} pixels is too large for masks")
+    mask = mask[max(-top, 0) : max(height - top, 0), max(-left, 0) : max(width - left, 0)]
+    columns, rows = np.nonzero(mask.T)  # column by column, as in COCO
+    places = (columns + max(left, 0)) * height + rows + max(top, 0)
+    begins = np.flatnonzero(np.diff(places, prepend=-2) != 1)
+    ends = np.append(begins[1:], len(places)) - 1
+    edges = np.stack([places[begins], places[ends] + 1], axis=1).ravel() if len(places) else np.empty(0, int)
+    counts = np.diff(np.concatenate([[0], edges, [width * height]]))
+    return {"size": [height, width], "counts": [int(count) for count in counts]}
+
+
+def mask_of_runs(runs: Sequence[int], width: int, height: int) -> np.ndarray:
+    """Returns a mask from run lengths along its rows; the first run is of zeros.
+
+    Raises:
+      ValueError: If the run lengths do not make a mask of that size.
+    """
+    if (
+        min(width, height) <= 0
+        or width * height > _MAX_PIXELS
+        or sum(runs) != width * height
+        or min(runs) < 0
+    ):
+        raise ValueError(f"its run lengths make {sum(runs)} pixels instead of {width} x {height}")
+    values = np.arange(len(runs), dtype=np.int64) % 2
+    return np.repeat(values.astype(np.uint8), runs).reshape(height, width)

@@ -1,0 +1,194 @@
+"""Defines sources: they recognize an input format, split an input and list its images."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.spool import Spool
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plugins import entry_points_of, load_plugin, package_of
+
+#: Values of `--source` and their descriptions, in the order in which `auto` tries them. Each is implemented
+#: by the module of that name in this package.
+SOURCES: Mapping[str, str] = {
+    "file_names": "a folder of images with the class in the file name (--label_regex)",
+    "semantic_masks": "a folder of images, with masks of the same names in --mask_dir",
+    "label_studio": "Label Studio's JSON or JSON-MIN, or a folder with it and the images",
+    "create_ml": "Create ML's JSON, with the images beside it",
+    "open_images": "Open Images' CSV of boxes, or a folder with it",
+    "class_columns": "CSV with a column of 0 and 1 for each class, such as Roboflow's _classes.csv",
+    "box_table": "CSV with a row for each box, such as filename,width,height,class,xmin,ymin,xmax,ymax",
+    "parquet": "Parquet or Arrow files with the images inside, such as Hugging Face datasets",
+    "manifest": "CSV, TSV, JSON Lines or Parquet with a row for each image",
+    "cvat": "CVAT's XML (CVAT for images 1.1), or a folder with it and the images",
+    "labelme": "LabelMe: a JSON file for each image",
+    "kitti": "KITTI: label_2/ and image_2/, in training/ or at the top",
+    "cityscapes": "Cityscapes: leftImg8bit/ and gtFine/ or gtCoarse/",
+    "coco": "COCO's JSON of instances, captions or panoptic segments, or a folder with it",
+    "voc": "Pascal VOC: XML files in Annotations/ or beside the images",
+    "yolo": "YOLO: data.yaml or a folder with it, or classes.txt with images and labels",
+    "arrays": "images as arrays: MNIST's idx files, CIFAR's batches, .npy and .npz, with their labels",
+    "webdataset": "tars with members KEY.jpg, KEY.cls, KEY.json, KEY.txt, or a folder of them",
+    "archives": "a zip or a tar (gz, bz2, xz, zst too) with class folders inside, or a folder of them",
+    "tfrecord": "TFRecord files: a dataset of Shardwright, or others with an image in each record",
+    "class_folders": "a folder with one sub-folder per class",
+}
+
+
+#: Group of the entry points with which packages add sources.
+GROUP = "shardwright.sources"
+
+
+class Input(NamedTuple):
+    """An input of a conversion.
+
+    Attributes:
+      path: Path of the file or folder.
+      prefix: Prefix of its keys: empty, or `name/`.
+      source: Name of the source that reads the input.
+      detected_as: Description of the detected format for messages.
+      is_file: Whether the input is a single file.
+    """
+
+    path: str
+    prefix: str
+    source: str = ""
+    detected_as: str = ""
+    is_file: bool = False
+
+
+class InputSplit(NamedTuple):
+    """A part of an input that one worker lists.
+
+    Attributes:
+      item: Input.
+      path: File or folder to list.
+      begin: Begin of the range to list, as a byte offset or a row group, depending on the source.
+      end: End of the range, exclusive; -1 for the end of the file.
+      number: Number of the first row in the range, counted from 1.
+      detail: Other data that the source needs to list the part.
+    """
+
+    item: Input
+    path: str
+    begin: int = 0
+    end: int = -1
+    number: int = 1
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Context of a listing.
+
+    Attributes:
+      settings: Checked settings.
+      spool: Directory for spool files.
+      one_worker: Whether one worker lists everything, so that small parts have no use.
+    """
+
+    settings: ConvertSettings
+    spool: Spool
+    one_worker: bool = False
+
+
+def whole(item: Input, context: Context) -> Iterator[InputSplit]:
+    """Yields the whole input as one split."""
+    yield InputSplit(item, item.path)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A reader of one input format, as functions; `docs/sources.md` shows how to add one.
+
+    Attributes:
+      name: Name for `--source`, and name of the module.
+      provides: Kinds of annotations that the source can provide.
+      accepts: Function that returns whether an input looks like this format; `--source auto` calls it.
+      describe: Function that returns a short description of an input. It raises UsageError if the input
+        cannot be read in this format, or does not work with the settings.
+      list_part: Function that yields a reference for every item in a split, in any order, and the class
+        ids if the source has its own.
+      split: Function that yields the splits of an input, which workers list in parallel.
+      unique_keys: Whether every key is unique within an input, as for files in a folder.
+      has_keypoints: Whether the source can provide the key points of objects.
+      settings: Settings that this source uses, out of those that only some sources use.
+      metadata_settings: Further such settings that apply if metadata files are beside the images.
+    """
+
+    name: str
+    provides: frozenset[Needs]
+    accepts: Callable[[InputProbe, ConvertSettings], bool]
+    describe: Callable[[InputProbe, ConvertSettings], str]
+    list_part: Callable[[InputSplit, Context], Iterator[ImageRef | ClassId]]
+    split: Callable[[Input, Context], Iterator[InputSplit]] = whole
+    unique_keys: bool = False
+    has_keypoints: bool = False
+    settings: frozenset[str] = frozenset()
+    metadata_settings: frozenset[str] = frozenset()
+
+    def uses(self, setting: str, metadata: bool = True) -> bool:
+        """Returns whether this source uses a setting.
+
+        Args:
+          setting: Name of the setting.
+          metadata: Whether metadata files are, or may be, beside the images.
+        """
+        return setting in self.settings or (metadata and setting in self.metadata_settings)
+
+
+@functools.cache
+def plugin_sources() -> Mapping[str, Source]:
+    """Returns the sources that installed packages add, by name, in the order of their names.
+
+    A package adds a source with an entry point in the group `shardwright.sources`: its name is that of the
+    source, and its object a `Source`.
+
+    Raises:
+      UsageError: if one cannot be loaded, is not a `Source`, or has a name that is in use.
+    """
+    found: dict[str, Source] = {}
+    for point in entry_points_of(GROUP):
+        if point.name in SOURCES or point.name in found or point.name == "auto":
+            raise UsageError(
+                f"The source {point.name!r} of the package {package_of(point)} has a name that is in use; "
+                "rename it."
+            )
+        found[point.name] = load_plugin(
+            point, "source", "a Source with this name", partial(_is_source, point.name), UsageError
+        )
+    return found
+
+
+def _is_source(name: str, plugin: Any) -> bool:
+    return isinstance(plugin, Source) and plugin.name == name
+
+
+def source_by_name(name: str) -> Source:
+    """Returns a source by name, loading only the module of that source.
+
+    Raises:
+      UsageError: if there is no such source; on a worker, its package is not installed there.
+    """
+    if name not in SOURCES:
+        if name not in plugin_sources():
+            raise UsageError(f"There is no source {name!r} here; install the package that adds it.")
+        return plugin_sources()[name]
+    found: Source = import_module(f"shardwright.core.sources.{name}").SOURCE
+    return found
+
+
+def all_sources() -> Iterator[Source]:
+    """Yields all sources in the order in which `auto` tries them: first those of installed packages."""
+    yield from plugin_sources().values()
+    yield from map(source_by_name, SOURCES)

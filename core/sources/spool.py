@@ -1,0 +1,74 @@
+"""Spool files: files without random access, unpacked once for all workers of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO
+
+from shardwright.core import storage
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.schemas.dataset import WORK_DIR
+
+_DIRECTORY = "spool"
+_TREE = "tree.json"
+
+
+@dataclass(frozen=True)
+class Spool:
+    """A directory for spool files that all workers can read, removed when the job is done.
+
+    Attributes:
+      directory: Existing directory: that of the dataset being built, or a temporary one.
+    """
+
+    directory: str
+
+    @property
+    def path(self) -> str:
+        """Path of the folder with the spool files."""
+        return storage.join(self.directory, WORK_DIR, _DIRECTORY)
+
+    @property
+    def tree_path(self) -> str:
+        """Path of the file in which a worker describes the input's folders to the main process."""
+        return storage.join(self.path, _TREE)
+
+    def fill(self, identity: str, place: str, write: Callable[[IO[bytes]], None]) -> str:
+        """Returns the path of a spool file, which is written if it does not exist.
+
+        The file name is a hash of the source's identity. A second attempt or run thus reuses finished
+        files, and names from archives never become file names.
+
+        Args:
+          identity: Path and state of the source.
+          place: Name of the source, for messages.
+          write: Function that writes the unpacked bytes, and reports progress (`UNDERWAY.progress`) for each
+            piece. If it raises, no file remains.
+
+        Raises:
+          EngineError: If the spool file cannot be written.
+        """
+        name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        path = storage.join(self.path, name)
+        with storage.translated_errors("spool to", path):
+            if storage.exists(path):
+                return path
+            storage.make_dirs(self.path, inside=self.directory)
+            temporary = storage.temporary_path(self.directory, name, existing=True)
+            try:
+                with UNDERWAY.working_on(place, "unpack"), open(temporary, "wb") as file:
+                    write(file)
+                storage.move_into_place(temporary, path)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        return path
+
+    def remove(self) -> None:
+        """Removes all spool files."""
+        storage.remove_tree(self.path)

@@ -1,0 +1,202 @@
+"""Chooses the columns of a table: those that settings name, or else those with usual names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+
+from shardwright.core.images.signatures import is_image_name
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import Needs
+
+#: Roles of columns in the order of a row's values; extra columns follow.
+ROLES = ("image", "label", "split", "group", "sha256")
+#: Columns of Hugging Face's imagefolder for objects and for the image size.
+OBJECTS = "objects"
+_SIZE_COLUMNS = ("width", "height")
+#: Name of the split column in files of Vertex AI, also used for files without a header.
+ML_USE = "ml_use"
+#: Usual names of columns, the most common first. They are compared in lower case, with `-` and blanks as `_`.
+_USUAL: Mapping[str, tuple[str, ...]] = {
+    "image": (
+        "image", "image_path", "image_uri", "path", "file", "filename", "file_name", "filepath",
+        "file_path", "uri", "image_file", "image_filename", "image_file_name", "image_filepath",
+        "image_url", "img", "img_path", "gcs_uri", "imagegcsuri", "url", "image_name",
+    ),
+    "label": (
+        "label", "class", "class_name", "classname", "category", "category_name", "label_name", "labels",
+        "classes", "class_label", "target", "label_id", "class_id", "category_id",
+        "classificationannotation.displayname",
+    ),
+    "split": (
+        "split", "set", "subset", ML_USE, "data_split", "dataset_split", "partition",
+        "dataitemresourcelabels.aiplatform.googleapis.com/ml_use",
+    ),
+    "group": (),
+    "sha256": ("sha256", "sha_256", "image_sha256", "file_sha256"),
+}  # fmt: skip
+#: Number of names in a message.
+_NAMES_SHOWN = 30
+#: Matches URIs with a scheme.
+STORED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
+
+
+def usual_names(role: str) -> tuple[str, ...]:
+    """Returns the usual names of the column for a role, the most common first."""
+    return _USUAL[role]
+
+
+def is_usual(role: str, name: str) -> bool:
+    """Returns whether a name is usual for the column of a role."""
+    return _plain(name) in _USUAL[role]
+
+
+def usual_columns(role: str, header: Sequence[str], first: Mapping[str, object]) -> list[str]:
+    """Returns the columns with usual names for a role, the likeliest first.
+
+    Args:
+      role: One of `ROLES`.
+      header: Names of columns.
+      first: Known values of columns in the first rows. Columns of images whose values look like paths come
+        first.
+    """
+    plain = {_plain(name): name for name in reversed(header)}
+    usual = [plain[name] for name in _USUAL[role] if name in plain]
+    if role == "image":
+        usual.sort(key=lambda name: not looks_like_path(str(first.get(name, ""))))
+    return usual
+
+
+def looks_like_path(text: str) -> bool:
+    """Returns whether a cell looks like the path of an image."""
+    text = text.strip()
+    return is_image_name(text) or bool(STORED.match(text))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
+
+
+def named_column(role: str, settings: ConvertSettings) -> str:
+    """Returns the column that the settings name for a role; empty if they name none."""
+    return str(getattr(settings, f"{role}_column"))
+
+
+def named_columns(settings: ConvertSettings, used: Collection[str] | None = None) -> dict[str, str]:
+    """Returns a mapping of option to the column that it names.
+
+    Args:
+      settings: The settings.
+      used: Names of the settings to look at; None for all.
+    """
+    roles = [role for role in ROLES if used is None or f"{role}_column" in used]
+    named = {f"--{role}_column": name for role in roles if (name := named_column(role, settings))}
+    extra = settings.parsed_extra_columns if used is None or "extra_columns" in used else ()
+    return named | {settings.option_of(column): column.name for column in extra}
+
+
+def check_named(shown: str, header: Sequence[str], named: Mapping[str, str]) -> None:
+    """Checks that the columns that options name exist.
+
+    Args:
+      shown: Name of the table for messages.
+      header: Names of its columns.
+      named: Option -> column.
+
+    Raises:
+      UsageError: If one does not exist.
+    """
+    for option, name in named.items():
+        if name not in header:
+            shown_option = f"{option} {printable(name)}" if option.endswith("_column") else option
+            raise UsageError(
+                f"{shown_option}: {shown} has no such column, it has {names_shown(header)}"
+                f"{nearest(name, header) or '.'}"
+            )
+
+
+def check_unique(shown: str, header: Sequence[str]) -> None:
+    """Checks that no two columns have the same name, unless it is empty.
+
+    Raises:
+      UsageError: If two have.
+    """
+    twice = next((name for i, name in enumerate(header) if name and name in header[:i]), None)
+    if twice is not None:
+        raise UsageError(f"--input {shown} has two columns {printable(twice)!r}; rename one of them.")
+
+
+def choose_columns(
+    shown: str, header: Sequence[str], settings: ConvertSettings, first: Mapping[str, object]
+) -> tuple[str, ...]:
+    """Returns the names of the columns for `ROLES`, for extra columns, and if needed for objects.
+
+    A name is empty if there is no such column.
+
+    Args:
+      shown: Name of the manifest for messages.
+      header: Names of its columns.
+      settings: Settings, which may name columns.
+      first: Known values of columns in the first rows. Among columns with usual names for images, those whose
+        values look like paths take precedence.
+
+    Raises:
+      UsageError: If a named or needed column does not exist.
+    """
+    check_named(shown, header, named_columns(settings))
+    chosen: list[str] = []
+    for role in ROLES:
+        usual = usual_columns(role, [name for name in header if name not in chosen], first)
+        chosen.append(named_column(role, settings) or next(iter(usual), ""))
+    if not chosen[0]:
+        raise UsageError(
+            f"--input {shown}: none of its columns ({names_shown(header)}) has a usual name for images; "
+            "name the column with their paths with --image_column."
+        )
+    chosen += [column.name for column in settings.parsed_extra_columns]
+    if settings.record_layout.needs is Needs.OBJECTS:
+        has_size = all(name in header for name in _SIZE_COLUMNS)
+        chosen += [OBJECTS if OBJECTS in header else "", *(_SIZE_COLUMNS if has_size else ("", ""))]
+    return tuple(chosen)
+
+
+def check_layout(
+    shown: str, names: Sequence[str], header: Sequence[str], settings: ConvertSettings, source: str
+) -> None:
+    """Checks that a table has what the layout needs.
+
+    Args:
+      shown: Name of the table for messages.
+      names: Names of the columns for `ROLES`.
+      header: Names of all columns.
+      settings: Checked settings.
+      source: Name of the source that reads it.
+
+    Raises:
+      UsageError: If it has not.
+    """
+    layout = settings.record_layout
+    if layout.needs is Needs.OBJECTS and OBJECTS not in header:
+        raise UsageError(
+            f"--layout {layout.name}: {shown} is read as {source}, but it has no column {OBJECTS}, only "
+            f"{names_shown(header)}; choose --layout classification, or another --source."
+        )
+    if layout.needs is not Needs.LABEL or settings.unlabelled == "keep" or names[1]:
+        return
+    if OBJECTS in header:
+        raise UsageError(
+            f"--layout {layout.name}: the rows of {shown} have objects and no class; choose --layout "
+            "detection."
+        )
+    raise UsageError(
+        f"--input {shown}: none of its columns ({names_shown(header)}) has a usual name for classes; name "
+        "the column with --label_column, or keep images without a class with --unlabelled keep."
+    )
+
+
+def names_shown(header: Sequence[str]) -> str:
+    """Returns a list of column names for a message."""
+    shown = ", ".join(printable(name)[:60] for name in header[:_NAMES_SHOWN] if name)
+    return shown + (", ..." if len(header) > _NAMES_SHOWN else "")

@@ -1,0 +1,296 @@
+"""Reads tables with a row for each image, in any kind of file: their columns, and ranges of their rows."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.sources.input_probe import HEAD_BYTES
+from shardwright.core.sources.moved_files import find_moved
+from shardwright.core.sources.tables import columns, heads
+from shardwright.core.sources.tables.base64_images import (
+    MAX_PATH_LENGTH,
+    base64_column,
+    embedded_image,
+)
+from shardwright.core.sources.tables.lines import (
+    LONGEST,
+    Lines,
+    Row,
+    csv_cells,
+    json_object,
+    named_value,
+    read_steps,
+    row_starts,
+    text_rows,
+)
+from shardwright.core.sources.tables.parquet import parquet_columns, parquet_parts, parquet_rows
+from shardwright.core.sources.tables.paths import ImageRoot, RowFault, state_of
+from shardwright.core.storage.store import StoredObject
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.units import counted
+
+#: Number of bytes of CSV or JSON Lines in one range.
+STRETCH = 16_000_000
+#: Number of rows whose images are looked for before the conversion begins.
+_ROWS_TRIED = 50
+_KINDS = {heads.CSV: "CSV", heads.JSONL: "JSON Lines", heads.PARQUET: "Parquet"}
+#: What a message says about the column of each role.
+_NOUNS = ("images", "classes", "splits", "groups", "checksums")
+
+
+class Table(NamedTuple):
+    """Describes how to read a table.
+
+    Attributes:
+      kind: Kind of the file, such as `CSV`.
+      names: Names of the columns, as `choose_columns` returns them.
+      header: Names of all columns; empty if the file does not name them.
+      begin: Byte offset of the first row.
+      number: Line number of the first row.
+      positions: Positions of the columns in a row of CSV; -1 if there is no such column.
+      width: Number of cells in a row of CSV; 0 for files without a header, with rows
+        `[split,]image[,label...]`.
+      delimiter: Delimiter of CSV.
+      skip_spaces: Whether blanks before a cell of CSV are ignored.
+      is_base64: Whether the column of images has the images themselves as base64 text.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    header: tuple[str, ...] = ()
+    begin: int = 0
+    number: int = 1
+    positions: tuple[int, ...] = ()
+    width: int = 0
+    delimiter: str = ","
+    skip_spaces: bool = False
+    is_base64: bool = False
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether a column has objects."""
+        return columns.OBJECTS in self.header
+
+    def describe(self) -> str:
+        """Returns a description of the file for messages."""
+        if self.kind == heads.LIST:
+            return "a list with a path and a class on each line"
+        if self.kind == heads.CSV and not self.width:
+            return "a CSV manifest without a header: [split,] image, class"
+        kind = "TSV" if self.kind == heads.CSV and self.delimiter == "\t" else _KINDS[self.kind]
+        taken = [f"{noun} in {name!r}" for noun, name in zip(_NOUNS, self.names) if name]
+        if self.is_base64:
+            taken[0] += " as base64"
+        taken += [f"objects in {columns.OBJECTS!r}"] if self.has_objects else []
+        return f"a {kind} manifest{' with a header' if self.kind == heads.CSV else ''}: {', '.join(taken)}"
+
+
+def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
+    """Returns the table in a file.
+
+    Raises:
+      UsageError: If the file has no rows that can be read, or no column that is named or needed.
+    """
+    shown, name = printable(file.path), file.path.rpartition("/")[2]
+    if not file.size:
+        raise UsageError(f"--input {shown} is empty; add a row for each image.")
+    head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
+    kind = heads.kind_of_table(name, head)
+    if kind == heads.PARQUET:
+        return Table(heads.PARQUET, *parquet_columns(file, settings))
+    heads.check_text(shown, head)
+    begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+    if kind == heads.LIST:
+        columns.check_named(shown, ("path", "class"), columns.named_columns(settings))
+        return Table(heads.LIST, _bare_names(""), begin=begin)
+    lines = Lines(read_steps(file, begin, file.size, HEAD_BYTES), begin)
+    if kind == heads.JSONL:
+        return _jsonl_table(shown, lines, settings)
+    return _csv_table(shown, name, head, lines, settings)
+
+
+def _bare_names(split: str) -> tuple[str, ...]:
+    """Returns the names of the columns of a file without a header."""
+    return ("image", "label", split, *[""] * (len(columns.ROLES) - 3))
+
+
+def _csv_table(shown: str, name: str, head: bytes, lines: Lines, settings: ConvertSettings) -> Table:
+    delimiter = heads.sniff_delimiter(name, head)
+    skip_spaces = heads.has_spaces_before_quotes(head, delimiter)
+    table = Table(heads.CSV, _bare_names(columns.ML_USE), begin=lines.position)
+    table = table._replace(delimiter=delimiter, skip_spaces=skip_spaces)
+    rows = csv_cells(lines, 1, delimiter, skip_spaces)
+    _, first = next(rows, (0, "it holds no rows"))
+    if isinstance(first, str):
+        raise UsageError(f"--input {shown}: {first}; name a manifest with a row for each image.")
+    if heads.is_bare(first) and not columns.named_columns(settings):
+        return table
+    table = table._replace(begin=lines.position, number=1 + lines.count, width=len(first))
+    header = tuple(cell.strip() for cell in first)
+    columns.check_unique(shown, header)
+    _, second = next(rows, (0, ""))
+    cells = second if isinstance(second, list) else []
+    names = columns.choose_columns(shown, header, settings, dict(zip(header, cells)))
+    positions = tuple(header.index(name) if name else -1 for name in names)
+    return table._replace(names=names, header=header, positions=positions)
+
+
+def _jsonl_table(shown: str, lines: Lines, settings: ConvertSettings) -> Table:
+    begin = lines.position
+    values: dict[str, object] = {}
+    for text in lines:
+        row = json_object(text)
+        if isinstance(row, dict):
+            for column, value in _values_in(row):
+                values.setdefault(column, value)
+        if lines.position >= (HEAD_BYTES if values else LONGEST):
+            break
+    if not values:
+        what = "none of its first lines is a JSON object" if lines.count else "it holds no rows"
+        raise UsageError(f"--input {shown}: {what}; JSON Lines has one object on each line.")
+    column = _base64_column(values, settings)
+    header = tuple(values)
+    if any(name.startswith(f"{columns.OBJECTS}.") for name in values):
+        header += (columns.OBJECTS,)
+    named = replace(settings, image_column=column or settings.image_column)
+    names = columns.choose_columns(shown, header, named, values)
+    return Table(heads.JSONL, names, header, begin=begin, is_base64=bool(column))
+
+
+def _values_in(row: Mapping[str, object], above: str = "", depth: int = 3) -> Iterator[tuple[str, object]]:
+    """Yields the names and values in a JSON object; names in nested objects are joined by dots."""
+    for name, item in row.items():
+        if not isinstance(item, dict):
+            yield above + name, item
+        elif depth:
+            yield from _values_in(item, f"{above}{name}.", depth - 1)
+
+
+def _base64_column(values: Mapping[str, object], settings: ConvertSettings) -> str:
+    """Returns the column with images as base64 text; empty if there is none, or a usual one has paths."""
+    if settings.image_column:
+        return base64_column(values, [settings.image_column])
+    usual = columns.usual_columns("image", list(dict.fromkeys(name.partition(".")[0] for name in values)), {})
+    if any(columns.looks_like_path(str(values.get(name, ""))[:MAX_PATH_LENGTH]) for name in usual):
+        return ""
+    return base64_column(values, usual)
+
+
+def parts_of(table: Table, file: StoredObject) -> Iterator[tuple[int, int, int]]:
+    """Yields ranges of rows: begin and end, in bytes or row groups, and the number of the first row."""
+    if table.kind == heads.PARQUET:
+        yield from parquet_parts(file)
+        return
+    begin, number = table.begin, table.number
+    if file.size - begin > STRETCH:
+        lines = Lines(read_steps(file, begin, file.size), begin)
+        is_csv = table.kind == heads.CSV
+        rows = csv_cells(lines, number, table.delimiter, table.skip_spaces) if is_csv else lines
+        for end, count in row_starts(lines, rows, STRETCH):
+            yield begin, end, number
+            begin, number = end, table.number + count
+    if begin < file.size:
+        yield begin, file.size, number
+
+
+def rows_of(
+    table: Table, file: StoredObject, part: tuple[int, int, int], settings: ConvertSettings
+) -> Iterator[Row]:
+    """Yields the rows in a range that `parts_of` yielded, with a value for each of `Table.names`."""
+    begin, end, number = part
+    if table.kind == heads.PARQUET:
+        return parquet_rows(file, (begin, end), number, table.names)
+    lines = Lines(read_steps(file, begin, end), begin)
+    if table.kind == heads.CSV:
+        cells = csv_cells(lines, number, table.delimiter, table.skip_spaces)
+        values_of = partial(_bare_values, settings.label_separator)
+        if table.width:
+            values_of = partial(_named_values, itemgetter(*table.positions), table.width)
+        return ((line, row if isinstance(row, str) else values_of(row)) for line, row in cells)
+    if table.kind == heads.LIST:
+        return text_rows(lines, number, lambda text: _list_values(text, settings.label_separator))
+
+    def parse(text: str) -> list[Any] | str:
+        row = json_object(text)
+        if isinstance(row, str):
+            return row
+        values = [named_value(row, name) for name in table.names]
+        if table.is_base64:
+            line = text.encode("utf-8", "surrogateescape")
+            values[0] = embedded_image(row, table.names[0], line, lines.position - len(line), file)
+        return values
+
+    return text_rows(lines, number, parse)
+
+
+def _named_values(
+    pick: Callable[[Sequence[str]], Sequence[str]], width: int, row: Sequence[str]
+) -> Sequence[Any] | str:
+    """Returns the values of the selected columns; an empty value for a column that does not exist."""
+    if len(row) == width:
+        return pick([*row, ""])
+    return f"it has too {'few' if len(row) < width else 'many'} cells: {len(row)} instead of {width}"
+
+
+def _bare_values(separator: str, row: Sequence[str]) -> Sequence[Any] | str:
+    """Returns the values of a row `[split,]image[,label...]` in a file without a header."""
+    split, image, *labels = [*row] if heads.has_split(row) else ["", *row]
+    names = [name for text in labels for name in (text.split(separator) if separator else [text])]
+    return image, [name for name in names if name.strip()], split, "", ""
+
+
+def _list_values(text: str, separator: str) -> tuple[Any, ...]:
+    """Returns the values of a line with a path and a class, or several classes that are numbers."""
+    path, label = heads.path_and_label(text)
+    numbers = label.split()
+    several = len(numbers) > 1 and not separator and all(number.isdecimal() for number in numbers)
+    return (path, numbers if several else label, "", "", "")
+
+
+def first_images(file: StoredObject, table: Table, settings: ConvertSettings) -> list[Any]:
+    """Returns the images of the first rows, which are paths or embedded; a bad row gives none."""
+    if table.kind == heads.PARQUET:
+        _, groups, _ = next(parquet_parts(file), (0, 0, 1))
+        part = (0, min(groups, 1), 1)
+    else:
+        part = (table.begin, min(table.begin + HEAD_BYTES, file.size), table.number)
+    rows = rows_of(table, file, part, settings)
+    return [None if isinstance(values, str) else values[0] for _, values in islice(rows, _ROWS_TRIED)]
+
+
+def missing_images(images: Iterable[Any], root: str) -> str:
+    """Returns a warning for messages if none of the images exists; else an empty text.
+
+    Args:
+      images: The first images of a table. Only paths on a disk are looked for.
+      root: Folder to which paths are relative; empty for the working directory.
+    """
+    image_root = ImageRoot(root)
+    paths: list[str] = []
+    for path in images:
+        if not isinstance(path, str):
+            continue
+        with contextlib.suppress(RowFault):
+            _, uri = image_root.find(path)
+            paths.append(path)
+            if not storage.is_remote(uri):
+                state_of(uri)
+            return ""
+    if not paths:
+        return ""
+    if find_moved(paths, root or "."):
+        return "; its images are not at these paths, so they are searched by file name"
+    return (
+        f"; none of the first {counted(len(paths), 'image')} is there, --image_root says where paths "
+        f"begin (now {printable(root) or 'the working directory'})"
+    )

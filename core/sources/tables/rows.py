@@ -1,0 +1,334 @@
+"""Converts the rows of a table with a row for each image to references."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.image_files import annotated, join, key_of, split_name
+from shardwright.core.sources.moved_files import MovedFile, find_moved
+from shardwright.core.sources.tables.columns import ROLES
+from shardwright.core.sources.tables.lines import Row
+from shardwright.core.sources.tables.objects import objects_of
+from shardwright.core.sources.tables.paths import ImageRoot, RowFault, state_of
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.columns import column_values, encode_extra
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
+from shardwright.schemas.labels import MAX_OWN_ID, UNLABELLED, ClassId
+from shardwright.schemas.layouts import Needs
+
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
+#: Settings that `Rows` uses, out of those that only some sources use.
+SETTINGS = frozenset(
+    (*(f"{role}_column" for role in ROLES), "image_root", "extra_columns", "label_separator")
+)
+#: Matches a number in its only spelling; other spellings are names.
+_NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
+#: Separator of the values of a list in a cell, unless --label_separator sets another.
+_LIST_SEPARATOR = "|"
+#: Number of characters of a value in a message.
+_SHOWN = 200
+#: Google's names of splits. `training` becomes `train`, because rows without a split are hashed to `train`.
+_ML_USES = {"training": "train", "validate": "validation"}
+
+
+class EmbeddedImage(NamedTuple):
+    """An image whose bytes are in the row itself, in the place of its path.
+
+    Attributes:
+      place: Part of the file with the bytes (`ByteRange.encode`); empty if they cannot be read.
+      size: Number of bytes of the image; -1 if unknown.
+      version: Digest of the bytes; empty if unknown.
+      reason: Why they cannot be read; empty if they can.
+      message: One sentence about that.
+    """
+
+    place: str
+    size: int = -1
+    version: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class NumberedClasses:
+    """Gives classes that are whole numbers these numbers as ids."""
+
+    def __init__(self) -> None:
+        self._yielded: set[str] = set()
+
+    def new_ids(self, ref: ImageRef) -> Iterator[ClassId]:
+        """Yields the ids of the classes of an image that were not yielded before."""
+        for name in ref.labels:
+            # 7.0 is not a class number but a measurement that is used as a class.
+            if name not in self._yielded and _NUMBER.match(name) and int(name) <= MAX_OWN_ID:
+                self._yielded.add(name)
+                yield ClassId(name, int(name))
+
+
+@dataclass
+class Rows:
+    """Converts the rows of one table to references.
+
+    Attributes:
+      settings: Settings of the conversion.
+      root: Folder to which paths are relative; empty for the working directory.
+      prefix: Prefix of keys.
+      manifest: Path of the table.
+      shown: Name of the table in messages and in keys of rows without an image.
+      unit: Unit in which rows are counted: line or row.
+      folder_split: Split of rows that have none.
+      ml_use: Whether splits have the names of Google's AutoML and Vertex AI.
+      key_folder: Folder that follows the prefix in keys.
+      class_names: Names of the classes whose numbers the rows have; empty if rows have names.
+      numbers_are_ids: Whether a class that is a number has that number as its id.
+    """
+
+    settings: ConvertSettings
+    root: str
+    prefix: str
+    manifest: str
+    shown: str
+    unit: str
+    folder_split: str = ""
+    ml_use: bool = False
+    key_folder: str = ""
+    class_names: Sequence[str] = ()
+    numbers_are_ids: bool = True
+
+    def __post_init__(self) -> None:
+        self._images = ImageRoot(self.root)
+        self._folder = self.root or "."
+        self._row = f"{printable(self.shown)}, {self.unit} "
+        self._own_key = self.prefix + key_from_bytes(self.shown.encode("utf-8", "surrogateescape"))
+        self._separator = self.settings.label_separator
+        self._extra = self.settings.parsed_extra_columns
+        needs = self.settings.record_layout.needs
+        self._reads_classes, self._reads_objects = needs is not Needs.IMAGE, needs is Needs.OBJECTS
+
+    def refs(self, rows: Iterable[Row]) -> Iterator[ImageRef | ClassId]:
+        """Yields a reference for each row, and the ids of classes that are numbers."""
+        # After the first missing image, all rows wait, so that one search finds all missing images.
+        waiting: list[tuple[Row, ImageRef, str]] = []
+        classes = NumberedClasses()
+        for row in rows:
+            number, values = row
+            ref = self._ref(number, values)
+            if self.numbers_are_ids and (ref.is_candidate or not self._reads_objects):
+                yield from classes.new_ids(ref)
+            path = _path(values[0]) if self._may_have_moved(ref) else ""
+            if path or waiting:
+                waiting.append((row, ref, path))
+            else:
+                yield ref
+        moved = find_moved((path for _, _, path in waiting if path), self._folder)
+        for row, ref, path in waiting:
+            yield self._moved(row, moved[path]) if path in moved else ref
+
+    @staticmethod
+    def _may_have_moved(ref: ImageRef) -> bool:
+        """Returns whether an image is missing, or has a path with backslashes in remote storage."""
+        if ref.is_candidate:
+            return storage.is_remote(ref.uri) and "\\" in ref.uri
+        return ref.reason == QuarantineReason.UNREADABLE and not os.path.lexists(ref.uri)
+
+    def _moved(self, row: Row, moved: MovedFile) -> ImageRef:
+        """Returns the reference of a row whose image was searched by its file name."""
+        ref = self._ref(*row, moved.path)
+        return ref if moved.path else self._quarantined(ref, row[0], moved.fault, QuarantineReason.UNREADABLE)
+
+    def _quarantined(self, ref: ImageRef, number: int, problem: object, reason: str) -> ImageRef:
+        return ref.quarantined(reason, f"{self._row}{number}: {problem}")
+
+    def _without_image(self, number: int, problem: object) -> ImageRef:
+        ref = ImageRef(key=f"{self._own_key}:{number}", uri=self.manifest, split=NO_SPLIT)
+        return self._quarantined(ref, number, problem, QuarantineReason.BAD_ROW)
+
+    def _ref(self, number: int, values: Sequence[Any] | str, inner: str = "") -> ImageRef:
+        """Returns the reference of a row.
+
+        Args:
+          number: Number of the row.
+          values: Values of the row, or what is wrong with it.
+          inner: Path of the image relative to the root, if it differs from the path in the row.
+        """
+        if isinstance(values, str):
+            return self._without_image(number, values)
+        try:
+            key, uri = self._find(number, values[0], inner)
+        except RowFault as fault:
+            return self._without_image(number, fault)
+        ref = ImageRef(key, uri)
+        try:
+            ref = self._with_values(ref, values)
+            ref = _with_state(ref, values[0])
+        except RowFault as fault:
+            return self._quarantined(ref, number, fault, fault.reason)
+        lacks = "" if ref.label or self._reads_objects else " has no class"
+        ref = ref._replace(message=f"{self._row}{number}{lacks}")
+        if not self._reads_objects:
+            return ref
+        try:
+            return annotated(ref, objects_of(*(values[len(ROLES) + len(self._extra) :] or [None])))
+        except AnnotationFault as fault:
+            return self._quarantined(ref, number, fault, QuarantineReason.BAD_ANNOTATION)
+
+    def _find(self, number: int, image: Any, inner: str) -> tuple[str, str]:
+        """Returns (key, URI) of the image of a row.
+
+        Raises:
+          RowFault: If the row has none.
+        """
+        if isinstance(image, EmbeddedImage):
+            return f"{self._own_key}!{number:06d}", self.manifest
+        key, uri = self._images.find(_path(image))
+        if inner:
+            key, uri = key_of(inner), join(self._folder, inner)
+        return self.prefix + self.key_folder + key, uri
+
+    def _with_values(self, ref: ImageRef, values: Sequence[Any]) -> ImageRef:
+        """Returns a reference with the class, split, group, sha256 and extra values of its row.
+
+        Raises:
+          RowFault: If a value is wrong.
+        """
+        _, label, split, group, sha256, *_ = values
+        return ref._replace(
+            label=self._label(label) if self._reads_classes else "",
+            split=self._split(split) if split else self.folder_split,
+            group=_text(group, "group"),
+            sha256=_sha256(sha256) if sha256 else "",
+            extra=self._extra_values(values) if self._extra else "",
+        )
+
+    def _label(self, value: Any) -> str:
+        """Returns the class names of a row, joined."""
+        if isinstance(value, list | tuple):
+            if any(isinstance(item, list | tuple | dict) for item in value):
+                raise RowFault("its class is not text, a number or a list of them")
+            names = [self._class(item) for item in value]
+        elif self._separator:
+            names = self._class(value).split(self._separator)
+        else:
+            names = [self._class(value)]
+        names = list(dict.fromkeys(filter(None, map(str.strip, names))))
+        check_several(names, self._separator)
+        if any(LABEL_SEPARATOR in name for name in names):
+            raise RowFault("its class holds the control character 0x1F")
+        return LABEL_SEPARATOR.join(names)
+
+    def _class(self, value: Any) -> str:
+        """Returns the class that a value names; empty if it is missing."""
+        if not self.class_names or type(value) is not int:
+            return _text(value, "class")
+        if value == UNLABELLED:
+            return ""
+        if value not in range(len(self.class_names)):
+            raise RowFault(f"its class {value} is not one of 0 to {len(self.class_names) - 1}")
+        return self.class_names[value]
+
+    def _split(self, value: Any) -> str:
+        split = split_in(_text(value, "split")) or self.folder_split
+        return _ML_USES.get(split, split) if self.ml_use else split
+
+    def _extra_values(self, values: Sequence[Any]) -> str:
+        extra = {}
+        try:
+            for column, value in zip(self._extra, values[len(ROLES) :]):
+                items = column_values(column, value, self._separator or _LIST_SEPARATOR)
+                for item in items:
+                    if isinstance(item, str):
+                        item.encode("utf-8", "surrogateescape")
+                extra[column.name] = items
+        except UnicodeEncodeError:
+            raise RowFault("a value of its extra columns is not UTF-8") from None
+        except (TypeError, ValueError) as error:
+            raise RowFault(printable(str(error))[:_SHOWN]) from None
+        return encode_extra(extra)
+
+
+def _with_state(ref: ImageRef, image: Any) -> ImageRef:
+    """Returns a reference with its size and version; nothing is known if only a request would tell.
+
+    Raises:
+      RowFault: If the image is missing or cannot be read.
+    """
+    if isinstance(image, EmbeddedImage):
+        if image.reason:
+            raise RowFault(image.message, image.reason)
+        return ref._replace(size=image.size, version=image.version, place=image.place)
+    if storage.is_remote(ref.uri):
+        return ref
+    uri, size, version = state_of(ref.uri)
+    return ref._replace(uri=uri, size=size, version=version)
+
+
+def check_several(names: Sequence[str], separator: str) -> None:
+    """Checks that an image has one class, unless a separator lets it have several.
+
+    Raises:
+      RowFault: If it has several.
+    """
+    if len(names) > 1 and not separator:
+        raise RowFault(
+            f"it has several classes ({', '.join(names[:3])[:_SHOWN]}); "
+            "--label_separator '|' lets an image have several"
+        )
+
+
+def split_in(text: str) -> str:
+    """Returns the name of a split in a cell; empty if there is none.
+
+    Raises:
+      RowFault: If the text cannot be the name of a split.
+    """
+    if len(text) > _SHOWN:
+        raise RowFault("its split is too long for a name")
+    try:
+        return split_name(text)
+    except ValueError as error:
+        raise RowFault(str(error)) from None
+
+
+def _path(value: Any) -> str:
+    if value is None or value == "":
+        raise RowFault("it names no image")
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    raise RowFault(f"its image is not a path but {type(value).__name__}")
+
+
+def _text(value: Any, what: str) -> str:
+    """Returns a value as text; empty if it is missing."""
+    if isinstance(value, str):
+        text = value.strip()
+    elif isinstance(value, bytes):
+        text = value.decode("utf-8", "surrogateescape").strip()
+    elif value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    elif isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, list | tuple | dict):
+        raise RowFault(f"its {what} is not text or a number")
+    else:
+        text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise RowFault(f"its {what} is not UTF-8; save the file as UTF-8") from None
+    return text
+
+
+def _sha256(value: Any) -> str:
+    text = _text(value, "sha256")
+    if text and not _SHA256.match(text):
+        raise RowFault(f"its sha256 is not 64 hexadecimal digits but {text[:80]!r}")
+    return text.lower()

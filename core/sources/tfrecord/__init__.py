@@ -1,0 +1,399 @@
+"""TFRecord files: datasets of Shardwright or of other tools, converted to other shards, splits or layouts.
+
+Every record is read once and its checksums are compared. Its image becomes a reference to a byte range of
+the file, and a worker reads only these bytes. Damaged records are quarantined with their byte offsets; valid
+records before and after them are kept.
+
+Keys: records of a finished dataset keep their keys, so that splits and shards are the same as before. If the
+layout has no keys, they are read from the ledgers. Other records get the key `FILE!NAME`, with the image name
+in the record, or `FILE!NUMBER` if the name is missing or a duplicate. Names alone would not be unique if two
+folders have an `img_0001.jpg`, and a duplicate key would end the job.
+
+Splits: those of the source, from `dataset.json` or from the names of files and folders. If `--splits` sets
+others, all images are split again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import IO, Any
+
+from shardwright.core import storage
+from shardwright.core.records.compression import decompress_into
+from shardwright.core.records.framing import HEADER_BYTES, Record, masked_crc32c
+from shardwright.core.records.recovery import DamagedRange, read_records
+from shardwright.core.sources.containers import (
+    ContainerFile,
+    filtered_part,
+    filtered_refs,
+    keeps_splits,
+    path_of,
+)
+from shardwright.core.sources.image_files import key_of, split_name
+from shardwright.core.sources.input_probe import InputProbe, is_pattern, look_at
+from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.tfrecord.checks import check_sample, first_records, sample
+from shardwright.core.sources.tfrecord.files import (
+    HEAD_BYTES,
+    RecordFile,
+    accepts,
+    class_names_in,
+    compression_in,
+    dataset_of,
+    files_of,
+    folder_of,
+    holds_records,
+)
+from shardwright.core.sources.tfrecord.images import NoImage, image_of, pixels_are_planar
+from shardwright.core.sources.tfrecord.layouts import SOURCE_ID, FeatureNames, layout_name
+from shardwright.core.sources.tfrecord.own import (
+    LedgerKeys,
+    OwnRecords,
+    keys_of_shard,
+    own_records,
+    parse_record,
+)
+from shardwright.core.sources.tfrecord.record import SourceRecord
+from shardwright.core.sources.tfrecord.values import annotations_of, classes_of_image, extra_of
+from shardwright.schemas.byte_range import ByteRange
+from shardwright.schemas.codes import FindingCode, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.example import Span
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, key_from_bytes, printable
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import FeatureRole, Needs
+from shardwright.schemas.source_ids import number_text
+from shardwright.schemas.units import counted
+
+#: Largest number of bytes in a name that becomes a key.
+_MAX_NAME = 1024
+#: Largest number of missing records in a file that are reported one by one.
+_MAX_MISSING = 1_000_000
+
+
+def _files_of(
+    path: str, is_file: bool, settings: ConvertSettings
+) -> tuple[str, list[RecordFile], list[ContainerFile]]:
+    """Returns the folder of an input, or the input if it is a file; its files that are read; and others."""
+    files = list(files_of(path, is_file, settings.record_layout.needs, keeps_splits(settings)))
+    others = [file for file in files if isinstance(file, ContainerFile)]
+    folder = path if is_file else folder_of(path, is_file)
+    return folder, [file for file in files if isinstance(file, RecordFile)], others
+
+
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    shown = f"--input {printable(probe.path)}"
+    folder, files, _ = _files_of(probe.path, probe.is_file, settings)
+    some = probe.is_file or is_pattern(probe.path)
+    if not files:
+        what = "matches" if is_pattern(probe.path) else "has"
+        raise UsageError(f"{shown} {what} no TFRecord files; check the path, or name the folder.")
+    paths = [path_of(folder, probe.is_file, file.relative) for file in files]
+    for path in paths:
+        if not storage.is_remote(path) and not os.path.exists(path):
+            raise UsageError(f"--input {printable(path)} is a link to nowhere; fix or remove it.")
+    records = sample(paths)
+    own = own_records(dataset_of(files[0]), settings.record_layout) if files[0].own else None
+    names = check_sample(probe.path, records, settings, own)
+    if not (records or own) and probe.head and not holds_records(probe.name, probe.head):
+        raise UsageError(f"{shown} is not a TFRecord file; check the path.")
+    count = counted(len(files), "shard" if files[0].own else "TFRecord file")
+    if files[0].own:
+        return f"{count} of a dataset of shardwright" if some else "a dataset of shardwright"
+    return f"{count} ({layout_name(names)})" if names else count
+
+
+def split(item: Input, context: Context) -> Iterator[InputSplit]:
+    """Yields one split for each file of an input that is read, and one for all others."""
+    with storage.translated_errors("list", item.path):
+        is_file = not is_pattern(item.path) and look_at(item.path).is_file
+        folder, files, others = _files_of(item.path, is_file, context.settings)
+    for file in files:
+        yield InputSplit(item, path_of(folder, is_file, file.relative), detail=json.dumps(file))
+    yield from filtered_part(item, folder, others)
+
+
+@dataclass
+class _Opened:
+    """A file whose records are being listed.
+
+    Attributes:
+      part: Split with the file.
+      file: Description of the file.
+      settings: Checked settings.
+      class_names: Class names by id, from the file that lists them.
+      own: Description of the records, if they belong to a dataset of Shardwright.
+      own_keys: Keys of the records from the ledger of such a dataset.
+      records: Unpacked file.
+      unpacked: Range of that file, which says where it is, and its size and version.
+      keys: Keys that are already used.
+      class_ids: Class names and their ids, as found in records.
+    """
+
+    part: InputSplit
+    file: RecordFile
+    settings: ConvertSettings
+    class_names: Mapping[int, str]
+    own: OwnRecords | None
+    own_keys: LedgerKeys
+    records: IO[bytes]
+    unpacked: ByteRange
+    keys: set[str] = field(default_factory=set)
+    class_ids: set[ClassId] = field(default_factory=set)
+
+    @cached_property
+    def key(self) -> str:
+        """Prefix of the keys of records that have no key of their own."""
+        return self.part.item.prefix + key_of(self.file.relative)
+
+    @cached_property
+    def planar(self) -> bool:
+        """Whether raw pixels are stored channel by channel, if the records do not tell."""
+        return pixels_are_planar(first_records(self.records), self.settings)
+
+    def place(self, begin: int, length: int, **how: Any) -> str:
+        """Returns a byte range of the file, encoded for a reference."""
+        return self.unpacked._replace(offset=begin, length=length, **how).encode()
+
+    def key_of(self, name: str, number: int) -> str:
+        """Returns a key with a record's name, or with its number if the name is empty or used."""
+        key = f"{self.key}!{name}" if name else ""
+        if not key or key in self.keys:
+            key = f"{self.key}!{number:06d}"
+            while key in self.keys:
+                key += "_"
+        self.keys.add(key)
+        return key
+
+
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every record of a file, and the ids of its classes."""
+    if filtered := filtered_refs(part):
+        yield from filtered
+        return
+    file = RecordFile(*json.loads(part.detail))
+    with storage.translated_errors("read", part.path):
+        state = storage.stat(part.path)
+        if state is None:
+            raise storage.changed(part.path)
+        dataset = dataset_of(file) if file.own else None
+        own = own_records(dataset, context.settings.record_layout) if dataset else None
+        class_names = own.names if own else class_names_in(file.classes, dataset)
+        own_keys = keys_of_shard(part.path, dataset) if dataset and own else LedgerKeys()
+        compression = compression_in(part.path, storage.read_head(part.path, HEAD_BYTES))
+        unpacked, fault = ByteRange("", 0, 0, file_size=state.size, file_version=state.version), ""
+        if compression != "none":
+            spooled, fault = _spool(part.path, state, compression, context.spool)
+            unpacked = ByteRange(spooled, 0, 0, file_size=storage.size_of(spooled))
+        with storage.open_local(unpacked.file or part.path) as records:
+            opened = _Opened(part, file, context.settings, class_names, own, own_keys, records, unpacked)
+            yield from _list_records(opened, fault)
+        now = storage.stat(part.path)
+        if now is None or (now.size, now.version) != (state.size, state.version):
+            raise storage.changed(part.path)
+    yield from _class_ids(opened)
+
+
+def _spool(path: str, state: storage.StoredObject, compression: str, spool: Spool) -> tuple[str, str]:
+    """Unpacks a file once; returns the spool file and the fault of the compressed stream."""
+    faults: list[str] = []
+
+    def unpack(target: IO[bytes]) -> None:
+        with storage.open_local(path) as source:
+            faults.append(decompress_into(target, source, compression) or "")
+
+    spooled = spool.fill(f"{path}:{state.size}:{state.version}", path, unpack)
+    if not faults:  # another attempt has written the spool file
+        with open(os.devnull, "wb") as nothing:
+            unpack(nothing)
+    return spooled, faults[0]
+
+
+def _class_ids(opened: _Opened) -> Iterator[ClassId]:
+    """Yields the class ids in the file, and those in the file beside it if the two do not conflict.
+
+    Ids of a dataset of Shardwright are shifted to the first id of the layout to write.
+    """
+    shift = opened.own.id_shift(opened.settings.record_layout) if opened.own else 0
+    in_records = {item._replace(text="") for item in opened.class_ids}
+    others = {ClassId(name, number) for number, name in opened.class_names.items()} - in_records
+    names, numbers = {item.name for item in in_records}, {item.id for item in in_records}
+    conflict = any(item.name in names or item.id in numbers for item in others)
+    for item in opened.class_ids if conflict else opened.class_ids | others:
+        yield item._replace(id=item.id + shift)
+
+
+def _list_records(opened: _Opened, fault: str) -> Iterator[ImageRef]:
+    """Yields the references of a file's records.
+
+    Args:
+      opened: File to list.
+      fault: Fault of the compressed stream; empty if there is none.
+    """
+    number = -1
+    damaged_end = False
+    for item in read_records(opened.records):
+        number = item.number
+        damaged_end = isinstance(item, DamagedRange)
+        if isinstance(item, Record):
+            yield _reference(opened, item)
+        else:
+            yield _damaged(opened, item, fault if item.code is FindingCode.SHARD_TRUNCATED else "")
+    missing = opened.file.records - number - 1
+    if missing > 0:
+        message = fault or f"the file ends after {number + 1:,} of {counted(opened.file.records, 'record')}"
+        for lost in range(number + 1, number + 1 + min(missing, _MAX_MISSING)):
+            yield _faulty(opened, lost, QuarantineReason.TRUNCATED, message)
+    elif fault and not damaged_end and opened.file.records < 0:
+        yield _faulty(opened, number + 1, QuarantineReason.TRUNCATED, fault)
+
+
+def _faulty(opened: _Opened, number: int, reason: QuarantineReason, message: str) -> ImageRef:
+    """Returns a reference to a record that cannot be read."""
+    ref = ImageRef(key=opened.key_of("", number), uri=opened.part.path, split=opened.file.split)
+    return ref.quarantined(reason, message)
+
+
+def _damaged(opened: _Opened, damage: DamagedRange, fault: str) -> ImageRef:
+    truncated = damage.code is FindingCode.SHARD_TRUNCATED
+    reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
+    where = f"record {damage.number}, bytes {damage.offset:,} to {damage.end:,}: "
+    return _faulty(opened, damage.number, reason, where + (fault or damage.message))
+
+
+def _reference(opened: _Opened, record: Record) -> ImageRef:
+    """Returns a reference to the image of a record that is not damaged."""
+    where = f"record {record.number}, byte {record.offset:,}"
+    try:
+        example, names = parse_record(record.data, opened.own)
+    except ValueError as error:
+        message = f"{where}: not a tf.train.Example: {error}"
+        return _faulty(opened, record.number, QuarantineReason.CORRUPT, message)
+    ref = ImageRef(
+        key="",
+        uri=opened.part.path,
+        split=opened.file.split,
+        version=f"{masked_crc32c(record.data):08x}",
+        message=where,
+    )
+    reason = QuarantineReason.CORRUPT
+    try:
+        ref = ref._replace(key=_key(opened, example, names, record), source_id=_source_id(example, names))
+        ref = ref._replace(file_name=_file_name(opened, example, names, record, ref.key))
+        image = image_of(example, names, opened.own, opened.settings)
+        base = record.offset + HEADER_BYTES
+        size = image.span.end - image.span.begin
+        ref = ref._replace(
+            size=image.size if image.size >= 0 else size,
+            place=opened.place(
+                base + image.span.begin,
+                size,
+                method=image.method,
+                shape=image.shape,
+                planar=opened.planar if image.planar is None and image.shape[-1] > 1 else bool(image.planar),
+                dtype=image.dtype,
+                keep=bool(image.shape) and opened.settings.keeps_samples(image.dtype),
+            ),
+        )
+        reason = QuarantineReason.BAD_ANNOTATION
+        ref = _with_classes(ref, opened, example, names, base)
+        reason = QuarantineReason.BAD_ROW
+        columns = opened.own.columns if opened.own else {}
+        return ref._replace(extra=extra_of(example, columns, opened.settings))
+    except NoImage as error:
+        reason = error.reason
+        return ref.quarantined(reason, f"{where}: {error}")
+    except ValueError as error:
+        ref = ref if ref.key else ref._replace(key=opened.key_of("", record.number))
+        return ref.quarantined(reason, f"{where}: {error}")
+
+
+def _key(opened: _Opened, example: SourceRecord, names: FeatureNames, record: Record) -> str:
+    """Returns the key of a record."""
+    if record.offset in opened.own_keys.by_offset:
+        return opened.part.item.prefix + opened.own_keys.by_offset[record.offset]
+    name = b""
+    for feature in names.file_names:
+        span = example.only_bytes(feature)
+        if span and 0 < span.end - span.begin <= _MAX_NAME:
+            name = example.value_of(feature, span)
+            break
+    if opened.own and opened.own.has_keys and name:
+        text = str(name, "utf-8")
+        return opened.part.item.prefix + opened.own_keys.by_name.get(text, text)
+    return opened.key_of(key_from_bytes(name), record.number)
+
+
+def _source_id(example: SourceRecord, names: FeatureNames) -> str:
+    """Returns the id of a record's image, as written in the record; empty if it has none."""
+    feature = names.name(FeatureRole.SOURCE_ID)
+    text = example.text(feature, _MAX_NAME)
+    return text if feature == SOURCE_ID else number_text(text)
+
+
+def _file_name(opened: _Opened, example: SourceRecord, names: FeatureNames, record: Record, key: str) -> str:
+    """Returns the file name that a record gives its image; empty if it gives none, or its key."""
+    name = example.text(names.name(FeatureRole.KEY) or names.name(FeatureRole.FILE_BASENAME), _MAX_NAME)
+    before = opened.own_keys.by_offset.get(record.offset, "")
+    is_key = opened.part.item.prefix + name == key
+    return "" if is_key or name in (before, before.rpartition("/")[2]) else name
+
+
+def _with_classes(
+    ref: ImageRef, opened: _Opened, example: SourceRecord, names: FeatureNames, base: int
+) -> ImageRef:
+    """Returns a reference with the classes, annotations and split that the record says.
+
+    Raises:
+      ValueError: If the record contradicts itself, or has no value that the layout needs.
+    """
+    settings = opened.settings
+    layout = settings.record_layout
+    if layout.needs is Needs.LABEL:
+        synsets = FeatureRole.SYNSET in layout.by_role()
+        classes = classes_of_image(example, names, opened.class_names, opened.own is not None, synsets)
+        if len(classes.names) > 1 and not settings.label_separator:
+            raise ValueError(
+                f"it has {counted(len(classes.names), 'class')}; set --label_separator to store "
+                f"several for an image"
+            )
+        ref = ref._replace(label=LABEL_SEPARATOR.join(classes.names))
+        if not classes.names:
+            ref = ref._replace(message=f"{ref.message}: it has no class")
+    else:
+        annotations, classes = annotations_of(
+            example,
+            names,
+            layout,
+            opened.class_names,
+            lambda name, span: opened.place(
+                base + span.begin, span.end - span.begin, method=example.method_of(name)
+            ),
+            must=settings.unlabelled != "keep",
+        )
+        class_names = sorted({name for name in classes.names if name})
+        ref = ref.annotated(annotations)._replace(label=LABEL_SEPARATOR.join(class_names))
+    opened.class_ids.update(classes.ids)
+    if (split := names.name(FeatureRole.SPLIT)) and not ref.split and keeps_splits(settings):
+        spans = example.bytes_of(split) or [Span(0, 0)]
+        text = example.value_of(split, spans[0]).decode("utf-8", "replace")
+        return ref._replace(split=split_name(text))
+    return ref
+
+
+SOURCE = Source(
+    name="tfrecord",
+    provides=frozenset(Needs),
+    settings=frozenset({"extra_columns", "label_separator", "pixel_shape"}),
+    accepts=lambda probe, settings: accepts(probe),
+    describe=_describe,
+    list_part=list_part,
+    split=split,
+    has_keypoints=True,
+)

@@ -1,0 +1,206 @@
+"""Checks the first records of an input against the settings, before anything is written."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import IO
+
+from shardwright.core import storage
+from shardwright.core.records.framing import Record
+from shardwright.core.records.recovery import read_records
+from shardwright.core.sources.tfrecord.files import HEAD_BYTES, compression_in, unpack
+from shardwright.core.sources.tfrecord.images import NoImage, image_of
+from shardwright.core.sources.tfrecord.layouts import FeatureNames
+from shardwright.core.sources.tfrecord.own import OwnRecords, parse_record
+from shardwright.core.sources.tfrecord.record import SourceRecord
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.example import NotAnExample
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
+
+#: Number of files to read, of records in each, and of bytes in one that is remote or compressed.
+_FILES, _RECORDS, _FIRST_BYTES = 4, 16, 1 << 22
+_UNPACKED_BYTES = 1 << 24
+#: Largest number of features that a message names.
+_MAX_FEATURES = 20
+#: Descriptions of missing annotations, with the features that contain them in common layouts.
+_WHAT = {
+    Needs.LABEL: "class of the image (image/class/label, image/class/text, label or the like)",
+    Needs.OBJECTS: "boxes (image/object/bbox/xmin, ymin, xmax and ymax, or objects/bbox)",
+    Needs.SEMANTIC: "mask with the class of every pixel (image/segmentation/class/encoded)",
+    Needs.PANOPTIC: "panoptic masks (image/panoptic/category_mask and image/panoptic/instance_mask)",
+}
+_OBJECT_CLASSES = "classes of the objects (image/object/class/label or text, or objects/label)"
+#: Values of objects that only some sources have, and that have no default.
+_RARE_ROLES = (
+    FeatureRole.OBJECT_DIFFICULT,
+    FeatureRole.OBJECT_TRUNCATED,
+    FeatureRole.OBJECT_OCCLUDED,
+    FeatureRole.OBJECT_GROUP_OF,
+    FeatureRole.OBJECT_DEPICTION,
+    FeatureRole.OBJECT_VIEW,
+    FeatureRole.OBJECT_MASK,
+    FeatureRole.KEYPOINT_X,
+)
+
+
+def first_records(file: IO[bytes]) -> Iterator[bytes]:
+    """Yields the first undamaged records of a file."""
+    return (item.data for item in islice(read_records(file), _RECORDS) if isinstance(item, Record))
+
+
+def sample(paths: Sequence[str]) -> list[bytes]:
+    """Returns the first undamaged records of some of the files."""
+    chosen = paths[:: max(1, -(-len(paths) // _FILES))]
+    records: list[bytes] = []
+    for path in dict.fromkeys((*chosen, *paths[:_FILES])):
+        with storage.translated_errors("read", path), _beginning(path) as file:
+            records += first_records(file)
+        if len(records) >= _FILES * _RECORDS:
+            break
+    return records
+
+
+@contextlib.contextmanager
+def _beginning(path: str) -> Iterator[IO[bytes]]:
+    """Opens a local file, or the unpacked first bytes of a remote or compressed file."""
+    compression = compression_in(path, storage.read_head(path, HEAD_BYTES))
+    if compression == "none" and not storage.is_remote(path):
+        with open(path, "rb") as file:
+            yield file
+        return
+    head = storage.read_head(path, _FIRST_BYTES)
+    with tempfile.TemporaryFile() as file:
+        file.write(head if compression == "none" else unpack(head, compression, _UNPACKED_BYTES))
+        file.flush()
+        yield file
+
+
+def check_sample(
+    path: str, records: Sequence[bytes], settings: ConvertSettings, own: OwnRecords | None = None
+) -> set[str]:
+    """Returns the names of the features in records.
+
+    Args:
+      path: Path of the input.
+      records: First records of the input.
+      settings: Checked settings.
+      own: Description of the records, if they belong to a dataset of Shardwright.
+
+    Raises:
+      UsageError: If no record has an image and the annotations that the layout needs.
+    """
+    shown = printable(path)
+    examples: list[tuple[SourceRecord, FeatureNames]] = []
+    fault: ValueError | None = None
+    for data in records:
+        try:
+            examples.append(parse_record(data, own))
+        except ValueError as error:
+            fault = error
+    if isinstance(fault, NotAnExample) or (fault and not examples):
+        raise UsageError(
+            f"--input {shown}: its records are not tf.train.Example ({fault}); convert reads no others."
+        )
+    _check_images(shown, examples, settings, own)
+    features = {name for example, _ in examples for name in example.features}
+    names = [own.names_in(features) if own else roles for _, roles in examples]
+    _check_needs(shown, sorted(features), names, settings)
+    _check_columns(shown, sorted(features), own.columns if own else {}, settings)
+    return features
+
+
+def _check_images(
+    shown: str,
+    examples: Sequence[tuple[SourceRecord, FeatureNames]],
+    settings: ConvertSettings,
+    own: OwnRecords | None,
+) -> None:
+    faults: list[NoImage] = []
+    for example, names in examples:
+        try:
+            image_of(example, names, own, settings)
+            return
+        except NoImage as fault:
+            faults.append(fault)
+        except ValueError:
+            continue
+    if faults:
+        raise UsageError(f"--input {shown}: the first record: {faults[0]}.")
+
+
+def _lacking(names: FeatureNames, layout: Layout) -> list[str]:
+    """Returns descriptions of the annotations that a layout needs and records do not have."""
+    lacking = [] if names.has(layout.needs) else [_WHAT[layout.needs]]
+    has_classes = names.name(FeatureRole.OBJECT_LABEL) or names.name(FeatureRole.OBJECT_TEXT)
+    if layout.needs is Needs.OBJECTS and names.boxes and not has_classes:
+        lacking.append(_OBJECT_CLASSES)
+    for spec in layout.features if names.has_objects and layout.needs is not Needs.LABEL else ():
+        if spec.fill in _RARE_ROLES and not spec.optional and spec.fill not in names.by_role:
+            lacking.append(f"{spec.fill.removeprefix('object_')} of the objects (feature {spec.name})")
+    return lacking
+
+
+def _check_needs(
+    shown: str, features: Sequence[str], names: Sequence[FeatureNames], settings: ConvertSettings
+) -> None:
+    """Checks that at least one record has the annotations that the layout needs.
+
+    Args:
+      shown: Name of the input for messages.
+      features: Names of the records' features.
+      names: Roles of the features of each record.
+      settings: Checked settings.
+
+    Raises:
+      UsageError: If annotations are missing; the message names them and the layouts that work.
+    """
+    layout = settings.record_layout
+    if not names or (layout.needs is Needs.LABEL and settings.unlabelled == "keep"):
+        return
+    lacking = min((_lacking(item, layout) for item in names), key=len)
+    if not lacking:
+        return
+    fitting = [name for name, other in LAYOUTS.items() if any(not _lacking(item, other) for item in names)]
+    fitting.sort(key=lambda name: LAYOUTS[name].needs is Needs.IMAGE)  # it fits everything
+    without = " (or write --unlabelled keep)" if layout.needs is Needs.LABEL else ""
+    raise UsageError(
+        f"--layout {layout.name}: the records of {shown} have no {' and no '.join(lacking)}; they have the "
+        f"features: {_listed(features)}; choose --layout {' or '.join(fitting)}{without}."
+    )
+
+
+def _listed(features: Sequence[str]) -> str:
+    return ", ".join(features[:_MAX_FEATURES]) + (", ..." if len(features) > _MAX_FEATURES else "")
+
+
+def _check_columns(
+    shown: str, features: Sequence[str], columns: Mapping[str, str], settings: ConvertSettings
+) -> None:
+    """Checks that records have the extra columns in the settings.
+
+    Args:
+      shown: Name of the input for messages.
+      features: Names of the features of some records.
+      columns: Mapping of column to feature, for columns whose feature has another name.
+      settings: Checked settings.
+
+    Raises:
+      UsageError: If a column is missing; the message names the first one.
+    """
+    any_number = {
+        spec.column or spec.name
+        for spec in settings.record_layout.features
+        if spec.fill is FeatureRole.EXTRA and None in spec.value_shape
+    }
+    for column in settings.parsed_extra_columns if features else ():
+        is_needed = not column.optional and column.name not in any_number
+        if is_needed and columns.get(column.name, column.name) not in features:
+            raise UsageError(
+                f"{settings.option_of(column)}: the records of {shown} have no such feature (features: "
+                f"{_listed(features)}); leave that column out, or name records that have it."
+            )

@@ -1,0 +1,409 @@
+"""Finds the image in a record: an image file, or raw pixels in one of the common forms."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from shardwright.core.images.byte_ranges import bare_pixels
+from shardwright.core.images.pixel_order import are_planar
+from shardwright.core.images.signatures import HEAD_BYTES, kind_of
+from shardwright.core.sources.tfrecord.layouts import FeatureNames
+from shardwright.core.sources.tfrecord.own import OwnRecords, parse_record
+from shardwright.core.sources.tfrecord.record import SourceRecord
+from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, ByteRange
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.example import FeatureType, Span
+from shardwright.schemas.image_formats import SUPPORTED_KINDS
+from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.sample_types import HIGHEST
+from shardwright.schemas.tensor_proto import find_tensor
+from shardwright.schemas.units import parse_pixel_shape
+
+#: Largest number of features with unknown names to read.
+_MAX_OTHERS = 64
+#: Allowed numbers of channels of raw pixels.
+_CHANNELS = (1, 3, 4)
+_MAX_SIDE = 1 << 20
+#: Largest number of bytes in the name of a type.
+_MAX_TYPE_NAME = 16
+_BASE64 = re.compile(rb"[A-Za-z0-9_+/-]{1,}={0,2}\Z")
+#: TensorFlow's type numbers (tensorflow/core/framework/types.proto) and NumPy's names of the types.
+_TENSOR_TYPES = {
+    1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 9: "<i8", 10: "|b1", 17: "<u2",
+    19: "<f2", 22: "<u4", 23: "<u8",
+}  # fmt: skip
+#: Types of shapes that are stored as bytes, by the number of these bytes.
+_SHAPE_TYPES = {8: "<i4", 12: "<i4", 16: "<i8", 24: "<i8"}
+
+
+class FoundImage(NamedTuple):
+    """Position and encoding of the image in a record.
+
+    Attributes:
+      span: Byte range of the image in the record.
+      method: Method of `ByteRange`: stored, base64, or a method for raw pixels.
+      shape: Height, width and channels of raw pixels.
+      planar: Whether raw pixels are stored channel by channel; None if the record does not tell.
+      dtype: NumPy name of the pixel type.
+      size: Number of bytes in an image file that is stored as base64; else -1.
+    """
+
+    span: Span
+    method: str = STORED
+    shape: tuple[int, ...] = ()
+    planar: bool | None = False
+    dtype: str = "|u1"
+    size: int = -1
+
+
+class NoImage(ValueError):
+    """Raised if a record has no readable image.
+
+    Attributes:
+      reason: Quarantine reason.
+    """
+
+    def __init__(self, message: str, reason: QuarantineReason = QuarantineReason.BAD_ROW) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def image_of(
+    record: SourceRecord, names: FeatureNames, own: OwnRecords | None, settings: ConvertSettings
+) -> FoundImage:
+    """Returns the position of the image in a record.
+
+    Raises:
+      NoImage: If the record has no image.
+      ValueError: If the record is malformed.
+    """
+    shape = parse_pixel_shape(settings.pixel_shape) if settings.pixel_shape else None
+    return own_image(record, own, shape) if own else find_image(record, names, shape)
+
+
+def find_image(record: SourceRecord, names: FeatureNames, pixel_shape: tuple[int, ...] | None) -> FoundImage:
+    """Returns the position of the image in a record.
+
+    Image files take precedence over raw pixels, and features with known names over others.
+
+    Args:
+      record: Record to search.
+      names: Roles of its features.
+      pixel_shape: Shape of raw pixels if the record has none.
+
+    Raises:
+      NoImage: If the record has no image.
+      ValueError: If the record is malformed.
+    """
+    data = record.data
+    values = [(name, span) for name in names.images if (span := record.only_bytes(name))]
+    for name, span in values:
+        if _is_file(data, span):
+            is_pixels = _is_rather_pixels(record, names, span, pixel_shape)
+            return _pixels(record, names, name, span, pixel_shape) if is_pixels else FoundImage(span)
+    for name in names.others[:_MAX_OTHERS]:
+        other = record.only_bytes(name)
+        if other and _is_file(data, other):
+            return FoundImage(other)
+    for name in names.images:
+        if record.kind_of(name) in (FeatureType.FLOAT, FeatureType.INT64):
+            return _numbers(record, names, name, pixel_shape)
+    if not values:
+        features = ", ".join(sorted(record.features)[:12]) or "none"
+        if names.images and record.bytes_of(names.images[0]):
+            raise NoImage(f"its feature {names.images[0]!r} has several values instead of one image")
+        raise NoImage(f"it holds no image, which convert needs (features: {features})")
+    name, span = values[0]
+    _check_not_empty(name, span)
+    image = _serialized_tensor(data, span) or _base64_file(data, span)
+    if image:
+        return image
+    kind = kind_of(data[span.begin : min(span.end, span.begin + HEAD_BYTES)])
+    if kind and not _is_rather_pixels(record, names, span, pixel_shape):
+        return FoundImage(span)  # the decoder reports that the kind is not supported
+    return _pixels(record, names, name, span, pixel_shape)
+
+
+def _check_not_empty(name: str, span: Span) -> None:
+    if span.begin == span.end:
+        raise NoImage(f"its feature {name!r} is empty", QuarantineReason.EMPTY_FILE)
+
+
+def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...] | None) -> FoundImage:
+    """Returns the position of the image in a record of Shardwright, as its dataset describes it.
+
+    Args:
+      record: Record to search.
+      own: Description of the records from their dataset.
+      pixel_shape: Shape of raw pixels if neither the record nor the dataset has one.
+
+    Raises:
+      NoImage: If the record has no image.
+      ValueError: If the record is malformed.
+    """
+    names = own.feature_names
+    (name,) = names.images
+    span = record.only_bytes(name)
+    if span is None:
+        raise NoImage(f"its feature {name!r} does not hold one image")
+    _check_not_empty(name, span)
+    method, size, dtype = record.method_of(name), record.size_of(name, span), _own_type(record, own)
+    if not own.raw and dtype.name in HIGHEST:  # floats are always raw pixels
+        return FoundImage(span, method, size=size)
+    if name in record.encoded and method == STORED:
+        tensor = _serialized_tensor(record.data, span)
+        if tensor is None:
+            raise NoImage(f"its feature {name!r} is not a tensor of pixels", QuarantineReason.CORRUPT)
+        return tensor
+    *sides, _ = _own_shape(record, names)
+    shape = tuple(side or promised or 0 for side, promised in zip(sides, own.picture, strict=True))
+    each = dtype.itemsize
+    if shape[0] and shape[1]:
+        shape = (*shape[:2], shape[2] or size // (shape[0] * shape[1] * each))
+    else:
+        shape, _ = _shape(record, names, size // each, pixel_shape)
+    if prod(shape) * each != size:
+        raise _not_pixels(f"{size:,} bytes", name, shape, "" if each == 1 else f" of {dtype.name}")
+    pixels = BASE64_PIXELS if method == BASE64 else PIXELS
+    return FoundImage(span, pixels, shape, dtype=dtype.newbyteorder("<").str)
+
+
+def _not_pixels(content: str, name: str, shape: tuple[int, ...], kind: str = "") -> NoImage:
+    sides = " x ".join(map(str, shape))
+    return NoImage(
+        f"the {content} of its feature {name!r} are not {sides} pixels{kind}", QuarantineReason.CORRUPT
+    )
+
+
+def _own_type(record: SourceRecord, own: OwnRecords) -> np.dtype:
+    """Returns the type of the samples of a record's image.
+
+    Raises:
+      NoImage: If the record states a type that its dataset does not have.
+    """
+    if len(own.dtypes) == 1:
+        return np.dtype(own.dtypes[0])
+    name = own.feature_names.name(FeatureRole.DTYPE)
+    dtype = record.text(name, _MAX_TYPE_NAME)
+    if dtype not in own.dtypes:
+        raise NoImage(
+            f"its feature {name!r} is {dtype!r}, not one of {', '.join(own.dtypes)}",
+            QuarantineReason.CORRUPT,
+        )
+    return np.dtype(dtype)
+
+
+def pixel_values(record: SourceRecord, image: FoundImage) -> np.ndarray:
+    """Returns the values of raw pixels as a flat array.
+
+    Raises:
+      ImageFault: If the pixels are damaged.
+      ValueError: If their number does not match their shape.
+    """
+    data = record.data[image.span.begin : image.span.end]
+    place = ByteRange("", 0, len(data), image.method, dtype=image.dtype)
+    return np.frombuffer(bare_pixels(data, place), image.dtype).reshape(prod(image.shape))
+
+
+def pixels_are_planar(records: Iterable[bytes], settings: ConvertSettings) -> bool:
+    """Returns whether raw pixels are stored channel by channel, judged by some records."""
+
+    def pictures() -> Iterator[tuple[np.ndarray, tuple[int, ...]]]:
+        for data in records:
+            # Faults are reported when the record is listed or converted.
+            with contextlib.suppress(ValueError, ImageFault):
+                record, names = parse_record(data, None)
+                image = image_of(record, names, None, settings)
+                if image.planar is None:
+                    yield pixel_values(record, image), image.shape
+
+    return are_planar(pictures())
+
+
+def _base64_file(data: bytes, span: Span) -> FoundImage | None:
+    """Returns an image file that is stored as base64; None if the bytes are something else."""
+    head = data[span.begin : min(span.end, span.begin + HEAD_BYTES // 3 * 4)]
+    size = span.end - span.begin
+    if size % 4 or not _BASE64.match(head):
+        return None
+    url_safe = head.replace(b"+", b"-").replace(b"/", b"_")
+    if kind_of(base64.urlsafe_b64decode(url_safe)) not in SUPPORTED_KINDS:
+        return None
+    padding = data.count(b"=", span.end - 2, span.end)
+    return FoundImage(span, BASE64, size=size // 4 * 3 - padding)
+
+
+def _is_file(data: bytes, span: Span) -> bool:
+    head = data[span.begin : min(span.end, span.begin + HEAD_BYTES)]
+    # Raw pixels may begin like a JPEG XL without boxes, whose signature has only two bytes.
+    return kind_of(head) in SUPPORTED_KINDS and not head.startswith(b"\xff\x0a")
+
+
+def _is_rather_pixels(
+    record: SourceRecord, names: FeatureNames, span: Span, pixel_shape: tuple[int, ...] | None
+) -> bool:
+    """Returns whether bytes that begin like an image file are raw pixels, judged by their number.
+
+    Dark pixels may begin with the few bytes of a signature by chance. The eight bytes of PNG, or the end
+    marker of JPEG, are not a coincidence.
+    """
+    data = record.data
+    if data.startswith(b"\x89PNG\r\n\x1a\n", span.begin) or data.endswith(b"\xff\xd9", span.begin, span.end):
+        return False
+    size = span.end - span.begin
+    height, width, channels, _ = _own_shape(record, names)
+    if not (height and width):
+        return pixel_shape is not None and prod(pixel_shape) == size
+    return size in [height * width * number for number in ((channels,) if channels else _CHANNELS)]
+
+
+def _side(record: SourceRecord, name: str) -> int:
+    """Returns the only number of a feature; 0 if it has none, or one that cannot be an image side."""
+    values = record.feature(name).values
+    number = values[0] if len(values) == 1 and isinstance(values[0], int) else 0
+    return number if 0 < number <= _MAX_SIDE else 0
+
+
+def _own_shape(record: SourceRecord, names: FeatureNames) -> tuple[int, int, int, bool | None]:
+    """Returns height, width, channels and whether pixels are planar; 0 and None for unknown values."""
+    shape = record.feature(names.name(FeatureRole.SHAPE))
+    sides = [side for side in shape.values if isinstance(side, int)]
+    if shape.type is FeatureType.BYTES and len(shape.values) == 1 and len(shape.values[0]) in _SHAPE_TYPES:
+        sides = np.frombuffer(shape.values[0], _SHAPE_TYPES[len(shape.values[0])]).tolist()
+    if len(sides) in (2, 3) and all(0 < side <= _MAX_SIDE for side in sides):
+        return _oriented(sides)
+    roles = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
+    height, width, channels = (_side(record, names.name(role)) for role in roles)
+    return height, width, channels, None
+
+
+def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
+    if len(sides) == 2:
+        return sides[0], sides[1], 1, False
+    if sides[0] in _CHANNELS and sides[2] not in _CHANNELS:
+        return sides[1], sides[2], sides[0], True
+    return sides[0], sides[1], sides[2], False
+
+
+def _shape(
+    record: SourceRecord, names: FeatureNames, count: int, pixel_shape: tuple[int, ...] | None
+) -> tuple[tuple[int, ...], bool | None]:
+    """Returns the shape of raw pixels and whether they are planar; None if the record does not tell.
+
+    Args:
+      record: Record with the pixels.
+      names: Roles of its features.
+      count: Number of values, from which the number of channels follows if only height and width are known.
+      pixel_shape: Shape to use if the record has none.
+
+    Raises:
+      NoImage: If the shape is unknown.
+    """
+    *shape, planar = _own_shape(record, names)
+    if shape[0] and shape[1] and not shape[2]:
+        shape[2] = next((n for n in _CHANNELS if shape[0] * shape[1] * n == count), 0)
+    if not all(shape):
+        if pixel_shape is None:
+            raise NoImage(
+                f"its {count:,} values are raw pixels of unknown shape; set --pixel_shape, such as 28x28 or "
+                "32x32x3"
+            )
+        return pixel_shape, None
+    return _checked(tuple(shape)), planar
+
+
+def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if shape[2] not in _CHANNELS:
+        raise NoImage(f"its pixels have {shape[2]} channels, not 1, 3 or 4")
+    return shape
+
+
+def _pixels(
+    record: SourceRecord, names: FeatureNames, name: str, span: Span, pixel_shape: tuple[int, ...] | None
+) -> FoundImage:
+    """Returns bytes as raw pixels.
+
+    Raises:
+      NoImage: If the bytes are not pixels.
+    """
+    size = span.end - span.begin
+    shape, planar = _shape(record, names, size, pixel_shape)
+    count = prod(shape)
+    if size == count:
+        return FoundImage(span, PIXELS, shape, planar)
+    head = record.data[span.begin : min(span.begin + HEAD_BYTES, span.end)]
+    if size in (-(-count // 3) * 4, -(-count * 4 // 3)) and _BASE64.match(head):
+        return FoundImage(span, BASE64_PIXELS, shape, planar)
+    dtype = _wide_type(record.data, span, size // count if size % count == 0 else 0)
+    if not dtype:
+        raise _not_pixels(f"{size:,} bytes", name, shape, ", and no image file")
+    return FoundImage(span, PIXELS, shape, planar, dtype)
+
+
+def _wide_type(data: bytes, span: Span, width: int) -> str:
+    """Returns the type of pixels with several bytes each; empty if it cannot be determined.
+
+    Integers from 0 to 255 would be extremely small as floating-point numbers, and floating-point numbers
+    from 0 to 1 would be huge as integers.
+    """
+    if width == 2:
+        return "<u2"
+    for kind, highest in (("i", 0xFF), ("f", 1)) if width in (4, 8) else ():
+        values = np.frombuffer(data, f"<{kind}{width}", (span.end - span.begin) // width, span.begin)
+        with np.errstate(invalid="ignore"):
+            if values.min() >= 0 and values.max() <= highest:
+                return f"<{kind}{width}"
+    return ""
+
+
+def _numbers(
+    record: SourceRecord, names: FeatureNames, name: str, pixel_shape: tuple[int, ...] | None
+) -> FoundImage:
+    """Returns a list of numbers as raw pixels.
+
+    Raises:
+      NoImage: If the numbers are not pixels.
+    """
+    span = record.packed(name)
+    if span is None:
+        raise NoImage(f"its feature {name!r} has no values in one piece")
+    floats = record.kind_of(name) is FeatureType.FLOAT
+    if floats:
+        count = (span.end - span.begin) // 4
+    else:  # every number ends with a byte whose highest bit is not set
+        packed = np.frombuffer(record.data, np.uint8, span.end - span.begin, span.begin)
+        count = int(np.count_nonzero(packed < 0x80))
+    shape, planar = _shape(record, names, count, pixel_shape)
+    if count != prod(shape):
+        raise _not_pixels(f"{count:,} numbers", name, shape)
+    return FoundImage(span, PIXELS if floats else VARINT_PIXELS, shape, planar, "<f4" if floats else "<i4")
+
+
+def _serialized_tensor(data: bytes, span: Span) -> FoundImage | None:
+    """Returns the image in a TensorProto, as `tf.io.serialize_tensor` writes it; None if there is none."""
+    if data[span.begin] != 0x08:  # its first field, the type
+        return None
+    try:
+        kind, sides, content, texts = find_tensor(data, *span)
+    except ValueError:
+        return None
+    if len(texts) == 1 and _is_file(data, Span(*texts[0])):
+        return FoundImage(Span(*texts[0]))
+    while len(sides) > 3 and sides[0] == 1:  # a batch of one
+        sides = sides[1:]
+    dtype = _TENSOR_TYPES.get(kind)
+    if dtype is None or len(sides) not in (2, 3) or min(sides) < 1:
+        return None
+    if prod(sides) * np.dtype(dtype).itemsize != content[1] - content[0]:
+        return None
+    *shape, planar = _oriented(sides)
+    return FoundImage(Span(*content), PIXELS, _checked(tuple(shape)), planar, dtype)

@@ -1,0 +1,138 @@
+"""Finds the settings that have no effect in a conversion, in order to report them.
+
+The declaration of a setting names the conditions under which it has an effect, and each source names the
+settings that it uses. This module checks both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.core.sources.source import all_sources, source_by_name
+from shardwright.schemas.configuration.setting import Condition, settings_of
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plan import SplitsFrom
+
+
+@dataclass(frozen=True)
+class ConversionFacts:
+    """Facts about a conversion that decide which settings have an effect.
+
+    Attributes:
+      settings: All settings, with their defaults.
+      sources: Names of the sources that read the inputs; None if unknown.
+      splits_from: What decides the splits; None before the inputs are listed.
+      metadata: Whether metadata files are beside the images of class folders.
+      on_background: Number of images that show the background color; None before the conversion.
+    """
+
+    settings: ConvertSettings
+    sources: frozenset[str] | None
+    splits_from: SplitsFrom | None = None
+    metadata: bool = False
+    on_background: int | None = None
+
+
+def _is_used(name: str, facts: ConversionFacts) -> bool:
+    """Returns whether a source of the conversion uses a setting."""
+    if facts.sources is None or (name == "extra_columns" and facts.settings.map):
+        return True  # a hook can fill the columns
+    return any(source_by_name(source).uses(name, facts.metadata) for source in facts.sources)
+
+
+def _not_used(name: str, facts: ConversionFacts) -> str:
+    """Returns why a setting has no effect with these sources, and which sources use it."""
+    sources = list(all_sources())
+    users = [source.name for source in sources if source.uses(name)]
+    text = (
+        f"on inputs that are read as {_listed(sorted(facts.sources or ()))}; only {_listed(users)} can use it"
+    )
+    if any(name in source.metadata_settings for source in sources):
+        text += " (class_folders if a .json lies beside every image)"
+    return text
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _unmet(condition: Condition, name: str, facts: ConversionFacts) -> str:
+    """Returns the end of "--NAME has no effect ..." if a condition is not met; empty if it is or may be."""
+    settings, needs = facts.settings, facts.settings.record_layout.needs
+    match condition:
+        case Condition.SOURCE:
+            return "" if _is_used(name, facts) else _not_used(name, facts)
+        case Condition.RESIZING:
+            met, otherwise = bool(settings.resize), "without --resize"
+        case Condition.LOSSY_FORMAT:
+            met = settings.stored_format in ("keep", "jpeg", "webp")
+            otherwise = "on images that are not stored as JPEG or WebP"
+        case Condition.KEPT_ORIGINALS:
+            met = settings.stored_format == "keep"
+            otherwise = (
+                "unless the original bytes are kept (--image_format keep): re-encoded images have no metadata"
+            )
+        case Condition.OBJECTS:
+            met = any(str(role).startswith("object_") for role in settings.record_layout.by_role())
+            otherwise = "with a layout that stores no objects"
+        case Condition.CLASSES:
+            met = needs is not Needs.OBJECTS
+            otherwise = "with a layout of objects: images without objects are kept anyway"
+        case Condition.STORED_CLASSES:
+            met, otherwise = needs is not Needs.IMAGE, "with a layout that stores no classes"
+        case Condition.SEVERAL_SPLITS:
+            met = len(settings.parsed_splits) > 1 or settings.folds > 0
+            otherwise = "without several --splits or --folds"
+        case Condition.DRAWN_SPLITS:
+            # Folds are chosen whatever decides the splits.
+            has_folds = name != "splits" and settings.folds > 0
+            met = facts.splits_from is not SplitsFrom.SOURCE or has_folds
+            otherwise = "because the source names the split of every image"
+        case Condition.VISIBLE_BACKGROUND:
+            met = facts.on_background != 0
+            otherwise = "because no image was padded or has transparent pixels that were filled"
+    return "" if met else otherwise
+
+
+def _why_unused(name: str, facts: ConversionFacts) -> str:
+    """Returns the end of "--NAME has no effect ..."; empty if the setting has, or may have, an effect."""
+    needs = settings_of(ConvertSettings)[name].needs
+    return next(filter(None, (_unmet(condition, name, facts) for condition in needs)), "")
+
+
+def has_effect(name: str, facts: ConversionFacts) -> bool:
+    """Returns whether a setting has, or may have, an effect."""
+    return not _why_unused(name, facts)
+
+
+def given_names(values: Mapping[str, Any]) -> frozenset[str]:
+    """Returns the names of the settings that were given; empty and false values do not count.
+
+    Args:
+      values: Values by name, from a command line, a job file or a notebook.
+    """
+    return frozenset(
+        name
+        for name, value in values.items()
+        if value not in ("", None, (), [], {}) and str(value).lower() not in ("false", "no", "0")
+    )
+
+
+def without_effect(
+    given: Iterable[str], facts: ConversionFacts, before: ConversionFacts | None = None
+) -> Iterator[str]:
+    """Yields a sentence for each given setting that is known to have no effect.
+
+    Args:
+      given: Names of the given settings, in any order.
+      facts: Facts that are known now.
+      before: Facts at the previous call, whose sentences are not repeated; None for the first call.
+    """
+    for name in sorted(given):
+        why = _why_unused(name, facts)
+        if why and (before is None or has_effect(name, before)):
+            yield f"--{name} has no effect {why}."

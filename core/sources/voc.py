@@ -1,0 +1,152 @@
+"""Pascal VOC: XML files and images in two folders, or side by side in one folder."""
+
+from __future__ import annotations
+
+import math
+
+from shardwright.core import storage
+from shardwright.core.images.signatures import is_image_name
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.image_files import class_name, is_text, join, split_token
+from shardwright.core.sources.image_lists import names_with
+from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.moved_files import file_name
+from shardwright.core.sources.pair_matching import match_by_names
+from shardwright.core.sources.pairs import MASK_SUFFIXES, PairedFolders, PairFormat, holds_below
+from shardwright.core.sources.xml_items import XmlElement, read_xml
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.layouts import Needs
+
+_ROOT, _ANNOTATIONS, _MASKS, _LISTS = "annotation", "annotations", "SegmentationClass", "ImageSets"
+#: Names of image folders in lower case, the most common first.
+_IMAGES = ("jpegimages", "images")
+#: Number of folders to search for XML files if no folder has a usual name, and of files to try in one.
+_FOLDERS_TRIED, _FILES_TRIED = 12, 3
+_XML_HEAD_BYTES = 4096
+_NAMES, _SIDES = ("filename", "path"), ("xmin", "ymin", "xmax", "ymax")
+_FLAGS = {"0": False, "1": True, "false": False, "true": True}
+
+
+def parse_voc(data: bytes) -> Annotations:
+    """Returns the annotations in an XML file.
+
+    Raises:
+      AnnotationFault: If the XML is broken; the message names the line.
+    """
+    items = [*read_xml(data, _ROOT)]
+    size = next((item for item in items if item.name == "size"), None)
+    objects = tuple(_object(item) for item in items if item.name == "object")
+    return Annotations(objects=objects, size=_size(size) if size else None)
+
+
+def named_images(data: bytes) -> list[str]:
+    """Returns the file names of the image in an XML file, the likeliest first; none if the XML is broken."""
+    try:
+        items = [*read_xml(data, _ROOT)]
+    except AnnotationFault:
+        return []
+    texts = {item.name: item.text.strip() for item in reversed(items)}
+    names = (file_name(texts.get(name, "")) for name in _NAMES)
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _size(element: XmlElement) -> tuple[int, int] | None:
+    """Returns width and height; None if they are missing, or 0 as some tools write."""
+    sides = []
+    for name in ("width", "height"):
+        text = element.text_of(name)
+        side = _number(text) if text else 0.0
+        if not math.isfinite(side) or side != int(side):
+            raise AnnotationFault(f"its {name} is {text!r}")
+        sides.append(int(side))
+    return (sides[0], sides[1]) if min(sides) > 0 else None
+
+
+def _object(element: XmlElement) -> ObjectAnnotation:
+    """Returns an object.
+
+    Its box is kept as written, as in most tools, although VOC's own coordinates count from 1.
+    """
+    xmin, ymin, xmax, ymax = (_number(element.text_of("bndbox", side)) for side in _SIDES)
+    pose = element.text_of("pose")
+    return ObjectAnnotation(
+        label=class_name(element.text_of("name")),
+        box=(xmin, ymin, xmax, ymax),
+        difficult=_FLAGS.get(element.text_of("difficult").lower()),
+        truncated=_FLAGS.get(element.text_of("truncated").lower()),
+        occluded=_FLAGS.get((element.text_of("occluded") or element.text_of("occlusion")).lower()),
+        view=pose if is_text(pose) else None,
+    )
+
+
+def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
+    """Returns the folders of an input, which may hold several datasets, such as VOC2007 and VOC2012.
+
+    Without folders of the usual names, images and XML files may be anywhere. Class folders with XML files
+    beside the images stay class folders, unless the layout stores objects.
+    """
+    root = probe.path.rstrip("/") or "/"
+    names = {name.lower(): name for name in probe.folders if not name.startswith(".")}
+    if _ANNOTATIONS in names:
+        annotations = names[_ANNOTATIONS]
+        if not holds_below(probe.inside(annotations), ".xml", _is_voc):
+            return []
+        images = next((names[name] for name in _IMAGES if name in names), "")
+        return [_paired(root, images, annotations, settings)]
+    years = [probe.inside(name) for name in probe.folders if name.startswith("VOC")]
+    if found := [folders for year in years for folders in _find(year, settings)]:
+        return found
+    is_here = bool(names_with(probe, ".xml", _FILES_TRIED, _is_voc))
+    if is_here or (not any(map(split_token, names)) and _is_below(probe, settings)):
+        return [_paired(root, "images" if is_here and "images" in names else "", "", settings)]
+    return []
+
+
+def _is_below(probe: InputProbe, settings: ConvertSettings) -> bool:
+    """Returns whether XML files are in the folders inside, apart from images if the layout has no objects."""
+    inner = [probe.inside(name) for name in probe.folders if not name.startswith(".")][:_FOLDERS_TRIED]
+    with_xml = [folder for folder in inner if holds_below(folder, ".xml", _is_voc)]
+    return bool(with_xml) and (
+        settings.record_layout.needs is Needs.OBJECTS
+        or not any(any(map(is_image_name, folder.files)) or folder.images_below for folder in with_xml)
+    )
+
+
+def _is_voc(path: str) -> bool:
+    return b"<annotation" in storage.read_head(path, _XML_HEAD_BYTES)
+
+
+def _paired(root: str, images: str, annotations: str, settings: ConvertSettings) -> PairedFolders:
+    """Returns the folders of a dataset, from the names of the folders in its root; empty for the root."""
+    images = settings.image_root.rstrip("/") or (join(root, images) if images else root)
+    lists = join(root, _LISTS)
+    if settings.record_layout.needs is Needs.SEMANTIC:
+        masks = settings.mask_dir.rstrip("/") or join(root, _MASKS)
+        lists = join(lists, "Segmentation")
+        return PairedFolders(images, masks, MASK_SUFFIXES, lists=lists, only_annotated=True, has_masks=True)
+    annotations = join(root, annotations) if annotations else root
+    return PairedFolders(images, annotations, (".xml",), lists=join(lists, "Main"))
+
+
+SOURCE = PairFormat(
+    name="voc",
+    title="Pascal VOC",
+    expected=(
+        "name the folder with Annotations/ and JPEGImages/ (or two folders of other names, one with XML "
+        "files and one with their images), or one with XML files beside the images"
+    ),
+    find=_find,
+    parse=lambda data, folders: parse_voc(data),
+    noun="XML file",
+    provides=frozenset({Needs.OBJECTS, Needs.SEMANTIC}),
+    settings=frozenset({"image_root", "mask_dir", "missing_annotations"}),
+    match=lambda folders, files: match_by_names(folders, files, named_images, "XML file"),
+).source()

@@ -1,0 +1,161 @@
+"""WebDataset: tar files whose members `KEY.jpg`, `KEY.cls`, `KEY.json` and `KEY.txt` form a sample."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from shardwright.core.images.signatures import is_image_name
+from shardwright.core.sources.archives.files import (
+    ArchiveFile,
+    OpenArchive,
+    is_listed_archive,
+    open_archive,
+    split_archives,
+    why_filtered,
+)
+from shardwright.core.sources.archives.kinds import (
+    ZIP,
+    checked_kind,
+    extension_kind,
+    first_archive,
+    first_members,
+    kind_of_archive,
+)
+from shardwright.core.sources.archives.members import Member
+from shardwright.core.sources.class_folders import list_class_folders
+from shardwright.core.sources.image_metadata import METADATA, BadMetadata, decoded, read_metadata
+from shardwright.core.sources.input_probe import InputProbe, look_at
+from shardwright.core.sources.source import Context, InputSplit, Source
+from shardwright.core.storage.ranges import open_ranges
+from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import ImageRef, is_image
+from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
+
+
+def take_name_apart(name: str) -> tuple[str, str]:
+    """Returns the sample and the field of a member; the field follows the first dot of the file name.
+
+    >>> take_name_apart("train/0001.seg.png")
+    ('train/0001', 'seg.png')
+    """
+    folder, slash, last = name.rpartition("/")
+    stem, _, field_name = last.partition(".")
+    return folder + slash + stem, field_name.lower()
+
+
+@dataclass
+class _Sample:
+    """Members of one sample, which are adjacent in the tar file."""
+
+    name: str
+    images: list[ImageRef] = field(default_factory=list)
+    metadata: dict[str, tuple[ImageRef, Member]] = field(default_factory=dict)
+
+
+def _shows_samples(members: Iterable[Member]) -> bool:
+    """Returns whether the first members of an archive form samples that are not in folders."""
+    fields: dict[str, set[str]] = {}
+    for member in members:
+        if not member.is_folder and not member.name.startswith("."):
+            sample, name = take_name_apart(member.name)
+            fields.setdefault(sample, set()).add(name)
+    flat = (names for sample, names in fields.items() if "/" not in sample)
+    return any(
+        names.intersection(METADATA) and any(is_image_name(f"x.{name}") for name in names) for names in flat
+    )
+
+
+def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
+    if settings.label_regex:
+        return False
+    if not probe.is_file:
+        path = first_archive(probe)
+        return bool(path) and _accepts(look_at(path), settings)
+    if not extension_kind(probe.name):
+        return False
+    with open_ranges(probe.path) as reader:
+        kind = kind_of_archive(reader, probe.name)
+        return kind not in ("", ZIP) and _shows_samples(first_members(reader.read_at, reader.size, kind))
+
+
+def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
+    return "a shard of a WebDataset" if checked_kind(probe) else "a folder with the shards of a WebDataset"
+
+
+def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields references to images and to files without an image, and the ids of classes."""
+    if not part.detail:
+        for ref in list_class_folders(part.item):
+            if not is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
+                ref = ref._replace(label="", split="")
+                yield ref.filtered(FilterReason.NOT_LISTED) if is_image(ref) else ref  # in no sample
+        return
+    archive = ArchiveFile(*json.loads(part.detail))
+    with open_archive(part, archive, context) as opened:
+        numbers: set[ClassId] = set()
+        for item in _list_samples(opened, context.settings):
+            if isinstance(item, ImageRef):
+                yield item
+            elif item not in numbers:
+                numbers.add(item)
+                yield item
+
+
+def _list_samples(opened: OpenArchive, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
+    sample = _Sample("")
+    for ref, member in opened.entries():
+        if member is None:
+            yield ref
+            continue
+        name, field_name = take_name_apart(member.key)
+        if name != sample.name:
+            yield from _finish(sample, opened, settings)
+            sample = _Sample(name)
+        if ref.is_candidate and field_name in METADATA and field_name not in sample.metadata:
+            sample.metadata[field_name] = ref, member
+        elif not ref.is_candidate:
+            yield ref
+        elif reason := why_filtered(member.key):
+            yield ref.filtered(reason)
+        elif is_image_name(member.name):
+            sample.images.append(ref)
+        else:
+            yield ref.filtered(FilterReason.NOT_AN_IMAGE)
+    yield from _finish(sample, opened, settings)
+
+
+def _finish(sample: _Sample, opened: OpenArchive, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
+    """Yields the images of a sample with their metadata; metadata without an image is filtered."""
+    if not sample.images:
+        for ref, _ in sample.metadata.values():
+            yield ref.filtered(FilterReason.NOT_AN_IMAGE)
+        return
+    try:
+        texts = {
+            name: decoded(name, opened.read_metadata(member, name))
+            for name, (_, member) in sample.metadata.items()
+        }
+        metadata = read_metadata(texts, settings)
+    except BadMetadata as error:
+        for ref in sample.images:
+            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error))
+        return
+    yield from metadata.numbers
+    for ref in sample.images:
+        ref = ref._replace(label=metadata.label, message=metadata.message, extra=metadata.extra)
+        yield ref.annotated(metadata.annotations) if metadata.annotations else ref
+
+
+SOURCE = Source(
+    name="webdataset",
+    provides=frozenset({Needs.LABEL, Needs.IMAGE}),
+    settings=frozenset({"label_column", "extra_columns", "label_separator"}),
+    accepts=_accepts,
+    describe=_describe,
+    list_part=list_part,
+    split=split_archives,
+)

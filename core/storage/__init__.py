@@ -1,0 +1,528 @@
+"""Files on any storage: each function calls the store for the scheme of its path."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+import google_crc32c
+
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.storage import local
+from shardwright.core.storage.faults import Damaged
+from shardwright.core.storage.faults import changed as changed
+from shardwright.core.storage.faults import fault as fault
+from shardwright.core.storage.faults import translated_errors as translated_errors
+from shardwright.core.storage.listings import listed_pages
+from shardwright.core.storage.local import check_unchanged as check_unchanged
+from shardwright.core.storage.local import local_version as local_version
+from shardwright.core.storage.local import read_fully as read_fully
+from shardwright.core.storage.local import unfinished as unfinished
+from shardwright.core.storage.retries import LAST_TRY_SECONDS as LAST_TRY_SECONDS
+from shardwright.core.storage.retries import at_most as at_most
+from shardwright.core.storage.retries import current
+from shardwright.core.storage.store import PART_BYTES, ListedPage, RemoteStore, Store
+from shardwright.core.storage.store import NoConditions as NoConditions
+from shardwright.core.storage.store import ObjectTooLarge as ObjectTooLarge
+from shardwright.core.storage.store import StoredObject as StoredObject
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.missing_packages import needed_by
+from shardwright.schemas.plain_text import check_utf8
+
+_COPY_BYTES = 1 << 20
+_REQUESTS_AT_ONCE = 16
+#: Number of attempts to read an object that is written between the request for its state and its reading.
+_ATTEMPTS_TO_MEET = 20
+#: Scheme -> module and class of its store. A module is imported when a path needs it, since the clients take
+#: long, and Beam is needed only for other schemes.
+_STORES = {
+    "": f"{__name__}.local.LocalStore",
+    "gs": f"{__name__}.gcs.GcsStore",
+    "s3": f"{__name__}.s3.S3Store",
+    "az": f"{__name__}.azure.AzureStore",
+}
+_OTHERS = "shardwright.transforms.beam_files.BeamStore"
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp\Z")
+
+
+def is_remote(path: str) -> bool:
+    """Returns whether a path has a scheme such as `gs://`."""
+    return "://" in path
+
+
+def _scheme(path: str) -> str:
+    """Returns the scheme of a path, such as `gs`; empty for a local path."""
+    return path.partition("://")[0] if is_remote(path) else ""
+
+
+@cache
+def _store_for(scheme: str) -> Any:
+    module, _, name = _STORES.get(scheme, _OTHERS).rpartition(".")
+    with needed_by(f"{scheme}://"):
+        return getattr(import_module(module), name)()
+
+
+def _store(path: str) -> Store:
+    """Returns the store of a path, which all threads share."""
+    store: Store = _store_for(_scheme(path))
+    return store
+
+
+def join(base: str, *parts: str) -> str:
+    """Joins path segments with `/`; an empty first segment is ignored."""
+    return "/".join([base.rstrip("/"), *parts] if base else parts)
+
+
+def require_known(option: str, path: str) -> None:
+    """Checks that the scheme of a path is supported.
+
+    Raises:
+      UsageError: if it is not; the message names the option.
+    """
+    scheme = _scheme(path)
+    if scheme not in _STORES and not _store_for(scheme).can_open(path):
+        raise UsageError(
+            f"{option} {printable(path)}: there is no storage for {scheme}://; write a path or gs://BUCKET/..."
+        )
+    if scheme in _STORES and scheme and not path.split("/")[2]:
+        kind = "container" if scheme == "az" else "bucket"
+        raise UsageError(f"{option} {printable(path)} names no {kind}; write {scheme}://{kind.upper()}/...")
+
+
+def read_text(option: str, path: str, content: str = "") -> str:
+    """Reads a text file that an option names.
+
+    Args:
+      option: the option.
+      path: path of the file.
+      content: what the file has to contain, for the message if it is missing: `a class name on each line`.
+
+    Raises:
+      UsageError: if it cannot be read or is not UTF-8.
+    """
+    require_known(option, path)
+    try:
+        # A shell's `<(...)` is a pipe.
+        data = read_bytes(path) if is_remote(path) else Path(path).read_bytes()
+        check_utf8(f"{option} {path}", data)
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        todo = f"name a file with {content}" if content else "check the path"
+        raise UsageError(f"{option} {path}: {reason}; {todo}.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{option} {path} is not UTF-8 text; save it as UTF-8.") from None
+
+
+def read_bytes(path: str, version: str = "", limit: int = -1) -> bytes:
+    """Reads a whole file.
+
+    Args:
+      path: path of the file.
+      version: version of a remote file when it was listed, of which the caller compares the checksum; empty
+        if unknown.
+      limit: largest size to read in bytes; -1 is none.
+
+    Raises:
+      ObjectTooLarge: if the file is larger; little more than the limit is in memory by then.
+      FileNotFoundError: if the file, or that version of it, does not exist; or another OSError.
+    """
+    store = _store(path)
+    return store.run("read", path, lambda: store.read(path, version, limit))
+
+
+def crc32c_of(data: bytes) -> str:
+    """Returns the crc32c of bytes as storages write it: base64 of the big-endian value."""
+    return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
+
+
+def read_range(path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
+    """Reads a range of a file; the result is shorter at the end of the file.
+
+    Args:
+      path: path of the file.
+      offset: offset of the range.
+      length: length of the range in bytes.
+      size: size of the file when it was listed; -1 if unknown.
+      version: version of the file when it was listed; empty if unknown.
+
+    Raises:
+      EngineError: if the file changed since it was listed.
+      FileNotFoundError: or another OSError.
+    """
+    if is_remote(path) and (length <= 0 or 0 <= size <= offset):
+        return b""
+    store = _store(path)
+    try:
+        data = store.run("read", path, lambda: store.read_range(path, offset, length, size, version))
+    except FileNotFoundError:
+        if version and exists(path):
+            raise changed(path) from None
+        raise
+    UNDERWAY.progress()
+    return data
+
+
+def read_head(path: str, size: int) -> bytes:
+    """Reads the first bytes of a file, or all if it is shorter."""
+    return read_range(path, 0, size)
+
+
+def exists(path: str) -> bool:
+    """Returns whether a file (or a local directory) exists."""
+    return stat(path) is not None if is_remote(path) else os.path.lexists(path)
+
+
+def stat(path: str) -> StoredObject | None:
+    """Returns the storage's metadata of a file; None if there is no such file."""
+    store = _store(path)
+    try:
+        return store.run("look for", path, lambda: store.stat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def size_of(path: str) -> int:
+    """Returns the size of a file in bytes; raises FileNotFoundError or another OSError."""
+    return os.path.getsize(path) if not is_remote(path) else state_of(path).size
+
+
+def state_of(path: str) -> StoredObject:
+    """Returns the storage's metadata of a file; raises FileNotFoundError or another OSError."""
+    found = stat(path)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, "no such object", path)
+    return found
+
+
+def modified_at(path: str) -> float | None:
+    """Returns when a file was last written, by the clock of its storage.
+
+    Returns:
+      Seconds since the epoch; None if there is no such file.
+    """
+    found = stat(path)
+    return found and found.modified
+
+
+def make_dirs(path: str, inside: str = "") -> None:
+    """Makes a directory and its parents; does nothing on object storage.
+
+    Args:
+      path: path of the directory.
+      inside: parent directory that must exist; empty to make all of them.
+
+    Raises:
+      FileNotFoundError: if `inside` is missing on a disk.
+    """
+    if not is_remote(path):
+        local.make_dirs(path, inside)
+
+
+def write_bytes(path: str, data: bytes, inside: str = "") -> None:
+    """Writes a file atomically: it appears complete or not at all.
+
+    Args:
+      path: path of the file.
+      data: its content.
+      inside: parent directory that must exist; empty to make all of them.
+
+    Raises:
+      FileNotFoundError: if `inside` is missing on a disk.
+    """
+    if inside and not is_remote(path):
+        local.write_bytes(path, data, inside)
+    else:
+        store = _store(path)
+        store.run("write", path, lambda: store.write(path, data))
+
+
+def alone_with(path: str) -> AbstractContextManager[None]:
+    """Blocks conditional writes to a file while the block runs; only on a disk.
+
+    Raises:
+      FileNotFoundError: if its directory is missing on a disk.
+      EngineError: if another process does not release the lock.
+    """
+    return contextlib.nullcontext() if is_remote(path) else local.alone_in(os.path.dirname(path) or ".")
+
+
+def knows_conditions(path: str) -> bool:
+    """Returns whether the kind of a path's storage supports conditional requests."""
+    return _scheme(path) in _STORES
+
+
+def _require_conditions(path: str) -> None:
+    if not knows_conditions(path):
+        raise UsageError(
+            f"{printable(path)}: versions need a local disk, gs://, s3:// or az://, which can switch from "
+            "one version to the next in one step; choose an output there."
+        )
+
+
+def read_with_etag(path: str) -> tuple[bytes, str] | None:
+    """Reads a whole file, and a tag of its current state.
+
+    Returns:
+      The content and the tag; None if there is no such file.
+
+    Raises:
+      UsageError: if the storage does not support conditional writes.
+    """
+    _require_conditions(path)
+    for _ in range(_ATTEMPTS_TO_MEET):
+        found = stat(path)
+        if found is None:
+            return None
+        with contextlib.suppress(FileNotFoundError):  # written in between
+            if not is_remote(path):
+                data = read_bytes(path)
+                return data, local.digest_of(data)
+            data = read_bytes(path, found.version)
+            if found.crc32c in ("", crc32c_of(data)):
+                return data, found.version
+    raise changed(path)
+
+
+def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
+    """Writes a file if it was not written since it was read; of several concurrent writers, one succeeds.
+
+    Args:
+      path: path of the file.
+      data: its new content.
+      tag: tag of the file when it was read; None if there was no such file.
+
+    Returns:
+      Whether the file holds the new content. A file that already holds the same bytes counts as written,
+      because a request whose answer was lost is sent again and finds its own result.
+    """
+    _require_conditions(path)
+    store = _store(path)
+    if store.run("write", path, lambda: store.write_if(path, data, tag)):
+        return True
+    found = read_with_etag(path)
+    return found is not None and found[0] == data
+
+
+def move_into_place(temporary: str, path: str) -> None:
+    """Moves a finished local file to its final path, by a rename or one upload."""
+    if not is_remote(path):
+        local.move_into_place(temporary, path)
+        return
+    with open(temporary, "rb") as file:
+        _upload(file, path)
+    os.unlink(temporary)
+
+
+def _upload(file: IO[bytes], path: str) -> None:
+    store: RemoteStore = _store_for(_scheme(path))
+    store.run("write", path, lambda: store.upload(file, path))
+
+
+def temporary_path(directory: str, name: str, existing: bool = False) -> str:
+    """Returns a new path for a temporary file that `move_into_place` will move into a directory.
+
+    It is in the directory's own `_work/` if a rename can move it, else on this machine.
+
+    Args:
+      directory: directory for the finished file.
+      name: name of the file.
+      existing: whether the directory must already exist.
+
+    Raises:
+      FileNotFoundError: if the directory must exist and is missing.
+    """
+    unique = f"{name}.{uuid.uuid4().hex}.tmp"
+    if is_remote(directory):
+        return os.path.join(tempfile.gettempdir(), unique)
+    work = join(directory, "_work")
+    make_dirs(work, directory if existing else "")
+    return join(work, unique)
+
+
+def is_temporary(path: str) -> bool:
+    """Returns whether `temporary_path` or `write_bytes` generated a path."""
+    return bool(_TEMPORARY.search(path))
+
+
+@contextlib.contextmanager
+def open_local(path: str) -> Iterator[IO[bytes]]:
+    """Opens a file for random access; a remote file is copied to a temporary file first.
+
+    The copy is read in parts, of one version. A part that breaks off is read again, and the others stay.
+
+    Raises:
+      EngineError: if the file changes while it is copied, or does not match its checksum.
+      FileNotFoundError: or another OSError.
+    """
+    if not is_remote(path):
+        with local.open_local(path) as file:
+            yield file
+        return
+    found = state_of(path)
+    with tempfile.TemporaryFile() as copy:
+        _store(path).run("read", path, lambda: _copy_to(copy, found))
+        copy.seek(0)
+        yield copy
+
+
+def _copy_to(copy: IO[bytes], found: StoredObject) -> None:
+    """Continues a copy of an object where it ends.
+
+    Raises:
+      Damaged: if it does not match the checksum of the storage; the copy is empty then.
+    """
+    store = _store(found.path)
+    while (done := copy.tell()) < found.size:
+        part = store.read_range(found.path, done, PART_BYTES, found.size, found.version)
+        if not part:
+            raise changed(found.path)
+        copy.write(part)
+        current().reached(done + len(part))
+    if found.crc32c:
+        copy.seek(0)
+        if checksums_of(copy)[1] != found.crc32c:
+            copy.seek(0)
+            copy.truncate()
+            raise Damaged
+
+
+def sha256_of(file: IO[bytes]) -> str:
+    """Returns the sha256 hex digest of an open file from its position to its end."""
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def checksums_of(file: IO[bytes]) -> tuple[str, str]:
+    """Returns sha256 (hex) and crc32c (as storages write it) of an open file from its position to its end."""
+    digest, crc = hashlib.sha256(), google_crc32c.Checksum()
+    while chunk := file.read(_COPY_BYTES):
+        digest.update(chunk)
+        crc.update(chunk)
+    return digest.hexdigest(), base64.b64encode(crc.digest()).decode()
+
+
+def list_files(directory: str) -> list[str]:
+    """Returns the paths of all files below a directory, relative to it; empty if it is missing."""
+    prefix = directory.rstrip("/") + "/"
+    return sorted(item.path.removeprefix(prefix) for item in list_objects(directory))
+
+
+def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
+    """Yields the storage's metadata of all files below a directory.
+
+    Args:
+      directory: the directory.
+      deep: whether to include subfolders; must be true if folders cannot be listed (`has_folders`).
+    """
+    yield from UNDERWAY.passing(item for page in _pages(directory, deep) for item in page.objects)
+
+
+def _pages(directory: str, deep: bool) -> Iterator[ListedPage]:
+    store = _store(directory)
+    if not is_remote(directory):
+        return store.list_pages(directory.rstrip("/") or directory, deep, "")
+    return listed_pages(
+        directory,
+        lambda token: store.list_pages(directory, deep, token),
+        lambda send: store.run("list", directory, send),
+    )
+
+
+def has_folders(directory: str) -> bool:
+    """Returns whether the folders of a remote directory can be listed without their contents."""
+    return is_remote(directory) and _store(directory).has_folders
+
+
+def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
+    """Lists the files and folders directly in a remote directory, a page at a time.
+
+    Args:
+      directory: the remote directory, which must be able to list folders (`has_folders`).
+      most: number of files after which the listing ends.
+
+    Returns:
+      The names of the files, and those of the folders, sorted; None for the folders if the listing ended
+      before its last page.
+    """
+    prefix = directory.rstrip("/") + "/"
+    files: list[str] = []
+    folders: list[str] = []
+    for page in UNDERWAY.passing(_pages(directory, False)):
+        files += [item.path.removeprefix(prefix) for item in page.objects]
+        folders += page.folders
+        if len(files) >= most and page.token:
+            return files[:most], None
+    return files[:most], sorted(folders)
+
+
+def list_folders(directory: str) -> list[str]:
+    """Returns the names of the folders directly in a remote directory."""
+    return sorted(name for page in _pages(directory, False) for name in page.folders)
+
+
+def _copy(source: str, target: str) -> None:
+    store: RemoteStore = _store_for(_scheme(target))
+    if not store.run("copy", source, lambda: store.copy(source, target)):
+        with open_local(source) as file:
+            _upload(file, target)
+
+
+def link_files(source: str, target: str, files: Sequence[str], existing: bool = False) -> None:
+    """Links or copies files into another directory of the same storage, without reading them if possible.
+
+    Local files get a second name (hard links), or are copied if the disk has none. Remote files are copied,
+    on the servers if possible. Repeating the call changes nothing.
+
+    Args:
+      source: directory that holds the files.
+      target: directory for the links or copies; subdirectories are made.
+      files: paths relative to both directories.
+      existing: whether the target directory must already exist.
+
+    Raises:
+      FileNotFoundError: if the target must exist and is missing, or a file is missing.
+    """
+    if is_remote(target):
+        _at_once(lambda file: _copy(join(source, file), join(target, file)), files)
+        return
+    for file in files:
+        local.link(join(source, file), join(target, file), target if existing else "")
+
+
+def remove_files(directory: str, files: Sequence[str]) -> None:
+    """Removes files; paths are relative to the directory."""
+    _at_once(lambda file: remove(join(directory, file)), files)
+
+
+def _at_once(function: Callable[[str], None], files: Sequence[str]) -> None:
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
+        list(executor.map(function, files))
+
+
+def remove(path: str) -> None:
+    """Removes a file if it exists."""
+    store = _store(path)
+    with contextlib.suppress(FileNotFoundError):
+        store.run("remove", path, lambda: store.delete(path))
+
+
+def remove_tree(directory: str) -> None:
+    """Removes a directory and its contents, if it exists."""
+    if is_remote(directory):
+        remove_files(directory, list_files(directory))
+    else:
+        local.remove_tree(directory)

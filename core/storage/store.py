@@ -1,0 +1,193 @@
+"""The interface of a storage: one class for each, in this folder, and `BeamStore` for what Beam can open.
+
+A store sends requests, and nothing else. The functions of the package add what all stores share: reads of
+large objects in parts, listings that end, and answers for missing files. `RemoteStore.run` adds retries with
+deadlines (`retries`) and one sentence for each error (`faults`).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import IO, Any, ClassVar, NamedTuple, TypeVar
+
+from shardwright.core.concurrency.workers import job_options, values_of
+from shardwright.core.storage.faults import Fault
+from shardwright.core.storage.retries import Contact, retried
+from shardwright.schemas.errors import EngineError
+
+Result = TypeVar("Result")
+
+#: Size of the parts in bytes in which large objects are read and sent. One request carries one part.
+PART_BYTES = 16 << 20
+
+
+class NoConditions(EngineError):
+    """A storage rejects conditional requests, so that two writers cannot know who was first."""
+
+
+class ObjectTooLarge(Exception):
+    """An object is larger than the limit of its reader, and was not read to its end.
+
+    Attributes:
+      size: size in bytes; -1 if the storage does not state it.
+    """
+
+    def __init__(self, size: int = -1) -> None:
+        super().__init__(f"{size} bytes")
+        self.size = size
+
+
+class StoredObject(NamedTuple):
+    """An object of a storage.
+
+    Attributes:
+      path: path with its scheme, `gs://BUCKET/NAME`.
+      size: size in bytes.
+      version: the storage's mark of its state: its generation, its ETag, or when it was last changed.
+      crc32c: crc32c of its bytes, as base64 of the big-endian value; empty if the storage has none.
+      modified: when it was last written, by the storage's clock in seconds since the epoch. None if unknown,
+        as in listings.
+    """
+
+    path: str
+    size: int
+    version: str
+    crc32c: str = ""
+    modified: float | None = None
+
+
+class ListedPage(NamedTuple):
+    """A page of a listing.
+
+    Attributes:
+      objects: objects in the storage's order.
+      folders: names of the folders directly in the listed directory.
+      token: where the listing goes on after this page; empty if this is known to be the last page.
+    """
+
+    objects: list[StoredObject]
+    folders: list[str]
+    token: str
+
+
+def content_type(path: str) -> str:
+    """Returns the content type of an object, so that browsers show pages and documents."""
+    if path.endswith(".html"):
+        return "text/html"
+    return "application/json" if path.endswith(".json") else "application/octet-stream"
+
+
+class Store(ABC):
+    """One kind of storage. Paths are whole, such as `gs://BUCKET/NAME`.
+
+    A missing file raises FileNotFoundError, a forbidden one PermissionError.
+
+    Attributes:
+      has_folders: whether one level of folders can be listed without what is below.
+    """
+
+    has_folders: ClassVar[bool] = True
+
+    def run(self, doing: str, path: str, send: Callable[[], Result]) -> Result:
+        """Calls a function that sends requests with the other methods.
+
+        Args:
+          doing: what it does, for messages: `read`, `write`, `look for`, `list`, `copy` or `remove`.
+          path: path of the file or folder.
+          send: the function.
+        """
+        return send()
+
+    @abstractmethod
+    def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[ListedPage]:
+        """Yields the pages of the files below a directory, or directly in it, from a token of a page on."""
+
+    @abstractmethod
+    def read(self, path: str, version: str = "", limit: int = -1) -> bytes:
+        """Reads a file; if a version is given, only that version.
+
+        Without a version, the bytes are compared with the checksum of the storage, if it states one.
+
+        Raises:
+          ObjectTooLarge: if the file has more bytes than the limit; -1 is none.
+        """
+
+    @abstractmethod
+    def read_range(self, path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
+        """Reads a range of a file, of a version if given; the result is shorter at the end of the file."""
+
+    @abstractmethod
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a file that appears whole or not at all."""
+
+    @abstractmethod
+    def write_if(self, path: str, data: bytes, version: str | None) -> bool:
+        """Writes a file if its version is unchanged; None if there must be none. Returns whether it did."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Removes a file."""
+
+    @abstractmethod
+    def stat(self, path: str) -> StoredObject:
+        """Returns the metadata of a file."""
+
+
+class RemoteStore(Store):
+    """A storage that answers over a network.
+
+    Attributes:
+      environment: variables that select a server; if one changes, the next request makes a new client.
+    """
+
+    environment: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        self._contact = Contact()
+        self._lock = threading.RLock()
+        self._client: Any = None
+        self._client_key: tuple[Any, ...] = ()
+
+    @abstractmethod
+    def connect(self, options: Mapping[str, Any]) -> Any:
+        """Returns a new client for the values of Beam's options; there are none if Beam is not in use."""
+
+    @abstractmethod
+    def upload(self, file: IO[bytes], path: str) -> None:
+        """Writes an open local file, from its beginning, so that it appears whole or not at all."""
+
+    @abstractmethod
+    def copy(self, source: str, target: str) -> bool:
+        """Copies a file without reading it; returns false if the storage cannot do that."""
+
+    @abstractmethod
+    def fault(self, doing: str, path: str, error: Exception) -> Fault | None:
+        """Explains an error of the client; returns None for any other error."""
+
+    def client(self) -> Any:
+        """Returns the client of this process, which all threads share. Other options make a new one."""
+        options = job_options()
+        key = (options, os.getpid(), *map(os.environ.get, self.environment))
+        with self._lock:
+            if key != self._client_key:
+                self._contact.forget()
+                self._client, self._client_key = self.connect(values_of(options)), key
+            return self._client
+
+    def write(self, path: str, data: bytes) -> None:
+        """Writes a file in one upload."""
+        self.upload(io.BytesIO(data), path)
+
+    def split_path(self, path: str) -> tuple[str, str]:
+        """Returns the bucket and the object name of a path."""
+        bucket, _, name = path.partition("://")[2].partition("/")
+        return bucket, name
+
+    def run(self, doing: str, path: str, send: Callable[[], Result]) -> Result:
+        """Calls a function that sends requests until it succeeds, within one deadline."""
+        return retried(self._contact, path, send, partial(self.fault, doing, path))

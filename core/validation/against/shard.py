@@ -1,0 +1,427 @@
+"""Compares one shard with its images in the source. Needs no Beam."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from itertools import groupby, repeat
+from typing import IO, NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.conversion.convert import (
+    Converted,
+    ReadImage,
+    ShardRecipe,
+    convert_refs,
+    read_ref,
+)
+from shardwright.core.images.read import map_refs
+from shardwright.core.plan.assign import limit_order, shard_order
+from shardwright.core.plan.forecast import Placement
+from shardwright.core.records.build import label_ids
+from shardwright.core.validation.against.leftovers import Leftover
+from shardwright.core.validation.against.record import (
+    ComparisonSettings,
+    ExpectedRecord,
+    ParsedRecord,
+    compare_record,
+    labels_of,
+    truth_of,
+)
+from shardwright.core.validation.against.rows import (
+    SoundRecord,
+    open_shard,
+    read_entries,
+    read_rows,
+    record_data,
+    rows_by_key,
+)
+from shardwright.core.validation.ledger import DISORDERED
+from shardwright.schemas.codes import FilterReason, FindingCode, Outcome
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.key_rules import KeyRules
+from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.ledger import Entry
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison of a dataset with its source.
+
+    Attributes:
+      directory: The dataset directory.
+      dataset: Its `dataset.json`.
+      settings: Settings of the dataset, with the inputs to compare with.
+      keys: Rules of `--include` and `--exclude`.
+      convert: Whether to convert every image again. Otherwise images are only read.
+      same_machine: Whether this machine's processor gives the same pixels as the one that made the dataset.
+      salvaged: Whether the dataset was salvaged, so that its order may differ.
+    """
+
+    directory: str
+    dataset: Dataset
+    settings: ConvertSettings
+    keys: KeyRules = field(default_factory=KeyRules)
+    convert: bool = True
+    same_machine: bool = True
+    salvaged: bool = False
+
+    @property
+    def images(self) -> dict[str, int]:
+        """Number of images in each split, including bad ones; empty if a limit or a hook changed it.
+
+        Then the images of the shards that would be empty are not known: they are matched by key.
+        """
+        ledger = self.dataset.ledger
+        filtered = ledger.get("reasons", {}).get(Outcome.FILTERED, {})
+        if filtered.get(FilterReason.LIMIT) or self.settings.map:
+            return {}
+        return {
+            split: counts.get(Outcome.WRITTEN, 0) + counts.get(Outcome.QUARANTINED, 0)
+            for split, counts in ledger.get("splits", {}).items()
+        }
+
+    def facts(self, versions: Mapping[str, str]) -> ComparisonSettings:
+        """Returns the settings for comparing records.
+
+        Args:
+          versions: Versions of the software here that affect bytes.
+        """
+        made_with = self.dataset.versions
+        same = all(made_with.get(name) == version for name, version in versions.items())
+        return ComparisonSettings(
+            self.dataset.features,
+            self.dataset.labels,
+            self.dataset.first_label,
+            same and self.same_machine,
+            bool(self.settings.strip_metadata),
+        )
+
+    def recipe(self) -> ShardRecipe:
+        """Returns the recipe for converting images."""
+        layout = self.settings.record_layout
+        if self.dataset.statements_version != STATEMENTS_VERSION:
+            # Use the dataset's own features: version 0.1 filled image/source_id with the key.
+            layout = replace(layout, features=self.dataset.features)
+        plan = self.dataset.plan
+        ids = label_ids(plan.labels, layout.first_label)
+        return ShardRecipe(self.settings, layout, ids, plan.text_of, self.keys)
+
+
+class _Item(NamedTuple):
+    """An image of the source (or one that `--map` makes of it), its ledger entry, and its records."""
+
+    ref: ImageRef
+    entry: Entry | None
+    rows: Sequence[SoundRecord]
+    key: str
+
+
+@dataclass
+class _Shard:
+    """A shard during its comparison.
+
+    Attributes:
+      comparison: The comparison.
+      facts: Settings for comparing records.
+      recipe: Recipe for converting images.
+      place: Split, number of the shard, and number of shards in the split.
+      name: Name of the file. None if the dataset has no such shard.
+      entries: Entries of its ledger.
+      items: Images to compare.
+      lost: Rows without an image.
+      limit_cut: Sort key of the first image that the limit left out. None if there is none.
+    """
+
+    comparison: Comparison
+    facts: ComparisonSettings
+    recipe: ShardRecipe
+    place: tuple[str, int, int]
+    name: str | None
+    entries: Mapping[str, Entry]
+    items: list[_Item] = field(default_factory=list)
+    lost: list[tuple[str, SoundRecord]] = field(default_factory=list)
+
+    @cached_property
+    def limit_cut(self) -> tuple[int, str] | None:
+        seed = self.comparison.settings.seed
+        what = (Outcome.FILTERED, FilterReason.LIMIT)
+        beyond = (key for key, entry in self.entries.items() if (entry.outcome, entry.reason) == what)
+        return min((limit_order(seed, key) for key in beyond), default=None)
+
+
+def compare_shard(
+    split: str, number: int, refs: list[ImageRef], comparison: Comparison, facts: ComparisonSettings
+) -> Iterator[Finding | Leftover]:
+    """Compares a shard with its images in the source.
+
+    Args:
+      split: Split of the shard.
+      number: Number of the shard in its split.
+      refs: Images that the plan places there.
+      comparison: The comparison.
+      facts: Settings for comparing records.
+
+    Yields:
+      Findings, and images and records that have no partner here but may have one in another shard.
+
+    Raises:
+      EngineError: If the storage or the machine failed, or the source changed meanwhile.
+    """
+    dataset, directory = comparison.dataset, comparison.directory
+    shards = dataset.splits.get(split, ())
+    place = (split, number, len(shards))
+    refs.sort(key=lambda ref: shard_order(comparison.settings.seed, ref.key))
+    work = _Shard(comparison, facts, comparison.recipe(), place, None, {})
+    if number >= len(shards):
+        _place(work, refs, {})
+        yield from _compare(work, None)
+        return
+    shard: Shard = shards[number]
+    work.name = shard.file
+    work.entries = read_entries(directory, place, shard)
+    path = storage.join(directory, shard.file)
+    try:
+        with open_shard(path) as file:
+            rows = list(read_rows(file, dataset.features))
+            has_keys = any(spec.fill is FeatureRole.KEY for spec in dataset.features)
+            bytes_tell = comparison.convert and facts.same_software
+            placed = rows_by_key(rows, work.entries, has_keys, bytes_tell)
+            if placed is None and bytes_tell:
+                yield from _compare_by_bytes(work, refs, rows, file)
+                return
+            _place(work, refs, _in_order(rows, work.entries, refs) if placed is None else placed)
+            yield from _compare(work, file)
+            yield from _check_order(work)
+    except FileNotFoundError:
+        return  # the check of the shard itself reports this
+    except OSError as error:
+        raise storage.fault(error, "read", path) from error
+
+
+def _check_order(work: _Shard) -> Iterator[Finding]:
+    """Yields records that the plan places before an earlier record of the shard."""
+    comparison = work.comparison
+    if comparison.salvaged or comparison.dataset.statements_version == STATEMENTS_VERSION:
+        return  # with a plan digest in the ledgers, their check covers this
+    seed, name = comparison.settings.seed, work.name
+    placed = sorted((item.rows[0], item.ref.key) for item in work.items if item.rows)
+    last: tuple[int, str] | None = None
+    for row, key in placed:
+        order = shard_order(seed, key)
+        if last is not None and order < last:
+            yield Finding(FindingCode.RECORD_ORDER, DISORDERED, name, row.number, row.offset, key)
+        last = order if last is None else max(last, order)
+
+
+def _in_order(
+    rows: Sequence[SoundRecord], entries: Mapping[str, Entry], refs: Sequence[ImageRef]
+) -> dict[str, list[SoundRecord]]:
+    """Returns rows by image key, matched by order alone because nothing else identifies them."""
+    keys = [key for key, entry in entries.items() if entry.outcome == Outcome.WRITTEN]
+    keys = keys or [ref.key for ref in refs if ref.is_candidate]
+    keys += [""] * (len(rows) - len(keys))
+    placed: dict[str, list[SoundRecord]] = {}
+    for key, row in zip(keys, rows):
+        placed.setdefault(key, []).append(row)
+    return placed
+
+
+def _place(work: _Shard, refs: Iterable[ImageRef], placed: dict[str, list[SoundRecord]]) -> None:
+    """Matches images and rows."""
+    made: dict[str, list[Entry]] = {}
+    for written in work.entries.values():
+        if written.source_key:
+            made.setdefault(written.source_key, []).append(written)
+    for ref in refs:
+        if ref.key in made:
+            for written in made[ref.key]:
+                work.items.append(_Item(ref, written, placed.pop(written.key, ()), written.key))
+            continue
+        rows = placed.pop(ref.key, ())
+        entry = work.entries.get(ref.key)
+        if rows:
+            if ref.outcome == Outcome.DEDUPLICATED:  # a newer copy now comes before this image
+                ref = ref._replace(outcome="", reason="")
+            if entry is not None and not entry.file_name:  # version 0.1 stored the key in its place
+                ref = ref._replace(file_name="")
+            work.items.append(_Item(ref, entry, rows, ref.key))
+        elif _is_missing(work, ref, entry):
+            work.items.append(_Item(ref, entry, (), ref.key))
+    work.lost += ((key, row) for key, rows in placed.items() for row in rows)
+
+
+def _is_missing(work: _Shard, ref: ImageRef, entry: Entry | None) -> bool:
+    """Returns whether an image without a record should have one, as far as is known without reading it."""
+    if entry is not None:
+        if entry.outcome == Outcome.FILTERED and entry.reason == FilterReason.LIMIT:
+            return ref.is_candidate and not work.comparison.settings.limit
+        return entry.outcome == Outcome.WRITTEN or ref.is_candidate
+    if ref.outcome in (Outcome.FILTERED, Outcome.DEDUPLICATED):
+        return False
+    cut = work.limit_cut
+    return cut is None or limit_order(work.comparison.settings.seed, ref.key) < cut
+
+
+def _truths(work: _Shard) -> Iterator[ExpectedRecord]:
+    """Yields the present states of the images to compare, in order."""
+    groups = [list(items) for _, items in groupby(work.items, key=lambda item: item.ref.key)]
+    found = _read_or_convert(work, [items[0].ref for items in groups])
+    for items, state in zip(groups, found, strict=True):
+        if isinstance(state, ReadImage):
+            yield from repeat(truth_of(state), len(items))
+            continue
+        by_key = {image.entry.key: image for image in state.images}
+        for item in items:
+            yield truth_of(by_key.get(item.key, _not_made(item) if state.entry.source_key else state))
+
+
+def _not_made(item: _Item) -> Converted:
+    """Returns the state of an image that `--map` makes no more."""
+    return Converted(Entry(item.key, Outcome.FILTERED, reason=FilterReason.DROPPED_BY_MAP))
+
+
+def _read_or_convert(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[Converted | ReadImage]:
+    """Yields the results of reading or converting images, in order."""
+    if work.comparison.convert:
+        yield from convert_refs(refs, work.recipe)
+        return
+
+    def read(ref: ImageRef) -> ReadImage:
+        return read_ref(ref, work.recipe)
+
+    settings = work.recipe.settings
+    yield from map_refs(read, refs, settings.max_source_bytes)
+
+
+def _compare(work: _Shard, file: IO[bytes] | None) -> Iterator[Finding | Leftover]:
+    for item, truth in zip(work.items, _truths(work), strict=True):
+        if not item.rows:
+            yield from _missing(work, item, truth)
+        for row in item.rows:
+            assert file is not None
+            yield from _compare_row(work, item, row, truth, file)
+    for key, row in work.lost:
+        assert file is not None
+        yield _lost(work, key, row, file)
+
+
+def _compare_row(
+    work: _Shard, item: _Item, row: SoundRecord, truth: ExpectedRecord, file: IO[bytes]
+) -> Iterator[Finding]:
+    if truth.example and sha256(truth.example).digest() == row.digest:
+        return
+    for code, message in compare_record(record_data(file, row), item.ref, item.entry, truth, work.facts):
+        yield Finding(code, message, work.name, row.number, row.offset, item.key)
+
+
+def _compare_by_bytes(
+    work: _Shard, refs: Sequence[ImageRef], rows: Sequence[SoundRecord], file: IO[bytes]
+) -> Iterator[Finding | Leftover]:
+    """Compares records without known keys: those with equal bytes belong together.
+
+    The others are matched by order, if there are as many of them as of images without a record.
+    """
+    by_digest: dict[bytes, list[SoundRecord]] = {}
+    for row in reversed(rows):
+        by_digest.setdefault(row.digest, []).append(row)
+    held: dict[bytes, SoundRecord] = {}
+    _place(work, refs, {})  # places none, so that the images that should have a record remain
+    open_items: list[tuple[_Item, Entry]] = []
+    for item, truth in zip(work.items, _truths(work), strict=True):
+        digest = sha256(truth.example or b"").digest()
+        if truth.example and by_digest.get(digest):
+            held[digest] = by_digest[digest].pop()
+        elif item.entry is not None or truth.entry.outcome != Outcome.FILTERED:
+            open_items.append((item, truth.entry))
+    rest = sorted((row for group in by_digest.values() for row in group), key=lambda row: row.offset)
+    doubled = [row for row in rest if row.digest in held]
+    others = [row for row in rest if row.digest not in held]
+    for row in doubled:
+        first = held[row.digest].number
+        message = f"it equals record {first}, and the source has no second image for it"
+        yield Finding(FindingCode.DUPLICATE_KEY, message, work.name, row.number, row.offset)
+    if len(others) == len(open_items):
+        pairs = zip(others, open_items, strict=True)
+        work.items = [_Item(item.ref, item.entry, (row,), item.key) for row, (item, _) in pairs]
+        yield from _compare(work, file)
+        return
+    for item, entry in open_items:
+        yield from _missing(work, item, ExpectedRecord(entry))
+    for row in others:
+        yield _lost(work, "", row, file)
+
+
+def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Leftover]:
+    """Yields an image that should have a record, if reading it confirms that."""
+    ref, entry, now = item.ref, item.entry, truth.entry
+    code = FindingCode.RECORD_MISSING
+    if entry is not None and entry.outcome == Outcome.DEDUPLICATED:
+        if now.outcome == Outcome.FILTERED:
+            return
+        message = f"it was left out as a copy of {entry.reason!r}, but it is not a copy"
+        code = FindingCode.SOURCE_CHANGED
+    elif entry is not None and entry.outcome == Outcome.QUARANTINED:
+        if now.outcome != Outcome.WRITTEN or not work.facts.same_software or not work.comparison.convert:
+            return
+        message = f"it was quarantined as {entry.reason}, but nothing is wrong with it now"
+        code = FindingCode.SOURCE_CHANGED
+    elif entry is not None and entry.outcome == Outcome.FILTERED:
+        if now.outcome == Outcome.FILTERED or (entry.stage and not work.comparison.convert):
+            return  # a setting leaves it out, which only converting it can show
+        message = f"the ledger lists it as filtered ({entry.reason}), but the source has it as an image"
+        if now.outcome == Outcome.QUARANTINED:
+            message += f" (which would be quarantined: {now.reason}, {now.message})"
+    elif entry is not None:
+        message = "the ledger lists it as written, but no sound record contains it"
+    elif now.outcome == Outcome.FILTERED:
+        return
+    else:
+        message = f"neither a record nor the ledger has the image at {printable(ref.location)}"
+        if now.outcome == Outcome.QUARANTINED:
+            message += f" (which would be quarantined: {now.reason}, {now.message})"
+    settings = work.comparison.settings
+    splits = work.comparison.dataset.plan.split_bounds
+    by_hash = Placement(settings, splits).split(ref._replace(split=""))
+    yield Leftover(
+        is_record=False,
+        code=code.value,
+        message=message,
+        key=ref.key,
+        sha256=now.sha256,
+        label=ref.label,
+        split=work.place[0],
+        file=work.name,
+        given_split=by_hash != work.place[0],
+    )
+
+
+def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover:
+    """Returns a record whose image is not where the plan places it."""
+    entry = work.entries.get(key)
+    digest, names = "", None
+    try:
+        parsed = ParsedRecord(record_data(file, row), work.facts)
+        digest, names = parsed.sha256, parsed.names
+    except ValueError:
+        pass
+    if names is None:
+        names = labels_of(entry.label) if entry else ()
+    where = "the source no longer has such an image" if key else "no image of the source converts to it"
+    return Leftover(
+        is_record=True,
+        code=FindingCode.SOURCE_MISSING.value,
+        message=where,
+        key=key or None,
+        sha256=digest or (entry.sha256 if entry else ""),
+        label="\x1f".join(names),
+        split=work.place[0],
+        file=work.name,
+        number=row.number,
+        offset=row.offset,
+    )

@@ -1,0 +1,548 @@
+"""Checks `dataset.json` against the shards, ledgers and other files that it describes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shardwright.core import storage
+from shardwright.core.shards.quarantined import LedgerFile, SortedLines, in_order, quarantined_lines
+from shardwright.core.shards.shard_plan import Recipes, recipes_of
+from shardwright.core.validation.ledger import LedgerSummary, ledger_summary, mismatch
+from shardwright.core.validation.shard import ShardCheck
+from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.configuration.settings_values import settings_from
+from shardwright.schemas.dataset import (
+    DATASET_JSON,
+    DIGEST,
+    FINDINGS_JSON,
+    OUTCOME_JSON,
+    QUARANTINE_JSONL,
+    REPORT_HTML,
+    RUN_JSON,
+    SHARDS_DIR,
+    STATEMENTS_VERSION,
+    STATISTICS_JSON,
+    STATS_PB,
+    Dataset,
+    fingerprint,
+    has_own_digest,
+    strict_json,
+)
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.image_ref import NO_SPLIT
+from shardwright.schemas.layouts import features_json
+from shardwright.schemas.ledger import LedgerTotals
+from shardwright.schemas.lost_records import LOST_JSONL
+from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.schemas.side_files import has_page_digest, states_page_digest
+from shardwright.schemas.sidecars import SIDECARS, with_sidecars
+from shardwright.schemas.units import counted
+
+#: Fields that are compared with the shards' ledgers or with the layout instead of the rest of the document.
+_COMPARED_ELSEWHERE = ("ledger", "class_counts", "formats", "dtypes", "first_label")
+_NOTE = FindingCode.NOT_COMPARED
+
+
+def recipes_of_dataset(dataset: Dataset) -> Recipes | None:
+    """Returns the digests of a dataset's settings and versions; None if other code computed them."""
+    if dataset.statements_version != STATEMENTS_VERSION:
+        return None
+    try:
+        return recipes_of(dataset.plan.settings, dataset.versions)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+# --- dataset.json by itself ---
+
+
+def _check_text(data: bytes) -> Iterator[Finding]:
+    """Yields a finding if other readers may find other values in `dataset.json`, or none."""
+    try:
+        strict_json(data)
+    except ValueError as error:
+        message = f"{error}: other readers may fail or find other values"
+        yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+
+
+def check_document(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Finding]:
+    """Yields the fields of `dataset.json` that disagree with its other fields.
+
+    Args:
+      document: The document as it is stored.
+      dataset: The document as it was parsed.
+    """
+    true = json.loads(json.dumps(dataset.as_json()))
+    plan = document["plan"]
+    true["settings"] = plan["settings"]  # as stored, because a layout can be written in several ways
+    true["features"] = document["features"]
+    try:
+        digests = {shard.file: shard.sha256 for shards in dataset.splits.values() for shard in shards}
+        true["fingerprint"] = fingerprint(digests, plan["labels"], document["features"])
+    except (TypeError, AttributeError):
+        pass
+    for name, value in true.items():
+        if name in _COMPARED_ELSEWHERE or name == DIGEST:
+            continue
+        yield from _differences(name, document.get(name), value)
+    shards = {split: len(found) for split, found in dataset.splits.items()}
+    yield from _differences("plan.shards", dict(dataset.plan.shards), shards)
+    if DIGEST not in document:
+        message = f"field {DIGEST!r} is missing; convert wrote it"
+        yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+    if dataset.statements_version == STATEMENTS_VERSION:
+        yield from _check_layout(document, dataset)
+
+
+def _differences(name: str, value: Any, true: Any) -> Iterator[Finding]:
+    """Yields the innermost fields that differ."""
+    if isinstance(value, Mapping) and isinstance(true, Mapping):
+        for key in [*true, *(key for key in value if key not in true)]:
+            yield from _differences(f"{name}.{key}", value.get(key), true.get(key))
+    elif value != true or isinstance(value, bool) != isinstance(true, bool):
+        yield _of_document(FindingCode.DATASET_MISMATCH, name, value, true)
+
+
+def _of_document(code: FindingCode, name: str, value: Any, true: Any) -> Finding:
+    if value is None:
+        return Finding(code, f"field {name!r} is missing; it should be {str(true)[:_SHOWN]}", DATASET_JSON)
+    return Finding(code, mismatch(f"field {name!r}", value, true), DATASET_JSON)
+
+
+_SHOWN = 80
+
+
+def _check_layout(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Finding]:
+    """Compares layout and features with those that the settings choose."""
+    try:
+        layout = settings_from({}, dataset.plan.settings).record_layout
+    except (UsageError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).removeprefix("--plan_from: ").removesuffix(".")
+        message = f"field 'settings' chooses no layout ({reason})"
+        yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+        return
+    wanted = {
+        "layout": layout.name,
+        "first_label": layout.first_label,
+        "features": json.loads(json.dumps(features_json(layout.features))),
+    }
+    for name, value in wanted.items():
+        if document.get(name) != value:
+            yield _of_document(FindingCode.DATASET_MISMATCH, name, document.get(name), value)
+
+
+# --- dataset.json and the ledgers ---
+
+
+class DatasetLedgers(NamedTuple):
+    """Contents of all ledgers of a dataset.
+
+    Attributes:
+      by_shard: Mapping of shard file to the summary of its ledger. None if the ledger is unusable.
+      without_shard: Mapping of path to summary, for ledgers without a shard.
+      salvaged: Whether salvage wrote some of the ledgers.
+    """
+
+    by_shard: Mapping[str, LedgerSummary | None]
+    without_shard: Mapping[str, LedgerSummary]
+    salvaged: bool
+
+    @property
+    def complete(self) -> list[LedgerSummary] | None:
+        """Returns the summaries of all ledgers; None if some are missing."""
+        found = [*self.by_shard.values(), *self.without_shard.values()]
+        known = [item for item in found if item is not None]
+        return None if self.salvaged or len(known) < len(found) else known
+
+
+def gather_ledgers(directory: str, checks: Iterable[ShardCheck], files: Sequence[str]) -> DatasetLedgers:
+    """Collects the summaries of all ledgers, and reads the ledgers without a shard.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    by_shard = {check.file: check.ledger_summary for check in checks}
+    without_shard = {}
+    for file in files:
+        if file.startswith(f"{SHARDS_DIR}/{NO_SPLIT}-"):
+            path = storage.join(directory, file)
+            with storage.translated_errors("read", path):
+                found = ledger_summary(storage.read_bytes(path))
+            if found is not None:
+                without_shard[file] = found
+    # Salvage omits the digest of a ledger if it left out records.
+    salvaged = LOST_JSONL in files and any(
+        item is not None and not item.header.plan_digest for item in by_shard.values()
+    )
+    return DatasetLedgers(by_shard, without_shard, salvaged)
+
+
+def check_counts(document: Mapping[str, Any], dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding]:
+    """Yields the counts of `dataset.json` that differ from the lines of all ledgers."""
+    summaries = ledgers.complete
+    if summaries is None:
+        return
+    totals = LedgerTotals()
+    classes: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
+    formats: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
+    dtypes: Counter[str] = Counter()
+    for header in (ledger.counted for ledger in summaries):
+        totals.add(header)
+        dtypes.update(header.dtypes)
+        if header.split in classes:
+            classes[header.split].update(header.class_counts)
+            formats[header.split].update(header.formats)
+    true: dict[str, Any] = {
+        "ledger": totals.as_json(),
+        "class_counts": {split: dict(counts) for split, counts in classes.items()},
+        "formats": {split: dict(counts) for split, counts in formats.items()},
+    }
+    if dtypes or "dtypes" in document:
+        true["dtypes"] = dict(dtypes)
+    recorded = document.get("ledger")
+    if isinstance(recorded, Mapping) and not _balances(recorded, dataset):
+        # The check of the whole directory reports these.
+        true["ledger"] = {**true["ledger"], **{name: recorded.get(name) for name in ("listed", *Outcome)}}
+    for name, value in true.items():
+        if name in document:  # otherwise its digest is wrong
+            for finding in _differences(name, document[name], value):
+                yield finding_as(FindingCode.COUNT_MISMATCH, finding)
+
+
+def _balances(ledger: Mapping[str, Any], dataset: Dataset) -> bool:
+    """Returns whether `check_directory` finds the totals balanced."""
+    accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
+    return ledger.get("listed") == accounted and ledger.get("written") == dataset.all_records
+
+
+def finding_as(code: FindingCode, finding: Finding) -> Finding:
+    """Returns a finding under another code."""
+    return Finding(code, finding.message, finding.shard)
+
+
+def check_recipes(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding]:
+    """Yields shards that were not made with the settings and versions in `dataset.json`.
+
+    If no ledger agrees, the document is reported, otherwise the ledgers that differ.
+    """
+    recipes = recipes_of_dataset(dataset)
+    if recipes is None:
+        return
+    found = {file: item for file, item in ledgers.by_shard.items() if item is not None and item.header.sha256}
+    lost = LOST_JSONL if ledgers.salvaged else ""
+    kinds = (
+        ("recipe", recipes.record, {file: item.header.recipe for file, item in found.items()}),
+        ("plan_digest", None, {file: item.header.plan_digest for file, item in found.items()}),
+    )
+    for name, one, recorded in kinds:
+        wanted = {file: one if one is not None else found[file].plan_digest for file in recorded}
+        wrong = {
+            file for file, value in recorded.items() if value != wanted[file] and not (lost and not value)
+        }
+        if not wrong:
+            continue
+        if len(wrong) == len(recorded) and (len(recorded) > 1 or name == "recipe"):
+            message = (
+                "its fields 'settings' and 'versions' differ from those that the shards were made with: "
+                f"{name!r} differs in {'all ledgers' if len(recorded) > 1 else 'the ledger'}"
+            )
+            yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+            return
+        for file in sorted(wrong):
+            what = f"field {name!r} of its ledger's header"
+            message = mismatch(what, recorded[file][:_HEX], wanted[file][:_HEX])
+            yield Finding(FindingCode.LEDGER_MISMATCH, message, file)
+
+
+_HEX = 12
+
+
+def check_order_of_shards(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding]:
+    """Yields shards with records that belong into another shard, as far as neighboring shards show it."""
+    for shards in dataset.splits.values():
+        before: tuple[str, tuple[int, str]] | None = None
+        for shard in shards:
+            summary = ledgers.by_shard.get(shard.file)
+            if (
+                summary is None
+                or summary.first is None
+                or summary.last is None
+                or not summary.header.plan_digest
+            ):
+                continue
+            if before is not None and summary.first < before[1]:
+                message = f"the plan places some of its records before records of {before[0]}"
+                yield Finding(FindingCode.RECORD_ORDER, message, shard.file)
+            before = shard.file, summary.last
+
+
+def check_quarantine(directory: str, dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding]:
+    """Compares `quarantine.jsonl` line by line with the quarantined images of all ledgers.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    path = storage.join(directory, QUARANTINE_JSONL)
+
+    def wrong(message: str) -> Finding:
+        return Finding(FindingCode.QUARANTINE_MISMATCH, message, QUARANTINE_JSONL)
+
+    with storage.translated_errors("read", path):
+        try:
+            data = storage.read_bytes(path)
+        except FileNotFoundError:
+            yield wrong("the file is missing; convert wrote it")
+            return
+    if ledgers.complete is not None:
+        with SortedLines(in_order) as lines:
+            for line_of_ledger in quarantined_lines(directory, _ledgers(dataset, ledgers)):
+                lines.add(line_of_ledger)
+            digest = hashlib.sha256()
+            for text in lines:
+                digest.update(text)
+            if digest.hexdigest() == _sha256(data):
+                found = true = [b""]
+            else:  # keep all lines in memory only to describe the difference
+                true, found = b"".join(lines).split(b"\n"), data.split(b"\n")
+        missing, extra = Counter(true) - Counter(found), Counter(found) - Counter(true)
+        for line in sorted(extra):
+            number = found.index(line) + 1
+            yield wrong(f"line {number} ({_key_of(line)}) does not match a quarantined image of a ledger")
+        if len(missing) > len(extra):
+            left_out = sorted(set(missing))[len(extra) :]
+            yield wrong(
+                f"{counted(len(left_out), 'quarantined image')} missing, such as {_key_of(left_out[0])}"
+            )
+        if missing or extra:
+            return
+    if dataset.files.get(QUARANTINE_JSONL, _sha256(data)) != _sha256(data):
+        yield wrong(_other_digest(data, dataset.files[QUARANTINE_JSONL]))
+
+
+def _ledgers(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[LedgerFile]:
+    """Yields all ledgers, with and without a shard, as they were checked."""
+    own = {shard.file: ledger_file(split, i, n) for split, i, n, shard in dataset.placed_shards()}
+    found = {own[file]: summary for file, summary in ledgers.by_shard.items()} | dict(ledgers.without_shard)
+    for file, summary in found.items():
+        if summary is not None:
+            yield LedgerFile.of(file, summary.counted, summary.sha256)
+
+
+def _key_of(line: bytes) -> str:
+    try:
+        return repr(json.loads(line)["key"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return repr(line[:_SHOWN].decode("utf-8", "replace"))
+
+
+# --- files ---
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _other_digest(data: bytes, recorded: str, where: str = DATASET_JSON) -> str:
+    return f"its sha256 begins {_sha256(data)[:_HEX]}, {where} says {str(recorded)[:_HEX]}"
+
+
+def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequence[str]) -> Iterator[Finding]:
+    """Yields ledgers that belong to no shard, or whose bytes changed."""
+    own = {ledger_file(split, i, n): shard.file for split, i, n, shard in dataset.placed_shards()}
+    for file in files:
+        if not file.startswith(f"{SHARDS_DIR}/") or file in own:
+            continue
+        if file in ledgers.without_shard and (file in dataset.files or not dataset.statements_version):
+            continue
+        yield Finding(
+            FindingCode.LEDGER_MISMATCH, "the file is not the ledger of a shard of dataset.json", file
+        )
+    found = {
+        path: ledgers.by_shard[file] for path, file in own.items() if ledgers.by_shard.get(file) is not None
+    }
+    for path, summary in {**found, **ledgers.without_shard}.items():
+        recorded = dataset.files.get(path)
+        if summary is not None and recorded is not None and summary.sha256 != recorded:
+            message = (
+                f"the sha256 of its ledger begins {summary.sha256[:_HEX]}, {DATASET_JSON} says "
+                f"{recorded[:_HEX]}"
+            )
+            yield Finding(FindingCode.LEDGER_MISMATCH, message, own.get(path, path))
+    for path in dataset.files:
+        if path.startswith(f"{SHARDS_DIR}/{NO_SPLIT}-") and path not in files:
+            yield Finding(FindingCode.LEDGER_MISMATCH, "the ledger is missing; convert wrote it", path)
+
+
+def check_listed_files(dataset: Dataset) -> Iterator[Finding]:
+    """Yields published files without a digest in `dataset.json`, if it states digests of others."""
+    if not dataset.statements_version:
+        return
+    wanted = {QUARANTINE_JSONL}
+    for split, number, count, shard in dataset.placed_shards():
+        wanted.add(ledger_file(split, number, count))
+        if shard.records and not is_compressed(shard.file):
+            wanted.add(index_file(split, number, count))
+    for path in sorted(wanted - dataset.files.keys()):
+        message = f"field 'files' has no sha256 of {path}"
+        yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+
+
+def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
+    """Computes the files for other tools again and compares them, if the same code wrote them.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    if dataset.statements_version != STATEMENTS_VERSION:
+        message = (
+            f"field 'statements_version' says {dataset.statements_version}, this software has "
+            f"{STATEMENTS_VERSION}: side files, features and recipes were not compared"
+        )
+        yield Finding(FindingCode.NOT_COMPARED, message, DATASET_JSON)
+        return
+    try:
+        made, contents = with_sidecars(dataset)
+    except (ValueError, KeyError, TypeError, LookupError):
+        return  # a wrong field was already reported
+    for name in SIDECARS:
+        if name in contents and name not in dataset.sidecars:
+            message = f"field 'sidecars.{name}' is missing; convert wrote that file"
+            yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+        elif name in dataset.sidecars and dataset.sidecars[name] != made.sidecars.get(name):
+            yield from _not_as_made(directory, name, dataset.sidecars[name], contents.get(name))
+
+
+def _not_as_made(directory: str, name: str, recorded: str, wanted: bytes | None) -> Iterator[Finding]:
+    """Reports the first line that differs from the computed file, unless the digest is already wrong."""
+    path = storage.join(directory, name)
+    with storage.translated_errors("read", path):
+        try:
+            data = storage.read_bytes(path)
+        except FileNotFoundError:
+            return  # already reported
+    if _sha256(data) != recorded:
+        return  # already reported
+    pairs = zip(data.split(b"\n"), (wanted or b"").split(b"\n"))
+    line = next((number for number, (given, true) in enumerate(pairs, 1) if given != true), 0)
+    where = f"line {line}" if line else "its end"
+    message = f"{where} differs from what dataset.json gives"
+    yield Finding(FindingCode.SIDECAR_MISMATCH, message, name)
+
+
+def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
+    """Yields files that describe the dataset and were changed.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    present = set(files)
+
+    def wrong(file: str, message: str) -> Finding:
+        return Finding(FindingCode.REPORT_MISMATCH, message, file)
+
+    def read(file: str) -> bytes:
+        path = storage.join(directory, file)
+        with storage.translated_errors("read", path):
+            return storage.read_bytes(path)
+
+    recorded = dataset.files.get(LOST_JSONL)
+    if recorded is not None and LOST_JSONL not in present:
+        yield wrong(LOST_JSONL, "the file is missing; salvage wrote it")
+    elif recorded is not None and _sha256(data := read(LOST_JSONL)) != recorded:
+        yield wrong(LOST_JSONL, _other_digest(data, recorded))
+    written = [RUN_JSON] if dataset.statements_version else []
+    if written and recorded is None:  # salvage checks nothing, so it writes no findings
+        written.append(FINDINGS_JSON)
+    for file in written:
+        if file not in present:
+            yield wrong(file, "the file is missing; the command that made the dataset wrote it")
+    for file in (RUN_JSON, OUTCOME_JSON, FINDINGS_JSON):
+        if file not in present:
+            continue
+        try:
+            found = strict_json(read(file))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, Mapping):
+            yield wrong(file, "the file is damaged")
+        elif DIGEST not in found:
+            yield wrong(file, f"its field {DIGEST!r} is missing")
+        elif not has_own_digest(found):
+            yield wrong(file, f"its fields are not those that its field {DIGEST!r} was made of")
+        elif file == FINDINGS_JSON and found.get("fingerprint") == dataset.fingerprint:
+            stated = found.get("files")
+            for name, recorded in stated.items() if isinstance(stated, Mapping) else ():
+                if name in {STATISTICS_JSON, STATS_PB} & present and _sha256(data := read(name)) != recorded:
+                    yield wrong(name, _other_digest(data, recorded, FINDINGS_JSON))
+    if REPORT_HTML in present:
+        page = read(REPORT_HTML)
+        if not states_page_digest(page):
+            yield wrong(REPORT_HTML, "its last line states no sha256; report writes the page again")
+        elif not has_page_digest(page):
+            yield wrong(REPORT_HTML, "its sha256 differs from the one in its last line")
+
+
+def check_dataset_json(
+    directory: str, data: bytes, dataset: Dataset, checks: Iterable[ShardCheck]
+) -> list[Finding]:
+    """Returns the wrong statements of a dataset about itself; needs the ledgers of all shards.
+
+    Args:
+      directory: The dataset directory.
+      data: Contents of its `dataset.json`.
+      dataset: The parsed `dataset.json`.
+      checks: Checks of all shards, at least to the depth of Examples.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    document = json.loads(data)
+    with storage.translated_errors("list", directory):
+        files = storage.list_files(directory)
+    ledgers = gather_ledgers(directory, checks, files)
+    of_document = [*_check_text(data), *check_document(document, dataset), *check_recipes(dataset, ledgers)]
+    found = [
+        *of_document,
+        *check_counts(document, dataset, ledgers),
+        *check_order_of_shards(dataset, ledgers),
+        *check_quarantine(directory, dataset, ledgers),
+        *check_ledger_files(dataset, ledgers, files),
+        *check_listed_files(dataset),
+    ]
+    is_wrong = any(finding.shard == DATASET_JSON for finding in found)
+    if not is_wrong:  # otherwise they would be computed from wrong fields
+        found += check_made_files(directory, dataset)
+        is_wrong = any(finding.shard == DATASET_JSON and finding.code is not _NOTE for finding in found)
+    balances = isinstance(document.get("ledger"), Mapping) and _balances(document["ledger"], dataset)
+    if not is_wrong and balances and not has_own_digest(document):
+        message = f"its fields are not those that its field {DIGEST!r} was made of: one of them was changed"
+        found.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
+    return found
+
+
+def check_sidecars(dataset: Dataset, directory: str) -> Iterator[Finding]:
+    """Yields a finding for each sidecar that is missing or was changed.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    for file, sha256 in dataset.sidecars.items():
+        path = storage.join(directory, file)
+        try:
+            found = hashlib.sha256(storage.read_bytes(path)).hexdigest()
+        except FileNotFoundError:
+            yield Finding(FindingCode.SIDECAR_MISMATCH, "the file is missing; convert wrote it", file)
+            continue
+        except OSError as error:
+            raise storage.fault(error, "read", path) from error
+        if found != sha256:
+            yield Finding(
+                FindingCode.SIDECAR_MISMATCH,
+                f"its sha256 begins {found[:12]}, dataset.json says {sha256[:12]}",
+                file,
+            )

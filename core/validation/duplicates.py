@@ -1,0 +1,316 @@
+"""Finds equal and nearly equal images, with rows in buckets by hash, so that no worker holds all of them.
+
+Images that may be equal meet in a bucket: those with one source, with equal pixels, or with an equal band
+of the perceptual hash. There the later image of a pair, by place, is linked to the earlier one. An image may
+have several links, and these meet again. An image in another split than an earlier one gets a finding, and so
+does an image with other classes. Otherwise the most severe link becomes the finding. Of equal images a worker
+holds one for each split and each set of classes, and it passes links on in batches.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import pickle
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.core.images.near_duplicates import Rank, alike, bands_of
+from shardwright.core.validation.equal_pictures import (
+    SAME_SOURCE,
+    EqualPictures,
+    describe_pair,
+    in_conflict,
+)
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.findings import Finding, Where
+from shardwright.schemas.pictures import ImageQuality, Picture
+
+#: Key of the shuffled data; its values are packed rows.
+Bucket = tuple[str, int]
+#: Largest number of images with an equal band that one worker compares, the first by place.
+_MAX_IN_BAND = 50_000
+#: Number of images of a shard that are packed together.
+BATCH = 4_096
+#: Number of links that are passed on together.
+_MAX_LINKS = 1_000
+_NEAR_BITS = 256
+
+#: Codes for a pair, the most severe first.
+_CODES = (
+    FindingCode.SPLIT_LEAKAGE,
+    FindingCode.LABEL_CONFLICT,
+    FindingCode.EXACT_DUPLICATE,
+    FindingCode.NEAR_DUPLICATE,
+)
+
+
+_BAND = "band"
+
+
+class Likeness(IntEnum):
+    """In what way two images are equal."""
+
+    SOURCE = 0
+    PIXELS = 1
+    SIMILAR = 2
+
+
+class PictureRow(NamedTuple):
+    """Values of an image that are compared."""
+
+    file: str
+    number: int
+    offset: int
+    key: str | None
+    split: str
+    labels: tuple[str, ...]
+    digest: bytes
+    hash: bytes = b""
+    patch: bytes = b""
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """Classes of the image."""
+        return frozenset(self.labels)
+
+
+class Link(NamedTuple):
+    """An image that is like another; the links of one image sort by severity."""
+
+    file: str
+    number: int
+    gravity: int
+    likeness: int
+    other_file: str
+    other_number: int
+    other_offset: int
+    other_key: str | None
+    other_split: str
+    other_labels: tuple[str, ...]
+    bits_apart: int
+    offset: int
+    key: str | None
+    split: str
+    labels: tuple[str, ...]
+
+    def order(self) -> tuple[str, int, int, int, str, int]:
+        """Sort key for links: by image, then the most severe first."""
+        return self[:6]
+
+
+def bucket_pictures(
+    pictures: Iterable[Picture],
+    buckets: int,
+    kinds: Mapping[tuple[str, int], Collection[str]] | None = None,
+) -> Iterator[tuple[Bucket, bytes]]:
+    """Yields a shard's images by bucket, so that images that are alike meet in one.
+
+    Args:
+      pictures: Images of the shard, with their quality metrics.
+      buckets: Number of buckets of each kind.
+      kinds: Mapping of (file, number) to the kinds of buckets where the image can meet another. None for all.
+
+    Yields:
+      Pairs ((kind, number), packed list of (shared value, row)).
+    """
+    looked = (
+        (picture, picture.quality) for picture in pictures if picture.quality and picture.quality.pixels
+    )
+    while batch := list(itertools.islice(looked, BATCH)):
+        for bucket, rows in _bucketed(batch, buckets, kinds).items():
+            yield bucket, pack(rows)
+
+
+def pack(rows: Sequence[tuple[Any, ...]]) -> bytes:
+    """Returns rows as bytes, because Beam would encode each row separately, with its types."""
+    return pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)
+
+
+def unpack(packed: bytes) -> Any:
+    """Returns the rows that `pack` packed."""
+    return pickle.loads(packed)
+
+
+def _bucketed(
+    batch: Sequence[tuple[Picture, ImageQuality]],
+    buckets: int,
+    kinds: Mapping[tuple[str, int], Collection[str]] | None,
+) -> dict[Bucket, list[tuple[bytes, tuple[Any, ...]]]]:
+    packed: defaultdict[Bucket, list[tuple[bytes, tuple[Any, ...]]]] = defaultdict(list)
+    for (picture, quality), shared in zip(batch, shared_values(batch)):
+        row = (*picture[:6], quality.digest)
+        printed = (*row, quality.hash, quality.patch)
+        wanted = None if kinds is None else kinds[picture.file, picture.number]
+        for kind, value in shared:
+            if wanted is None or kind in wanted:
+                value_to_compare = printed if kind.startswith(_BAND) else row
+                packed[kind, zlib.crc32(value) % buckets].append((value, value_to_compare))
+    return packed
+
+
+def shared_values(batch: Sequence[tuple[Picture, ImageQuality]]) -> Iterator[list[tuple[str, bytes]]]:
+    """Yields for each image the pairs (kind, value) that similar images share."""
+    bands = bands_of([quality.hash for _, quality in batch], [quality.patch for _, quality in batch])
+    for (picture, quality), values in zip(batch, bands):
+        had = [("pixels", quality.digest)]
+        if picture.source is not None:
+            had.append(("source", picture.source.encode("utf-8", "surrogatepass")))
+        yield had + [(f"{_BAND}{number}", value) for number, value in enumerate(values)]
+
+
+def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Iterator[tuple[int, bytes]]:
+    """Yields the links between the images of one bucket, packed by the bucket where they meet again.
+
+    Args:
+      bucket: Pair ((kind, number), packed rows); the packs are read twice.
+      buckets: Number of buckets for links.
+    """
+    (kind, _), packs = bucket
+    if kind.startswith(_BAND):
+        links = _near_links(packs, int(kind.removeprefix(_BAND)))
+    else:
+        links = _equal_links(packs, Likeness.SOURCE if kind == "source" else Likeness.PIXELS)
+    packed: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for link in links:
+        number = zlib.crc32(f"{link.file} {link.number}".encode()) % buckets
+        packed[number].append(tuple(link))
+        if len(packed[number]) >= _MAX_LINKS:
+            yield number, pack(packed.pop(number))
+    for number, rest in packed.items():
+        yield number, pack(rest)
+
+
+def _equal_links(packs: Iterable[bytes], likeness: Likeness) -> Iterator[Link]:
+    """Yields links of equal images to the first in another split or class, else to the first of all."""
+    groups: defaultdict[bytes, EqualPictures[PictureRow]] = defaultdict(EqualPictures)
+    for shared, row in _rows(packs):
+        groups[shared].add(row)
+    for equals in groups.values():
+        equals.settle()
+    for shared, row in _rows(packs):
+        equals = groups[shared]
+        graver = [equals.in_other_split(row), equals.in_other_class(row)]
+        others = dict.fromkeys(other for other in graver if other is not None)
+        for other in others or [equals.first()]:
+            if _place(row) != _place(other):
+                yield _link(row, other, likeness)
+
+
+def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
+    """Yields the links of similar images; of images with equal pixels, only the first is compared."""
+    groups: defaultdict[bytes, dict[bytes, PictureRow]] = defaultdict(dict)
+    for shared, row in _rows(packs):
+        group = groups[shared]
+        first = group.get(row.digest)
+        if first is None or _place(row) < _place(first):
+            group[row.digest] = row
+        if len(group) >= 2 * _MAX_IN_BAND:
+            kept = heapq.nsmallest(_MAX_IN_BAND, group.values(), key=_place)
+            groups[shared] = {row.digest: row for row in kept}
+    for group in groups.values():
+        yield from _near(sorted(group.values(), key=_place)[:_MAX_IN_BAND], band)
+
+
+def _rows(packs: Iterable[bytes]) -> Iterator[tuple[bytes, PictureRow]]:
+    for packed in packs:
+        for shared, row in unpack(packed):
+            yield shared, PictureRow(*row)
+
+
+def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
+    """Yields the findings for each image that is linked to an earlier one."""
+    gravest: defaultdict[tuple[str, int], dict[FindingCode, Link]] = defaultdict(dict)
+    for packed in bucket[1]:
+        for item in unpack(packed):
+            link = Link(*item)
+            found = gravest[link.file, link.number]
+            for code in _codes_of(link):
+                first = found.get(code)
+                if first is None or link.order() < first.order():
+                    found[code] = link
+    for found in gravest.values():
+        grave = [code for code in _CODES[:2] if code in found]
+        for code in grave or [min(found, key=_CODES.index)]:
+            yield _finding(code, found[code])
+
+
+def _codes_of(link: Link) -> Iterator[FindingCode]:
+    """Yields the codes that a link proves, the most severe first."""
+    gravest = _CODES[link.gravity]
+    yield gravest
+    if gravest is FindingCode.SPLIT_LEAKAGE and in_conflict(*_classes_of(link)):
+        yield FindingCode.LABEL_CONFLICT
+
+
+def _classes_of(link: Link) -> tuple[frozenset[str], frozenset[str]]:
+    return frozenset(link.labels), frozenset(link.other_labels)
+
+
+def _place(row: PictureRow) -> tuple[str, int]:
+    return row.file, row.number
+
+
+def _near(rows: Sequence[PictureRow], band: int) -> Iterator[Link]:
+    """Yields for each image the most severe of its links to similar earlier images."""
+    if len(rows) < 2:
+        return
+    hashes, patches = [row.hash for row in rows], [row.patch for row in rows]
+    gravest: dict[int, Link] = {}
+    for first, second, apart in alike(hashes, patches, _rank(rows), band):
+        link = _link(rows[second], rows[first], Likeness.SIMILAR, apart)
+        if second not in gravest or link.order() < gravest[second].order():
+            gravest[second] = link
+    yield from gravest.values()
+
+
+def _rank(rows: Sequence[PictureRow]) -> Rank:
+    """Returns a function that ranks many pairs of images at once, with the order of `_link`."""
+    splits = _numbered([row.split for row in rows])
+    classes = _numbered([frozenset(row.labels) for row in rows])
+    unlabelled = np.array([not row.labels for row in rows])
+
+    def rank(firsts: npt.NDArray[Any], seconds: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        conflict = (classes[firsts] != classes[seconds]) & ~(unlabelled[firsts] | unlabelled[seconds])
+        return np.where(splits[firsts] != splits[seconds], 0, np.where(conflict, 1, 2))
+
+    return rank
+
+
+def _numbered(values: Sequence[Any]) -> npt.NDArray[Any]:
+    """Returns a number for each value; equal values get equal numbers."""
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values])
+
+
+def _link(row: PictureRow, other: PictureRow, likeness: Likeness, apart: int = 0) -> Link:
+    if row.split != other.split:
+        code = FindingCode.SPLIT_LEAKAGE
+    elif in_conflict(row.classes, other.classes):
+        code = FindingCode.LABEL_CONFLICT
+    else:
+        code = FindingCode.NEAR_DUPLICATE if likeness is Likeness.SIMILAR else FindingCode.EXACT_DUPLICATE
+    return Link(
+        row.file, row.number, _CODES.index(code), int(likeness), other.file, other.number,
+        other.offset, other.key, other.split, other.labels, apart, row.offset, row.key, row.split, row.labels,
+    )  # fmt: skip
+
+
+def _finding(code: FindingCode, link: Link) -> Finding:
+    row = PictureRow(link.file, link.number, link.offset, link.key, link.split, link.labels, b"")
+    there = link.other_file, link.other_number, link.other_offset, link.other_key
+    match link.likeness:
+        case Likeness.SOURCE:
+            likeness = SAME_SOURCE
+        case Likeness.PIXELS:
+            likeness = "same pixels as {}"
+        case _:
+            likeness = f"it looks like {{}} ({link.bits_apart} of {_NEAR_BITS} bits differ)"
+    message = describe_pair(likeness, row, PictureRow(*there, link.other_split, link.other_labels, b""))
+    return Finding(code, message, link.file, link.number, link.offset, link.key, Where(*there))

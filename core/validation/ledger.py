@@ -1,0 +1,324 @@
+"""Compares the records of a shard, one after the other, with its ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from shardwright.core.plan.assign import shard_order
+from shardwright.core.records.framing import FRAME_BYTES, Record
+from shardwright.core.records.record_schema import Problem
+from shardwright.core.validation.record import CheckedRecord
+from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.digests import PlanDigest
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.ledger import (
+    LEDGER_VERSION,
+    OPTIONAL_TOTALS,
+    Entry,
+    ShardHeader,
+    header_from_json,
+    line_blocks,
+    parsed_lines,
+)
+from shardwright.schemas.plan import shard_file
+from shardwright.schemas.shard_totals import ShardTotals
+from shardwright.schemas.units import counted
+
+_WRITTEN = Outcome.WRITTEN.value
+#: Errors that reading a damaged ledger raises.
+_DAMAGES = (OSError, EOFError, zlib.error, ValueError, RecursionError)
+#: Message for a record in the wrong place.
+DISORDERED = "the plan places it before an earlier record"
+#: Number of characters of a value that a message shows.
+_SHOWN = 80
+
+
+class ShardTerms(NamedTuple):
+    """Values of a dataset's plan that a shard's ledger is checked against.
+
+    Attributes:
+      recipe: Digest of the settings and versions that affect the shard's bytes (`recipes_of`).
+      seed: Seed of the dataset.
+      keeps: Whether kept originals are exactly the bytes of their sources, with metadata.
+    """
+
+    recipe: str
+    seed: int
+    keeps: bool = False
+
+
+class LedgerSummary(NamedTuple):
+    """Header of a shard's ledger, and the values computed from its lines.
+
+    Attributes:
+      header: The header as it is stored.
+      counted: Values computed from the lines.
+      plan_digest: Digest of the lines. Empty if the recipe is not known.
+      first: Sort key of the first record. None if there is no record, or the seed is unknown.
+      last: Sort key of the last record. None in the same cases.
+      sha256: sha256 of the ledger file.
+    """
+
+    header: ShardHeader
+    counted: ShardHeader
+    plan_digest: str
+    first: tuple[int, str] | None
+    last: tuple[int, str] | None
+    sha256: str
+
+
+#: Fields of a header that are compared with the values computed from the lines.
+_COUNTED = (
+    "records", "counts", "reasons", "class_counts", "kept", "animated", "damaged", "warned", "boxes",
+    "formats", "bad_boxes", "sources", *OPTIONAL_TOTALS,
+)  # fmt: skip
+
+
+class LedgerCheck:
+    """Reads a shard's ledger in step with its records; memory use stays flat.
+
+    Records are matched by their offset, so a lost or damaged record does not affect the others.
+
+    Args:
+      data: Contents of the ledger file.
+      shard: The shard's entry in `dataset.json`.
+      terms: Values of the dataset's plan. None to compare the ledger only with itself.
+
+    Attributes:
+      matched: Ledger entry of the last compared record. None if no entry agrees with it.
+      disordered: Whether the last compared record should not come after the one before it.
+    """
+
+    def __init__(self, data: bytes, shard: Shard, terms: ShardTerms | None = None) -> None:
+        self.matched: dict[str, Any] | None = None
+        self.disordered = False
+        self._data = data
+        self._lines = _parsed(data)
+        self._entry: dict[str, Any] | None = None
+        self._fault = ""
+        self._shard, self._terms = shard, terms
+        self._keeps = terms is not None and terms.keeps
+        self._totals = ShardTotals()
+        self._plan_digest = PlanDigest(terms.recipe) if terms is not None else None
+        self._first: tuple[int, str] | None = None
+        self._last: tuple[int, str] | None = None
+        self._header: dict[str, Any] = {}
+        header = self._next_line()
+        if header is not None and header.get("ledger_version") != LEDGER_VERSION:
+            self._give_up("it is of another version")
+        elif header is not None and header.get("sha256") != shard.sha256:
+            self._give_up("it belongs to another shard: its sha256 is not the one in dataset.json")
+        self._header = header or {}
+        self._advance()
+
+    def compare(self, record: Record, result: CheckedRecord) -> str:
+        """Returns how a valid record differs from its entry; empty if it does not."""
+        offset = record.offset
+        self.matched, self.disordered = None, False
+        entry = self._entry
+        while entry is not None and entry["offset"] < offset:  # lost record, reported elsewhere
+            self._advance()
+            entry = self._entry
+        if entry is None:
+            return "" if self._fault else "the shard's ledger has no such record"
+        if entry["offset"] != offset:
+            return "the shard's ledger has no record at this byte"
+        self._advance()
+        self._follow(entry.get("source_key") or entry["key"])
+        value: Any = entry.get("length")
+        if value != len(record.data) + FRAME_BYTES:
+            true = len(record.data) + FRAME_BYTES
+            return f"it has {true} bytes with its frame, the shard's ledger says {value}"
+        if result.problems:  # these are more specific
+            self.matched = entry
+            return ""
+        name = entry.get("file_name") or entry["key"]
+        if result.key is not None and result.key != name:
+            return f"its key is {result.key!r}, the shard's ledger says {name!r}"
+        if result.basename is not None and name.rpartition("/")[2] != result.basename:
+            return f"its file name is {result.basename!r}, the shard's ledger says {name!r}"
+        if result.source_in_record and result.source != entry.get("sha256", ""):
+            return (
+                f"its source's sha256 begins {(result.source or '')[:12]}, "
+                f"the shard's ledger says {str(entry.get('sha256', ''))[:12]}"
+            )
+        stored = entry.get("stored")
+        if stored == "kept" and result.stored_sha256 not in ("", entry.get("sha256", "")) and self._keeps:
+            return "the shard's ledger says that its image has the source's own bytes, but it has others"
+        if stored == "encoded" and result.bare is False:
+            return (
+                "the shard's ledger says that its image was encoded, but it has metadata or bytes after "
+                "its end, which convert does not write"
+            )
+        boxes = entry.get("boxes") or {}
+        if result.objects is not None and boxes.get("written", result.objects) != result.objects:
+            return f"it has {counted(result.objects, 'object')}, the shard's ledger says {boxes['written']}"
+        if result.fold is not None and result.fold != entry.get("fold"):
+            return f"its fold is {result.fold}, the shard's ledger says {entry.get('fold')}"
+        if result.dtype != entry.get("dtype", ""):
+            recorded = entry.get("dtype") or "no type"
+            return (
+                f"its samples are {result.dtype or 'of no recorded type'}, the shard's ledger says {recorded}"
+            )
+        label = entry.get("label", "")
+        if result.classes is not None and LABEL_SEPARATOR.join(result.classes) != label:
+            shown = label.replace(LABEL_SEPARATOR, ", ")
+            return f"its class is {', '.join(result.classes)!r}, the shard's ledger says {shown!r}"
+        self.matched = entry
+        return ""
+
+    def _follow(self, key: str) -> None:
+        """Records the sort key of a record, and whether it comes after the previous one."""
+        if self._terms is None or not key:  # a salvage kept a record without knowing which one it is
+            return
+        order = shard_order(self._terms.seed, key)
+        self.disordered = self._last is not None and order < self._last
+        if self._first is None or order < self._first:
+            self._first = order
+        if self._last is None or order > self._last:
+            self._last = order
+
+    @cached_property
+    def summary(self) -> LedgerSummary | None:
+        """Returns the header and the computed values once all records were seen; None if it is unusable."""
+        if self._fault:
+            return None
+        try:
+            header = header_from_json(self._header)
+            counted_header = self._totals.header(*header.place)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            return None
+        return LedgerSummary(
+            header,
+            counted_header,
+            self._plan_digest.hexdigest() if self._plan_digest is not None else "",
+            self._first,
+            self._last,
+            hashlib.sha256(self._data).hexdigest(),
+        )
+
+    def _header_problems(self, crc32c: str) -> Iterator[Problem]:
+        """Yields the header fields that differ from the lines and the shard."""
+        summary = self.summary
+        if summary is None:
+            yield FindingCode.LEDGER_MISMATCH, "its ledger cannot be used: its header is damaged"
+            return
+        header, shard = summary.header, self._shard
+        true = json.loads(json.dumps(summary.counted.as_json()))
+        wanted: dict[str, Any] = {name: true.get(name, OPTIONAL_TOTALS.get(name)) for name in _COUNTED}
+        wanted |= {"file": shard.file, "bytes": shard.bytes}
+        if header.crc32c and crc32c:
+            wanted["crc32c"] = crc32c
+        for name, value in wanted.items():
+            given = self._header.get(name, OPTIONAL_TOTALS.get(name, value))  # an older one may lack it
+            if given != value:
+                yield (
+                    FindingCode.LEDGER_MISMATCH,
+                    mismatch(f"field {name!r} of its ledger's header", given, value),
+                )
+        place = shard_file(*header.place, "")
+        if shard.file.partition(".")[0] != place:
+            yield (
+                FindingCode.LEDGER_MISMATCH,
+                f"fields 'split', 'shard' and 'num_shards' of its ledger's header name the shard {place}",
+            )
+        unknown = [name for name in true["counts"] if name not in set(Outcome)]
+        if unknown:
+            yield FindingCode.LEDGER_MISMATCH, f"a line of its ledger has the outcome {unknown[0]!r}"
+
+    def finish(self, sound: bool, crc32c: str = "") -> Iterator[Problem]:
+        """Yields the problems of the whole ledger, once all records were seen.
+
+        Args:
+          sound: Whether the shard has no other problem, so that surplus entries are the ledger's fault.
+          crc32c: crc32c of the shard. Empty if it is not known, or if the shard has other bytes than written.
+        """
+        entry = self._entry
+        more = sound and entry is not None
+        if more and entry is not None:
+            yield (
+                FindingCode.LEDGER_MISMATCH,
+                f"its ledger has a record at byte {entry['offset']}, of {entry['key']!r}, "
+                "but the shard has none",
+            )
+        while entry is not None:
+            self._advance()
+            entry = self._entry
+        if self._fault:
+            yield FindingCode.LEDGER_MISMATCH, f"its ledger cannot be used: {self._fault}"
+        elif not more:
+            yield from self._header_problems(crc32c)
+
+    def _give_up(self, why: str) -> None:
+        self._fault, self._entry = why, None
+        self._lines = iter(())
+
+    def _next_line(self) -> dict[str, Any] | None:
+        """Returns the next line; None after the last line, or after damage."""
+        try:
+            return next(self._lines, None)
+        except _DAMAGES as error:
+            self._give_up(f"it is damaged ({error})")
+            return None
+
+    def _advance(self) -> None:
+        """Moves to the next record's entry."""
+        self._entry = None
+        while (line := self._next_line()) is not None and self._count(line):
+            if line.get("outcome") != _WRITTEN:
+                continue
+            if (
+                type(line.get("offset")) is not int
+                or type(line.get("key")) is not str
+                or type(line.get("label", "")) is not str
+                or type(line.get("sha256", "")) is not str
+                or type(line.get("file_name", "")) is not str
+                or type(line.get("source_key", "")) is not str
+            ):
+                self._give_up("it is damaged (a record's place or name is missing)")
+                return
+            self._entry = line
+            return
+
+    def _count(self, line: dict[str, Any]) -> bool:
+        """Adds a line to the counts; returns whether it is valid."""
+        try:
+            entry = Entry.from_json(line)
+            self._totals.add(entry)
+            if self._plan_digest is not None:
+                self._plan_digest.add_entry(entry)
+        except (TypeError, ValueError, AttributeError) as error:
+            self._give_up(f"it is damaged (line of {line.get('key')!r}: {error})")
+            return False
+        return True
+
+
+def _parsed(data: bytes) -> Iterator[dict[str, Any]]:
+    """Yields the lines of a ledger.
+
+    Raises:
+      The errors in `_DAMAGES`, after the lines in all blocks before the damage.
+    """
+    for lines in line_blocks(data):
+        yield from parsed_lines(lines)
+
+
+def ledger_summary(data: bytes) -> LedgerSummary | None:
+    """Returns the header and computed values of a ledger without a shard; None if it is damaged."""
+    check = LedgerCheck(data, Shard("", 0, 0, ""))
+    list(check.finish(sound=False))
+    return check.summary
+
+
+def mismatch(what: str, recorded: object, true: object) -> str:
+    """Returns a short text with the value that a field states and the value it should have."""
+    shown = [
+        text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..." for text in map(repr, (recorded, true))
+    ]
+    return f"{what} says {shown[0]}, but should say {shown[1]}"

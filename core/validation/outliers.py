@@ -1,0 +1,155 @@
+"""Finds images that differ from most others: by size, or gray images among colored ones.
+
+The sizes of all images are counted first; then each image is compared with the counts. Sizes are judged as
+by cleanvision 0.3.7 (`SizeProperty`): a size is odd if the square root of its area lies more than three
+interquartile ranges outside the quartiles. Gray images are odd unless they are more than half of all images,
+because cleanvision does not report an issue that more than half of the images have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shardwright.core.images.quality_metrics import describe_issue, score_of_issue
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.pictures import Picture
+from shardwright.schemas.units import decimals_apart
+
+_IQR_FACTOR = 3.0
+#: Areas are counted with this many significant bits, within 1/8,192, which keeps the number of counts small.
+_SIGNIFICANT_BITS = 14
+_SCORE_DIGITS = 4
+
+
+def odd_pictures(pictures: Iterable[Picture]) -> Iterator[Finding]:
+    """Yields findings about single images."""
+    for picture in pictures:
+        for issue in picture.quality.issues if picture.quality else ():
+            code = FindingCode(issue)
+            if code is not FindingCode.GRAYSCALE:  # only a finding among colored images
+                scores = picture.quality.scores if picture.quality else ()
+                yield Finding(
+                    code, describe_issue(issue, scores), picture.file, picture.number, picture.offset,
+                    picture.key, score=score_of_issue(issue, scores),
+                )  # fmt: skip
+
+
+class SizeRow(NamedTuple):
+    """Values of an image that are compared with all others."""
+
+    number: int
+    offset: int
+    key: str | None
+    width: int
+    height: int
+    gray: bool
+
+
+#: A shard's name and its pictures.
+ShardSizes = tuple[str, list[SizeRow]]
+
+
+@dataclass
+class Sizes:
+    """Counts of images by area; they can be merged.
+
+    Attributes:
+      areas: Mapping of rounded area to number of images.
+      gray: Number of images without colors.
+    """
+
+    areas: Counter[int] = field(default_factory=Counter)
+    gray: int = 0
+
+    def add(self, rows: Iterable[SizeRow]) -> Sizes:
+        """Adds images; returns itself."""
+        for row in rows:
+            self.areas[_rounded_area(row)] += 1
+            self.gray += row.gray
+        return self
+
+    def merge(self, other: Sizes) -> Sizes:
+        """Adds other counts; returns itself."""
+        self.areas.update(other.areas)
+        self.gray += other.gray
+        return self
+
+
+def add_shard(sizes: Sizes, shard: ShardSizes) -> Sizes:
+    """Adds the images of a shard to counts; returns the counts."""
+    return sizes.add(SizeRow(*row) for row in shard[1])
+
+
+def sizes_of(file: str, pictures: Iterable[Picture]) -> ShardSizes:
+    """Returns the values of a shard's images that are compared."""
+    return file, [
+        SizeRow(
+            picture.number, picture.offset, picture.key, picture.width, picture.height,
+            picture.quality is not None and FindingCode.GRAYSCALE in picture.quality.issues,
+        )
+        for picture in pictures
+    ]  # fmt: skip
+
+
+def find_outliers(shard: ShardSizes, sizes: Sizes) -> Iterator[Finding]:
+    """Yields findings for a shard's images that differ from most others.
+
+    Args:
+      shard: Name of the shard, and its images.
+      sizes: Counts of all images.
+    """
+    file, rows = shard
+    if not sizes.areas:
+        return
+    first, third = _quartiles(sizes.areas)
+    margin = _IQR_FACTOR * (third - first)
+    least, most = first - margin, third + margin
+    gray_is_odd = 2 * sizes.gray <= sizes.areas.total()
+    for item in rows:
+        row = SizeRow(*item)
+        side = math.sqrt(_rounded_area(row))
+        if not least <= side <= most:
+            low, high = max(0.0, least), most
+            decimals = decimals_apart(side, low if side < least else high)
+            shown, *limits = (f"{number:.{decimals}f}" for number in (side, low, high))
+            yield Finding(
+                FindingCode.ODD_SIZE,
+                f"it is {row.width} x {row.height}, as many pixels as {shown} x {shown}; as squares, half "
+                f"of all images have sides of {first:.0f} to {third:.0f} (limits {limits[0]} to "
+                f"{limits[1]})",
+                file, row.number, row.offset, row.key, score=_score(side, low, high),
+            )  # fmt: skip
+        if row.gray and gray_is_odd:
+            message = describe_issue(FindingCode.GRAYSCALE, ())
+            yield Finding(FindingCode.GRAYSCALE, message, file, row.number, row.offset, row.key)
+
+
+def _score(side: float, low: float, high: float) -> float:
+    """Returns how usual a side outside the limits is, from 0 for the worst to 1 at a limit."""
+    return round(side / low if side < low else high / side, _SCORE_DIGITS)
+
+
+def _rounded_area(row: SizeRow) -> int:
+    area = row.width * row.height
+    shift = max(0, area.bit_length() - _SIGNIFICANT_BITS)
+    return area >> shift << shift
+
+
+def _quartiles(areas: Counter[int]) -> Sequence[float]:
+    """Returns the quartiles of the areas' square roots, interpolated between values."""
+    last = areas.total() - 1
+    places = [(last // 4, last % 4 / 4), (3 * last // 4, 3 * last % 4 / 4)]
+    wanted = sorted({place + step for place, _ in places for step in (0, 1) if place + step <= last})
+    found: dict[int, float] = {}
+    passed = 0
+    for area in sorted(areas):
+        passed += areas[area]
+        while wanted and wanted[0] < passed:
+            found[wanted.pop(0)] = math.sqrt(area)
+    return [found[place] + (found.get(place + 1, 0.0) - found[place]) * share if share else found[place]
+            for place, share in places]  # fmt: skip

@@ -1,0 +1,256 @@
+"""The last step of a validation: writes the results to the requested files."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.core import storage
+from shardwright.core.dataset_files import read_dataset, read_measured, utc
+from shardwright.core.images.quality_metrics import SCORES
+from shardwright.core.lease import HeldLease
+from shardwright.core.report.gather import as_time, gather, gather_files
+from shardwright.core.report.render import render
+from shardwright.core.result_files import write_result
+from shardwright.core.stats_pb import stats_pb
+from shardwright.core.validation.expect import unmet_findings
+from shardwright.core.validation.shard import ShardCheck
+from shardwright.schemas.check_depths import CheckDepth
+from shardwright.schemas.configuration.expectations import Expectations
+from shardwright.schemas.dataset import (
+    DATASET_JSON,
+    FINDINGS_JSON,
+    STATISTICS_JSON,
+    STATS_PB,
+    Dataset,
+    pretty_json,
+    with_digest,
+)
+from shardwright.schemas.drift import Described, Previous, drift_between
+from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
+from shardwright.schemas.previous_checks import with_previous_checks
+from shardwright.schemas.statistics.dataset_statistics import Statistics, statistics_text
+
+
+@dataclass(frozen=True)
+class ResultFiles:
+    """Paths of the results of a validation; a file with an empty path is not written.
+
+    Attributes:
+      report: Path of `findings.json`.
+      statistics: Path of `statistics.json`.
+      stats: Path of `stats.pb`, the statistics for TensorFlow Data Validation.
+      page: Path of `report.html`.
+      junit: Path of the report as JUnit XML.
+      answer: Path of a copy of the report for the command that waits for it, written last. Another validation
+        of the same dataset may write its own report meanwhile.
+      hold: Lease that the run must hold for each file. None if it needs no lease.
+    """
+
+    report: str
+    statistics: str = ""
+    stats: str = ""
+    page: str = ""
+    junit: str = ""
+    answer: str = ""
+    hold: HeldLease | None = None
+
+
+def make_report(
+    checks: Iterable[ShardCheck],
+    findings: FindingSummary,
+    dataset: str,
+    depth: CheckDepth,
+    fingerprint: str | None,
+    gates: Gates | None = None,
+    against: tuple[str, ...] = (),
+) -> ValidationReport:
+    """Combines the results of all shards and comparisons; the report gets the present time."""
+    checks = list(checks)
+    return ValidationReport(
+        dataset=dataset,
+        mode=depth.word,
+        fingerprint=fingerprint,
+        shards=len(checks),
+        records=sum(check.records for check in checks),
+        bytes=sum(check.bytes for check in checks),
+        counts=findings.by_code(),
+        findings=findings.by_place(),
+        gates=gates or Gates(),
+        against=against,
+        time=utc(time.time()),
+    )
+
+
+def stored_findings(directory: str, fingerprint: str) -> Mapping[str, Any] | None:
+    """Reads the findings of earlier checks of a dataset; None if there are none about this build.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    try:
+        return read_measured(directory, FINDINGS_JSON, fingerprint)
+    except ValueError:  # damaged; the new report replaces it
+        return None
+
+
+def measured_in(statistics: Statistics, fingerprint: str | None) -> dict[str, Any]:
+    """Returns the statistics of a dataset in the form of `statistics.json`."""
+    return {**statistics.as_json(SCORES), "fingerprint": fingerprint}
+
+
+def statistics_files(statistics: Statistics, measured: Mapping[str, Any]) -> dict[str, bytes]:
+    """Returns a mapping of name to content of the statistics files of a dataset.
+
+    Args:
+      statistics: Statistics of all shards.
+      measured: Result of `measured_in` for them.
+    """
+    return {STATISTICS_JSON: statistics_text(measured).encode(), STATS_PB: stats_pb(statistics)}
+
+
+@dataclass(frozen=True)
+class Results:
+    """Results of a validation.
+
+    Attributes:
+      name: Name of the dataset, as the user wrote it.
+      dataset: Contents of `dataset.json`. None for foreign files.
+      depth: Depth of the check.
+      checks: Checks of the shards.
+      findings: Findings of all kinds.
+      statistics: Statistics of all shards. None if no image was decoded.
+      directory: The dataset directory. Empty for foreign files.
+      paths: Paths of foreign files.
+      against: Source with which the dataset was compared.
+      previous: The previous dataset. None if there is none.
+    """
+
+    name: str
+    dataset: Dataset | None
+    depth: CheckDepth
+    checks: Sequence[ShardCheck]
+    findings: FindingSummary
+    statistics: Statistics | None = None
+    directory: str = ""
+    paths: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    previous: Previous | None = None
+
+
+def write_results(
+    files: ResultFiles, results: Results, gates: Gates, expectations: Expectations
+) -> ValidationReport:
+    """Writes the results of a validation: `findings.json` after the others, and then the page drawn from it.
+
+    Args:
+      files: Paths of the files.
+      results: Results of the validation.
+      gates: Rules for which findings are errors.
+      expectations: Expectations about the dataset.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    dataset, statistics = results.dataset, results.statistics
+    findings = FindingSummary().merge(results.findings)
+    findings.add(unmet_findings(expectations, dataset, results.checks, findings, statistics))
+    fingerprint = dataset.fingerprint if dataset else None
+    found = make_report(
+        results.checks,
+        findings,
+        results.name,
+        results.depth,
+        fingerprint,
+        gates,
+        results.against,
+    )
+    report = with_previous_checks(found, _stored_reports(files.report, results.directory, fingerprint))
+    measured = None if statistics is None else measured_in(statistics, fingerprint)
+    contents: dict[str, bytes] = {}
+    if statistics is not None and measured is not None:
+        contents = statistics_files(statistics, measured)
+        for path, name in ((files.statistics, STATISTICS_JSON), (files.stats, STATS_PB)):
+            if path:
+                write_result(path, contents[name], "--report", hold=files.hold)
+    if files.junit:
+        from shardwright.schemas.junit import junit_xml  # hardly anybody needs XML
+
+        write_result(files.junit, junit_xml(found, expectations.names), "--junit")
+    digests = _digests_beside(contents, files, results.directory, fingerprint)
+    text = report_text(report, digests).encode()
+    write_result(files.report, text, "--report", hold=files.hold)
+    if files.page:
+        write_result(files.page, _page(results, report, measured, files.page).encode(), "--html")
+    if files.answer:
+        write_result(files.answer, text, "--report")
+    return report
+
+
+def report_text(report: ValidationReport, digests: Mapping[str, str]) -> str:
+    """Returns the text of `findings.json`.
+
+    Args:
+      report: The report.
+      digests: Mapping of file to sha256, for the statistics files of the same build beside the report.
+    """
+    return pretty_json(with_digest({**report.as_json(), "files": dict(digests)}))
+
+
+def _digests_beside(
+    contents: Mapping[str, bytes], files: ResultFiles, directory: str, fingerprint: str | None
+) -> dict[str, str]:
+    """Returns the digests of the statistics beside the report, written now or by an earlier check."""
+    if contents:
+        written = {STATISTICS_JSON: files.statistics, STATS_PB: files.stats}
+        return {
+            name: hashlib.sha256(content).hexdigest() for name, content in contents.items() if written[name]
+        }
+    if not directory or fingerprint is None or files.report != storage.join(directory, FINDINGS_JSON):
+        return {}
+    stored = (stored_findings(directory, fingerprint) or {}).get("files", {})
+    return {str(name): str(sha256) for name, sha256 in stored.items()} if isinstance(stored, Mapping) else {}
+
+
+def _stored_reports(path: str, directory: str, fingerprint: str | None) -> Iterator[Mapping[str, Any] | None]:
+    """Yields the stored reports of earlier checks: in the dataset, and at the path of the new report."""
+    if not directory or fingerprint is None:
+        return
+    yield stored_findings(directory, fingerprint)
+    if path and path != storage.join(directory, FINDINGS_JSON):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            document = json.loads(storage.read_bytes(path))
+            yield document if isinstance(document, Mapping) else None
+
+
+def read_unchanged(directory: str, fingerprint: str) -> Dataset:
+    """Reads the `dataset.json` of a dataset after its validation.
+
+    Raises:
+      EngineError: If it was replaced meanwhile, so that the findings fit neither dataset.
+    """
+    dataset = read_dataset(directory)
+    if dataset.fingerprint != fingerprint:
+        raise storage.changed(storage.join(directory, DATASET_JSON))
+    return dataset
+
+
+def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any] | None, path: str) -> str:
+    """Draws `report.html` for a path."""
+    found, now = report.as_json(), as_time(time.time())
+    if results.directory:
+        drift = None
+        if results.previous is not None and results.dataset is not None:
+            described = Described(results.name, results.dataset, found, measured)
+            drift = drift_between(results.previous.described, described, results.previous.changes).as_json()
+        return render(
+            gather(
+                results.directory, validation=found, statistics=measured, drift=drift, page=path, drawn=now
+            )
+        )
+    return render(gather_files(results.name, results.paths, validation=found, statistics=measured, drawn=now))

@@ -1,0 +1,443 @@
+"""Checks one shard: the whole file, its frames, and every record. Needs no Beam."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
+from itertools import tee, zip_longest
+from typing import IO, NamedTuple, cast
+
+from shardwright.core import storage
+from shardwright.core.concurrency.converters import current_converters
+from shardwright.core.concurrency.pool import reserve_working_bytes
+from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.images.private_metadata import in_words
+from shardwright.core.records.compression import uncompressed
+from shardwright.core.records.framing import FRAME_BYTES, Record
+from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.records.recovery import DamagedRange, read_records
+from shardwright.core.storage.ranges import RandomAccessFile
+from shardwright.core.validation.compared_records import ComparedRecord, ComparedRecords
+from shardwright.core.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
+from shardwright.core.validation.objects import dropped_objects
+from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import Shard
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.ledger import ShardHeader, index_line
+from shardwright.schemas.pictures import Picture
+from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.schemas.statistics.feature_statistics import RecordStatistics
+from shardwright.schemas.units import counted
+
+#: Adds a finding: code, message, record number, offset, key.
+Find = Callable[..., None]
+#: Digest that identifies a record (`record_digest`).
+Digest = bytes
+
+#: Codes of findings that explain why a shard lacks entries of its ledger.
+_DAMAGES = (FindingCode.SHARD_TRUNCATED, FindingCode.LENGTH_CRC, FindingCode.DATA_CRC)
+_SHOWN_BYTES = 60
+
+
+class Depth(IntEnum):
+    """Depth of a check; each depth includes the previous ones."""
+
+    FRAMES = 0  # framing, CRCs, counts, checksums
+    FAST = 1  # every Example and its features
+    FULL = 2  # every image decoded and compared with its record
+    QUALITY = 3  # quality metrics of every image
+
+
+#: Depth at which new shards are read back, by the value of `verify`.
+DEPTHS = {"fast": Depth.FRAMES, "full": Depth.FULL, "quality": Depth.QUALITY}
+
+
+class ShardTask(NamedTuple):
+    """A shard to check.
+
+    Attributes:
+      path: Path of the shard.
+      file: Name of the shard in findings.
+      split: Split of the shard. Empty if unknown.
+      expected: The shard's entry in `dataset.json`. None for foreign files.
+      index_path: Path of the index. Empty for a shard without one. The check of the directory, not
+        this one, reports a missing index.
+      ledger_path: Path of the ledger. Empty for a shard without one.
+      previous_checks: Paths of stored checks of an earlier version's shards with the same records, perhaps.
+      terms: Values that its ledger is checked against. None to compare the ledger only with itself.
+    """
+
+    path: str
+    file: str
+    split: str
+    expected: Shard | None
+    index_path: str = ""
+    ledger_path: str = ""
+    previous_checks: tuple[str, ...] = ()
+    terms: ShardTerms | None = None
+
+
+def shard_task_of(directory: str, header: ShardHeader) -> ShardTask:
+    """Returns the task to check a shard that was just written.
+
+    Args:
+      directory: The dataset directory.
+      header: Header of the shard's ledger.
+    """
+    return shard_task(directory, *header.place, header.as_shard())
+
+
+def shard_task(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> ShardTask:
+    """Returns the task to check a shard of a dataset.
+
+    Args:
+      directory: The dataset directory.
+      split: Split of the shard.
+      number: Number of the shard in its split, from 0.
+      num_shards: Number of shards in the split.
+      shard: The shard's entry in `dataset.json`.
+    """
+    place = split, number, num_shards
+    return ShardTask(
+        storage.join(directory, shard.file),
+        shard.file,
+        split,
+        shard,
+        "" if is_compressed(shard.file) else storage.join(directory, index_file(*place)),
+        storage.join(directory, ledger_file(*place)),
+    )
+
+
+@dataclass(slots=True)
+class ShardCheck:
+    """Result of checking one shard.
+
+    Attributes:
+      file: Name of the shard.
+      split: Split of the shard.
+      records: Number of sound records.
+      bytes: Size of the file.
+      findings: Findings about the shard.
+      rows: Values of the records that are compared.
+      pictures: Descriptions of the decoded images, if quality metrics were computed.
+      features: Summary of the records' features, if quality metrics were computed.
+      digests: Digest of the bytes of each record in `rows`, empty for one with problems. No digests unless
+        they were requested.
+      ledger_summary: Header and computed values of the ledger. None if it was not read, or is unusable.
+      stored: sha256 of the file in which the check is stored. Empty if it is not stored.
+    """
+
+    file: str
+    split: str
+    records: int = 0
+    bytes: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    rows: ComparedRecords = field(default_factory=ComparedRecords)
+    pictures: list[Picture] = field(default_factory=list)
+    features: RecordStatistics = field(default_factory=RecordStatistics)
+    digests: list[Digest] = field(default_factory=list)
+    ledger_summary: LedgerSummary | None = None
+    stored: str = ""
+
+
+#: Mapping of record digest to image description (or None), for records without problems.
+SoundRecords = Mapping[Digest, Picture | None]
+
+
+def check_shard(
+    task: ShardTask,
+    schema: RecordSchema,
+    depth: Depth,
+    sound: SoundRecords | None = None,
+) -> ShardCheck:
+    """Checks a shard.
+
+    Args:
+      task: The shard.
+      schema: Record schema of the dataset.
+      depth: Depth of the check.
+      sound: Records that the same check found sound, whose images need not be decoded again. If given, even
+        empty, digests of the records are computed.
+    """
+    check = ShardCheck(task.file, task.split)
+
+    def find(code: FindingCode, message: str, number: int | None = None,
+             offset: int | None = None, key: str | None = None) -> None:  # fmt: skip
+        check.findings.append(Finding(code, message, task.file, number, offset, key))
+
+    index = bytearray()
+    try:
+        with storage.open_local(task.path) as file, ThreadPoolExecutor(1) as hashing:
+            check.bytes = os.fstat(file.fileno()).st_size
+            summed = hashing.submit(_checksums, file.fileno(), check.bytes) if task.expected else None
+            if task.expected and check.bytes < task.expected.bytes:
+                find(
+                    FindingCode.SHARD_TRUNCATED,
+                    f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
+                )
+            ledger = _open_ledger(task, find) if depth >= Depth.FAST else None
+            records = _Records(task, schema, check, ledger, index, find)
+            _check_records(file, records, depth, sound)
+            crc32c = ""
+            if summed and task.expected:
+                sha256, crc32c = summed.result()
+                if sha256 != task.expected.sha256:
+                    find(
+                        FindingCode.SHARD_CHECKSUM,
+                        f"its sha256 begins {sha256[:12]}, dataset.json says {task.expected.sha256[:12]}",
+                    )
+                    crc32c = ""
+            if ledger is not None:
+                _finish_ledger(ledger, task, check, crc32c, find)
+    except FileNotFoundError:
+        find(FindingCode.SHARD_MISSING, "the file is missing")
+        return check
+    except OSError as error:
+        raise storage.fault(error, "read", task.path) from error
+    if task.expected and check.records != task.expected.records:
+        find(
+            FindingCode.COUNT_MISMATCH,
+            f"it holds {counted(check.records, 'sound record')}, dataset.json says {task.expected.records}",
+        )
+    if task.index_path and not check.findings:  # otherwise the shard itself is wrong
+        _check_index(task, bytes(index), find)
+    return check
+
+
+def _checksums(descriptor: int, size: int) -> tuple[str, str]:
+    """Returns sha256 and crc32c of a file, whose position does not change: another thread reads records."""
+    whole = RandomAccessFile(partial(storage.read_fully, descriptor), size)
+    return storage.checksums_of(cast("IO[bytes]", whole))
+
+
+class _Records:
+    """Adds the results of a shard's records to its check, and compares them with its ledger.
+
+    Args:
+      task: The shard.
+      schema: Record schema of the dataset.
+      check: Where the results go.
+      ledger: The shard's ledger. None without one.
+      index: Where the lines of the shard's true index go.
+      find: Adds a finding.
+    """
+
+    def __init__(
+        self,
+        task: ShardTask,
+        schema: RecordSchema,
+        check: ShardCheck,
+        ledger: LedgerCheck | None,
+        index: bytearray,
+        find: Find,
+    ) -> None:
+        self.task = task
+        self.schema = schema
+        self.ledger = ledger
+        self.find = find
+        self._check = check
+        self._index = index
+        self._specs = {spec.name: spec for spec in schema.features}
+
+    def count(self, record: Record) -> None:
+        """Counts a record, and adds it to the index."""
+        self._check.records += 1
+        if self.task.index_path:
+            self._index += index_line(record.offset, len(record.data) + FRAME_BYTES)
+
+    def add(self, record: Record, result: CheckedRecord, digest: Digest) -> None:
+        """Adds a record."""
+        check, ledger, find, split = self._check, self.ledger, self.find, self.task.split
+        self.count(record)
+        for code, message in result.problems:
+            find(code, message, record.number, record.offset, result.key)
+        if result.private:
+            message = f"the metadata of its image has {in_words(result.private)}"
+            find(FindingCode.PRIVATE_METADATA, message, record.number, record.offset, result.key)
+        if ledger is not None:
+            difference = ledger.compare(record, result)
+            if difference:
+                find(FindingCode.LEDGER_MISMATCH, difference, record.number, record.offset, result.key)
+            if ledger.disordered:
+                find(FindingCode.RECORD_ORDER, DISORDERED, record.number, record.offset, result.key)
+            # Other images may have the same file name, so use the ledger's key.
+            matched = ledger.matched
+            if matched is not None and (message := dropped_objects(matched)):
+                find(FindingCode.OBJECTS_DROPPED, message, record.number, record.offset, matched["key"])
+            if matched is not None and result.key and matched.get("file_name") == result.key:
+                result = result._replace(key=matched["key"])
+        source, label = _source_and_label(result, ledger)
+        check.rows.append(
+            ComparedRecord(result.key, source, split, self.task.file, record.number, record.offset, label)
+        )
+        if digest:
+            # A record without a digest is decoded again in the next version, and its finding made again.
+            check.digests.append(b"" if result.problems or result.private else digest)
+        if result.features is not None:
+            check.features.add(result.features, self._specs)
+        if result.picture is not None:
+            known = source if result.source_in_record or source != result.source else None
+            if ledger is not None and ledger.matched is not None and ledger.matched.get("source_key"):
+                known = None  # other images were made of the same source
+            check.pictures.append(
+                result.picture._replace(
+                    file=self.task.file,
+                    number=record.number,
+                    offset=record.offset,
+                    key=result.key,
+                    split=split,
+                    source=known,
+                )
+            )
+
+
+def _finish_ledger(ledger: LedgerCheck, task: ShardTask, check: ShardCheck, crc32c: str, find: Find) -> None:
+    """Checks a shard's whole ledger, once all records were seen."""
+    whole = task.expected is not None and check.records == task.expected.records
+    codes = {finding.code for finding in check.findings}
+    sound = whole and codes.isdisjoint((*_DAMAGES, FindingCode.LEDGER_MISMATCH))
+    for code, message in ledger.finish(sound, crc32c):
+        find(code, message)
+    check.ledger_summary = ledger.summary
+
+
+def _source_and_label(result: CheckedRecord, ledger: LedgerCheck | None) -> tuple[str | None, str]:
+    """Returns the checksum of a record's source, and its classes, from the record or else from the ledger."""
+    source = result.source
+    label = LABEL_SEPARATOR.join(result.classes or ())
+    if ledger is not None and ledger.matched is not None:
+        if not result.source_in_record:
+            source = ledger.matched.get("sha256") or source
+        if result.classes is None:
+            label = ledger.matched.get("label", "")
+        if ledger.matched.get("source_key"):  # images that --map made of one source may differ in class
+            label = ""
+    return source, label
+
+
+def record_digest(data: bytes) -> Digest:
+    """Returns a digest that identifies a record by its bytes."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _open_ledger(task: ShardTask, find: Find) -> LedgerCheck | None:
+    """Opens a shard's ledger, if it should have one."""
+    if not task.ledger_path or task.expected is None:
+        return None
+    try:
+        return LedgerCheck(storage.read_bytes(task.ledger_path), task.expected, task.terms)
+    except FileNotFoundError:
+        find(FindingCode.LEDGER_MISMATCH, f"its ledger {_name_of(task.ledger_path)} is missing")
+    except OSError as error:
+        raise storage.fault(error, "read", task.ledger_path) from error
+    return None
+
+
+def _name_of(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
+    """Compares a shard's index, if it has one, with an index computed from its records."""
+    try:
+        stored = storage.read_bytes(task.index_path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage.fault(error, "read", task.index_path) from error
+    if stored == true:
+        return
+    name = _name_of(task.index_path)
+    pairs = enumerate(zip_longest(stored.split(b"\n"), true.split(b"\n")))
+    number, lines = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
+    line_text, wanted = (
+        "nothing" if line is None else repr(printable(line[:_SHOWN_BYTES].decode("utf-8", "replace")))
+        for line in lines
+    )
+    find(FindingCode.INDEX_MISMATCH, f"line {number + 1} of its index {name} is {line_text}, not {wanted}")
+
+
+def _check_records(file: IO[bytes], records: _Records, depth: Depth, known: SoundRecords | None) -> None:
+    """Checks every sound record of a shard, and reports damage as a finding."""
+    task, find = records.task, records.find
+    with uncompressed(file, task.file) as (plain, _, error):
+
+        def sound() -> Iterator[Record]:
+            for item in read_records(plain):
+                if isinstance(item, DamagedRange):
+                    find(item.code, item.message, item.number, item.offset)
+                else:
+                    yield item
+
+        if depth is Depth.FRAMES:
+            for record in sound():
+                records.count(record)
+        else:
+            items, again = tee(_RecordToCheck.of(record, task, known) for record in sound())
+            results = _checked(items, records.schema._replace(split=task.split), depth, task)
+            for result, item in zip(results, again, strict=True):
+                if known is not None and item.is_known:
+                    result = result._replace(picture=known[item.digest])
+                records.add(item.record, result, item.digest)
+    if error:
+        find(FindingCode.SHARD_TRUNCATED, error)
+
+
+class _RecordToCheck(NamedTuple):
+    """A record on its way to a converter.
+
+    Attributes:
+      record: The record.
+      place: What it is, for messages.
+      digest: Its digest; empty if it is not needed.
+      is_known: Whether the same check found it sound, so that its image need not be decoded.
+    """
+
+    record: Record
+    place: str
+    digest: Digest
+    is_known: bool
+
+    @staticmethod
+    def of(record: Record, task: ShardTask, known: SoundRecords | None) -> _RecordToCheck:
+        """Returns a record of a shard."""
+        digest = b"" if known is None else record_digest(record.data)
+        place = f"the record at byte {record.offset} of {task.path}"
+        return _RecordToCheck(record, place, digest, known is not None and digest in known)
+
+
+def _checked(
+    items: Iterator[_RecordToCheck], schema: RecordSchema, depth: Depth, task: ShardTask
+) -> Iterator[CheckedRecord]:
+    """Yields the results for records, in order."""
+    look = depth >= Depth.QUALITY
+    reader = RecordChecker(schema, decode=False, look=look)
+    if depth < Depth.FULL:
+        return map(partial(_check_record, reader, reader), items)
+    checker = RecordChecker(
+        schema,
+        decode=True,
+        look=look,
+        reserve=reserve_working_bytes,
+        hash_images=task.terms is not None and task.terms.keeps,
+    )
+    return iter(
+        current_converters().map(
+            partial(_check_record, reader, checker),
+            items,
+            weigh=lambda item: len(item.record.data),
+            crashed=lambda item, how: after_crash(reader.check(item.record.data), how),
+        )
+    )
+
+
+def _check_record(reader: RecordChecker, checker: RecordChecker, item: _RecordToCheck) -> CheckedRecord:
+    with UNDERWAY.working_on(item.place, "check"):
+        return (reader if item.is_known else checker).check(item.record.data)

@@ -1,0 +1,384 @@
+"""Stores the result of checking a shard beside it, so that an unchanged shard is not read again.
+
+The result depends on the shard, its ledger and its index, on the record schema, the depth, and the software.
+All of these are stored with the result, and it is used only if they agree. Otherwise the shard is read. New
+classes are appended to the existing ones, so they do not affect a shard without problems.
+
+Nor is an image decoded again if its record was sound, with the same bytes, in the previous version.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import platform
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from shardwright.core import storage
+from shardwright.core.images.encode import codec_versions
+from shardwright.core.images.perceptual_hash import HASH_BYTES, PATCH_BYTES
+from shardwright.core.lease import HeldLease, write_held
+from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.validation.compared_records import ComparedRecord, ComparedRecords
+from shardwright.core.validation.ledger import LedgerSummary
+from shardwright.core.validation.outliers import odd_pictures
+from shardwright.core.validation.shard import (
+    Depth,
+    Digest,
+    ShardCheck,
+    ShardTask,
+    SoundRecords,
+)
+from shardwright.schemas import __version__
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import canonical_json
+from shardwright.schemas.findings import Finding, FindingSummary
+from shardwright.schemas.layouts import features_json
+from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Picture, Samples
+from shardwright.schemas.statistics.dataset_statistics import Statistics
+from shardwright.schemas.version import check_file
+
+#: Raise this number when a check gives other findings than before, or other quality metrics.
+FORMAT_VERSION = 3
+_LEVEL = 1
+_DIGEST_BYTES = 16
+#: Largest uncompressed size in bytes of the stored checks of a shard.
+_MAX_BYTES = 1 << 28
+#: Codes of findings that show that other bytes were read than those of the shard.
+_OTHER_BYTES = (FindingCode.SHARD_CHECKSUM, FindingCode.SHARD_MISSING)
+_DAMAGED = (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
+
+@dataclass
+class ShardSummary:
+    """Summary of a checked shard, for comparison with other shards.
+
+    Attributes:
+      file: Name of the shard.
+      split: Split of the shard.
+      records: Number of sound records.
+      bytes: Size of the file.
+      sound: Whether the shard and its records have no problem. Odd images are not a problem.
+      findings: Findings about the shard.
+      rows: Values of the records that are compared.
+      pictures: Descriptions of the images, if quality metrics were computed.
+      statistics: Statistics of these images, if quality metrics were computed.
+      digests: Digest of the bytes of each record in `rows`, empty for one with problems. No digests unless
+        they were requested.
+      ledger_summary: Header and computed values of the ledger. None if it is unusable, or if the checks
+        are stored.
+      stored: sha256 of the file that stores this summary. Empty if it is not stored.
+    """
+
+    file: str
+    split: str
+    records: int
+    bytes: int
+    sound: bool
+    findings: FindingSummary
+    rows: ComparedRecords = field(default_factory=ComparedRecords)
+    pictures: list[Picture] = field(default_factory=list)
+    statistics: Statistics | None = None
+    digests: list[Digest] = field(default_factory=list)
+    ledger_summary: LedgerSummary | None = None
+    stored: str = ""
+
+
+def sum_up(check: ShardCheck, depth: Depth) -> ShardSummary:
+    """Returns the summary of a check."""
+    findings = FindingSummary().add(check.findings)
+    statistics = None
+    if depth >= Depth.QUALITY:
+        findings.add(odd_pictures(check.pictures))
+        statistics = Statistics.of_shard(check.split, check.pictures, check.features)
+    return ShardSummary(
+        check.file, check.split, check.records, check.bytes, not check.findings, findings,
+        check.rows, check.pictures, statistics, check.digests,
+    )  # fmt: skip
+
+
+def store_check(
+    task: ShardTask,
+    schema: RecordSchema,
+    depth: Depth,
+    checked: ShardSummary,
+    hold: HeldLease | None = None,
+) -> str:
+    """Stores the result of a check beside its shard, unless other bytes than the shard's were read.
+
+    Args:
+      task: The shard.
+      schema: Record schema of the dataset.
+      depth: Depth of the check.
+      checked: Result of the check.
+      hold: Lease that the run must hold. None if it needs no lease.
+
+    Returns:
+      sha256 of the file. Empty if nothing was stored.
+
+    Raises:
+      EngineError: If the lease was lost, or the storage failed.
+    """
+    if task.expected is None or any(code in checked.findings.counts for code in _OTHER_BYTES):
+        return ""
+    key, source, _, _, number, offset, label = checked.rows.columns
+    document = {
+        **_terms(schema, task.split, len(schema.labels or ())),
+        **_files(task),
+        "labels": len(schema.labels or ()),
+        "depth": int(depth),
+        "records": checked.records,
+        "bytes": checked.bytes,
+        "sound": checked.sound,
+        "counts": checked.findings.by_code(),
+        "findings": [finding.as_json() for finding in checked.findings.by_place()],
+        "rows": [key, source, number, offset, label] if key else [],
+        "digests": _packed(digest or bytes(_DIGEST_BYTES) for digest in checked.digests),
+        **_pictures_json(checked.pictures),
+        "statistics": None if checked.statistics is None else checked.statistics.state(),
+    }
+    data = gzip.compress(json.dumps(document).encode(), _LEVEL, mtime=0)
+    with storage.translated_errors("write to", _path(task)):
+        write_held(_directory(task), check_file(task.file), data, hold)
+    return hashlib.sha256(data).hexdigest()
+
+
+def stored_check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSummary | None:
+    """Returns the stored result of checking a shard, or None if there is none that applies.
+
+    Args:
+      task: The shard.
+      schema: Record schema of the dataset.
+      depth: Depth of the check.
+    """
+    try:
+        data = storage.read_bytes(_path(task))
+        contents = _parsed(data, schema, task.split)
+        if contents is None or any(contents[name] != value for name, value in _files(task).items()):
+            return None
+        sound = bool(contents["sound"])
+        # Findings may differ with more classes or at another depth, so they are not reused then.
+        if contents["depth"] < depth or (
+            not sound and (contents["depth"] != depth or contents["labels"] != len(schema.labels or ()))
+        ):
+            return None
+        rows = _rows(contents, task)
+        looked = depth >= Depth.QUALITY
+        return ShardSummary(
+            task.file, task.split, int(contents["records"]), int(contents["bytes"]), sound,
+            _summary(contents) if looked or not sound else FindingSummary(),
+            rows,
+            list(_pictures(contents, rows)) if looked else [],
+            Statistics.from_state(contents["statistics"]) if looked else None,
+            stored=hashlib.sha256(data).hexdigest(),
+        )  # fmt: skip
+    except _DAMAGED:
+        return None
+
+
+def sound_records(task: ShardTask, schema: RecordSchema, depth: Depth) -> SoundRecords:
+    """Returns the sound records of an earlier version, from the checks stored beside its shards.
+
+    Args:
+      task: The shard that may contain the same records.
+      schema: Record schema of the dataset.
+      depth: Depth of the check.
+    """
+    found: dict[Digest, Picture | None] = {}
+    for path in task.previous_checks:
+        try:
+            contents = _parsed(storage.read_bytes(path), schema, task.split)
+            if contents is None or contents["depth"] < depth:
+                continue
+            rows = _rows(contents, task)
+            looked = depth >= Depth.QUALITY
+            pictures = {picture.number: picture for picture in _pictures(contents, rows)} if looked else {}
+            digests = _unpacked(contents["digests"], _DIGEST_BYTES)
+            for digest, row in zip(digests, rows, strict=True):
+                found[digest] = pictures.get(row.number)
+        except _DAMAGED:
+            continue
+    found.pop(bytes(_DIGEST_BYTES), None)
+    return found
+
+
+def _directory(task: ShardTask) -> str:
+    return task.path.removesuffix(f"/{task.file}")
+
+
+def _path(task: ShardTask) -> str:
+    return storage.join(_directory(task), check_file(task.file))
+
+
+def _parsed(data: bytes, schema: RecordSchema, split: str) -> dict[str, Any] | None:
+    """Returns the stored contents, if they were computed on the same terms.
+
+    Raises:
+      OSError, ValueError or the like: If the contents are damaged.
+    """
+    contents: dict[str, Any] = json.loads(_bounded(data))
+    there, now = contents["labels"], len(schema.labels or ())
+    if there > now or bool(there) != bool(now):
+        return None
+    terms = _terms(schema, split, there)
+    return contents if all(contents[name] == value for name, value in terms.items()) else None
+
+
+def _bounded(data: bytes) -> bytes:
+    """Unpacks a file within a size limit."""
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        unpacked = file.read(_MAX_BYTES + 1)
+    if len(unpacked) > _MAX_BYTES:
+        raise ValueError(f"it unpacks to more than {_MAX_BYTES} bytes")
+    return unpacked
+
+
+def _terms(schema: RecordSchema, split: str, labels: int) -> dict[str, Any]:
+    """Returns the terms on which a shard is checked.
+
+    Args:
+      schema: Record schema of the dataset.
+      split: Split of the shard.
+      labels: Number of classes that count.
+    """
+    return {
+        "format_version": FORMAT_VERSION,
+        "software": _software(),
+        "split": split,
+        "schema": _contract_digest(schema._replace(split=""), labels),
+    }
+
+
+@lru_cache(16)
+def _software() -> dict[str, str]:
+    """Returns the versions of the software that decodes and judges images."""
+    here = {"shardwright": __version__, "numpy": np.__version__, "machine": platform.machine()}
+    return {**codec_versions(), **here}
+
+
+@lru_cache(16)
+def _contract_digest(schema: RecordSchema, labels: int) -> str:
+    names = schema.labels
+    promised = {
+        "features": features_json(schema.features),
+        "labels": None if names is None else names[:labels],
+        "texts": (schema.texts or names or ())[:labels],
+        "first_label": schema.first_label,
+        "unlabelled": schema.unlabelled,
+        "pixels": schema.pixels,
+    }
+    return hashlib.sha256(canonical_json(promised).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _files(task: ShardTask) -> dict[str, Any]:
+    """Returns the checksums that identify the files of a shard."""
+    assert task.expected is not None
+    return {
+        "file": task.file,
+        "sha256": task.expected.sha256,
+        "ledger": _sha256(task.ledger_path),
+        "index": _sha256(task.index_path),
+    }
+
+
+def _sha256(path: str) -> str | None:
+    try:
+        return hashlib.sha256(storage.read_bytes(path)).hexdigest() if path else None
+    except FileNotFoundError:
+        return None
+
+
+def _rows(values: Mapping[str, Any], task: ShardTask) -> ComparedRecords:
+    rows = ComparedRecords()
+    for key, source, number, offset, label in zip(*values["rows"], strict=True):
+        rows.append(ComparedRecord(key, source, task.split, task.file, number, offset, label))
+    return rows
+
+
+def _summary(values: Mapping[str, Any]) -> FindingSummary:
+    summary = FindingSummary({FindingCode(code): count for code, count in values["counts"].items()})
+    for value in values["findings"]:
+        finding = Finding.from_json(value)
+        summary.first.setdefault(finding.code, []).append(finding)
+    return summary
+
+
+def _pictures_json(pictures: Sequence[Picture]) -> dict[str, Any]:
+    """Returns images with their quality metrics by column, without the values in their rows."""
+    looked = [(picture, picture.quality) for picture in pictures if picture.quality is not None]
+    return {
+        "pictures": [
+            [*column]
+            for column in zip(
+                *(
+                    (
+                        picture.number, picture.labels, picture.bytes, picture.format, picture.width,
+                        picture.height, picture.channels, picture.boxes, picture.source is not None,
+                        quality.sums, quality.squares, quality.pixels, quality.issues, quality.scores,
+                    )
+                    for picture, quality in looked
+                )
+            )
+        ],
+        "pixels": _packed(quality.digest for _, quality in looked),
+        "hashes": _packed(quality.hash for _, quality in looked),
+        "patches": _packed(quality.patch or bytes(PATCH_BYTES) for _, quality in looked),
+        **_samples_json([quality.samples for _, quality in looked]),
+    }  # fmt: skip
+
+
+def _samples_json(found: Sequence[Samples | None]) -> dict[str, Any]:
+    """Returns the sums over stored samples; nothing if no record states their type."""
+    return {"samples": found} if any(item is not None for item in found) else {}
+
+
+def _samples(item: Sequence[Any] | None) -> Samples | None:
+    """Reads an element of the result of `_samples_json`."""
+    return None if item is None else Samples(item[0], tuple(ChannelSamples(*sums) for sums in item[1]))
+
+
+def _pictures(values: Mapping[str, Any], rows: ComparedRecords) -> Iterator[Picture]:
+    """Yields the images that `_pictures_json` packed.
+
+    Args:
+      values: Result of `_pictures_json`.
+      rows: Rows of the shard's records.
+    """
+    by_number = {row.number: row for row in rows}
+    fingerprints = (
+        _unpacked(values["pixels"], _DIGEST_BYTES),
+        _unpacked(values["hashes"], HASH_BYTES),
+        _unpacked(values["patches"], PATCH_BYTES),
+    )
+    items = list(zip(*values["pictures"], *fingerprints, strict=True)) if values["pictures"] else []
+    samples = values.get("samples") or [None] * len(items)
+    for item, measured in zip(items, samples, strict=True):
+        number, labels, size, format_, width, height, channels, boxes, source_in_record, *quality = item
+        sums, squares, pixels, issues, scores, digest, hash_, patch = quality
+        row = by_number[number]
+        yield Picture(
+            row.file, number, row.offset, row.key, row.split, tuple(labels), size, format_, width, height,
+            channels, tuple(map(tuple, boxes)), row.source if source_in_record else None,
+            ImageQuality(
+                tuple(sums), tuple(squares), pixels, digest, hash_, patch if pixels else b"",
+                tuple(issues), tuple(scores), _samples(measured),
+            ),
+        )  # fmt: skip
+
+
+def _packed(values: Iterator[bytes]) -> str:
+    return base64.b64encode(b"".join(values)).decode()
+
+
+def _unpacked(text: str, size: int) -> list[bytes]:
+    data = base64.b64decode(text)
+    return [data[place : place + size] for place in range(0, len(data), size)]

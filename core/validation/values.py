@@ -1,0 +1,195 @@
+"""Checks a single feature: presence, type, shape and values."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from shardwright.core.records.record_schema import Problem
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.example import Feature, FeatureType
+from shardwright.schemas.feature_roles import POSITION_ROLES, FeatureRole
+from shardwright.schemas.layouts import FeatureSpec
+from shardwright.schemas.sample_types import SAMPLE_TYPES
+from shardwright.schemas.units import counted
+from shardwright.schemas.values import ValueType, allowed_numbers
+
+#: Roles of features with text.
+_TEXTS = frozenset(
+    {
+        FeatureRole.FORMAT,
+        FeatureRole.COLORSPACE,
+        FeatureRole.DTYPE,
+        FeatureRole.LABEL_TEXT,
+        FeatureRole.SYNSET,
+        FeatureRole.KEY,
+        FeatureRole.FILE_BASENAME,
+        FeatureRole.SPLIT,
+        FeatureRole.SOURCE_ID,
+        FeatureRole.SOURCE_SHA256,
+        FeatureRole.OBJECT_TEXT,
+        FeatureRole.OBJECT_VIEW,
+        FeatureRole.KEYPOINT_TEXT,
+        FeatureRole.CAPTION,
+        FeatureRole.SEMANTIC_FORMAT,
+    }
+)
+_SAMPLE_TYPES = frozenset(name.encode() for name in SAMPLE_TYPES)
+_SHA256 = re.compile(rb"[0-9a-f]{64}\Z")
+_SHOWN_BYTES = 60
+_SHOWN_VALUES = 3
+
+
+def presence_problems(feature: Feature | None, spec: FeatureSpec) -> Iterator[Problem]:
+    """Yields the problems with a feature's presence, type and number of values."""
+    if feature is None and spec.optional:
+        return
+    if feature is None or (feature.type is None and spec.length):
+        yield FindingCode.MISSING_FEATURE, f"feature {spec.name!r} is missing"
+    elif feature.type is not None and feature.type is not spec.type:
+        yield (
+            FindingCode.WRONG_TYPE,
+            f"feature {spec.name!r} is {feature.type.value}, not {spec.type.value}",
+        )
+    elif spec.length is not None and len(feature.values) != spec.length:
+        yield (
+            FindingCode.WRONG_SHAPE,
+            f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, not {spec.length}",
+        )
+    elif spec.fill is not FeatureRole.BOXES and len(feature.values) % _row_length(spec):
+        yield (
+            FindingCode.WRONG_SHAPE,
+            f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, which do not fill rows of "
+            f"{_row_length(spec)}",
+        )
+
+
+@lru_cache(maxsize=1024)
+def _row_length(spec: FeatureSpec) -> int:
+    """Returns the number that must divide a feature's number of values."""
+    return math.prod(side for side in spec.shape if side is not None) or 1
+
+
+def value_problems(feature: Feature, spec: FeatureSpec, own: bool, split: str = "") -> Iterator[Problem]:
+    """Yields the problems with the values of a feature that has the right type and shape.
+
+    Args:
+      feature: The feature, decoded.
+      spec: The expected feature, decoded.
+      own: Whether this project wrote the records, so that the whole spec applies.
+      split: Split of the records. Empty if unknown.
+    """
+    values = feature.values
+    if is_text(spec):
+        for value in values:
+            if not is_utf8(value):
+                yield (
+                    FindingCode.NOT_UTF8,
+                    f"feature {spec.name!r} holds {shortened_value(value)}, which is not UTF-8",
+                )
+                return
+    if spec.type is FeatureType.FLOAT and spec.fill not in POSITION_ROLES:
+        wrong = [value for value in values if not math.isfinite(value)]
+        if wrong:
+            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            yield FindingCode.NOT_FINITE, f"feature {spec.name!r} holds {wrong[0]}{more}"
+            return
+    if own:
+        yield from _special_problems(values, spec, split)
+
+
+def sound_test(spec: FeatureSpec, own: bool) -> Callable[[Sequence[Any]], bool]:
+    """Returns a fast test of a feature's values, for records that are checked one after the other.
+
+    If the test is passed, `value_problems` finds nothing. If it is not, the values may be sound nevertheless.
+
+    Args:
+      spec: The expected feature, decoded.
+      own: Whether this project wrote the records.
+    """
+    if spec.fill is FeatureRole.ENCODED:
+        return lambda values: True  # `check_image` checks it
+    if spec.length is None and spec.fill is not FeatureRole.BOXES and _row_length(spec) > 1:
+        return lambda values: False
+    if own and spec.fill is FeatureRole.SOURCE_SHA256:
+        return lambda values: len(values) == 1 and _SHA256.match(values[0]) is not None
+    if spec.fill is FeatureRole.DTYPE or (
+        own and spec.fill in (FeatureRole.CONSTANT, FeatureRole.SPLIT, FeatureRole.EXTRA)
+    ):
+        return lambda values: False
+    if is_text(spec):
+        return lambda values: all(map(bytes.isascii, values))
+    if spec.type is FeatureType.FLOAT and spec.fill not in POSITION_ROLES:
+        return lambda values: math.isfinite(sum(values))
+    return lambda values: True
+
+
+def is_text(spec: FeatureSpec) -> bool:
+    """Returns whether a feature contains text."""
+    declared = spec.fill in (FeatureRole.EXTRA, FeatureRole.CONSTANT) and spec.value_type == ValueType.STRING
+    return spec.type is FeatureType.BYTES and (declared or spec.fill in _TEXTS)
+
+
+def is_utf8(value: bytes) -> bool:
+    """Returns whether bytes are valid UTF-8."""
+    if value.isascii():
+        return True
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def shortened_value(value: Any) -> str:
+    """Returns a value for a message, shortened if it is long."""
+    if isinstance(value, bytes):
+        text = ascii(value[:_SHOWN_BYTES])[1:]
+        return text + "..." if len(value) > _SHOWN_BYTES else text
+    return repr(value)
+
+
+def _listed(values: Sequence[Any]) -> str:
+    """Returns values for a message; of many, only the first few."""
+    few = ", ".join(map(shortened_value, values[:_SHOWN_VALUES])) + (
+        ", ..." if len(values) > _SHOWN_VALUES else ""
+    )
+    return few if len(values) == 1 else f"[{few}]"
+
+
+def _special_problems(values: Sequence[Any], spec: FeatureSpec, split: str) -> Iterator[Problem]:
+    name = f"feature {spec.name!r}"
+    if spec.fill is FeatureRole.CONSTANT:
+        if tuple(values) != tuple(spec.value):
+            yield FindingCode.WRONG_VALUE, f"{name} is {_listed(values)}, but should be {_listed(spec.value)}"
+    elif spec.fill is FeatureRole.SPLIT:
+        if split and values and bytes(values[0]) != split.encode():
+            yield (
+                FindingCode.WRONG_VALUE,
+                f"{name} is {shortened_value(values[0])}, but the shard's split is {split!r}",
+            )
+    elif spec.fill is FeatureRole.DTYPE:
+        if values and values[0] not in _SAMPLE_TYPES:
+            yield (
+                FindingCode.WRONG_VALUE,
+                f"{name} is {shortened_value(values[0])}, not one of {', '.join(SAMPLE_TYPES)}",
+            )
+    elif spec.fill is FeatureRole.SOURCE_SHA256:
+        if values and not _SHA256.match(values[0]):
+            yield (
+                FindingCode.WRONG_VALUE,
+                f"{name} is {shortened_value(values[0])}, which is not a sha256 in hex",
+            )
+    elif spec.fill is FeatureRole.EXTRA and spec.type is FeatureType.INT64 and spec.value_type:
+        allowed = allowed_numbers(ValueType(spec.value_type), spec.value, wide=True)
+        wrong = [value for value in values if value not in allowed]
+        if wrong:
+            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            yield (
+                FindingCode.WRONG_VALUE,
+                f"{name} holds {wrong[0]}{more}, outside the range of {spec.value_type} "
+                f"({allowed[0]} to {allowed[-1]})",
+            )

@@ -1,0 +1,172 @@
+"""`CompareWithSource`: compares a dataset with its source and yields findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import apache_beam as beam
+
+from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.hash_buckets import bucket_count
+from shardwright.core.images.encode import codec_versions
+from shardwright.core.images.map_hook import hook_versions
+from shardwright.core.plan.planned_shard import ShardId
+from shardwright.core.sources.label_rules import LabelRules
+from shardwright.core.sources.selection import ListingRules
+from shardwright.core.sources.source import Context, Input
+from shardwright.core.sources.spool import Spool
+from shardwright.core.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
+from shardwright.core.validation.against.shard import Comparison, compare_shard
+from shardwright.schemas import __version__
+from shardwright.schemas.codes import Outcome, QuarantineReason
+from shardwright.schemas.findings import Finding, FindingSummary
+from shardwright.schemas.image_ref import NO_SPLIT, EncodedRefs, decode_refs
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.plan import Forecast
+from shardwright.transforms.class_limit import LimitPerClass
+from shardwright.transforms.dedupe import DedupeExact
+from shardwright.transforms.dedupe_near import DedupeNear
+from shardwright.transforms.plan import (
+    AssignShards,
+    BatchRefs,
+    check_keys,
+)
+from shardwright.transforms.sources import ListSources
+
+_LEFTOVERS = "leftovers"
+#: Number of findings and leftovers that a worker collects before it emits them.
+_IN_HAND = 10_000
+
+
+class _CompareShard(beam.DoFn):
+    """Compares a shard with the images that the plan places there."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+
+    def setup(self) -> None:
+        hook = hook_versions(self._comparison.settings.map)
+        self._facts = self._comparison.facts({"shardwright": __version__, **codec_versions(), **hook})
+
+    def process(self, grouped: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[Any]:
+        (split, _), _ = grouped
+        if split != NO_SPLIT:  # files without a key of their own never had a record
+            dataset = self._comparison.dataset
+            buckets = bucket_count(sum(map(len, dataset.splits.values())))
+            yield from _sorted(self._compare(grouped), KEY, buckets)
+
+    def _compare(self, grouped: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[Finding | Leftover]:
+        place, packs = grouped[0], list(grouped[1])
+        sum(check_keys((place, packs)))
+        refs = [ref for pack in packs for ref in decode_refs(pack)]
+        yield from compare_shard(*place, refs, self._comparison, self._facts)
+
+
+def _sorted(found: Iterable[Finding | Leftover], what: str, buckets: int) -> Iterator[Any]:
+    """Yields findings as summaries, and leftovers packed by bucket under their own tag."""
+    findings: list[Finding] = []
+    leftovers: list[Leftover] = []
+    summary = FindingSummary()
+
+    def pack() -> Iterator[Any]:
+        for packed in bucket_leftovers(leftovers, what, buckets):
+            yield beam.pvalue.TaggedOutput(_LEFTOVERS, packed)
+        leftovers.clear()
+
+    for item in found:
+        if isinstance(item, Leftover):
+            leftovers.append(item)
+            if len(leftovers) >= _IN_HAND:
+                yield from pack()
+            continue
+        findings.append(item)
+        if len(findings) >= _IN_HAND:
+            summary.add(findings)
+            findings.clear()
+    yield from pack()
+    summary.add(findings)
+    PROGRESS.add(findings=sum(summary.counts.values()))
+    if summary.counts:
+        yield summary
+
+
+def _meet_by_source(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> FindingSummary:
+    found = meet(bucket)
+    return FindingSummary().add(item.finding() if isinstance(item, Leftover) else item for item in found)
+
+
+class CompareWithSource(beam.PTransform):
+    """Lists the source again and compares it with the dataset. `PBegin -> PCollection[FindingSummary]`.
+
+    Images and records meet by shard, because an image's shard is a function of its key and the plan. Those
+    without a match there may have moved: they meet by key, then by the source's checksum.
+
+    Args:
+      comparison: The comparison.
+      inputs: Checked inputs.
+      rules: Rules for class names.
+      spool: Storage for sources without random access.
+      selection: Rules that leave out images. None to take all.
+    """
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        inputs: Sequence[Input],
+        rules: LabelRules,
+        spool: Spool,
+        selection: ListingRules | None = None,
+    ) -> None:
+        super().__init__()
+        self._comparison = comparison
+        self._inputs = tuple(inputs)
+        self._rules = rules
+        self._spool = spool
+        self._selection = selection
+
+    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
+        """Applies the transform."""
+        comparison = self._comparison
+        settings, plan = comparison.settings, comparison.dataset.plan
+        buckets = bucket_count(sum(plan.shards.values()))
+        refs, *_ = begin | "ListSources" >> ListSources(
+            self._inputs, Context(settings, self._spool), self._rules, self._selection
+        )  # ImageRef, ClassId
+        batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
+        # An image of a class that --class_names did not list cannot have copies. A class may also be missing
+        # because all of its images were copies, but then no image was quarantined for its class.
+        bad = comparison.dataset.ledger.get("reasons", {}).get(Outcome.QUARANTINED, {})
+        listed = settings.record_layout.needs is Needs.LABEL and QuarantineReason.UNKNOWN_LABEL in bad
+        fatal = plan.labels if listed else ()
+        if settings.dedupe == "exact":
+            batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
+        elif settings.dedupe == "near":
+            batches = batches | "DedupeNear" >> DedupeNear(settings, comparison.keys, fatal)  # EncodedRefs
+        if settings.max_per_class:
+            batches = batches | "LimitPerClass" >> LimitPerClass(
+                settings.max_per_class, settings.seed
+            )  # EncodedRefs
+        forecast = begin | "CarriedPlan" >> beam.Create(
+            [Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})], reshuffle=False
+        )  # Forecast
+        compared = (
+            batches
+            | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
+            | "CompareShard"
+            >> beam.ParDo(_CompareShard(comparison)).with_outputs(_LEFTOVERS, main="findings")
+        )  # FindingSummary, ((what, bucket), leftovers)
+        by_key = (
+            compared[_LEFTOVERS]
+            | "GroupByKeyOfImage" >> beam.GroupByKey()  # ((what, bucket), [leftovers])
+            | "MeetByKey"
+            >> beam.FlatMap(lambda bucket: _sorted(meet(bucket), SOURCE, buckets)).with_outputs(
+                _LEFTOVERS, main="findings"
+            )
+        )  # FindingSummary, ((what, bucket), leftovers)
+        by_source = (
+            by_key[_LEFTOVERS]
+            | "GroupBySource" >> beam.GroupByKey()  # ((what, bucket), [leftovers])
+            | "MeetBySource" >> beam.Map(_meet_by_source)
+        )  # FindingSummary
+        return (compared.findings, by_key.findings, by_source) | "AllDifferences" >> beam.Flatten()

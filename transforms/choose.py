@@ -1,0 +1,128 @@
+"""`ChooseParts`: the Beam transform that chooses the bounds of splits or folds from all images' hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+from apache_beam.utils.windowed_value import WindowedValue
+
+from shardwright.core.plan.choose_parts import CollectedHashes, choose_parts
+from shardwright.core.plan.forecast import Placement
+from shardwright.core.plan.parts import FOLD, SPLIT, shares_of
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import EncodedRefs, decode_refs
+from shardwright.schemas.part_bounds import PartBounds
+from shardwright.schemas.plan import Plan
+from shardwright.transforms.global_window import in_global_window
+
+#: Settings that decide the hashes and the shares. If one of them changes, the parts are chosen again.
+_OF_SPLITS = ("split_mode", "splits", "seed", "split_by", "group_column", "label_regex", "label_separator")
+_DECIDING = {SPLIT: _OF_SPLITS, FOLD: (*_OF_SPLITS, "folds")}
+
+
+def carried_bounds(settings: ConvertSettings, purpose: str, carried: Plan | None) -> PartBounds | None:
+    """Returns the bounds of the splits or folds of an earlier build, if they still apply."""
+    if carried is None:
+        return None
+    identity = settings.identity()
+    same = all(
+        (carried.settings.get(name) or "") == (identity.get(name) or "") for name in _DECIDING[purpose]
+    )
+    if not same:
+        return None
+    return carried.split_bounds if purpose == SPLIT else carried.fold_bounds
+
+
+class _CollectHashes(beam.DoFn):
+    """Collects the hashes of the candidates of a bundle."""
+
+    def __init__(self, settings: ConvertSettings, purpose: str) -> None:
+        self._settings = settings
+        self._purpose = purpose
+
+    def start_bundle(self) -> None:
+        self._collected = CollectedHashes()
+        self._placement: Placement | None = None
+
+    def process(self, batch: EncodedRefs, splits: PartBounds | None) -> Iterator[CollectedHashes]:
+        if self._placement is None:
+            self._placement = Placement(self._settings, splits)
+        placement = self._placement
+        hashed = placement.to_split if self._purpose == SPLIT else placement.to_fold
+        for ref in decode_refs(batch):
+            if ref.is_candidate:
+                self._collected.add(ref.key, hashed(ref), self._settings)
+        yield from ()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        self._collected.trim(self._settings)
+        yield in_global_window(self._collected)
+
+
+class _MergeHashes(beam.CombineFn):
+    """Merges the hashes of all bundles."""
+
+    def __init__(self, settings: ConvertSettings) -> None:
+        self._settings = settings
+
+    def create_accumulator(self) -> CollectedHashes:
+        return CollectedHashes()
+
+    def add_input(self, merged: CollectedHashes, more: CollectedHashes) -> CollectedHashes:
+        merged.merge(more, self._settings)
+        return merged
+
+    def merge_accumulators(self, several: Iterable[CollectedHashes]) -> CollectedHashes:
+        merged = CollectedHashes()
+        for more in several:
+            merged.merge(more, self._settings)
+        return merged
+
+    def extract_output(self, merged: CollectedHashes) -> CollectedHashes:
+        return merged.finish(self._settings)
+
+
+class ChooseParts(beam.PTransform):
+    """Chooses the bounds of splits or folds. `PCollection[EncodedRefs] -> [PartBounds]`.
+
+    Args:
+      settings: checked settings; the split mode is not `hash`.
+      purpose: `SPLIT` or `FOLD`.
+      carried: plan to carry on.
+      found: side input with the plan to carry on, if the job finds it itself; or None.
+      splits: for folds, side input with the bounds of the splits; None if `--splits` alone decides them.
+    """
+
+    def __init__(
+        self,
+        settings: ConvertSettings,
+        purpose: str,
+        carried: Plan | None = None,
+        found: beam.pvalue.AsSingleton | None = None,
+        splits: beam.pvalue.AsSingleton | None = None,
+    ) -> None:
+        super().__init__()
+        self._settings = settings
+        self._purpose = purpose
+        self._carried = carried
+        self._found = found
+        self._splits = splits
+
+    def expand(self, batches: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        settings, purpose, carried = self._settings, self._purpose, self._carried
+
+        def choose(collected: CollectedHashes, found: Plan | None) -> PartBounds:
+            shares = shares_of(settings, purpose)
+            return choose_parts(collected, shares, carried_bounds(settings, purpose, found or carried))
+
+        return (
+            batches
+            | "CollectHashes"
+            >> beam.ParDo(_CollectHashes(settings, purpose), self._splits).with_output_types(CollectedHashes)
+            # CollectedHashes of a bundle
+            | "MergeHashes" >> beam.CombineGlobally(_MergeHashes(settings)).with_output_types(CollectedHashes)
+            # CollectedHashes of all bundles
+            | "ChooseBounds" >> beam.Map(choose, self._found).with_output_types(PartBounds)  # PartBounds
+        )

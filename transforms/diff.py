@@ -1,0 +1,218 @@
+"""`CompareDatasets`: compares the ledgers of two datasets and sums up the changes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+
+from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.diff.compare import compare_rows, note_added_or_removed, pair_renamed
+from shardwright.core.diff.rows import (
+    NEW,
+    OLD,
+    LedgerPair,
+    LedgerRow,
+    Packer,
+    bucket_count,
+    by_key,
+    count_of_ledger,
+    read_ledger,
+    rows_of,
+    unpack_rows,
+)
+from shardwright.schemas.changes import MAX_PAIRS, Changes
+from shardwright.schemas.errors import UsageError
+from shardwright.transforms.global_window import in_global_window
+from shardwright.transforms.merging import MergeAll
+
+#: Old and new classes, and the number of images that changed from the one to the other.
+Relabel = tuple[tuple[str, str], int]
+
+_ROWS = "rows"
+_RELABELS = "relabels"
+_WHOSE = ("old", "new")
+#: Number of different class pairs that a worker collects before it emits them.
+_MAX_HELD = 10_000
+
+
+class _Comparing(beam.DoFn):
+    """Base class of the steps that find changes. They emit sums, not single changes."""
+
+    def start_bundle(self) -> None:
+        self._changes = Changes()
+        self._packer = self._make_packer()
+
+    def _make_packer(self) -> Packer:
+        raise NotImplementedError
+
+    def _relabels(self) -> Iterator[Any]:
+        """Yields the class pairs when there are many."""
+        if len(self._changes.relabels) >= _MAX_HELD:
+            yield from (beam.pvalue.TaggedOutput(_RELABELS, item) for item in self._changes.relabels.items())
+            self._changes.relabels.clear()
+
+    def finish_bundle(self) -> Iterator[Any]:
+        for rows in self._packer.rest():
+            yield beam.pvalue.TaggedOutput(_ROWS, in_global_window(rows))
+        for item in self._changes.relabels.items():
+            yield beam.pvalue.TaggedOutput(_RELABELS, in_global_window(item))
+        self._changes.relabels.clear()
+        self._changes.settle()
+        yield in_global_window(self._changes)
+
+
+class _CompareLedgers(_Comparing):
+    """Compares the ledgers of one place; emits by key the rows that only one of them has."""
+
+    def __init__(self, lost_is_empty: bool) -> None:
+        self._lost_is_empty = lost_is_empty
+
+    def _make_packer(self) -> Packer:
+        return Packer(lambda row: row.key)
+
+    def process(self, pair: LedgerPair) -> Iterator[Any]:
+        old_data, new_data = datas = [self._data(pair, side) for side in (OLD, NEW)]
+        if new_data is not None and old_data == new_data and pair.sha256[OLD] == pair.sha256[NEW]:
+            self._changes.unchanged += count_of_ledger(
+                new_data, str(pair.places[NEW]), pair.file, pair.sha256[NEW]
+            )
+            return
+        rows = [self._rows(pair, side, data) for side, data in enumerate(datas)]
+        PROGRESS.add(listed=sum(map(len, rows)))
+        old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))
+        for side, row in compare_rows(old, new, self._changes):
+            for packed in self._packer.add(side, row, bucket_count(pair.records)):
+                yield beam.pvalue.TaggedOutput(_ROWS, packed)
+        yield from self._relabels()
+
+    def _data(self, pair: LedgerPair, side: int) -> bytes | None:
+        place = pair.places[side]
+        if place is None:
+            return None
+        with self._losses(side):
+            return read_ledger(place, pair.file)
+        return None
+
+    def _rows(self, pair: LedgerPair, side: int, data: bytes | None) -> list[LedgerRow]:
+        if data is not None:
+            with self._losses(side):
+                return rows_of(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
+        return []
+
+    def _losses(self, side: int) -> contextlib.AbstractContextManager[None]:
+        """Suppresses the error about a lost ledger where that is allowed."""
+        lost = self._lost_is_empty and side == OLD
+        return contextlib.suppress(UsageError) if lost else contextlib.nullcontext()
+
+
+class _CompareBucket(_Comparing):
+    """Compares rows that met by key; emits by source the rows that only one dataset has."""
+
+    def _make_packer(self) -> Packer:
+        return Packer(lambda row: row.source)
+
+    def process(
+        self, bucket: tuple[int, Iterable[tuple[int, bytes]]], pairs: Iterable[LedgerPair]
+    ) -> Iterator[Any]:
+        buckets = bucket_count(next(iter(pairs)).records)
+        rows: tuple[list[LedgerRow], list[LedgerRow]] = ([], [])
+        for side, pack in bucket[1]:
+            rows[side].extend(unpack_rows(pack))
+        old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))
+        for side, row in compare_rows(old, new, self._changes):
+            if row.written and row.is_known:
+                for packed in self._packer.add(side, row, buckets):
+                    yield beam.pvalue.TaggedOutput(_ROWS, packed)
+            elif row.written:
+                note_added_or_removed(side, row, self._changes)
+        yield from self._relabels()
+
+
+class _PairRenamed(_Comparing):
+    """Pairs removed and added images by their source; the remaining ones were really removed or added."""
+
+    def _make_packer(self) -> Packer:
+        return Packer(lambda row: row.source)
+
+    def process(self, bucket: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterator[Any]:
+        packs = bucket[1]
+        pair_renamed(((side, row) for side, pack in packs for row in unpack_rows(pack)), self._changes)
+        yield from self._relabels()
+
+
+def _with_relabels(_: bytes, total: Changes, relabels: Iterable[Relabel]) -> Changes:
+    """Returns the changes with the most frequent class pairs, and the number of pairs."""
+    most = heapq.nlargest(MAX_PAIRS, relabels, key=_frequency)
+    return dataclasses.replace(total, relabels=Counter(dict(most)), pairs=sum(1 for _ in relabels))
+
+
+def _frequency(relabel: Relabel) -> tuple[int, tuple[str, str]]:
+    """Sort key for class pairs: by number of images, and for equal numbers by name in reverse."""
+    (old, new), count = relabel
+    return count, (_turned(old), _turned(new))
+
+
+def _turned(name: str) -> str:
+    """Returns a text that sorts in the reverse order of names."""
+    return "".join(chr(0x10FFFF - ord(char)) for char in name) + "\U0010ffff"
+
+
+class CompareDatasets(beam.PTransform):
+    """Compares two datasets image by image. `PCollection[LedgerPair] -> PCollection[Changes]`.
+
+    It reads only ledgers. Images with the same place in both datasets are compared where their ledgers are
+    read. The others meet by key, and those that are still without a match meet by source. The result has one
+    element.
+
+    Args:
+      lost_is_empty: Whether a lost ledger of the old dataset counts as empty. Otherwise it is an error.
+    """
+
+    def __init__(self, lost_is_empty: bool = False) -> None:
+        super().__init__()
+        self._lost_is_empty = lost_is_empty
+
+    def expand(self, pairs: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        in_place = (
+            pairs
+            | "SpreadOut" >> beam.Reshuffle()  # LedgerPair
+            | "CompareLedgers"
+            >> beam.ParDo(_CompareLedgers(self._lost_is_empty)).with_outputs(_ROWS, _RELABELS, main="changes")
+        )  # Changes, PackedRows, Relabel
+        by_keys = (
+            in_place[_ROWS]
+            | "GroupByKeys" >> beam.GroupByKey()  # (bucket, [(side, rows)])
+            | "CompareBucket"
+            >> beam.ParDo(_CompareBucket(), beam.pvalue.AsIter(pairs)).with_outputs(
+                _ROWS, _RELABELS, main="changes"
+            )
+        )  # Changes, PackedRows, Relabel
+        by_source = (
+            by_keys[_ROWS]
+            | "GroupBySource" >> beam.GroupByKey()  # (bucket, [(side, rows)])
+            | "PairRenamed" >> beam.ParDo(_PairRenamed()).with_outputs(_ROWS, _RELABELS, main="changes")
+        )  # Changes, PackedRows, Relabel
+        steps = (in_place, by_keys, by_source)
+        relabels = (
+            tuple(step[_RELABELS] for step in steps)
+            | "AllRelabels" >> beam.Flatten()  # Relabel
+            | "SumRelabels" >> beam.CombinePerKey(sum)  # Relabel
+        )
+        changes = (
+            tuple(step.changes for step in steps)
+            | "AllChanges" >> beam.Flatten()  # Changes
+            | "SumChanges" >> beam.CombineGlobally(MergeAll(Changes)).as_singleton_view()
+        )  # Changes
+        return (
+            pairs.pipeline
+            | "Once" >> beam.Impulse()  # bytes
+            | "WithRelabels"
+            >> beam.Map(_with_relabels, changes, beam.pvalue.AsIter(relabels)).with_output_types(Changes)
+        )  # Changes

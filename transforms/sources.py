@@ -1,0 +1,94 @@
+"""`ListSources`: lists the inputs as a PCollection of references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import apache_beam as beam
+
+from shardwright.core.concurrency.workers import has_one_worker
+from shardwright.core.sources.label_rules import LabelRules
+from shardwright.core.sources.listing import list_part, split_inputs
+from shardwright.core.sources.listing_digest import ListingDigest
+from shardwright.core.sources.rule_matches import RuleMatcher
+from shardwright.core.sources.selection import ListingRules
+from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name, whole
+from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.labels import ClassId
+from shardwright.transforms.global_window import in_global_window
+from shardwright.transforms.lineage import report_source
+
+_CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
+
+
+class _ListPart(beam.DoFn):
+    def __init__(self, context: Context, rules: LabelRules, selection: ListingRules) -> None:
+        self._context = context
+        self._rules = rules
+        self._selection = selection
+
+    def start_bundle(self) -> None:
+        self._matcher = RuleMatcher(self._rules, self._selection)
+        self._digest = ListingDigest()
+
+    def process(self, part: InputSplit) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
+        for found in list_part(part, self._context, self._rules, self._selection, self._matcher):
+            self._digest.add(found, self._context.spool.path)
+            yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
+
+    def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        yield beam.pvalue.TaggedOutput(_MATCHES, in_global_window(self._matcher.matches))
+        yield beam.pvalue.TaggedOutput(_DIGESTS, in_global_window(self._digest))
+
+
+class ListSources(beam.PTransform):
+    """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId], ...)`.
+
+    The second result contains the ids that sources give to class names; it may have duplicates. The third is
+    a PCollection of RuleMatches, and the fourth of ListingDigests, which together are that of all items.
+    Applied to a PCollection of one element, it lists the inputs once that element is ready.
+
+    Args:
+      inputs: Checked inputs.
+      context: Settings and a directory for spool files.
+      rules: Rules for class names.
+      selection: Rules that leave out images. None to take all.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Input],
+        context: Context,
+        rules: LabelRules,
+        selection: ListingRules | None = None,
+    ) -> None:
+        super().__init__()
+        self._selection = selection or ListingRules()
+        self._inputs = tuple(inputs)
+        self._context = context
+        self._rules = rules
+
+    def expand(
+        self, begin: beam.pvalue.PBegin | beam.PCollection
+    ) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection]:
+        """Applies the transform."""
+        one_worker = has_one_worker(begin.pipeline.options)
+        inputs, context = self._inputs, replace(self._context, one_worker=one_worker)
+        if isinstance(begin, beam.pvalue.PBegin):
+            begin = begin | "Begin" >> beam.Impulse()  # bytes
+
+        def split(_: object) -> Iterator[InputSplit]:
+            for item in inputs:
+                report_source(item.path)
+            return split_inputs(inputs, context)
+
+        parts = begin | "SplitInputs" >> beam.FlatMap(split).with_output_types(InputSplit)  # InputSplit
+        # A single worker would only pay for it.
+        if not one_worker and (len(inputs) > 1 or source_by_name(inputs[0].source).split is not whole):
+            parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
+        listing = _ListPart(context, self._rules, self._selection)
+        listed = parts | "ListPart" >> beam.ParDo(listing).with_outputs(
+            _CLASS_IDS, _MATCHES, _DIGESTS, main="refs"
+        )  # ImageRef; ClassId; RuleMatches; ListingDigest
+        return listed.refs, listed[_CLASS_IDS], listed[_MATCHES], listed[_DIGESTS]

@@ -1,0 +1,401 @@
+"""`WritePlannedShards`: Beam's `WriteToTFRecord` for shards with planned content."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.metrics import Metrics
+from apache_beam.utils.windowed_value import WindowedValue
+
+from shardwright.core import storage
+from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.concurrency.workers import usable_cpus, uses_resource_hints
+from shardwright.core.conversion.convert import Converted, convert_ref, convert_refs
+from shardwright.core.images.encode import HEIF_DECODER, codec_versions, decoder_versions
+from shardwright.core.images.map_hook import hook_versions
+from shardwright.core.lease import HeldLease
+from shardwright.core.plan.planned_shard import PlannedShard
+from shardwright.core.records.framing import FRAME_BYTES
+from shardwright.core.shards.finish import ShardPlace, discard, finish_shard, write_ledger
+from shardwright.core.shards.reuse import PreviousRecords, ReusableBuilds, take_over
+from shardwright.core.shards.shard_plan import ShardPlan, plan_shard
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import NO_SPLIT
+from shardwright.schemas.ledger import ShardResult
+from shardwright.schemas.ledger_lines import LedgerLines
+from shardwright.schemas.metrics import NAMESPACE
+from shardwright.schemas.plan import Forecast, shard_file
+from shardwright.transforms.global_window import in_global_window
+
+_COMPRESSION_TYPES = {
+    "none": CompressionTypes.UNCOMPRESSED,
+    "gzip": CompressionTypes.GZIP,
+    "zlib": CompressionTypes.DEFLATE,
+}
+
+#: Memory of a machine that converts, as a hint for Dataflow Prime: a process takes up to 1 GB for photographs
+#: of 24 megapixels, and Dataflow starts one for each processor.
+_MIN_RAM = "4GB"
+#: Number of bytes of records that are written at once.
+_WRITE_BYTES = 1 << 18
+#: Least and largest number of shards that a worker writes, or compares with earlier builds, at once.
+_SHARDS_AT_ONCE, _MAX_SHARDS_AT_ONCE = 2, 4
+
+
+class WritePlannedShards(beam.io.WriteToTFRecord):
+    """Writes each planned shard completely, in order, on one worker, and returns a result for it.
+
+    `PCollection[PlannedShard] -> PCollection[ShardResult]`. Only references cross the stage
+    boundary. The worker reads and converts the images of its shard, and writes them with the inherited
+    sink into a temporary file. That file is then renamed or uploaded once. Beam's own finalisation is not
+    used, because it can lose records when it is retried.
+
+    Args:
+      directory: dataset directory.
+      settings: checked settings.
+      versions: versions of the software that determines bytes.
+      forecast: side input with the labels of the plan.
+      resume: whether to reuse shards whose ledger matches the plan and whose bytes match the ledger.
+      reusable: side input with one `ReusableBuilds`; None if there are no earlier builds.
+      hold: lease that must be held for each write, or a side input of it; None if there is none.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        settings: ConvertSettings,
+        versions: Mapping[str, str],
+        forecast: beam.pvalue.AsSingleton,
+        resume: bool = False,
+        reusable: beam.pvalue.AsSingleton | None = None,
+        hold: HeldLease | beam.pvalue.AsSingleton | None = None,
+    ) -> None:
+        super().__init__(
+            file_path_prefix=directory,
+            coder=beam.coders.BytesCoder(),
+            file_name_suffix=settings.suffix,
+            compression_type=_COMPRESSION_TYPES[settings.compression],
+        )
+        self._directory = directory
+        self._settings = settings
+        self._versions = dict(versions)
+        self._forecast = forecast
+        self._resume = resume
+        self._reusable = reusable
+        self._hold = hold
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        write = beam.ParDo(
+            _WriteShard(self._sink, self._directory, self._settings, self._versions, self._resume),
+            self._forecast,
+            self._reusable or ReusableBuilds(),
+            self._hold,
+        ).with_output_types(ShardResult)
+        if uses_resource_hints(shards.pipeline.options):
+            write = write.with_resource_hints(min_ram=_MIN_RAM)
+        return shards | "WriteShard" >> write  # ShardResult
+
+
+@dataclass
+class _Work:
+    """The work done so far for a shard.
+
+    Attributes:
+      lines: lines of its ledger.
+      source_bytes: number of source bytes of each image that was read.
+      decode_us: decoding time of each image in microseconds.
+      copied: number of records copied from an earlier build.
+      on_background: number of images that show the background color.
+      rejected: damaged shards of an earlier build, from which nothing was copied.
+    """
+
+    lines: LedgerLines = field(default_factory=LedgerLines)
+    source_bytes: list[int] = field(default_factory=list)
+    decode_us: list[int] = field(default_factory=list)
+    copied: int = 0
+    on_background: int = 0
+    rejected: tuple[str, ...] = ()
+
+    def add(self, image: Converted, digest: str, offset: int, length: int) -> None:
+        """Adds an image and the place of its record, which has no length if the image was left out."""
+        if length:
+            self.lines.add(image.entry._replace(digest=digest, offset=offset, length=length))
+        else:
+            self.lines.add(image.entry._replace(digest=digest))
+        self.copied += bool(image.frame)
+        self.on_background += image.on_background
+        if image.source_bytes:
+            self.source_bytes.append(image.source_bytes)
+        if image.decode_seconds is not None:
+            self.decode_us.append(round(image.decode_seconds * 1e6))
+
+
+class _Task(NamedTuple):
+    """A shard to reuse or to write."""
+
+    place: ShardPlace
+    plan: ShardPlan
+    reusable: ReusableBuilds
+    hold: HeldLease | None
+
+
+class _Frames:
+    """A file that writes records in groups, because each write has to wait for the converting threads."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._waiting: list[bytes] = []
+        self._size = 0
+
+    def write(self, frame: bytes) -> None:
+        if not self._waiting and len(frame) >= _WRITE_BYTES:
+            self._file.write(frame)
+            return
+        self._waiting.append(frame)
+        self._size += len(frame)
+        if self._size >= _WRITE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._file.write(b"".join(self._waiting))
+            self._waiting, self._size = [], 0
+
+
+class _WriteShard(beam.DoFn):
+    """Writes one shard and its ledger."""
+
+    def __init__(
+        self,
+        sink: Any,
+        directory: str,
+        settings: ConvertSettings,
+        versions: Mapping[str, str],
+        resume: bool,
+    ) -> None:
+        self._sink = sink
+        self._directory = directory
+        self._settings = settings
+        self._versions = versions
+        self._resume = resume
+
+    def setup(self) -> None:
+        _check_codec(self._versions, self._settings.map)
+        # While one shard is hashed, moved and recorded, the images of the next one are converted already.
+        self._at_once = max(_SHARDS_AT_ONCE, min(usable_cpus(), _MAX_SHARDS_AT_ONCE))
+        self._executor = ThreadPoolExecutor(self._at_once, thread_name_prefix="shardwright-shard")
+        self._verdicts: dict[str, bool] = {}  # for shards of the earlier build, during this run only
+
+    def teardown(self) -> None:
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def start_bundle(self) -> None:
+        self._shards: deque[Future[tuple[ShardResult, _Work]]] = deque()
+
+    def process(
+        self,
+        planned: PlannedShard,
+        forecast: Forecast,
+        reusable: ReusableBuilds,
+        hold: HeldLease | None,
+    ) -> Iterator[ShardResult]:
+        if hold is not None:
+            hold.renew()  # once per shard, because no other process may be there to do it
+        plan = plan_shard(planned, forecast, self._settings, self._versions)
+        task = _Task(ShardPlace(*planned[:3]), plan, reusable, hold)
+        self._shards.append(self._executor.submit(self._reuse_or_write, task))
+        if len(self._shards) > self._at_once:
+            yield self._next_result()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        while self._shards:
+            yield in_global_window(self._next_result())
+
+    def _next_result(self) -> ShardResult:
+        """Waits for the oldest shard, and returns its result."""
+        result, work = self._shards.popleft().result()
+        _count(result, work)  # Beam accepts metrics only from the bundle's thread
+        return result
+
+    def _reuse_or_write(self, task: _Task) -> tuple[ShardResult, _Work]:
+        """Reuses a shard of an earlier build, or writes it; returns its result and the work done."""
+        place, plan, reusable, hold = task
+        with storage.translated_errors("write a shard to", self._directory):
+            reused = self._reuse(place, plan, reusable, hold)
+            if reused is not None:
+                PROGRESS.add(images=plan.digests.candidates, shards=bool(reused.header.file))
+                return reused, _Work()
+            if place.split == NO_SPLIT:
+                return self._book(place, plan, hold), _Work()
+            started = time.time()
+            with self._previous_records(place, plan, reusable) or contextlib.nullcontext() as records:
+                temporary, work = self._write_records(place, plan, records, hold)
+            result = finish_shard(
+                self._directory,
+                place,
+                shard_file(*place, self._settings.suffix),
+                temporary,
+                work.lines,
+                plan.digest,
+                plan.recipe_digest,
+                started,
+                hold,
+            )
+            PROGRESS.add(shards=1)
+            return dataclasses.replace(result, copied=work.copied, rejected=work.rejected), work
+
+    def _book(self, place: ShardPlace, plan: ShardPlan, hold: HeldLease | None) -> ShardResult:
+        """Writes the ledger of files without their own key, which have no record and no shard."""
+        lines = LedgerLines.of(convert_ref(ref, plan.recipe).entry for ref in plan.refs)
+        header = dataclasses.replace(lines.header(*place), plan_digest=plan.digest)
+        return write_ledger(self._directory, place, ShardResult(header), lines, hold)
+
+    def _reuse(
+        self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds, hold: HeldLease | None
+    ) -> ShardResult | None:
+        """Reuses a shard of an earlier build if plan, size and checksum match; returns its result or None."""
+        own = self._directory
+        if self._resume and (taken := take_over(own, own, place, plan.digest, hold=hold, recipe=plan.recipe)):
+            return taken
+        if place[:2] in reusable.content_changed:
+            return None
+        if reusable.finished is not None:  # its sources were checked again if needed
+            build = reusable.finished
+            damaged = shard_file(*place, build.suffix) in reusable.damaged
+            taken = (
+                None
+                if damaged
+                else take_over(
+                    own,
+                    build.directory,
+                    place,
+                    plan.digest,
+                    final=False,
+                    digests=build.digests,
+                    hold=hold,
+                    recipe=plan.recipe,
+                    recorded=build.files,
+                )
+            )
+            if taken is not None:
+                return dataclasses.replace(taken, carried=True)
+        trusted = reusable.trust_mtime and plan.digests.has_known_states
+        for source in reusable.unfinished if trusted else ():
+            if taken := take_over(own, source, place, plan.digest, hold=hold, recipe=plan.recipe):
+                return taken
+        return None
+
+    def _write_records(
+        self, place: ShardPlace, plan: ShardPlan, records: PreviousRecords | None, hold: HeldLease | None
+    ) -> tuple[str, _Work]:
+        """Writes the records of a shard to a temporary file; returns its path and the work done."""
+        name = shard_file(*place, self._settings.suffix)
+        temporary = storage.temporary_path(self._directory, name, existing=hold is not None)
+        try:
+            with self._opened(temporary) as handle:
+                work = self._write_images(plan, records, _Frames(handle))
+        except BaseException:
+            discard(temporary)
+            raise
+        return temporary, work
+
+    def _write_images(self, plan: ShardPlan, records: PreviousRecords | None, frames: _Frames) -> _Work:
+        """Converts the images of a shard and writes their records, in order; returns the work done."""
+        work, offset = _Work(), 0
+        for refs, digests in plan.parts():
+            reusable = records.find(list(zip(refs, digests, strict=True)), len(plan.refs)) if records else {}
+            for converted, digest in zip(convert_refs(refs, plan.recipe, reusable), digests, strict=True):
+                for image in converted.images:
+                    length = self._write_record(image, frames)
+                    work.add(image, digest, offset, length)
+                    offset += length
+        frames.flush()
+        work.rejected = tuple(records.rejected) if records else ()
+        return work
+
+    def _write_record(self, image: Converted, frames: _Frames) -> int:
+        """Writes the record of an image, if it has one; returns the number of its bytes in the shard."""
+        if image.frame:
+            frames.write(image.frame)
+            return len(image.frame)
+        if image.example:
+            self._sink.write_record(frames, image.example)
+            return len(image.example) + FRAME_BYTES
+        return 0
+
+    def _previous_records(
+        self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds
+    ) -> PreviousRecords | None:
+        """Returns the records of the earlier build that this shard may copy; None without such a build."""
+        if reusable.finished is None:
+            return None
+        self._verdicts.update(dict.fromkeys(reusable.damaged, False))
+        trust_mtime = reusable.trust_mtime and place[:2] not in reusable.content_changed
+        return PreviousRecords(
+            reusable.finished,
+            place,
+            plan.recipe_digest,
+            trust_mtime,
+            self._verdicts,
+            plan.recipe,
+            reusable.touched,
+        )
+
+    @contextlib.contextmanager
+    def _opened(self, temporary: str) -> Iterator[Any]:
+        """Opens a file for records with the inherited sink."""
+        handle = self._sink.open(temporary)
+        try:
+            yield handle
+        finally:
+            self._sink.close(handle)
+
+
+def _check_codec(recorded: Mapping[str, str], spec: str) -> None:
+    """Checks that the codecs and the hook of this worker have the versions that `dataset.json` will state.
+
+    Raises:
+      EngineError: if a version differs.
+    """
+    heif = {HEIF_DECODER: decoder_versions().get(HEIF_DECODER, "")}
+    for name, here in {**codec_versions(), **hook_versions(spec), **heif}.items():
+        there = recorded.get(name, "" if name == HEIF_DECODER else here)
+        if there != here:
+            here, there = (number or "(not installed)" for number in (here, there))
+            raise EngineError(
+                f"A worker has {name} {here}, the launcher {there}: "
+                "give both the same image or packages, then run again with --resume."
+            )
+
+
+def _count(result: ShardResult, work: _Work) -> None:
+    """Adds a shard to the metrics of the job; Beam accepts them only from the bundle's thread."""
+    counter, distribution = partial(Metrics.counter, NAMESPACE), partial(Metrics.distribution, NAMESPACE)
+    header = result.header
+    for outcome, count in header.counts.items():
+        counter(f"files_{outcome}").inc(count)
+    for reason, count in header.reasons.get(Outcome.QUARANTINED, {}).items():
+        counter(f"quarantined_{reason}").inc(count)
+    if header.split != NO_SPLIT:
+        counter(f"records_{header.split}").inc(header.records)
+    counter("images_read").inc(len(work.source_bytes))
+    counter("images_on_background").inc(work.on_background)
+    counter("bytes_read").inc(sum(work.source_bytes))
+    counter("bytes_written").inc(header.bytes)
+    for values, name in ((work.source_bytes, "source_bytes"), (work.decode_us, "decode_us")):
+        update = distribution(name).update
+        for value in values:
+            update(value)
