@@ -1,4 +1,4 @@
-"""Converts the images of one shard, in order, with bounded memory. Does not need Beam."""
+"""Converts the images of one shard, in order, with bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`PlannedShard`: a shard to write, with the references of its images. Does not need Beam."""
+"""`PlannedShard`: a shard to write, with the references of its images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a rebuild makes a new version, and why. Does not need Beam."""
+"""Whether a rebuild makes a new version, and why."""
 
 from __future__ import annotations
 

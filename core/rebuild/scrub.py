@@ -1,4 +1,4 @@
-"""Reads a part of the latest version's shards again, to detect and repair damage. Does not need Beam."""
+"""Reads a part of the latest version's shards again, to detect and repair damage."""
 
 from __future__ import annotations
 

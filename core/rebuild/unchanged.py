@@ -1,4 +1,4 @@
-"""Ends a rebuild early if its input and its request are those of the latest version. Does not need Beam.
+"""Ends a rebuild early if its input and its request are those of the latest version.
 
 It lists the input as any rebuild does, but plans nothing. If anything differs or fails, the graph runs from
 its beginning.

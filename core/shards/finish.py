@@ -1,4 +1,4 @@
-"""Moves a finished shard to its final path, and writes its index and its ledger. Does not need Beam."""
+"""Moves a finished shard to its final path, and writes its index and its ledger."""
 
 from __future__ import annotations
 

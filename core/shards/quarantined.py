@@ -1,4 +1,4 @@
-"""Writes `quarantine.jsonl`, the quarantined images of all shards, from the ledgers. Does not need Beam.
+"""Writes `quarantine.jsonl`, the quarantined images of all shards, from the ledgers.
 
 There may be millions of them, so they are neither part of the shards' results nor all in memory at once. The
 step that publishes a dataset streams them from the ledgers.

@@ -1,4 +1,4 @@
-"""Reuses whole shards and unchanged records of earlier builds. Does not need Beam."""
+"""Reuses whole shards and unchanged records of earlier builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists the inputs of a conversion as references, without Beam."""
+"""Lists the inputs of a conversion as references."""
 
 from __future__ import annotations
 
