@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +16,8 @@ from shardwright.core import storage
 from shardwright.core.images.signatures import extension_of, is_image_name
 
 HEAD_BYTES = 1 << 16
+#: What glob(3) replaces: a bracket that is not closed is a character.
+_PATTERN = re.compile(r"[*?]|\[[^]]+\]")
 #: Most names with an image's extension in a folder that are kept, and most with any other extension.
 _IMAGES, _OTHERS = 2_000, 50_000
 #: Most names in a folder of a bucket that are listed.
@@ -163,7 +165,7 @@ def look_at(path: str) -> InputProbe:
 
 def is_pattern(path: str) -> bool:
     """Returns whether a path ends with a pattern, such as `train-*`, and does not exist as written."""
-    if not glob.has_magic(path.rpartition("/")[2]):
+    if not _PATTERN.search(path.rpartition("/")[2]):
         return False
     if storage.is_remote(path):
         return not storage.exists(path) and next(storage.list_objects(path), None) is None

@@ -27,7 +27,7 @@ import os, sys
 if any("worker_main" in word for word in sys.orig_argv):
     import ctypes, hashlib, importlib, signal, time
     place, _, name = os.environ["BAD_DECODER"].partition(":")
-    module = importlib.import_module("shardwright.transforms." + place)
+    module = importlib.import_module("shardwright.core." + place)
     right = getattr(module, name)
 
     def decode(data, *more):

@@ -48,8 +48,8 @@ ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
         QUALITY,
         (
             "pipelines/test_quality.py",
-            "core/images/test_quality_metrics.py",
-            "core/validation/test_balance.py",
+            "transforms/images/test_quality_metrics.py",
+            "transforms/validation/test_balance.py",
         ),
     ),
 }

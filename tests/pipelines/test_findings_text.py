@@ -185,7 +185,8 @@ _OTHERS = (
     "{have} images", "without images", "or {command} its files", "differ')} between splits",
     "percentage points", "one with shardwright", "{len(DIGITS)} splits", "in folds)", "{self.mode} splits",
     "{samples} channels that are not gray", "{_listed(counts)} channels", "{self.channels} channels",
-    "{self.map} receives pictures", "{does} its images",
+    "{self.map} receives pictures", "{does} its images", "channels after N or last", "{only} panoptic",
+    "'many')} cells",
 )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def test_a_command_and_its_processes_put_their_temporary_files_into_one_folder(b
 
     def command() -> int:
         seen.append(tempfile.mkdtemp(prefix="beam-pipeline-temp"))
-        script = "from shardwright.transforms import storage; print(storage.temporary_path('gs://b/o', 'x'))"
+        script = "from shardwright.core import storage; print(storage.temporary_path('gs://b/o', 'x'))"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         seen.append(done.stdout.strip())
         Path(seen[1]).write_bytes(b"half a shard of a worker process")
