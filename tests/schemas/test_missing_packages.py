@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import subprocess
 import sys
 import tomllib
 from typing import Any
@@ -139,9 +140,12 @@ def test_a_command_that_cannot_be_imported_says_why(
     )
 
 
-def test_a_command_that_needs_a_package_later_says_why(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Any
-) -> None:
-    monkeypatch.setitem(sys.modules, "apache_beam.io.filesystems", None)
-    assert cli.main(["inspect", "hdfs://host/dataset"]) == 2
-    assert "needs Apache Beam; install it with `pip install shardwright`." in capsys.readouterr().err
+def test_a_command_that_needs_a_package_later_says_why() -> None:
+    program = (
+        "import sys; sys.modules['apache_beam'] = None\n"
+        "from shardwright.pipelines import cli\n"
+        "sys.exit(cli.main(['inspect', 'hdfs://host/dataset']))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "needs Apache Beam; install it with `pip install shardwright`." in done.stderr
