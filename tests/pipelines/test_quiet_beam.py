@@ -37,7 +37,8 @@ def test_a_worker_process_that_dies_is_one_sentence_and_exit_code_3(capfd: Captu
                     | beam.Map(signal.raise_signal)
                     | beam.Reshuffle()
                 ),
-                PipelineOptions(_PROCESSES),
+                # Beam would choose Prism if a server is there, which runs the step in this process.
+                PipelineOptions(["--runner=FnApiRunner", *_PROCESSES]),
             )
         return 0
 
