@@ -136,8 +136,6 @@ def _top_files(output: str) -> list[str]:
         entries = os.scandir(output) if os.path.isdir(output) else ()
         return sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
     prefix = output.rstrip("/") + "/"
-    if not storage.has_folders(output):
-        return storage.list_files(output)
     files = [item.path.removeprefix(prefix) for item in storage.list_objects(output, deep=False)]
     return sorted([*files, *(f"{name}/" for name in storage.list_folders(output))])
 

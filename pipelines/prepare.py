@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.concurrency.workers import has_one_worker
 from shardwright.core.images.map_hook import hook_version
 from shardwright.core.overwrite import repair_swap
 from shardwright.core.sources.folder_tree import WITH_METADATA
@@ -199,6 +198,7 @@ def build_forecast(
     from shardwright.transforms.class_limit import LimitPerClass
     from shardwright.transforms.dedupe import DedupeExact
     from shardwright.transforms.plan import BatchRefs, ForecastDataset
+    from shardwright.transforms.runners import has_one_worker
     from shardwright.transforms.sources import ListSources
 
     settings = request.settings

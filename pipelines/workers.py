@@ -9,7 +9,7 @@ from typing import Any
 
 from shardwright.core.concurrency.converters import converters
 from shardwright.core.concurrency.worker_process import can_start_processes
-from shardwright.core.concurrency.workers import PROCESSES, usable_cpus, values_of, worker_threads
+from shardwright.core.concurrency.workers import PROCESSES, usable_cpus, worker_threads
 from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.schemas.units import counted
 
@@ -66,9 +66,14 @@ def uses_processes(pool: str) -> bool:
 
 def workers_of(options: Any) -> Workers:
     """Returns what decodes and encodes in a run with Beam's options."""
-    cpus, values = usable_cpus(), values_of(options)
-    if values["runner"] not in _RUNNERS_HERE:
+    from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+
+    from shardwright.pipelines.beam_options import WorkerOptions
+
+    cpus = usable_cpus()
+    if options.view_as(StandardOptions).runner not in _RUNNERS_HERE:
         return Workers(0, 0, cpus)
-    if values["direct_running_mode"] == "in_memory" and uses_processes(values.get("pool") or ""):
+    in_memory = options.view_as(DirectOptions).direct_running_mode == "in_memory"
+    if in_memory and uses_processes(options.view_as(WorkerOptions).pool):
         return Workers(cpus, 1, cpus)
     return Workers(0, worker_threads(), cpus)

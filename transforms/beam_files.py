@@ -20,8 +20,6 @@ from shardwright.schemas.image_ref import printable
 class BeamStore(RemoteStore):
     """Any scheme that Beam can open. Its file systems repeat requests themselves, and list all at once."""
 
-    has_folders = False
-
     def connect(self, options: Mapping[str, Any]) -> Any:
         """Returns Beam's file systems, which know the options themselves."""
         return FileSystems

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import apache_beam as beam
 
-from shardwright.core.concurrency.workers import has_one_worker
 from shardwright.core.sources.label_rules import LabelRules
 from shardwright.core.sources.listing import list_part, split_inputs
 from shardwright.core.sources.listing_digest import ListingDigest
@@ -18,6 +17,7 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.transforms.global_window import in_global_window
 from shardwright.transforms.lineage import report_source
+from shardwright.transforms.runners import has_one_worker
 
 _CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
 

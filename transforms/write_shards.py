@@ -19,7 +19,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
-from shardwright.core.concurrency.workers import usable_cpus, uses_resource_hints
+from shardwright.core.concurrency.workers import usable_cpus
 from shardwright.core.conversion.convert import Converted, convert_ref, convert_refs
 from shardwright.core.images.encode import HEIF_DECODER, codec_versions, decoder_versions
 from shardwright.core.images.map_hook import hook_versions
@@ -38,6 +38,7 @@ from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.metrics import NAMESPACE
 from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.transforms.global_window import in_global_window
+from shardwright.transforms.runners import uses_resource_hints
 
 _COMPRESSION_TYPES = {
     "none": CompressionTypes.UNCOMPRESSED,

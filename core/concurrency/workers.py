@@ -114,32 +114,6 @@ def worker_processes() -> int:
     return _told_processes or min(usable_cpus(), _processes_here(values_of(job_options())))
 
 
-def has_one_worker(options: Any) -> bool:
-    """Returns whether a job runs in this process, on one thread of Beam.
-
-    Args:
-      options: Beam's options of the job.
-    """
-    values = values_of(options)
-    if values["runner"] != "FnApiRunner":
-        return False
-    return bool(values["direct_running_mode"] == "in_memory" and values["direct_num_workers"] == 1)
-
-
-def uses_resource_hints(options: Any) -> bool:
-    """Returns whether the runner chooses machines by resource hints, as Dataflow Prime does.
-
-    Others ignore what a hint says. Yet a step with a hint has an environment of its own, for which they would
-    start more workers.
-
-    Args:
-      options: Beam's options of the job.
-    """
-    values = values_of(options)
-    services = values["dataflow_service_options"] or ()
-    return "dataflow" in (values["runner"] or "").lower() and "enable_prime" in services
-
-
 def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:
     """Returns the memory of this machine in bytes, or a container's limit if that is less.
 

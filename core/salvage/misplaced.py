@@ -91,8 +91,7 @@ def _sizes(directory: str) -> dict[str, int]:
     if storage.is_remote(directory):
         prefix = directory.rstrip("/") + "/"
         return {
-            item.path.removeprefix(prefix): item.size
-            for item in storage.list_objects(directory, deep=not storage.has_folders(directory))
+            item.path.removeprefix(prefix): item.size for item in storage.list_objects(directory, deep=False)
         }
     with os.scandir(directory) as entries:
         return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}

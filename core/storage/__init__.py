@@ -426,7 +426,7 @@ def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
 
     Args:
       directory: the directory.
-      deep: whether to include subfolders; must be true if folders cannot be listed (`has_folders`).
+      deep: whether to include subfolders.
     """
     yield from UNDERWAY.passing(item for page in _pages(directory, deep) for item in page.objects)
 
@@ -442,16 +442,11 @@ def _pages(directory: str, deep: bool) -> Iterator[ListedPage]:
     )
 
 
-def has_folders(directory: str) -> bool:
-    """Returns whether the folders of a remote directory can be listed without their contents."""
-    return is_remote(directory) and _store(directory).has_folders
-
-
 def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
     """Lists the files and folders directly in a remote directory, a page at a time.
 
     Args:
-      directory: the remote directory, which must be able to list folders (`has_folders`).
+      directory: the remote directory.
       most: number of files after which the listing ends.
 
     Returns:

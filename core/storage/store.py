@@ -86,12 +86,7 @@ class Store(ABC):
     """One kind of storage. Paths are whole, such as `gs://BUCKET/NAME`.
 
     A missing file raises FileNotFoundError, a forbidden one PermissionError.
-
-    Attributes:
-      has_folders: whether one level of folders can be listed without what is below.
     """
-
-    has_folders: ClassVar[bool] = True
 
     def run(self, doing: str, path: str, send: Callable[[], Result]) -> Result:
         """Calls a function that sends requests with the other methods.

@@ -35,7 +35,7 @@ def version_names(output: str) -> list[str]:
     directory = storage.join(output, VERSIONS_DIR)
     with storage.translated_errors("list", directory):
         if storage.is_remote(directory):
-            folders = storage.list_folders(directory) if storage.has_folders(directory) else []
+            folders = storage.list_folders(directory)
         else:
             try:
                 folders = [entry.name for entry in os.scandir(directory) if entry.is_dir()]
