@@ -125,9 +125,7 @@ def _results(entry: Mapping[str, Any], settings: ConvertSettings) -> list[_Resul
     """
     if not _is_task(entry):
         return list(_short_results(entry, settings))
-    annotations: list[Any] = next(
-        (entry[name] for name in _ANNOTATIONS if isinstance(entry.get(name), list)), []
-    )
+    annotations = next((items for name in _ANNOTATIONS if isinstance(items := entry.get(name), list)), [])
     made = [item for item in annotations if isinstance(item, dict) and not item.get("was_cancelled")]
     truth = [item for item in made if item.get("ground_truth") is True]
     if len(made) > 1 and len(truth) != 1:
@@ -137,12 +135,11 @@ def _results(entry: Mapping[str, Any], settings: ConvertSettings) -> list[_Resul
     if not made:
         return None
     results = (truth if len(made) > 1 else made)[0].get("result")
-    found = []
-    for item in results if isinstance(results, list) else []:
-        value = item.get("value") if isinstance(item, dict) else None
-        if isinstance(value, dict):
-            found.append(_result(str(item.get("from_name", "")), value, item))
-    return found
+    return [
+        _result(str(item.get("from_name", "")), item["value"], item)
+        for item in (results if isinstance(results, list) else [])
+        if isinstance(item, dict) and isinstance(item.get("value"), dict)
+    ]
 
 
 def _result(control: str, value: Mapping[str, Any], about: Mapping[str, Any]) -> _Result:
@@ -241,8 +238,8 @@ def classes_of(results: Sequence[_Result], settings: ConvertSettings) -> list[st
             names = by_control.setdefault(result.control, [])
             names += [name for item in choices if (name := class_name(item)) and name not in names]
     if len(by_control) > 1:
-        shown = " and ".join(sorted(by_control)[:3])
-        raise AnnotationFault(f"it has choices of {shown}; name one of them with --label_column")
+        controls = " and ".join(sorted(by_control)[:3])
+        raise AnnotationFault(f"it has choices of {controls}; name one of them with --label_column")
     names = next(iter(by_control.values()), [])
     if len(names) > 1 and not settings.label_separator:
         raise AnnotationFault(
