@@ -123,7 +123,7 @@ class KeyRules:
     include: KeyList = KeyList()
     exclude: KeyList = KeyList()
 
-    @property
+    @cached_property
     def need_bytes(self) -> bool:
         """Whether the bytes of an image may decide."""
         return bool(self.include.digests or self.exclude.digests)

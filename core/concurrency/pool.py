@@ -56,37 +56,27 @@ class ByteBudget:
       limit: number of bytes.
       lock_file: file that the processes of a machine share, so that a request above the limit is alone among
         them too; empty for a single process.
+
+    Attributes:
+      used: number of bytes that are held.
+      changed: condition that guards `used`.
     """
 
     def __init__(self, limit: int, lock_file: str = "") -> None:
-        self._limit, self._lock_file = limit, lock_file
-        self._used = 0
-        self._changed = threading.Condition()
+        self.limit, self._lock_file = limit, lock_file
+        self.used = 0
+        self.changed = threading.Condition()
 
     def reserve(self, size: int) -> AbstractContextManager[None]:
         """Returns a context manager that waits until `size` bytes are free, and holds them for its block."""
-        if size > self._limit and self._lock_file:
+        if size > self.limit and self._lock_file:
             return self._reserve_alone()
-        return _Reservation(self, min(size, self._limit))
-
-    def take(self, size: int) -> None:
-        """Waits until `size` bytes are free, which are at most the limit, and takes them."""
-        with self._changed:
-            if self._used + size > self._limit:
-                with UNDERWAY.waiting():
-                    self._changed.wait_for(lambda: self._used + size <= self._limit)
-            self._used += size
-
-    def give_back(self, size: int) -> None:
-        """Gives back bytes that were taken."""
-        with self._changed:
-            self._used -= size
-            self._changed.notify_all()
+        return _Reservation(self, min(size, self.limit))
 
     @contextlib.contextmanager
     def _reserve_alone(self) -> Iterator[None]:
         """Holds all bytes of this process while no other process of the machine does the same."""
-        with _Reservation(self, self._limit), contextlib.ExitStack() as alone:
+        with _Reservation(self, self.limit), contextlib.ExitStack() as alone:
             with UNDERWAY.waiting():
                 alone.enter_context(_locked(self._lock_file))
             yield
@@ -101,10 +91,17 @@ class _Reservation:
         self._budget, self._size = budget, size
 
     def __enter__(self) -> None:
-        self._budget.take(self._size)
+        budget, size = self._budget, self._size
+        with budget.changed:
+            if budget.used + size > budget.limit:
+                with UNDERWAY.waiting():
+                    budget.changed.wait_for(lambda: budget.used + size <= budget.limit)
+            budget.used += size
 
     def __exit__(self, *raised: object) -> None:
-        self._budget.give_back(self._size)
+        with self._budget.changed:
+            self._budget.used -= self._size
+            self._budget.changed.notify_all()
 
 
 @lru_cache(1)

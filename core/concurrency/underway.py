@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 #: Items after which a quick loop reports progress.
 _ITEMS_A_NOTE = 1000
 #: When a step began that is paused.
-_PAUSED = float("inf")
+PAUSED = float("inf")
 
 Item = TypeVar("Item")
 
@@ -44,6 +44,9 @@ class Step:
       underway: The tasks of the process.
       place: Name of the file, for messages.
       stage: What is done with it. Empty for a wait, which hides the steps around it.
+
+    Attributes:
+      started: When its work began or last made progress, as in `Task`; infinite while it is paused.
     """
 
     __slots__ = ("_thread", "_underway", "place", "stage", "started")
@@ -51,32 +54,33 @@ class Step:
     def __init__(self, underway: Underway, place: str, stage: str) -> None:
         self.place = place
         self.stage = stage
-        self.started = _PAUSED
+        self.started = PAUSED
         self._underway = underway
         self._thread = 0
 
     def __enter__(self) -> Step:
         self._thread = threading.get_ident()
         if self.stage:
-            self.resume()
-        self._underway.begin(self, self._thread)
+            self.started = time.monotonic()
+        underway = self._underway
+        underway.steps.setdefault(self._thread, []).append(self)
+        if underway.board is not None:
+            underway.board.write(underway.task_of(self._thread))
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._underway.end(self, self._thread)
+        underway = self._underway
+        steps = underway.steps[self._thread]
+        steps.remove(self)  # it need not be the innermost one
+        if steps:
+            steps[-1].progress()  # its clock stood still while the one inside it ran
+        if underway.board is not None:
+            underway.board.write(underway.task_of(self._thread))
 
     def progress(self) -> None:
         """Restarts the clock of the step unless it is paused: one more item of its work is done."""
-        if self.started != _PAUSED:
+        if self.started != PAUSED:
             self.started = time.monotonic()
-
-    def pause(self) -> None:
-        """Stops the clock until `resume` is called: the thread does something else."""
-        self.started = _PAUSED
-
-    def resume(self) -> None:
-        """Starts the clock again."""
-        self.started = time.monotonic()
 
 
 class Underway:
@@ -84,12 +88,12 @@ class Underway:
 
     Attributes:
       board: where the task of a worker process is written, too; it has one thread that works. None elsewhere.
+      steps: thread -> its steps, the innermost last. The lists stay: another thread may end a step.
     """
 
     def __init__(self) -> None:
         self.board: TaskBoard | None = None
-        #: thread -> its steps, the innermost last. The lists stay: another thread may end a step.
-        self._steps: dict[int, list[Step]] = {}
+        self.steps: dict[int, list[Step]] = {}
 
     def working_on(self, place: str, stage: str) -> Step:
         """Returns a step of this thread's work, to be entered with `with`.
@@ -108,7 +112,7 @@ class Underway:
 
     def progress(self) -> None:
         """Restarts the clock of the step that this thread is in, if it is in one."""
-        steps = self._steps.get(threading.get_ident())
+        steps = self.steps.get(threading.get_ident())
         if steps:
             steps[-1].progress()
 
@@ -122,9 +126,9 @@ class Underway:
         """
         with self.working_on(place, stage) as step:
             for item in items:
-                step.pause()
+                step.started = PAUSED
                 yield item
-                step.resume()
+                step.started = time.monotonic()
 
     def passing(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yields the items of a quick loop, and reports progress for every thousandth."""
@@ -135,32 +139,17 @@ class Underway:
 
     def tasks(self) -> list[Task]:
         """Returns the current tasks, oldest first."""
-        found = filter(None, map(self._task, self._steps.copy()))
-        return sorted(found, key=lambda task: task.started)
+        tasks = filter(None, map(self.task_of, self.steps.copy()))
+        return sorted(tasks, key=lambda task: task.started)
 
-    def _task(self, thread: int) -> Task | None:
-        """Returns the task of a thread: its innermost step that is not paused."""
-        for step in tuple(self._steps.get(thread, ()))[::-1]:
+    def task_of(self, thread: int) -> Task | None:
+        """Returns the task of a thread: its innermost step that is not paused; None if it has none."""
+        for step in tuple(self.steps.get(thread, ()))[::-1]:
             if not step.stage:
                 return None
-            if (started := step.started) != _PAUSED:
+            if (started := step.started) != PAUSED:
                 return Task(step.place, step.stage, started)
         return None
-
-    def begin(self, step: Step, thread: int) -> None:
-        """Makes a step the innermost one of a thread."""
-        self._steps.setdefault(thread, []).append(step)
-        if self.board is not None:
-            self.board.write(self._task(thread))
-
-    def end(self, step: Step, thread: int) -> None:
-        """Ends a step of a thread, which need not be the innermost one."""
-        steps = self._steps[thread]
-        steps.remove(step)
-        if steps:
-            steps[-1].progress()  # its clock stood still while the one inside it ran
-        if self.board is not None:
-            self.board.write(self._task(thread))
 
 
 #: The tasks of this process.

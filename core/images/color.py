@@ -155,18 +155,19 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
     Raises:
       ImageFault: if the pixel values have no defined brightness.
     """
-    if _is_done(image, color):
+    mode = "L" if color == "gray" or (color == "keep" and is_gray(image)) else "RGB"
+    if image.mode == mode and not profile_of(image) and "transparency" not in image.info:
         return image
     rows = max(1, _STRIP_PIXELS // image.width)
     if image.height <= rows:
-        return _to_color(image, color, background)
+        return _to_mode(image, mode, background)
     whole: Image.Image | None = None
     for top in range(0, image.height, rows):  # strips: the steps need several times their size
         with pillow_settings(NO_LIMIT):
             strip = image.crop((0, top, image.width, min(image.height, top + rows)))
         if hasattr(image, "tag_v2"):
             vars(strip)["tag_v2"] = image.tag_v2
-        part = _to_color(strip, color, background)
+        part = _to_mode(strip, mode, background)
         if whole is None:
             whole = Image.new(part.mode, image.size)
             whole.info = part.info
@@ -175,18 +176,9 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
     return whole
 
 
-def _wanted(image: Image.Image, color: str) -> str:
-    return "L" if color == "gray" or (color == "keep" and is_gray(image)) else "RGB"
-
-
-def _is_done(image: Image.Image, color: str) -> bool:
-    """Returns whether a picture already has the mode that is wanted."""
-    return image.mode == _wanted(image, color) and not profile_of(image) and "transparency" not in image.info
-
-
-def _to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -> Image.Image:
+def _to_mode(image: Image.Image, mode: str, background: tuple[int, int, int]) -> Image.Image:
+    """Returns a picture in sRGB with the mode RGB or L."""
     profile = profile_of(image)
-    wanted = _wanted(image, color)
     image = _expanded(image)
     alpha = image.getchannel("A") if image.mode in ("RGBA", "LA") else None
     if alpha is not None:
@@ -196,8 +188,8 @@ def _to_color(image: Image.Image, color: str, background: tuple[int, int, int]) 
     elif profile and (transform := _to_srgb(profile, image.mode)) is not None:
         converted = ImageCms.applyTransform(image, transform)
         image = image if converted is None else converted
-    if image.mode != wanted and not (image.mode == "L" and alpha is not None):
-        image = image.convert(wanted)
+    if image.mode != mode and not (image.mode == "L" and alpha is not None):
+        image = image.convert(mode)
     if alpha is None:
         return image
     gray = image.mode == "L" and len(set(background)) == 1
@@ -205,7 +197,7 @@ def _to_color(image: Image.Image, color: str, background: tuple[int, int, int]) 
         image = image.convert("RGB")
     canvas = Image.new(image.mode, image.size, background[0] if gray else background)
     canvas.paste(image, mask=alpha)
-    return canvas.convert(wanted) if canvas.mode != wanted else canvas
+    return canvas.convert(mode) if canvas.mode != mode else canvas
 
 
 def _lab_to_rgb(image: Image.Image) -> Image.Image:

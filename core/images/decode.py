@@ -67,6 +67,8 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
       NotACandidate: if it is not an image by content or by name, or its format is skipped.
     """
     kind = kind_of(head)
+    if kind in SUPPORTED_KINDS and kind != "tiff" and kind not in skipped:
+        return kind
     named = unsupported_kind_by_name(name)
     if kind == "tiff" and named == "camera_raw":
         kind = named  # a TIFF decoder would find only a small preview

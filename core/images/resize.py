@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 
 from cykooz_resizer import CropBox, FilterType, ResizeAlg, ResizeOptions, Resizer
@@ -55,18 +54,11 @@ def resize(
     if resample not in _FILTERS:
         return resize_rows_first(image, size, resample, box)
     left, upper, right, lower = box
-    crop = CropBox(left, upper, _extent(left, right, image.width), _extent(upper, lower, image.height))
+    # A rounding error may have put an edge outside of the picture.
+    crop = CropBox(left, upper, min(right, image.width) - left, min(lower, image.height) - upper)
     target = Image.new(image.mode, size)
     options = ResizeOptions(ResizeAlg.convolution(_FILTERS[resample]), crop_box=crop)
     # A resizer keeps its working memory. After a large picture, this is too much to keep in every thread.
     large = max(image.width * image.height, size[0] * size[1]) > _KEPT_PIXELS
     (Resizer() if large else _OF_THREAD.resizer).resize_pil(image, target, options)
     return target
-
-
-def _extent(begin: float, end: float, limit: int) -> float:
-    """Returns end - begin, reduced if a rounding error puts begin + extent above the limit."""
-    extent = end - begin
-    while begin + extent > limit:
-        extent = math.nextafter(extent, 0)
-    return extent

@@ -89,5 +89,5 @@ def test_the_processes_of_a_machine_share_its_memory(
     monkeypatch.setattr(pool, "usable_memory", lambda: gigabytes * 10**9)
     monkeypatch.setattr(pool, "worker_processes", lambda: processes)
     budget = pool.working_budget.__wrapped__()
-    assert budget._limit == megabytes * 10**6
+    assert budget.limit == megabytes * 10**6
     assert bool(budget._lock_file) == (processes > 1)
