@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import signal
 import traceback
@@ -35,7 +36,11 @@ def serve(connection: int, board: int) -> None:
             request = parent.recv_bytes()
         except (EOFError, OSError):
             return
-        parent.send_bytes(_run(functions, request, UNDERWAY.board))
+        answer = _run(functions, request, UNDERWAY.board)
+        with contextlib.suppress(OSError):
+            # What the function printed: the parent may end this process at any time after the answer.
+            print(end="", flush=True)
+        parent.send_bytes(answer)
 
 
 def _run(functions: dict[bytes, Callable[[Any], Any]], request: bytes, board: Board) -> bytes:

@@ -39,8 +39,6 @@ _CRASHES = {
 }  # fmt: skip
 #: Seconds in which a process whose connection broke has ended.
 _END_SECONDS = 5.0
-#: Seconds for a process to end by itself: time to write what a function printed.
-_GRACE_SECONDS = 0.5
 
 
 class Board:
@@ -176,13 +174,10 @@ class WorkerProcess:
         return self._board.read()[1]
 
     def close(self) -> None:
-        """Ends the process, if it does not end by itself at once, and waits for its end."""
+        """Ends the process, which has answered each call, and waits for its end."""
         self._connection.close()
-        try:
-            self._process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()
+        self._process.wait()
 
     def kill(self) -> None:
         """Ends the process at once. It writes no files, so nothing is left behind."""

@@ -129,6 +129,18 @@ def test_a_single_call_runs_in_a_process_whatever_converts(in_processes: bool) -
     pool.close()
 
 
+def say(item: int) -> int:
+    print(f"item {item}", end=" ")
+    return item
+
+
+def test_what_a_function_prints_is_written_before_its_process_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    pool = Converters(1, in_processes=True)
+    list(pool.map(say, range(3), weigh=lambda _: 1))
+    pool.close()
+    assert capfd.readouterr().out == "item 0 item 1 item 2 "
+
+
 def test_what_a_process_works_on_can_be_read(processes: Converters, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     working = threading.Thread(target=lambda: list(processes.map(_wait_for, [str(seen)], weigh=lambda _: 1)))
