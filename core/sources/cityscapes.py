@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from shardwright.core.sources.annotation_files import AnnotationFault, parse_json
-from shardwright.core.sources.image_files import class_name, join, number
+from shardwright.core.sources.image_files import class_name, join
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.pairs import PairedFolders, PairFormat
-from shardwright.core.sources.shapes import corners_of, polygon
+from shardwright.core.sources.shapes import corners_of, polygon, size_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.layouts import Needs
@@ -39,7 +36,7 @@ def parse_polygons(data: bytes) -> Annotations:
     document = parse_json(data)
     if not isinstance(document, dict) or not isinstance(document.get("objects"), list):
         raise AnnotationFault("it has no list of objects")
-    size = _size(document)
+    size = size_of(document, ("imgWidth", "imgHeight"))
     objects = []
     for place, item in enumerate(document["objects"]):
         label = class_name(item.get("label")) if isinstance(item, dict) else ""
@@ -56,11 +53,6 @@ def parse_polygons(data: bytes) -> Annotations:
             box = (max(box[0], 0), max(box[1], 0), min(box[2], size[0]), min(box[3], size[1]))
         objects.append(ObjectAnnotation(single, box, crowd=single != label, segmentation=outline))
     return Annotations(objects=tuple(objects), size=size)
-
-
-def _size(values: Mapping[str, Any]) -> tuple[int, int] | None:
-    width, height = (number(values.get(name)) or 0 for name in ("imgWidth", "imgHeight"))
-    return (int(width), int(height)) if width > 0 and height > 0 else None
 
 
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:

@@ -6,10 +6,10 @@ import contextlib
 import io
 import math
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
-from typing import IO, Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
@@ -36,6 +36,7 @@ from shardwright.core.sources.image_files import (
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.json_stream import Item, JsonFault, JsonItems, stream_object
 from shardwright.core.sources.moved_files import file_name
+from shardwright.core.sources.shapes import size_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, PanopticSegment
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -48,7 +49,8 @@ from shardwright.schemas.source_ids import number_text
 #: Keys of annotations that describe objects, and all keys that identify their kind.
 _OBJECT_KEYS = {"category_id", "bbox"}
 _KINDS = {"segments_info", "caption", "keypoints", *_OBJECT_KEYS}
-_FIRST_IMAGES = 5
+_PANOPTIC_ROLES = (FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
+_NO_MASK = storage.StoredObject("", -1, "")
 
 Id = int | str
 
@@ -58,7 +60,19 @@ def id_of(value: Any) -> Id | None:
     if isinstance(value, str):
         return value or None
     found = number(value)
-    return None if found is None or found != int(found) else int(found)
+    return int(found) if found is not None and found == int(found) else None
+
+
+def _id_in(entry: Any, key: str) -> Id | None:
+    return id_of(entry.get(key)) if isinstance(entry, dict) else None
+
+
+class _Category(NamedTuple):
+    """A category: its class name, the names of its key points, and whether its objects are counted."""
+
+    name: str = ""
+    points: tuple[str, ...] = ()
+    is_thing: bool = True
 
 
 class _Coco(JsonItems):
@@ -67,13 +81,9 @@ class _Coco(JsonItems):
     Attributes:
       annotations: All annotations.
       of_image: Id of an image -> its annotations.
-      ids: Ids of the images.
-      twice: Ids that several images have.
-      strays: Annotations without the id of an image -> the fault.
+      ids: Id of an image -> number of images that have it.
       kinds: Keys of the annotations that identify their kind.
-      categories: Category id -> class name.
-      stuff: Ids of the categories that are not things (`isthing` of panoptic segments).
-      points: Category id -> names of its key points.
+      categories: Categories by id.
       point_names: Names of the key points that every object of a record has.
       masks: Folder of the panoptic masks; empty if they are not stored.
       mask_states: States of these masks.
@@ -82,14 +92,10 @@ class _Coco(JsonItems):
     def __init__(self, file: IO[bytes], source: DocumentFile, settings: ConvertSettings) -> None:
         super().__init__(file)
         self.annotations = JsonItems(file)
-        self.of_image: dict[Id, array[int]] = {}
-        self.ids: set[Id] = set()
-        self.twice: set[Id] = set()
-        self.strays: dict[int, str] = {}
+        self.of_image: dict[Id | None, array[int]] = {}
+        self.ids: Counter[Id | None] = Counter()
         self.kinds: set[str] = set()
-        self.categories: dict[Id | None, str] = {}
-        self.stuff: set[Id] = set()
-        self.points: dict[Id | None, tuple[str, ...]] = {}
+        self.categories: dict[Id | None, _Category] = {}
         self.point_names: tuple[str, ...] = ()
         self._has_objects = settings.record_layout.needs is Needs.OBJECTS
         self.masks = _masks_of(source, settings)
@@ -98,60 +104,44 @@ class _Coco(JsonItems):
         """Yields the entries of all images, and notes the rest of the file.
 
         Raises:
-          AnnotationFault: If it is not COCO's JSON, or is incomplete; the message says what is wrong.
+          AnnotationFault: If it is not COCO's JSON; the message says what is wrong.
+          JsonFault: If it is not a complete JSON object.
         """
         has_images = False
-        try:
-            for item in stream_object(self._file):
-                if item.name == "images" and not item.length:
-                    has_images = True
-                elif item.name == "images":
-                    self._add_image(item)
-                    yield item.value
-                elif item.name == "categories" and isinstance(item.value, dict):
-                    self._add_category(item.value)
-                elif item.name == "annotations" and item.length:
-                    self._add_annotation(item)
-        except JsonFault as fault:
-            raise AnnotationFault(
-                f"it is not a complete JSON object: {fault}; fetch it again or fix it"
-            ) from None
+        for item in stream_object(self._file):
+            if item.name == "images" and not item.length:
+                has_images = True
+            elif item.name == "images":
+                self.add(item)
+                self.ids[_id_in(item.value, "id")] += 1
+                yield item.value
+            elif item.name == "categories" and isinstance(item.value, dict):
+                self._add_category(item.value)
+            elif item.name == "annotations" and item.length:
+                self._add_annotation(item)
         if not has_images:
             raise AnnotationFault("it is not COCO JSON: it has no array of images; name another file")
         if self._has_objects and "category_id" in self.kinds and not self.categories:
             raise AnnotationFault("it names no categories; add an array of categories with id and name")
         self.mask_states = FileStates(self.masks, len(self.ids) if self.masks else 0)
 
-    def _add_image(self, item: Item) -> None:
-        self.add(item)
-        found = id_of(item.value.get("id")) if isinstance(item.value, dict) else None
-        if found in self.ids:
-            self.twice.add(found)
-        elif found is not None:
-            self.ids.add(found)
-
     def _add_annotation(self, item: Item) -> None:
-        index, value = len(self.annotations), item.value
+        image = _id_in(item.value, "image_id")
+        self.of_image.setdefault(image, array("q")).append(len(self.annotations))
         self.annotations.add(item)
-        image = id_of(value.get("image_id")) if isinstance(value, dict) else None
-        if image is None:
-            self.strays[index] = "it has no image_id" if isinstance(value, dict) else "it is not an object"
-        else:
-            self.kinds.update(value.keys() & _KINDS)
-            self.of_image.setdefault(image, array("q")).append(index)
+        if image is not None:
+            self.kinds.update(item.value.keys() & _KINDS)
 
     def _add_category(self, value: Mapping[str, Any]) -> None:
         """Adds a category; a category without an id or a name is ignored."""
-        found, name = id_of(value.get("id")), class_name(value.get("name"))
-        if found is None or not name:
+        category, name = _id_in(value, "id"), class_name(value.get("name"))
+        if category is None or not name:
             return
-        if self.categories.setdefault(found, name) != name:
-            raise AnnotationFault(f"the category id {found!r} stands for two names; fix its categories")
         points = value.get("keypoints")
-        if isinstance(points, list) and points and all(isinstance(point, str) for point in points):
-            self.points[found] = tuple(points)
-        if value.get("isthing", 1) in (0, False):
-            self.stuff.add(found)
+        has_points = isinstance(points, list) and all(isinstance(point, str) for point in points)
+        new = _Category(name, tuple(points or ()) if has_points else (), value.get("isthing", 1) != 0)
+        if self.categories.setdefault(category, new).name != name:
+            raise AnnotationFault(f"the category id {category!r} stands for two names; fix its categories")
 
     def annotations_of(self, image: Id) -> Iterator[Any]:
         """Yields the annotations of an image."""
@@ -159,20 +149,24 @@ class _Coco(JsonItems):
 
     def orphans(self) -> Iterator[tuple[int, str]]:
         """Yields number and fault of the annotations without an image."""
-        yield from self.strays.items()
         for image, indexes in self.of_image.items():
-            if image not in self.ids:
-                yield from ((index, f"no image has its image_id {image!r}") for index in indexes)
+            for index in () if self.ids[image] and image is not None else indexes:
+                if image is not None:
+                    yield index, f"no image has its image_id {image!r}"
+                elif isinstance(self.annotations.read(index), dict):
+                    yield index, "it has no image_id"
+                else:
+                    yield index, "it is not an object"
 
-    def category_of(self, value: Mapping[str, Any]) -> str:
-        """Returns the name of a category; empty if no category has that id."""
-        return self.categories.get(id_of(value.get("category_id")), "")
+    def category_of(self, value: Mapping[str, Any]) -> _Category:
+        """Returns the category of an object or a segment; one without a name if no category has that id."""
+        return self.categories.get(_id_in(value, "category_id"), _Category())
 
     def object_of(self, value: Mapping[str, Any]) -> ObjectAnnotation:
         """Returns an object; an invalid box becomes one that the settings handle as invalid."""
         outline = value.get("segmentation")
         return ObjectAnnotation(
-            label=self.category_of(value),
+            label=self.category_of(value).name,
             box=_box(value.get("bbox")),
             crowd=_is_true(value.get("iscrowd")),
             area=number(value.get("area")),
@@ -182,11 +176,11 @@ class _Coco(JsonItems):
 
     def segment_of(self, value: Any) -> PanopticSegment:
         """Returns a segment of a panoptic mask."""
-        found = id_of(value.get("id")) if isinstance(value, dict) else None
+        found = _id_in(value, "id")
         if not isinstance(found, int):
             raise AnnotationFault("one of its segments has no id")
-        thing = id_of(value.get("category_id")) not in self.stuff
-        return PanopticSegment(found, self.category_of(value), _is_true(value.get("iscrowd")), thing)
+        category = self.category_of(value)
+        return PanopticSegment(found, category.name, _is_true(value.get("iscrowd")), category.is_thing)
 
     def keypoints_of(self, value: Mapping[str, Any]) -> tuple[float, ...] | None:
         """Returns x, y and visibility of each named key point; None if the object has none.
@@ -197,7 +191,7 @@ class _Coco(JsonItems):
         coordinates = value.get("keypoints")
         if not self.point_names or not coordinates:
             return None
-        own = self.points.get(id_of(value.get("category_id")), ())
+        own = self.category_of(value).points
         if not isinstance(coordinates, list) or len(coordinates) != 3 * len(own):
             return (math.nan,)
         numbers = [math.nan if (side := number(item)) is None else side for item in coordinates]
@@ -238,17 +232,12 @@ def _is_coco(head: bytes) -> bool:
 
 def _first_images(head: bytes) -> list[Any]:
     """Returns the entries of the first images; none if the file begins with annotations."""
-    images = (item.value for item in _items_in(head) if item.name == "images" and item.length)
-    return [*islice(images, _FIRST_IMAGES)]
+    return [item.value for item in _items_in(head) if item.name == "images" and item.length]
 
 
-def _stores_panoptic(settings: ConvertSettings) -> bool:
-    roles = settings.record_layout.by_role().keys()
-    return FeatureRole.PANOPTIC_CATEGORY in roles or FeatureRole.PANOPTIC_INSTANCE in roles
-
-
-def _stores_key_points(settings: ConvertSettings) -> bool:
-    return not settings.record_layout.by_role().keys().isdisjoint(KEYPOINT_ROLES)
+def _stores(settings: ConvertSettings, roles: Iterable[FeatureRole]) -> bool:
+    """Returns whether the layout has a feature with one of these roles."""
+    return not settings.record_layout.by_role().keys().isdisjoint(roles)
 
 
 def _leave_out(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> dict[str, str]:
@@ -258,22 +247,21 @@ def _leave_out(probe: InputProbe, names: Sequence[str], settings: ConvertSetting
     others = [name for name in names if "panoptic" not in name]
     if layout.needs is Needs.PANOPTIC and panoptic:
         return dict.fromkeys(others, f"--layout {layout.name} stores panoptic segments only")
-    left_out = {}
+    # Files of key points and of stuff repeat the same objects with fewer details.
+    repeating = {"stuff_": "its objects are in the other files"}
+    if not _stores(settings, KEYPOINT_ROLES):
+        repeating["person_keypoints_"] = "--layout keypoints stores them"
+    left_out = {
+        name: why
+        for kind, why in repeating.items()
+        for name in others
+        if kind in name and name.replace(kind, "instances_") in others
+    }
     for name in panoptic if others else ():
-        partners = [name.replace("panoptic", kind) for kind in ("instances", "captions")]
-        if not _stores_panoptic(settings):
+        if not _stores(settings, _PANOPTIC_ROLES):
             left_out[name] = f"--layout {layout.name} stores no panoptic segments"
         elif not _mask_folder(storage.join(probe.path, name), settings):
             left_out[name] = "there is no folder with its masks; name it with --mask_dir"
-        elif len(others) > 1 and not {*partners} & {*others}:
-            left_out[name] = f"there is no {file_name(partners[0])}"
-    # Files of key points and of stuff repeat the same objects with fewer details.
-    repeating = {"stuff": "its objects are in the other files"}
-    if not _stores_key_points(settings):
-        repeating["person_keypoints"] = "--layout keypoints stores them"
-    for kind, why in repeating.items():
-        instances = {name: name.replace(f"{kind}_", "instances_") for name in others if f"{kind}_" in name}
-        left_out |= {name: why for name, instance in instances.items() if instance in others}
     return left_out
 
 
@@ -287,7 +275,7 @@ def _mask_folder(path: str, settings: ConvertSettings) -> str:
 def _masks_of(file: DocumentFile, settings: ConvertSettings) -> str:
     """Returns the folder with the panoptic masks of a file; empty if the layout does not store them."""
     required = settings.record_layout.needs is Needs.PANOPTIC
-    if not required and not (_stores_panoptic(settings) and "panoptic" in file.key):
+    if not required and not (_stores(settings, _PANOPTIC_ROLES) and "panoptic" in file.key):
         return ""
     found = _mask_folder(file.path, settings)
     if required and not found:
@@ -324,9 +312,9 @@ def _begin(
             f"--layout {layout.name}: {path} has {only} panoptic segments; choose --layout {fitting}."
         )
     names: tuple[str, ...] = ()
-    if _stores_key_points(settings):
-        points = (points for file in files for points in file.points.values())
-        names = tuple(dict.fromkeys(name for several in points for name in several))
+    if _stores(settings, KEYPOINT_ROLES):
+        categories = [category for file in files for category in file.categories.values()]
+        names = tuple(dict.fromkeys(name for category in categories for name in category.points))
         spec = layout.by_role().get(FeatureRole.KEYPOINT_X)
         if "keypoints" in kinds and not names:
             raise UsageError(
@@ -340,7 +328,9 @@ def _begin(
             )
     for document, file in zip(documents, files):
         file.point_names = names
-        yield from (ClassId(name, found) for found, name in file.categories.items() if isinstance(found, int))
+        for category_id, category in file.categories.items():
+            if isinstance(category_id, int):
+                yield ClassId(category.name, category_id)
         for index, why in file.orphans():
             yield document, f"annotation {index + 1}", why
 
@@ -356,18 +346,7 @@ def _image_of(value: Any, settings: ConvertSettings) -> ImagePaths:
     return ImagePaths(name, (name,), is_path=bool(inner_path(name)))
 
 
-def _size_of(values: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Returns the width and height of an image's entry; None if it gives none, or 0."""
-    sides = []
-    for side in ("width", "height"):
-        value = values.get(side)
-        found = 0.0 if value is None else number(value)
-        if found is None or found != int(found):
-            raise AnnotationFault(f"its {side} is {value!r}")
-        sides.append(int(found))
-    return (sides[0], sides[1]) if min(sides) > 0 else None
-
-
+@dataclass
 class _Image:
     """What several files say about one image.
 
@@ -375,15 +354,14 @@ class _Image:
       objects: Objects by the id of their annotation; one without an id has a key of its own. None if no file
         lists objects.
       captions: Captions.
-      mask: Panoptic mask; None if there is none.
+      mask: Panoptic mask; no path if there is none.
       segments: Segments of the mask.
     """
 
-    def __init__(self) -> None:
-        self.objects: dict[Any, ObjectAnnotation] | None = None
-        self.captions: list[str] = []
-        self.mask: storage.StoredObject | None = None
-        self.segments: tuple[PanopticSegment, ...] = ()
+    objects: dict[Any, ObjectAnnotation] | None = None
+    captions: list[str] = field(default_factory=list)
+    mask: storage.StoredObject = _NO_MASK
+    segments: tuple[PanopticSegment, ...] = ()
 
     def add(self, document: Document, image: Id, has_objects: bool) -> None:
         """Adds what a file says.
@@ -393,7 +371,7 @@ class _Image:
           UsageError: If two files describe the same objects.
         """
         file: _Coco = document.entries  # type: ignore[assignment]
-        if image in file.twice:
+        if file.ids[image] > 1:
             raise AnnotationFault(
                 "another image has the same id, so its annotations may belong to the other image"
             )
@@ -430,7 +408,7 @@ class _Image:
             self.objects[found] = replace(self.objects[found], keypoints=file.keypoints_of(value))
 
     def _add_segments(self, value: Mapping[str, Any], file: _Coco) -> None:
-        if self.mask:
+        if self.mask.path:
             raise AnnotationFault("it has two panoptic masks")
         name = value.get("file_name")
         mask = inner_path(name) if isinstance(name, str) else ""
@@ -446,20 +424,19 @@ class _Image:
 
 def _join(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: ConvertSettings) -> ImageRef:
     """Returns the reference of an image with the annotations of all files."""
-    found = _Image()
+    image = _Image()
     values = [(document, document.entries.read(index)) for document, index in entries]
     for document, value in values:
-        found.add(document, _id_of_image(value), settings.record_layout.needs is Needs.OBJECTS)
+        image.add(document, _id_of_image(value), settings.record_layout.needs is Needs.OBJECTS)
     first, value = values[0]
-    mask = found.mask or storage.StoredObject("", -1, "")
     annotations = Annotations(
-        objects=None if found.objects is None else tuple(found.objects.values()),
-        size=_size_of(value),
-        captions=tuple(found.captions),
-        panoptic_mask=mask.path,
-        segments=found.segments,
-        mask_size=mask.size,
-        mask_version=mask.version,
+        objects=None if image.objects is None else tuple(image.objects.values()),
+        size=size_of(value),
+        captions=tuple(image.captions),
+        panoptic_mask=image.mask.path,
+        segments=image.segments,
+        mask_size=image.mask.size,
+        mask_version=image.mask.version,
         keypoint_names=first.entries.point_names,  # type: ignore[attr-defined]
     )
     image_id = _id_of_image(value)
@@ -468,9 +445,9 @@ def _join(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: Conv
 
 
 def _id_of_image(value: Mapping[str, Any]) -> Id:
-    found = id_of(value["id"])
-    assert found is not None  # `_image_of` checked it
-    return found
+    image_id = id_of(value["id"])
+    assert image_id is not None  # `_image_of` checked it
+    return image_id
 
 
 SOURCE = DocumentFormat(

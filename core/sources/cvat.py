@@ -16,24 +16,26 @@ from shardwright.core.sources.image_files import (
     annotated,
     class_name,
     inner_path,
+    labelled,
     number_in,
     split_name,
 )
 from shardwright.core.sources.moved_files import with_slashes
 from shardwright.core.sources.shapes import (
-    box_and_outline,
+    Box,
     ellipse,
     hull,
     mask_of_runs,
     mask_outline,
     polygon,
-    rotated_box,
+    rectangle,
+    size_of,
 )
 from shardwright.core.sources.xml_items import XmlElement, XmlItems, XmlReader
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
 
 _ROOT, _IMAGE, _TRACK, _TAG = "annotations", "image", "track", "tag"
@@ -49,7 +51,7 @@ def objects_of(image: XmlElement) -> Annotations:
     Raises:
       AnnotationFault: if a shape cannot be used; the message names its line.
     """
-    size = _size(image)
+    size = size_of(image.attributes, parse=number_in)
     objects = []
     for shape in image.children:
         if shape.name not in _SHAPES:
@@ -64,9 +66,7 @@ def objects_of(image: XmlElement) -> Annotations:
     return Annotations(objects=tuple(objects), size=size, upright=True)
 
 
-def _drawn(
-    shape: XmlElement, size: tuple[int, int] | None
-) -> tuple[tuple[float, float, float, float] | None, Segmentation | None]:
+def _drawn(shape: XmlElement, size: tuple[int, int] | None) -> tuple[Box | None, Segmentation | None]:
     """Returns the box and the outline of a shape; both are None if it encloses nothing.
 
     Raises:
@@ -75,19 +75,15 @@ def _drawn(
     attributes = shape.attributes
     degrees = _number(attributes.get("rotation") or "0", "rotation")
     if shape.name == "box":
-        xmin, ymin, xmax, ymax = _numbers(attributes, ("xtl", "ytl", "xbr", "ybr"))
-        box = (xmin, ymin, xmax, ymax)
-        return box_and_outline(box, rotated_box(box, degrees)) if degrees else (box, None)
+        left, top, right, lower = _numbers(attributes, ("xtl", "ytl", "xbr", "ybr"))
+        return rectangle((left, top, right, lower), degrees)
     if shape.name == "polygon":
         return polygon(_points(attributes.get("points", "")))
     if shape.name == "ellipse":
         x, y, x_radius, y_radius = _numbers(attributes, ("cx", "cy", "rx", "ry"))
-        box = (x - x_radius, y - y_radius, x + x_radius, y + y_radius)
-        return box_and_outline(box, ellipse(x, y, x_radius, y_radius, degrees))
+        return ellipse(x, y, x_radius, y_radius, degrees)
     if shape.name == "mask":
-        left, top, width, height = (
-            int(side) for side in _numbers(attributes, ("left", "top", "width", "height"))
-        )
+        left, top, width, height = map(int, _numbers(attributes, ("left", "top", "width", "height")))
         if size is None:
             raise ValueError("its image has no width and height")
         runs = [int(run) for run in attributes.get("rle", "").split(",")]
@@ -118,14 +114,6 @@ def _points(text: str) -> list[float]:
             raise ValueError(f"its point {pair[:60]!r} is not a pair of numbers")
         corners += [_number(side, "a side of a point") for side in sides]
     return corners
-
-
-def _size(image: XmlElement) -> tuple[int, int] | None:
-    try:
-        width, height = (int(image.attributes.get(name, "0")) for name in ("width", "height"))
-    except ValueError:
-        raise AnnotationFault(f"the width or height in line {image.line} is not a number") from None
-    return (width, height) if width > 0 and height > 0 else None
 
 
 def _is_cvat(head: bytes) -> bool:
@@ -170,20 +158,9 @@ def _annotate(ref: ImageRef, image: XmlElement, settings: ConvertSettings) -> Im
     if subset:
         ref = ref._replace(split="" if subset == _DEFAULT else subset)
     if settings.record_layout.needs is Needs.LABEL:
-        return ref._replace(label=_label(image, settings))
+        tags = (class_name(tag.attributes.get("label", "")) for tag in image.children if tag.name == _TAG)
+        return labelled(ref, [*dict.fromkeys(filter(None, tags))], "tags", settings)
     return annotated(ref, objects_of(image))
-
-
-def _label(image: XmlElement, settings: ConvertSettings) -> str:
-    """Returns the class of an image: its tag, or all its tags if several classes are allowed."""
-    tags = (class_name(tag.attributes.get("label", "")) for tag in image.children if tag.name == _TAG)
-    names = list(dict.fromkeys(filter(None, tags)))
-    if len(names) > 1 and not settings.label_separator:
-        raise AnnotationFault(
-            f"it has several tags ({', '.join(names[:3])}); --label_separator '|' lets an image have several "
-            "classes"
-        )
-    return LABEL_SEPARATOR.join(names)
 
 
 def _summarize(file: DocumentFile, images: Sequence[XmlElement], settings: ConvertSettings) -> str:

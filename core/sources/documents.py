@@ -38,7 +38,7 @@ from shardwright.core.sources.image_lists import (
     prefix_of_images,
 )
 from shardwright.core.sources.input_probe import InputProbe, look_at
-from shardwright.core.sources.json_stream import JsonItems, first_items
+from shardwright.core.sources.json_stream import JsonFault, JsonItems, first_items
 from shardwright.core.sources.moved_files import file_name, find_moved, with_slashes
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.codes import QuarantineReason
@@ -93,7 +93,7 @@ class Entries(Protocol):
     """The entries of an open file."""
 
     def scan(self) -> Iterator[Any]:
-        """Yields all entries. Raises AnnotationFault if the file cannot be used."""
+        """Yields all entries. Raises AnnotationFault or JsonFault if the file cannot be used."""
 
     def number(self, index: int) -> int:
         """Returns the number of an entry for messages: its place from 1, or its line."""
@@ -397,6 +397,10 @@ def _scan(document: Document) -> Iterator[Any]:
             yield from document.entries.scan()
     except AnnotationFault as fault:
         raise UsageError(f"--input {printable(path)}: {fault}.") from None
+    except JsonFault as fault:
+        raise UsageError(
+            f"--input {printable(path)} is not complete JSON: {fault}; fetch it again or fix it."
+        ) from None
 
 
 def _bad_entry(part: InputSplit, document: Document, name: str, why: str) -> ImageRef:

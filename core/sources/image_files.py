@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from shardwright.core import storage
+from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.folder_walk import walk
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason
@@ -218,6 +219,26 @@ def annotated(ref: ImageRef, annotations: Annotations) -> ImageRef:
     """Returns a reference with its annotations, and the class names of its objects."""
     names = sorted(annotations.labels - {""})
     return ref.annotated(annotations)._replace(label=LABEL_SEPARATOR.join(names))
+
+
+def labelled(ref: ImageRef, names: Sequence[str], noun: str, settings: ConvertSettings) -> ImageRef:
+    """Returns a reference with the classes of its image.
+
+    Args:
+      ref: Reference.
+      names: Names of the classes.
+      noun: Plural of what names a class in the format.
+      settings: Settings with `label_separator`.
+
+    Raises:
+      AnnotationFault: If there are several classes, but the settings allow only one.
+    """
+    if len(names) > 1 and not settings.label_separator:
+        raise AnnotationFault(
+            f"it has several {noun} ({', '.join(names[:3])}); --label_separator '|' lets an image have "
+            "several classes"
+        )
+    return ref._replace(label=LABEL_SEPARATOR.join(names))
 
 
 def bad_entry(key: str, uri: str, message: str, reason: str = QuarantineReason.BAD_ANNOTATION) -> ImageRef:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.sources.annotation_files import AnnotationFault
 
 _CHUNK_BYTES = 1 << 20
 #: Largest item, since each item is held in memory.
@@ -190,16 +189,11 @@ class JsonItems:
         """Yields all items of a file that is one array, and notes their places.
 
         Raises:
-          AnnotationFault: If it is not a complete JSON array; the message names the place.
+          JsonFault: If it is not a complete JSON array; the message names the place.
         """
-        try:
-            for item in stream_list(self._file):
-                self.add(item)
-                yield item.value
-        except JsonFault as fault:
-            raise AnnotationFault(
-                f"it is not a complete JSON array: {fault}; fetch it again or fix it"
-            ) from None
+        for item in stream_list(self._file):
+            self.add(item)
+            yield item.value
 
     def add(self, item: Item) -> None:
         """Notes the place of an item."""

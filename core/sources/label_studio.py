@@ -9,28 +9,21 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import DocumentFile, DocumentFormat, ImagePaths
-from shardwright.core.sources.image_files import annotated, class_name, is_text, number
+from shardwright.core.sources.image_files import annotated, class_name, is_text, labelled, number
 from shardwright.core.sources.json_stream import first_items
 from shardwright.core.sources.moved_files import file_name
-from shardwright.core.sources.shapes import (
-    Box,
-    box_and_outline,
-    corners_of,
-    ellipse,
-    polygon,
-    rotated_box,
-)
+from shardwright.core.sources.shapes import Box, Outline, corners_of, ellipse, polygon, rectangle, size_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
 
 _ANNOTATIONS = ("annotations", "completions")
@@ -46,15 +39,8 @@ _CHOICES = "choices"
 #: What Label Studio puts before the name of an uploaded file.
 _UPLOAD = re.compile(r"[0-9a-f]{8}-(?=.)")
 _LOCAL_FILES = "/data/local-files/"
-
-
-class _Result(NamedTuple):
-    """A result of a task: the name of its control, its values, and the size and turn of the image."""
-
-    control: str
-    value: Mapping[str, Any]
-    size: tuple[float, float] | None
-    turned: bool
+#: A result of a task, with `from_name`, the name of its control, and `value`.
+_Result = Mapping[str, Any]
 
 
 def _is_task(entry: Any) -> bool:
@@ -105,20 +91,18 @@ def paths_of(value: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, (*inner, name, _UPLOAD.sub("", name, count=1)))))
 
 
-def _image_of(entry: Mapping[str, Any], settings: ConvertSettings) -> ImagePaths:
+def _image_of(entry: Any, settings: ConvertSettings) -> ImagePaths:
     data = entry["data"] if _is_task(entry) else entry if isinstance(entry, dict) else {}
     field = _image_field(data, settings.image_column)
-    if not field:
-        raise AnnotationFault("it names no image, or several; name the field with --image_column")
-    value = data[field].strip()
+    value = data[field].strip() if field else ""
     paths = paths_of(value)
     if not paths:
-        raise AnnotationFault(f"{value[:80]!r} names no image")
+        raise AnnotationFault("it names no image, or several; name the field with --image_column")
     return ImagePaths(value, paths, value if storage.is_remote(value) else "")
 
 
 def _results(entry: Mapping[str, Any], settings: ConvertSettings) -> list[_Result] | None:
-    """Returns the results of a task; None if nobody has annotated it.
+    """Returns the results of a task in the form of JSON exports; None if nobody has annotated it.
 
     Raises:
       AnnotationFault: If several annotations could be meant.
@@ -135,17 +119,8 @@ def _results(entry: Mapping[str, Any], settings: ConvertSettings) -> list[_Resul
     if not made:
         return None
     results = (truth if len(made) > 1 else made)[0].get("result")
-    return [
-        _result(str(item.get("from_name", "")), item["value"], item)
-        for item in (results if isinstance(results, list) else [])
-        if isinstance(item, dict) and isinstance(item.get("value"), dict)
-    ]
-
-
-def _result(control: str, value: Mapping[str, Any], about: Mapping[str, Any]) -> _Result:
-    width, height = (number(about.get(f"original_{side}")) or 0.0 for side in ("width", "height"))
-    size = (width, height) if min(width, height) > 0 else None
-    return _Result(control, value, size, bool(number(about.get("image_rotation"))))
+    items = results if isinstance(results, list) else []
+    return [item for item in items if isinstance(item, dict) and isinstance(item.get("value"), dict)]
 
 
 def _short_results(entry: Mapping[str, Any], settings: ConvertSettings) -> Iterator[_Result]:
@@ -156,9 +131,9 @@ def _short_results(entry: Mapping[str, Any], settings: ConvertSettings) -> Itera
             continue
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, dict):
-                yield _result(name, item, item)
+                yield {**item, "from_name": name, "value": item}
             elif is_text(item) and (name == settings.label_column or name in ("choice", "choices", "label")):
-                yield _Result(name, {_CHOICES: [item]}, None, False)
+                yield {"from_name": name, "value": {_CHOICES: [item]}}
 
 
 def objects_of(results: Sequence[_Result]) -> Annotations:
@@ -168,13 +143,12 @@ def objects_of(results: Sequence[_Result]) -> Annotations:
       AnnotationFault: If a shape is wrong, or only kinds of shapes are present that are not read.
     """
     objects: list[ObjectAnnotation] = []
-    other = ""
     for place, result in enumerate(results):
-        kind = next((kind for kind in _SHAPES if isinstance(result.value.get(kind), list)), "")
+        value = result["value"]
+        kind = next((kind for kind in _SHAPES if isinstance(value.get(kind), list)), "")
         if not kind:
-            other = other or next((kind for kind in _LEFT_OUT if kind in result.value), "")
             continue
-        if result.turned:
+        if number(result.get("image_rotation")):
             raise AnnotationFault("its image was rotated in Label Studio, so that its shapes do not fit")
         try:
             box, outline = _shape(result)
@@ -183,70 +157,65 @@ def objects_of(results: Sequence[_Result]) -> Annotations:
         if box is not None:
             objects += [
                 ObjectAnnotation(class_name(label), box, segmentation=outline)
-                for label in result.value[kind] or [""]
+                for label in value[kind] or [""]
             ]
-    if other and not objects:
-        raise AnnotationFault(f"it only has {other}, which are not read")
+    others = [kind for result in results for kind in _LEFT_OUT if kind in result["value"]]
+    if others and not objects:
+        raise AnnotationFault(f"it only has {others[0]}, which are not read")
     return Annotations(objects=tuple(objects), relative=True, upright=True)
 
 
-def _shape(result: _Result) -> tuple[Box | None, list[list[float]] | None]:
+def _shape(result: _Result) -> tuple[Box | None, Outline | None]:
     """Returns box and outline of a shape, in shares; (None, None) for labels of something else.
 
     Raises:
       ValueError: If its numbers are wrong.
     """
-    value = result.value
+    value = result["value"]
     if "points" in value:
         return polygon([side / 100 for side in corners_of(value["points"])])
     is_round = "radiusX" in value
     if not is_round and not {"width", "height"} <= value.keys():
         return None, None
     names = ("x", "y", "radiusX", "radiusY") if is_round else ("x", "y", "width", "height")
-    sides = [number(value.get(name)) for name in names]
-    if None in sides:
+    sides = [side for name in names if (side := number(value.get(name))) is not None]
+    if len(sides) != len(names):
         raise ValueError(f"{str([value.get(name) for name in names])[:60]} are not 4 numbers")
-    x, y, width, height = (side / 100 for side in sides if side is not None)
-    box = (x - width, y - height, x + width, y + height) if is_round else (x, y, x + width, y + height)
     angle = number(value.get("rotation")) or 0.0
-    if not angle and not is_round:
-        return box, None
-    if angle and result.size is None:
-        raise ValueError("it is rotated, but original_width and original_height of the image are missing")
     # Angles are true only in pixels, because the sides of the image have different units.
-    units = result.size or (1.0, 1.0)
-    left, top, right, lower = (side * units[place % 2] for place, side in enumerate(box))
+    units = size_of(result, ("original_width", "original_height")) if angle else (1, 1)
+    if units is None:
+        raise ValueError("it is rotated, but original_width and original_height of the image are missing")
+    x, y, width, height = (side / 100 * units[place % 2] for place, side in enumerate(sides))
     if is_round:
-        drawn = ellipse(x * units[0], y * units[1], width * units[0], height * units[1], angle)
+        box, outline = ellipse(x, y, width, height, angle)
     else:
-        drawn = rotated_box((left, top, right, lower), angle, around=(left, top))
-    return box_and_outline(box, [side / units[place % 2] for place, side in enumerate(drawn)])
+        box, outline = rectangle((x, y, x + width, y + height), angle, around=(x, y))
+    left, top, right, lower = (side / units[place % 2] for place, side in enumerate(box))
+    corners = [side / units[place % 2] for place, side in enumerate(outline[0])] if outline else []
+    return (left, top, right, lower), [corners] if corners else None
 
 
-def classes_of(results: Sequence[_Result], settings: ConvertSettings) -> list[str]:
+def classes_of(results: Sequence[_Result], control: str) -> list[str]:
     """Returns the choices for the whole image.
 
+    Args:
+      results: Results of a task.
+      control: Control whose choices are meant; empty for the only one.
+
     Raises:
-      AnnotationFault: If several controls have choices, or one has several choices that may not be stored.
+      AnnotationFault: If several controls have choices.
     """
     by_control: dict[str, list[str]] = {}
     for result in results:
-        choices = result.value.get(_CHOICES)
-        if "x" in result.value or not isinstance(choices, list):  # choices for a region have its position
-            continue
-        if not settings.label_column or result.control == settings.label_column:
-            names = by_control.setdefault(result.control, [])
-            names += [name for item in choices if (name := class_name(item)) and name not in names]
+        choices, name = result["value"].get(_CHOICES), str(result.get("from_name", ""))
+        # Choices for a region have its position.
+        if isinstance(choices, list) and "x" not in result["value"] and control in ("", name):
+            by_control.setdefault(name, []).extend(filter(None, map(class_name, choices)))
     if len(by_control) > 1:
         controls = " and ".join(sorted(by_control)[:3])
         raise AnnotationFault(f"it has choices of {controls}; name one of them with --label_column")
-    names = next(iter(by_control.values()), [])
-    if len(names) > 1 and not settings.label_separator:
-        raise AnnotationFault(
-            f"it has several choices ({', '.join(names[:3])}); --label_separator '|' lets an image have "
-            "several classes"
-        )
-    return names
+    return [*dict.fromkeys(name for names in by_control.values() for name in names)]
 
 
 def _annotate(ref: ImageRef, entry: Mapping[str, Any], settings: ConvertSettings) -> ImageRef:
@@ -257,7 +226,7 @@ def _annotate(ref: ImageRef, entry: Mapping[str, Any], settings: ConvertSettings
         hint = "" if has_classes else " (--missing_annotations empty stores it without objects)"
         raise AnnotationFault(why + hint)
     if has_classes:
-        return ref._replace(label=LABEL_SEPARATOR.join(classes_of(results or (), settings)))
+        return labelled(ref, classes_of(results or (), settings.label_column), "choices", settings)
     return annotated(ref, objects_of(results or ()))
 
 
@@ -271,7 +240,7 @@ def _summarize(file: DocumentFile, entries: Sequence[Any], settings: ConvertSett
     for entry in entries:
         with contextlib.suppress(AnnotationFault):
             for result in (_results(entry, settings) if isinstance(entry, dict) else None) or ():
-                kinds.update(result.value.keys() & {*_SHAPES, *_LEFT_OUT, _CHOICES})
+                kinds.update(result["value"].keys() & {*_SHAPES, *_LEFT_OUT, _CHOICES})
     has_classes = settings.record_layout.needs is Needs.LABEL
     left_out = kinds - ({_CHOICES} if has_classes else {*_SHAPES})
     if kinds and left_out == kinds:

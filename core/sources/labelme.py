@@ -22,7 +22,7 @@ from shardwright.core.sources.annotation_files import (
     read_annotation_file,
     side_by_side,
 )
-from shardwright.core.sources.image_files import class_name, join, number
+from shardwright.core.sources.image_files import class_name, join
 from shardwright.core.sources.image_lists import names_with
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.moved_files import file_name
@@ -34,7 +34,15 @@ from shardwright.core.sources.pairs import (
     PairFormat,
     holds_below,
 )
-from shardwright.core.sources.shapes import Box, corners_of, ellipse, hull, mask_outline, polygon
+from shardwright.core.sources.shapes import (
+    Box,
+    corners_of,
+    ellipse,
+    hull,
+    mask_outline,
+    polygon,
+    size_of,
+)
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -58,10 +66,7 @@ def parse_labelme(values: Mapping[str, Any]) -> Annotations:
     Raises:
       AnnotationFault: If a shape cannot be used; the message names the shape.
     """
-    sides = [number(values.get(name)) for name in ("imageWidth", "imageHeight")]
-    size = None
-    if sides[0] and sides[1] and min(sides[0], sides[1]) >= 1:
-        size = (int(sides[0]), int(sides[1]))
+    size = size_of(values, ("imageWidth", "imageHeight"))
     objects: list[ObjectAnnotation] = []
     groups: dict[tuple[str, Any], int] = {}
     for count, shape in enumerate(values["shapes"]):
@@ -106,7 +111,7 @@ def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
             raise ValueError(f"a circle with {counted(len(corners) // 2, 'point')}")
         x, y, edge_x, edge_y = corners
         radius = math.hypot(edge_x - x, edge_y - y)
-        box, outline = (x - radius, y - radius, x + radius, y + radius), [ellipse(x, y, radius, radius)]
+        box, outline = ellipse(x, y, radius, radius)
     elif kind == "mask":
         box = hull(corners)
         outline = _mask(shape.get("mask"), corners, size)

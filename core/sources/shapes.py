@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.image_files import number
 from shardwright.schemas.units import counted
 
 Box = tuple[float, float, float, float]
+Outline = list[list[float]]
 
 #: Number of corners of the polygon that approximates an ellipse.
 _CORNERS = 72
 #: Number of pixels of the largest image whose masks are read.
 _MAX_PIXELS = 1 << 28
 _MIN_CORNERS = 3
+
+
+def size_of(
+    values: Mapping[str, Any],
+    names: tuple[str, str] = ("width", "height"),
+    parse: Callable[[Any], float | None] = number,
+) -> tuple[int, int] | None:
+    """Returns the width and height of an image; None if one of them is missing, or 0 as some tools write.
+
+    Args:
+      values: What an annotation file says about the image.
+      names: Names of the width and the height.
+      parse: Returns the number that a value stands for; None if it is not a number.
+
+    Raises:
+      AnnotationFault: If one is not a whole number; the message names it.
+    """
+    sides = []
+    for name in names:
+        side = parse(values.get(name) or 0)
+        if side is None or side != int(side):
+            raise AnnotationFault(f"its {name} is {values[name]!r}")
+        sides.append(int(side))
+    return (sides[0], sides[1]) if min(sides) > 0 else None
 
 
 def hull(corners: Sequence[float]) -> Box:
@@ -41,7 +67,7 @@ def corners_of(points: Any) -> list[float]:
     return corners
 
 
-def polygon(corners: list[float]) -> tuple[Box, list[list[float]]]:
+def polygon(corners: list[float]) -> tuple[Box, Outline]:
     """Returns the box and the outline of a polygon.
 
     Raises:
@@ -52,43 +78,48 @@ def polygon(corners: list[float]) -> tuple[Box, list[list[float]]]:
     return hull(corners), [corners]
 
 
-def box_and_outline(box: Box, corners: list[float]) -> tuple[Box, list[list[float]] | None]:
-    """Returns the box around a shape that was drawn in a box and then rotated, and the outline of the shape.
-
-    A box without area, or an inverted one, is returned as it is: its corners look sound after a rotation.
+def rectangle(
+    box: Box, degrees: float, around: tuple[float, float] | None = None
+) -> tuple[Box, Outline | None]:
+    """Returns the box and the outline of a rectangle that is rotated clockwise; no outline if it is not.
 
     Args:
-      box: Box of the shape before the rotation.
-      corners: Corners of the rotated shape.
+      box: Rectangle before the rotation.
+      degrees: Angle.
+      around: Point that stays in its place; None for the center.
     """
     xmin, ymin, xmax, ymax = box
-    if xmin < xmax and ymin < ymax:
-        return hull(corners), [corners]
-    return box, None
-
-
-def rotated_box(box: Box, degrees: float, around: tuple[float, float] | None = None) -> list[float]:
-    """Returns the corners of a box, rotated clockwise around a point; by default around its center."""
-    xmin, ymin, xmax, ymax = box
     corners = ((xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax))
-    x, y = around or ((xmin + xmax) / 2, (ymin + ymax) / 2)
-    return _turned(corners, x, y, degrees)
+    center = around or ((xmin + xmax) / 2, (ymin + ymax) / 2)
+    return _rotated(box, corners, center, degrees) if degrees else (box, None)
 
 
-def ellipse(x: float, y: float, x_radius: float, y_radius: float, degrees: float = 0.0) -> list[float]:
-    """Returns the corners of a polygon that approximates an ellipse, rotated clockwise around its center."""
-    angles = (2 * math.pi * number / _CORNERS for number in range(_CORNERS))
+def ellipse(
+    x: float, y: float, x_radius: float, y_radius: float, degrees: float = 0.0
+) -> tuple[Box, Outline | None]:
+    """Returns the box and the outline of an ellipse that is rotated clockwise around its center."""
+    angles = (2 * math.pi * place / _CORNERS for place in range(_CORNERS))
     corners = [(x + x_radius * math.cos(angle), y + y_radius * math.sin(angle)) for angle in angles]
-    return _turned(corners, x, y, degrees)
+    box = (x - x_radius, y - y_radius, x + x_radius, y + y_radius)
+    return _rotated(box, corners, (x, y), degrees)
 
 
-def _turned(corners: Sequence[tuple[float, float]], x: float, y: float, degrees: float) -> list[float]:
+def _rotated(
+    box: Box, corners: Sequence[tuple[float, float]], center: tuple[float, float], degrees: float
+) -> tuple[Box, Outline | None]:
+    """Returns the box around a rotated shape, and its outline.
+
+    A box without area, or an inverted one, is returned as it is: its corners look sound after a rotation.
+    """
+    if not (box[0] < box[2] and box[1] < box[3]):
+        return box, None
+    x, y = center
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    turned = []
+    outline = []
     for left, top in corners:
         dx, dy = left - x, top - y
-        turned += [x + dx * cosine - dy * sine, y + dx * sine + dy * cosine]
-    return turned
+        outline += [x + dx * cosine - dy * sine, y + dx * sine + dy * cosine]
+    return hull(outline), [outline]
 
 
 def mask_outline(mask: np.ndarray, left: int, top: int, size: tuple[int, int]) -> Mapping[str, Any]:

@@ -7,12 +7,13 @@ import math
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.image_files import class_name, is_text, join, split_token
+from shardwright.core.sources.image_files import class_name, is_text, join, number_in, split_token
 from shardwright.core.sources.image_lists import names_with
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.pair_matching import match_by_names
 from shardwright.core.sources.pairs import MASK_SUFFIXES, PairedFolders, PairFormat, holds_below
+from shardwright.core.sources.shapes import size_of
 from shardwright.core.sources.xml_items import XmlElement, read_xml
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -35,9 +36,9 @@ def parse_voc(data: bytes) -> Annotations:
       AnnotationFault: If the XML is broken; the message names the line.
     """
     items = [*read_xml(data, _ROOT)]
-    size = next((item for item in items if item.name == "size"), None)
+    sides = {side.name: side.text.strip() for item in items if item.name == "size" for side in item.children}
     objects = tuple(_object(item) for item in items if item.name == "object")
-    return Annotations(objects=objects, size=_size(size) if size else None)
+    return Annotations(objects=objects, size=size_of(sides, parse=number_in))
 
 
 def named_images(data: bytes) -> list[str]:
@@ -56,18 +57,6 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         return math.nan
-
-
-def _size(element: XmlElement) -> tuple[int, int] | None:
-    """Returns width and height; None if they are missing, or 0 as some tools write."""
-    sides = []
-    for name in ("width", "height"):
-        text = element.text_of(name)
-        side = _number(text) if text else 0.0
-        if not math.isfinite(side) or side != int(side):
-            raise AnnotationFault(f"its {name} is {text!r}")
-        sides.append(int(side))
-    return (sides[0], sides[1]) if min(sides) > 0 else None
 
 
 def _object(element: XmlElement) -> ObjectAnnotation:
