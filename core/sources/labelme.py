@@ -16,24 +16,13 @@ from PIL import Image
 
 from shardwright.core import storage
 from shardwright.core.images.pillow_settings import NO_LIMIT, pillow_settings
-from shardwright.core.sources.annotation_files import (
-    AnnotationFault,
-    parse_json,
-    read_annotation_file,
-    side_by_side,
-)
-from shardwright.core.sources.image_files import class_name, join
+from shardwright.core.sources.annotation_files import AnnotationFault, parse_json
+from shardwright.core.sources.image_files import annotated, bad_entry, class_name, key_of
 from shardwright.core.sources.image_lists import names_with
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.pair_matching import match_by_names
-from shardwright.core.sources.pairs import (
-    EmbeddedImage,
-    Matches,
-    PairedFolders,
-    PairFormat,
-    holds_below,
-)
+from shardwright.core.sources.pairs import PairedFolders, PairFormat, holds_below
 from shardwright.core.sources.shapes import (
     Box,
     corners_of,
@@ -45,9 +34,10 @@ from shardwright.core.sources.shapes import (
 )
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.byte_range import BASE64, ByteRange
+from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import words_of
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 
@@ -171,37 +161,19 @@ def _named_images(data: bytes) -> list[str]:
         return []
 
 
-def _match(folders: PairedFolders, files: Mapping[str, storage.StoredObject]) -> Matches:
-    """Returns the pairs of a folder; for files without an image, the one that a file embeds is used."""
-    matches = match_by_names(folders, files, _named_images, "annotation file", _MAX_BYTES)
-    rest = sorted({*files} - {*matches.files.values()})
-    looks = side_by_side(lambda file: _look_inside(folders, file, files[file]), rest, folders.annotations)
-    for file, inside in zip(rest, looks):
-        if inside is None:
-            matches.others.add(file)
-        elif isinstance(inside, EmbeddedImage):
-            matches.embedded[file] = inside
-        else:
-            matches.faults.setdefault(file, inside)
-    return matches
-
-
-def _look_inside(
-    folders: PairedFolders, file: str, state: storage.StoredObject
-) -> EmbeddedImage | str | None:
-    """Returns the image that a file embeds, or why it has no image; None if it is not a LabelMe file."""
-    try:
-        data = read_annotation_file(join(folders.annotations, file), _MAX_BYTES) or b"null"
-        values = _read(data)
-    except AnnotationFault as fault:
-        return str(fault)
+def _alone(ref: ImageRef, data: bytes) -> ImageRef:
+    """Returns the image that a file without an image embeds, or what else the file is."""
+    values = _read(data)
     if values is None:
-        return None
+        return ref.filtered(FilterReason.NOT_AN_IMAGE)
     name, match = _image_of(values), _IMAGE_DATA.search(data)
     if not name or not match:
-        return f"its image {printable(name)} is missing or has another annotation file"
-    place = ByteRange("", match.start(1), len(match[1]), BASE64, state.size, state.version)
-    return EmbeddedImage(posixpath.join(posixpath.dirname(file), name), place.encode())
+        why = f"its image {printable(name)} is missing or has another annotation file"
+        return bad_entry(ref.key, ref.uri, why)
+    place = ByteRange("", match.start(1), len(match[1]), BASE64, ref.size, ref.version)
+    key = posixpath.join(posixpath.dirname(ref.key), key_of(name))
+    ref = ref._replace(key=key, size=-1, place=place.encode(), message="")
+    return annotated(ref, parse_labelme(values))
 
 
 def _parse(data: bytes, folders: PairedFolders) -> Annotations:
@@ -240,6 +212,7 @@ SOURCE = PairFormat(
     find=_find,
     parse=_parse,
     settings=frozenset({"image_root", "missing_annotations"}),
-    match=_match,
+    match=lambda folders, files: match_by_names(folders, files, _named_images, "annotation file", _MAX_BYTES),
+    alone=_alone,
     max_bytes=_MAX_BYTES,
 ).source()

@@ -8,7 +8,6 @@ parts. `kitti.py` is a short example.
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -109,13 +108,6 @@ class PairedFolders:
         return f"images in {printable(self.image_list or self.images)}{split}{left_out}"
 
 
-class EmbeddedImage(NamedTuple):
-    """An image inside an annotation file: the path that it would have, and its place (`ByteRange`)."""
-
-    path: str
-    place: str
-
-
 @dataclass
 class Matches:
     """What a format knows about the pairs in two folders. Paths are relative to the folders.
@@ -123,14 +115,10 @@ class Matches:
     Attributes:
       files: Image -> its annotation file.
       faults: Image or annotation file without a partner -> the reason.
-      embedded: Annotation file -> the image inside it.
-      others: Files that only look like annotation files.
     """
 
     files: dict[str, str] = field(default_factory=dict)
     faults: dict[str, str] = field(default_factory=dict)
-    embedded: dict[str, EmbeddedImage] = field(default_factory=dict)
-    others: set[str] = field(default_factory=set)
 
 
 #: Returns the pairs of two folders, from the states of the annotation files.
@@ -138,7 +126,10 @@ _Match = Callable[[PairedFolders, Mapping[str, storage.StoredObject]], Matches]
 
 
 class _Pair(NamedTuple):
-    """A reference, and the annotation file to read for it; empty if the reference is complete."""
+    """A reference, and the annotation file to read for it; empty if the reference is complete.
+
+    If both are the same file, it has no image.
+    """
 
     ref: ImageRef
     file: str = ""
@@ -159,35 +150,6 @@ class _SplitLists:
     seen: set[str] = field(default_factory=set)
 
 
-class _Partners:
-    """The annotation files in a folder, and which image each belongs to. Paths are relative to the folders.
-
-    Attributes:
-      files: Annotation file -> its state.
-      by_stem: Key without suffix -> annotation file.
-      matches: What the format knows about the pairs.
-      used: Annotation files with an image.
-    """
-
-    def __init__(self, folders: PairedFolders, match: _Match | None) -> None:
-        files = _annotation_files(folders)
-        self._has_matches = match is not None and not folders.has_masks
-        self.matches = match(folders, files) if match and self._has_matches else Matches()
-        self.files = {path: state for path, state in files.items() if path not in self.matches.others}
-        self.by_stem = _by_stem(self.files, folders.suffixes)
-        self.used = {*self.matches.embedded}
-
-    def file_of(self, path: str, stem: str) -> str:
-        """Returns the annotation file of an image; empty if it has none."""
-        file = self.matches.files.get(path, "") if self._has_matches else self.by_stem.get(stem, "")
-        self.used.add(file)
-        return file
-
-    def alone(self) -> list[str]:
-        """Returns the annotation files without an image."""
-        return sorted({*self.by_stem.values()} - self.used | (self.matches.faults.keys() & self.files.keys()))
-
-
 @dataclass(frozen=True)
 class PairFormat:
     """A format with an annotation file for each image.
@@ -205,7 +167,9 @@ class PairFormat:
       summarize: Returns what a description says about an input besides its folders.
       match: Returns the pairs of two folders, from the states of the annotation files; None if paths decide.
       file_of: Returns the path of an image's annotation file; None if folders and suffixes tell.
-      is_surplus: Returns whether a file without an image is an annotation file at all.
+      alone: Returns what an annotation file without an image is, from the reference of the file, whose
+        message says what is wrong, and its content: the image inside it, a bad entry, or another file. None
+        if all are bad entries.
       without_file: Annotations of an image without an annotation file; None if it is a fault, unless
         `--missing_annotations` says otherwise.
       max_bytes: Size from which an annotation file is too large.
@@ -222,7 +186,7 @@ class PairFormat:
     summarize: Callable[[InputProbe, ConvertSettings], str] = lambda probe, settings: ""
     match: _Match | None = None
     file_of: Callable[[str], str] | None = None
-    is_surplus: Callable[[PairedFolders, str], bool] = lambda folders, path: True
+    alone: Callable[[ImageRef, bytes], ImageRef] | None = None
     without_file: Annotations | None = None
     max_bytes: int = MAX_BYTES
 
@@ -240,15 +204,12 @@ class PairFormat:
 
     def _folders(self, probe: InputProbe, settings: ConvertSettings) -> Sequence[PairedFolders]:
         """Returns the folders of an input, at least one with annotations, or none."""
-        found = self.find(probe, settings)
-        if not found:
-            splits = {name: split_token(name) or name.lower() for name in probe.folders}
-            found = [
-                replace(folders, split=split)
-                for name, split in splits.items()
-                if split_token(name) or split == _DEFAULT
-                for folders in self.find(probe.inside(name), settings)
-            ]
+        found = self.find(probe, settings) or [
+            replace(folders, split=split_token(name) or _DEFAULT)
+            for name in probe.folders
+            if split_token(name) or name.lower() == _DEFAULT
+            for folders in self.find(probe.inside(name), settings)
+        ]
         labelled = [folders for folders in found if folders.annotations]
         if len({folders.classes for folders in labelled}) > 1:
             raise UsageError(
@@ -303,11 +264,15 @@ class PairFormat:
         If the annotation file of an image was not listed, its usual path is read, so that a file that cannot
         be read is a fault.
         """
-        partners = _Partners(folders, self.match)
+        files = _annotation_files(folders)
+        matches = self.match(folders, files) if self.match and not folders.has_masks else Matches()
+        by_stem = _by_stem(files, folders.suffixes)
+        used: set[str] = set()
         tree = split_tree(folders.images) if folders.split_by_folder else FolderTree()
-        lists.seen.update(partners.by_stem)
+        lists.seen.update(by_stem)
         for ref in _images(folders, prefix):
-            if _is_annotation_file(ref, folders, partners.files):
+            # Masks are images, too.
+            if (folders.has_masks or not is_image(ref)) and below(ref.uri, folders.annotations) in files:
                 continue
             key = ref.key.removeprefix(prefix)
             stem = stem_of(key).removesuffix(folders.image_suffix)
@@ -317,23 +282,29 @@ class PairFormat:
                 yield _Pair(ref)
                 continue
             path = below(ref.uri, folders.images) or ref.uri
-            file = partners.file_of(path, stem)
+            file = matches.files.get(path) or by_stem.get(stem, "")
             usual = stem_of(path).removesuffix(folders.image_suffix) + folders.suffixes[0]
             place = self.file_of(ref.uri) if self.file_of else join(folders.annotations, file or usual)
-            if self.file_of:
-                partners.used.add(below(place, folders.annotations) or "")
+            used.add((below(place, folders.annotations) or "") if self.file_of else file)
             lists.seen.add(stem)
-            ref = _judged(ref, path, stem, file, folders, partners, lists)
+            why = lists.twice.get(stem) or matches.faults.get(path)
+            is_listed = stem in lists.splits if lists.splits else file or not folders.only_annotated
+            if not is_listed or not folders.annotations:
+                ref = ref.filtered(FilterReason.NOT_LISTED)
+            elif why and ref.is_candidate:
+                ref = ref.quarantined(QuarantineReason.BAD_ANNOTATION, why)
+            elif folders.has_masks and ref.is_candidate:
+                ref = _with_mask(ref, files.get(file))
             yield _Pair(ref, place if ref.is_candidate and not folders.has_masks else "")
-        for file in partners.alone():
-            path = join(folders.annotations, file)
-            if self.is_surplus(folders, path):
-                why = partners.matches.faults.get(file, MISSING)
-                yield _Pair(bad_entry(_key_of_file(item, folders, file), path, why))
-        for file, (path, place) in partners.matches.embedded.items():
-            uri, version = join(folders.annotations, file), partners.files[file].version
-            key, split = item.prefix + key_of(path), folders.split or tree.place(path)[0]
-            yield _Pair(ImageRef(key, uri, split=split, version=version, place=place), uri)
+        for file in sorted({*by_stem.values()} - used | (matches.faults.keys() & files.keys())):
+            key, why = _key_of_file(item, folders, file), matches.faults.get(file)
+            state = files[file]
+            if why or not self.alone:
+                yield _Pair(bad_entry(key, state.path, why or MISSING))
+                continue
+            split = folders.split or tree.place(file)[0]
+            ref = ImageRef(key, state.path, "", split, "", state.size, state.version, message=MISSING)
+            yield _Pair(ref, state.path)
 
     def _prefix(self, item: Input, folders: PairedFolders, settings: ConvertSettings) -> str:
         """Returns the beginning of the keys of the images in a folder."""
@@ -361,10 +332,14 @@ class PairFormat:
             if data is None:
                 return self._without_file(ref, settings)
             with UNDERWAY.working_on(file, "parse"):
+                if file == ref.uri and self.alone:
+                    return self.alone(ref, data)
                 return annotated(ref, self.parse(data, folders))
         except AnnotationFault as fault:
-            name = printable(below(file, folders.annotations) or file)
-            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{name}: {fault}")
+            message = f"{printable(below(file, folders.annotations) or file)}: {fault}"
+            if file == ref.uri:
+                return bad_entry(ref.key, ref.uri, message)
+            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, message)
 
     def _without_file(self, ref: ImageRef, settings: ConvertSettings) -> ImageRef:
         if self.without_file is not None:
@@ -430,37 +405,6 @@ def _images(folders: PairedFolders, prefix: str) -> Iterator[ImageRef]:
     return list_class_folders(Input(folders.images, prefix))
 
 
-def _is_annotation_file(ref: ImageRef, folders: PairedFolders, files: Collection[str]) -> bool:
-    """Returns whether a file among the images is an annotation file."""
-    if not folders.annotations:
-        return False
-    if not folders.has_masks:
-        return not is_image(ref) and below(ref.uri, folders.annotations) in files
-    if storage.is_remote(ref.uri) or storage.is_remote(folders.annotations):
-        return below(ref.uri, folders.annotations) is not None
-    return below(os.path.abspath(ref.uri), os.path.abspath(folders.annotations)) is not None
-
-
-def _judged(
-    ref: ImageRef,
-    path: str,
-    stem: str,
-    file: str,
-    folders: PairedFolders,
-    partners: _Partners,
-    lists: _SplitLists,
-) -> ImageRef:
-    """Returns an image with its mask, or with the reason why it is left out or bad."""
-    is_listed = stem in lists.splits if lists.splits else file or not folders.only_annotated
-    if not is_listed or not folders.annotations:
-        return ref.filtered(FilterReason.NOT_LISTED)
-    if not ref.is_candidate:
-        return ref
-    if why := lists.twice.get(stem) or partners.matches.faults.get(path):
-        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, why)
-    return _with_mask(ref, partners.files.get(file)) if folders.has_masks else ref
-
-
 def _with_mask(ref: ImageRef, mask: storage.StoredObject | None) -> ImageRef:
     if mask is None:
         return ref.quarantined(QuarantineReason.BAD_ANNOTATION, "there is no mask for it")
@@ -481,14 +425,13 @@ def _key_of_file(item: Input, folders: PairedFolders, file: str) -> str:
 
 def _read_lists(folder: str) -> _SplitLists:
     """Reads the lists of the splits; `trainval` counts only if `train` or `val` is missing."""
-    names = (*_SPLITS, _BOTH) if is_folder(folder) else ()
-    texts = {name: read_list_file(join(folder, f"{name}.txt")) for name in names}
-    texts = {name: text for name, text in texts.items() if text is not None}
+    files = {name: read_list_file(join(folder, f"{name}.txt")) for name in (*_SPLITS, _BOTH)}
+    texts = {name: data for name, data in files.items() if data is not None}
     if {"train", "val"} <= texts.keys():
         texts.pop(_BOTH, None)
     lists = _SplitLists()
     for name, text in texts.items():
-        lines = (text or b"").decode("utf-8", "surrogateescape").splitlines()
+        lines = text.decode("utf-8", "surrogateescape").splitlines()
         for stem in (key_of(line.split()[0]) for line in lines if line.strip()):
             first = lists.splits.setdefault(stem, name)
             if first != name and name != _BOTH:
@@ -515,6 +458,5 @@ def _encode(folders: PairedFolders, pairs: Sequence[_Pair]) -> str:
 def _decode(detail: str) -> tuple[PairedFolders, Iterator[_Pair]]:
     """Returns what `_encode` was given."""
     values, refs, files = json.loads(detail)
-    values["classes"] = tuple((number, name) for number, name in values["classes"])
     paths = json.loads(zlib.decompress(files.encode("latin-1")))
     return PairedFolders(**values), map(_Pair, decode_refs(refs.encode("latin-1")), paths)

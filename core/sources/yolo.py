@@ -19,6 +19,7 @@ from shardwright.core.sources.annotation_files import (
 from shardwright.core.sources.files_beside import stem_of
 from shardwright.core.sources.folder_tree import split_folders
 from shardwright.core.sources.image_files import (
+    bad_entry,
     class_name,
     folder_of,
     is_file,
@@ -33,9 +34,10 @@ from shardwright.core.sources.listed_images import possible_paths, resolve
 from shardwright.core.sources.pairs import PairedFolders, PairFormat
 from shardwright.core.sources.shapes import hull
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.plain_text import check_utf8
 from shardwright.schemas.plain_yaml import NotPlain, load_plain_texts
 from shardwright.schemas.units import counted
@@ -47,8 +49,6 @@ _SPLITS = ("train", "val", "valid", "test")
 _NAME_FILES = ("classes.txt", "obj.names", "classes.names", "_darknet.labels")
 #: Folders with images and labels beside a file of class names: Darknet's and FiftyOne's.
 _IMAGE_FOLDERS = ("obj_train_data", "data")
-#: Names of text files that do not contain labels.
-_NO_LABELS = ("classes.txt", "images.txt", "train.txt", "val.txt", "valid.txt", "test.txt")
 #: Numbers of a line with a box, of one with the confidence of a model, and of the smallest outline.
 _BOX, _BOX_AND_CONFIDENCE, _MIN_OUTLINE = 5, 6, 7
 _POSE = "pose"
@@ -114,10 +114,16 @@ def label_folder(images: str) -> str:
 
 def holds_labels(path: str) -> bool:
     """Returns whether a text file contains labels; among images it may be any other text."""
+    data = read_annotation_file(path) or b""
+    return bool(data) and _are_labels(data)
+
+
+def _are_labels(data: bytes) -> bool:
     try:
-        return bool(parse_labels(read_annotation_file(path) or b"", {}))
+        parse_labels(data, {})
     except AnnotationFault:
         return False
+    return True
 
 
 class _Dataset(NamedTuple):
@@ -375,10 +381,11 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     ]
 
 
-def _is_surplus(folders: PairedFolders, path: str) -> bool:
-    if path.rpartition("/")[2].lower() in _NO_LABELS:
-        return False
-    return folders.images != folders.annotations or holds_labels(path)
+def _alone(ref: ImageRef, data: bytes) -> ImageRef:
+    """Returns a text file without an image, which may be any text."""
+    if _are_labels(data):
+        return bad_entry(ref.key, ref.uri, ref.message)
+    return ref.filtered(FilterReason.NOT_AN_IMAGE)
 
 
 def _summarize(probe: InputProbe, settings: ConvertSettings) -> str:
@@ -407,6 +414,6 @@ SOURCE = PairFormat(
     noun="label file",
     settings=frozenset(),
     file_of=label_path,
-    is_surplus=_is_surplus,
+    alone=_alone,
     without_file=Annotations(objects=(), relative=True),
 ).source()

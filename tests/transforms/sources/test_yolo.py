@@ -112,8 +112,8 @@ def test_darknet_folders_are_read(tmp_path: Path, names: str) -> None:
     (tmp_path / "README.txt").write_text("taken in May\n")
     (tmp_path / "orphan.txt").write_text("0 0.5 0.5 0.1 0.1\n")
     found = listed(tmp_path)
-    reasons = {"orphan.txt": "BAD_ANNOTATION"} | ({names: "not_an_image"} if names == "obj.names" else {})
-    assert found.reasons() == reasons
+    others = {names: "not_an_image", "README.txt": "not_an_image"}
+    assert found.reasons() == {"orphan.txt": "BAD_ANNOTATION", **others}
     check_boxes(found, "seagull.jpg", photos[3])
 
 
@@ -296,7 +296,7 @@ def test_fiftyones_export_is_read(tmp_path: Path) -> None:
     (tmp_path / "obj.names").write_text("thing\nno\nbird")
     (tmp_path / "images.txt").write_text("".join(f"data/{p.name}\n" for p in photos))
     found = listed(tmp_path)
-    assert found.reasons() == {"obj.names": "not_an_image"}
+    assert found.reasons() == {"obj.names": "not_an_image", "images.txt": "not_an_image"}
     check_boxes(found, "data/seagull.jpg", photos[3])
 
 
