@@ -18,7 +18,6 @@ from shardwright.core import storage
 from shardwright.core.images.pillow_settings import NO_LIMIT, pillow_settings
 from shardwright.core.sources.annotation_files import AnnotationFault, parse_json
 from shardwright.core.sources.image_files import annotated, bad_entry, class_name, key_of
-from shardwright.core.sources.image_lists import names_with
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.pair_matching import match_by_names
@@ -38,12 +37,10 @@ from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import words_of
 from shardwright.schemas.image_ref import ImageRef, printable
-from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 
 #: Large, because a file may embed its image.
 _MAX_BYTES = 256 << 20
-_FILES_TRIED = 3
 _IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([A-Za-z0-9+/=_-]+)"')
 _POLYGONS = ("polygon", "oriented_rectangle", "rotation")
 #: Raised by Pillow for an image above its size limit.
@@ -192,13 +189,7 @@ def _is_labelme(path: str) -> bool:
 
 
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
-    """Returns the folder if it holds LabelMe files, or folders inside do and the layout stores objects.
-
-    Class folders with LabelMe files stay class folders.
-    """
-    is_here = names_with(probe, ".json", _FILES_TRIED, _is_labelme)
-    has_classes = settings.record_layout.needs is Needs.LABEL
-    if not is_here and (has_classes or not holds_below(probe, ".json", _is_labelme)):
+    if not holds_below(probe, ".json", _is_labelme, settings):
         return []
     root = probe.path.rstrip("/") or "/"
     images = settings.image_root.rstrip("/") or root

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import (
@@ -16,6 +17,9 @@ from shardwright.core.sources.image_files import files_below, is_hidden, join, k
 from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.pairs import Matches, PairedFolders
 from shardwright.schemas.image_ref import printable
+
+#: Returns the names by which an image or a file may be found.
+_NamesOf = Callable[[str], Iterable[str]]
 
 
 def match_by_names(
@@ -50,17 +54,17 @@ def match_by_names(
     matcher = _Matcher(images, sorted(files), noun)
     matcher.pair(lambda path: [stem_of(key_of(path))], lambda path: [stem_of(key_of(path))])
     matcher.pair(_stem, _stem)
-    if matcher.images and matcher.files:
-        rest = matcher.files
-        named = dict(zip(rest, side_by_side(names_in, rest, folders.annotations)))
+    rest = matcher.files if matcher.images else []
+    named = dict(zip(rest, side_by_side(names_in, rest, folders.annotations)))
+    if named:
         matcher.pair(lambda image: [file_name(key_of(image)), *_stem(image)], lambda file: named[file])
         matcher.pair(_stem, lambda file: map(stem_of, named[file]))
         matcher.pair(
             lambda image: map(str.casefold, _stem(image)),
             lambda file: map(str.casefold, [*_stem(file), *map(stem_of, named[file])]),
         )
-    rest = [*matcher.images, *matcher.files]
-    return Matches(matcher.pairs, {one: matcher.unclear[one] for one in rest if one in matcher.unclear})
+    left = {*matcher.images, *matcher.files}
+    return Matches(matcher.pairs, {one: why for one, why in matcher.unclear.items() if one in left})
 
 
 def _stem(path: str) -> list[str]:
@@ -82,39 +86,32 @@ class _Matcher:
         self.pairs: dict[str, str] = {}
         self.unclear: dict[str, str] = {}
 
-    def pair(
-        self, names_of_image: Callable[[str], Iterable[str]], names_of_file: Callable[[str], Iterable[str]]
-    ) -> None:
+    def pair(self, names_of_image: _NamesOf, names_of_file: _NamesOf) -> None:
         """Pairs what is left and has a common name."""
-        images = {image: [*names_of_image(image)] for image in self.images}
-        files = {file: [*names_of_file(file)] for file in self.files}
-        files_of, images_of = _common(images, files), _common(files, images)
-        for image, partners in files_of.items():
-            others = images_of[partners[0]]
-            if len(partners) == 1 and len(others) == 1:
-                self.pairs[image] = partners[0]
-            elif len(partners) > 1:
-                self._note(image, f"there are several {self._noun}s that could be its own", partners)
-            else:
+        by_name: defaultdict[str, set[str]] = defaultdict(set)
+        images_of: defaultdict[str, set[str]] = defaultdict(set)
+        files_of: dict[str, set[str]] = {}
+        for file in self.files:
+            for name in names_of_file(file):
+                by_name[name].add(file)
+        for image in self.images:
+            files_of[image] = {file for name in names_of_image(image) for file in by_name.get(name, ())}
+            for file in files_of[image]:
+                images_of[file].add(image)
+        for image, files in files_of.items():
+            others = {other for file in files for other in images_of[file]}
+            if len(files) > 1:
+                self._note(image, f"there are several {self._noun}s that could be its own", files)
+            elif len(others) > 1:
                 self._note(image, f"there are several images that its {self._noun} fits", others)
-        for file, several in images_of.items():
-            if len(several) > 1:
-                self._note(file, "it fits several images", several)
+            elif files:
+                self.pairs[image] = min(files)
+        for file, images in images_of.items():
+            if len(images) > 1:
+                self._note(file, "it fits several images", images)
         used = {*self.pairs.values()}
         self.images = [image for image in self.images if image not in self.pairs]
         self.files = [file for file in self.files if file not in used]
 
-    def _note(self, one: str, message: str, several: Sequence[str]) -> None:
-        self.unclear.setdefault(one, f"{message}: {' and '.join(map(printable, several[:3]))}")
-
-
-def _common(items: Mapping[str, Sequence[str]], others: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Returns item -> sorted others that share a name with it, for items with such others."""
-    by_name: dict[str, set[str]] = {}
-    for other, names in others.items():
-        for name in names:
-            by_name.setdefault(name, set()).add(other)
-    partners = {
-        item: {one for name in names for one in by_name.get(name, ())} for item, names in items.items()
-    }
-    return {item: sorted(several) for item, several in partners.items() if several}
+    def _note(self, one: str, message: str, several: Iterable[str]) -> None:
+        self.unclear.setdefault(one, f"{message}: {' and '.join(map(printable, sorted(several)[:3]))}")

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import (
     MAX_BYTES,
     AnnotationFault,
@@ -352,19 +353,26 @@ class PairFormat:
         )
 
 
-def holds_below(probe: InputProbe, suffix: str, is_one: Callable[[str], bool]) -> bool:
+def holds_below(
+    probe: InputProbe, suffix: str, is_one: Callable[[str], bool], settings: ConvertSettings
+) -> bool:
     """Returns whether a folder, or one of the first folders inside, has a file of a format among its first.
+
+    Unless the layout stores objects, a folder inside that has images too is a class folder.
 
     Args:
       probe: The folder.
       suffix: Suffix of the names of such files, in lower case.
       is_one: Returns whether the file with this path is of the format.
+      settings: Settings with the layout.
     """
+    has_objects = settings.record_layout.needs is Needs.OBJECTS
     waiting, looked = [probe], 0
     while waiting and looked < _FOLDERS_TRIED:
         inner = waiting.pop(0)
         looked += 1
-        if names_with(inner, suffix, _FILES_TRIED, is_one):
+        may_be_class = inner is not probe and not has_objects and any(map(is_image_name, inner.files))
+        if not may_be_class and names_with(inner, suffix, _FILES_TRIED, is_one):
             return True
         names = [name for name in inner.folders if not name.startswith(".")]
         waiting += inner.folders_inside(names[: _FOLDERS_TRIED - looked - len(waiting)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from shardwright.core import storage
-from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.image_files import class_name, is_text, join, number_in, split_token
 from shardwright.core.sources.image_lists import names_with
@@ -22,8 +21,8 @@ from shardwright.schemas.layouts import Needs
 _ROOT, _ANNOTATIONS, _MASKS, _LISTS = "annotation", "annotations", "SegmentationClass", "ImageSets"
 #: Names of image folders in lower case, the most common first.
 _IMAGES = ("jpegimages", "images")
-#: Number of folders to search for XML files if no folder has a usual name, and of files to try in one.
-_FOLDERS_TRIED, _FILES_TRIED = 12, 3
+#: Number of XML files to try in a folder.
+_FILES_TRIED = 3
 _XML_HEAD_BYTES = 4096
 _NAMES, _SIDES = ("filename", "path"), ("xmin", "ymin", "xmax", "ymax")
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
@@ -85,28 +84,16 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     root = probe.path.rstrip("/") or "/"
     names = {name.lower(): name for name in probe.folders if not name.startswith(".")}
     if _ANNOTATIONS in names:
-        annotations = names[_ANNOTATIONS]
-        if not holds_below(probe.inside(annotations), ".xml", _is_voc):
+        if not holds_below(probe.inside(names[_ANNOTATIONS]), ".xml", _is_voc, settings):
             return []
-        images = next((names[name] for name in _IMAGES if name in names), "")
-        return [_paired(root, images, annotations, settings)]
+        images = next((join(root, names[name]) for name in _IMAGES if name in names), root)
+        return [_paired(root, images, join(root, names[_ANNOTATIONS]), settings)]
     years = [probe.inside(name) for name in probe.folders if name.startswith("VOC")]
     if found := [folders for year in years for folders in _find(year, settings)]:
         return found
-    is_here = bool(names_with(probe, ".xml", _FILES_TRIED, _is_voc))
-    if is_here or (not any(map(split_token, names)) and _is_below(probe, settings)):
-        return [_paired(root, "images" if is_here and "images" in names else "", "", settings)]
-    return []
-
-
-def _is_below(probe: InputProbe, settings: ConvertSettings) -> bool:
-    """Returns whether XML files are in the folders inside, apart from images if the layout has no objects."""
-    inner = [probe.inside(name) for name in probe.folders if not name.startswith(".")][:_FOLDERS_TRIED]
-    with_xml = [folder for folder in inner if holds_below(folder, ".xml", _is_voc)]
-    return bool(with_xml) and (
-        settings.record_layout.needs is Needs.OBJECTS
-        or not any(any(map(is_image_name, folder.files)) or folder.images_below for folder in with_xml)
-    )
+    if any(map(split_token, names)) and not names_with(probe, ".xml", _FILES_TRIED, _is_voc):
+        return []
+    return [_paired(root, root, root, settings)] if holds_below(probe, ".xml", _is_voc, settings) else []
 
 
 def _is_voc(path: str) -> bool:
@@ -114,14 +101,13 @@ def _is_voc(path: str) -> bool:
 
 
 def _paired(root: str, images: str, annotations: str, settings: ConvertSettings) -> PairedFolders:
-    """Returns the folders of a dataset, from the names of the folders in its root; empty for the root."""
-    images = settings.image_root.rstrip("/") or (join(root, images) if images else root)
+    """Returns the folders of a dataset in a folder, which also has its masks and lists."""
+    images = settings.image_root.rstrip("/") or images
     lists = join(root, _LISTS)
     if settings.record_layout.needs is Needs.SEMANTIC:
         masks = settings.mask_dir.rstrip("/") or join(root, _MASKS)
         lists = join(lists, "Segmentation")
         return PairedFolders(images, masks, MASK_SUFFIXES, lists=lists, only_annotated=True, has_masks=True)
-    annotations = join(root, annotations) if annotations else root
     return PairedFolders(images, annotations, (".xml",), lists=join(lists, "Main"))
 
 
