@@ -343,7 +343,7 @@ def _image_of(value: Any, settings: ConvertSettings) -> ImagePaths:
     name = value.get("file_name")
     if not isinstance(name, str) or not name:
         raise AnnotationFault("its entry has no file_name")
-    return ImagePaths(name, (name,), is_path=bool(inner_path(name)))
+    return ImagePaths(name, (name,))
 
 
 @dataclass

@@ -147,7 +147,7 @@ def _image_of(image: XmlElement, settings: ConvertSettings) -> ImagePaths:
     name, subset = inner_path(with_slashes(written)), inner_path(image.attributes.get("subset", ""))
     if not name:
         raise AnnotationFault(f"the name {written!r} is not the name of a file")
-    return ImagePaths(written, (name, f"{subset}/{name}") if subset else (name,), is_path=True)
+    return ImagePaths(name, (name, f"{subset}/{name}") if subset else (name,))
 
 
 def _annotate(ref: ImageRef, image: XmlElement, settings: ConvertSettings) -> ImageRef:

@@ -77,16 +77,15 @@ class ImagePaths(NamedTuple):
     """What an entry says about the place of its image.
 
     Attributes:
-      written: The name as written.
+      written: The name as written. If it is a path below the folder of images, it gives the key of an image
+        that is missing.
       paths: Paths and file names that the image may have below the folder of images, the likeliest first.
       uri: The image in object storage, if no local file has one of the names; empty if there is none.
-      is_path: Whether the first path is that of the image, and so gives the key of a missing one.
     """
 
     written: str
     paths: tuple[str, ...]
     uri: str = ""
-    is_path: bool = False
 
 
 class Entries(Protocol):
@@ -237,19 +236,15 @@ class DocumentFormat:
         """Returns the files of an input with their first entries, and what is left out and why."""
         names = [""] if probe.is_file else [*self._names(probe)]
         left_out = self.leave_out(probe, names, settings)
-        found = []
+        files = []
         for path, key, split in placed_lists(probe, [name for name in names if name not in left_out]):
             entries = self.first(_head(path))
-            root = self._root(path, self._names_of(entries, settings), settings)
-            found.append((DocumentFile(path, key, root, split), entries))
-        return found, left_out
-
-    def _names_of(self, entries: Sequence[Any], settings: ConvertSettings) -> list[ImagePaths]:
-        names = []
-        for entry in entries[:_IMAGES_TRIED]:
-            with contextlib.suppress(AnnotationFault):
-                names.append(self.image_of(entry, settings))
-        return names
+            images = []
+            for entry in entries[:_IMAGES_TRIED]:
+                with contextlib.suppress(AnnotationFault):
+                    images.append(self.image_of(entry, settings))
+            files.append((DocumentFile(path, key, self._root(path, images, settings), split), entries))
+        return files, left_out
 
     def _root(self, path: str, names: Sequence[ImagePaths], settings: ConvertSettings) -> str:
         """Returns the folder of the images of a file; empty if no names are given.
@@ -306,17 +301,18 @@ class DocumentFormat:
         """Yields a reference for each image that the files name, and for each entry without an image."""
         settings = context.settings
         with contextlib.ExitStack() as stack:
-            documents = [
-                self._open(DocumentFile(**values), settings, stack) for values in json.loads(part.detail)
-            ]
+            documents = []
+            for file in (DocumentFile(**values) for values in json.loads(part.detail)):
+                with storage.translated_errors("read", file.path):
+                    opened = stack.enter_context(storage.open_local(file.path))
+                documents.append(Document(file, self.open(opened, file, settings)))
             named: dict[ImagePaths, list[_Place]] = {}
-            for number, document in enumerate(documents):
+            for index, document in enumerate(documents):
                 for entry, value in enumerate(_scan(document)):
-                    place = _Place(number, entry)
                     try:
-                        named.setdefault(self.image_of(value, settings), []).append(place)
+                        named.setdefault(self.image_of(value, settings), []).append(_Place(index, entry))
                     except AnnotationFault as fault:
-                        yield self._bad_place(part, documents, place, str(fault))
+                        yield self._bad_place(part, document, entry, str(fault))
             for found in self.begin(documents, settings):
                 yield found if isinstance(found, ClassId) else _bad_entry(part, *found)
             file = documents[0].file
@@ -329,7 +325,7 @@ class DocumentFormat:
                     images.setdefault(image.uri, (image, []))[1].extend(named[names])
                     continue
                 for place in named[names]:
-                    yield self._bad_place(part, documents, place, image.fault)
+                    yield self._bad_place(part, documents[place.file], place.entry, image.fault)
             prefix = prefix_of_images(part, root, context)
             refs = (
                 ref
@@ -338,16 +334,8 @@ class DocumentFormat:
             )
             yield from with_states(refs, states, root)
 
-    def _open(self, file: DocumentFile, settings: ConvertSettings, stack: contextlib.ExitStack) -> Document:
-        with storage.translated_errors("read", file.path):
-            opened = stack.enter_context(storage.open_local(file.path))
-        return Document(file, self.open(opened, file, settings))
-
-    def _bad_place(
-        self, part: InputSplit, documents: Sequence[Document], place: _Place, why: str
-    ) -> ImageRef:
-        document = documents[place.file]
-        return _bad_entry(part, document, f"{self.noun} {document.entries.number(place.entry)}", why)
+    def _bad_place(self, part: InputSplit, document: Document, entry: int, why: str) -> ImageRef:
+        return _bad_entry(part, document, f"{self.noun} {document.entries.number(entry)}", why)
 
     def _refer(
         self,
@@ -359,28 +347,27 @@ class DocumentFormat:
         settings: ConvertSettings,
     ) -> Iterator[ImageRef]:
         """Yields the reference of an image, and references for further entries of the same file about it."""
-        first, document = places[0], documents[places[0].file]
-        number, key = document.entries.number(first.entry), printable(document.file.key)
-        where = f"{self.noun} {number} of {key}"
-        ref = ImageRef(prefix + key_of(image.path), image.uri, split=document.file.split, message=where)
+        file, entries = documents[places[0].file]
+        where = f"{self.noun} {entries.number(places[0].entry)} of {printable(file.key)}"
+        ref = ImageRef(prefix + key_of(image.path), image.uri, split=file.split, message=where)
         fault = image.fault
         by_file: dict[int, int] = {}
-        for place in places:
-            if place.file not in by_file:
-                by_file[place.file] = place.entry
-                continue
-            entries = documents[place.file].entries
-            earlier, again = (entries.number(index) for index in (by_file[place.file], place.entry))
-            yield self._bad_place(part, documents, place, f"{self.noun} {earlier} names the same image")
-            fault = fault or f"{self.noun}s {earlier} and {again} of {key} both name it"
+        for index, entry in places:
+            first = by_file.setdefault(index, entry)
+            if first != entry:
+                earlier, again = map(documents[index].entries.number, (first, entry))
+                why = f"{self.noun} {earlier} names the same image"
+                yield self._bad_place(part, documents[index], entry, why)
+                named_by = f"{self.noun}s {earlier} and {again} of {printable(documents[index].file.key)}"
+                fault = fault or f"{named_by} both name it"
         try:
             if fault:
                 raise AnnotationFault(fault)
             if self.join:
-                several = [(documents[file], index) for file, index in by_file.items()]
+                several = [(documents[index], entry) for index, entry in by_file.items()]
                 yield self.join(ref, several, settings)
             else:
-                yield self.annotate(ref, document.entries.read(first.entry), settings)
+                yield self.annotate(ref, entries.read(places[0].entry), settings)
         except AnnotationFault as error:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{where}: {error}")
 
@@ -424,17 +411,15 @@ def _find_images(
     If no path exists in the folder, the only file with one of the file names is the image. Without such a
     file, it is that in object storage. Otherwise it is missing.
     """
-    found = {names: _find_inside(names, root, states) for names in named}
-    rest = [names for names, path in found.items() if not path]
-    moved = find_moved([path for names in rest for path in names.paths], root) if rest else {}
-    for names, path in found.items():
-        several = [moved[path] for path in names.paths if path in moved]
-        if not path and several:
-            path = several[0].path
-        fault = several[0].fault if several and not path else ""
-        inner = next(_inner_paths(names.paths[0], root), "") if names.is_path else ""
-        if path or inner:
-            yield names, _Image(join(root, path or inner), path or inner, fault)
+    stated = {names: _find_inside(names, root, states) for names in named}
+    lost = (path for names, inner in stated.items() if not inner for path in names.paths)
+    moved = find_moved(lost, root)
+    for names, path in stated.items():
+        fault = ""
+        if not path:
+            path, fault = next((moved[path] for path in names.paths if path in moved), ("", ""))
+        if inner := path or inner_path(names.written):
+            yield names, _Image(join(root, inner), inner, fault)
         elif fault:
             yield names, _Image("", "", f"{fault} ({printable(names.written)})")
         elif names.uri:
@@ -448,9 +433,9 @@ def _find_inside(names: ImagePaths, root: str, states: FileStates) -> str:
 
     In a large bucket, the stated path is not checked.
     """
-    for rank, path in enumerate(names.paths):
+    for path in names.paths:
         for inner in _inner_paths(path, root):
             exists = states.has(join(root, inner))
-            if exists or (exists is None and names.is_path and not rank):
+            if exists or (exists is None and inner == inner_path(names.written)):
                 return inner
     return ""
