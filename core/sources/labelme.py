@@ -20,7 +20,6 @@ from shardwright.core.sources.annotation_files import AnnotationFault, parse_jso
 from shardwright.core.sources.image_files import annotated, bad_entry, class_name, key_of
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.moved_files import file_name
-from shardwright.core.sources.pair_matching import match_by_names
 from shardwright.core.sources.pairs import PairedFolders, PairFormat, holds_below
 from shardwright.core.sources.shapes import (
     Box,
@@ -151,13 +150,6 @@ def _image_of(values: Mapping[str, Any]) -> str:
     return file_name(named) if isinstance(named, str) else ""
 
 
-def _named_images(data: bytes) -> list[str]:
-    try:
-        return list(filter(None, [_image_of(_read(data) or {})]))
-    except AnnotationFault:
-        return []
-
-
 def _alone(ref: ImageRef, data: bytes) -> ImageRef:
     """Returns the image that a file without an image embeds, or what else the file is."""
     values = _read(data)
@@ -203,7 +195,7 @@ SOURCE = PairFormat(
     find=_find,
     parse=_parse,
     settings=frozenset({"image_root", "missing_annotations"}),
-    match=lambda folders, files: match_by_names(folders, files, _named_images, "annotation file", _MAX_BYTES),
+    named_images=lambda data: list(filter(None, [_image_of(_read(data) or {})])),
     alone=_alone,
     max_bytes=_MAX_BYTES,
 ).source()

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from shardwright.core.images.signatures import is_image_name
-from shardwright.core.sources.annotation_files import (
-    MAX_BYTES,
-    AnnotationFault,
-    read_annotation_file,
-    side_by_side,
-)
 from shardwright.core.sources.files_beside import stem_of
-from shardwright.core.sources.image_files import files_below, is_hidden, join, key_of
+from shardwright.core.sources.image_files import files_below, is_hidden, key_of
 from shardwright.core.sources.moved_files import file_name
-from shardwright.core.sources.pairs import Matches, PairedFolders
 from shardwright.schemas.image_ref import printable
 
 #: Returns the names by which an image or a file may be found.
 _NamesOf = Callable[[str], Iterable[str]]
 
 
+@dataclass(frozen=True)
+class Matches:
+    """The pairs of images and annotation files, by their paths below their folders.
+
+    Attributes:
+      files: Image -> its annotation file.
+      faults: Image or annotation file without a partner -> the reason.
+    """
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+
 def match_by_names(
-    folders: PairedFolders,
-    files: Collection[str],
-    named_images: Callable[[bytes], list[str]],
-    noun: str,
-    max_bytes: int = MAX_BYTES,
+    folder: str, files: Sequence[str], names_in: Callable[[Sequence[str]], Iterable[list[str]]], noun: str
 ) -> Matches:
     """Returns the pairs of images and annotation files.
 
@@ -36,26 +39,17 @@ def match_by_names(
     the same without regard to case.
 
     Args:
-      folders: Folders of the images and the annotation files.
+      folder: Folder of the images.
       files: Paths of the annotation files in their folder.
-      named_images: Returns the file names that an annotation file gives its image, the likeliest first.
+      names_in: Returns for each of some annotation files the file names that it gives its image.
       noun: Word for an annotation file.
-      max_bytes: Size from which an annotation file is too large.
     """
-
-    def names_in(file: str) -> list[str]:
-        try:
-            data = read_annotation_file(join(folders.annotations, file), max_bytes) or b""
-        except AnnotationFault:
-            return []
-        return [key_of(name) for name in named_images(data)]
-
-    images = [path for path, _ in files_below(folders.images) if is_image_name(path) and not is_hidden(path)]
-    matcher = _Matcher(images, sorted(files), noun)
+    images = [path for path, _ in files_below(folder) if is_image_name(path) and not is_hidden(path)]
+    matcher = _Matcher(images, files, noun)
     matcher.pair(lambda path: [stem_of(key_of(path))], lambda path: [stem_of(key_of(path))])
     matcher.pair(_stem, _stem)
     rest = matcher.files if matcher.images else []
-    named = dict(zip(rest, side_by_side(names_in, rest, folders.annotations)))
+    named = {file: [*map(key_of, names)] for file, names in zip(rest, names_in(rest))}
     if named:
         matcher.pair(lambda image: [file_name(key_of(image)), *_stem(image)], lambda file: named[file])
         matcher.pair(_stem, lambda file: map(stem_of, named[file]))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -44,6 +45,7 @@ from shardwright.core.sources.image_files import (
 from shardwright.core.sources.image_lists import names_with
 from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.listed_images import list_images
+from shardwright.core.sources.pair_matching import Matches, match_by_names
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
@@ -109,23 +111,6 @@ class PairedFolders:
         return f"images in {printable(self.image_list or self.images)}{split}{left_out}"
 
 
-@dataclass
-class Matches:
-    """What a format knows about the pairs in two folders. Paths are relative to the folders.
-
-    Attributes:
-      files: Image -> its annotation file.
-      faults: Image or annotation file without a partner -> the reason.
-    """
-
-    files: dict[str, str] = field(default_factory=dict)
-    faults: dict[str, str] = field(default_factory=dict)
-
-
-#: Returns the pairs of two folders, from the states of the annotation files.
-_Match = Callable[[PairedFolders, Mapping[str, storage.StoredObject]], Matches]
-
-
 class _Pair(NamedTuple):
     """A reference, and the annotation file to read for it; empty if the reference is complete.
 
@@ -166,7 +151,8 @@ class PairFormat:
       provides: Kinds of annotations that it provides.
       settings: Settings that it uses.
       summarize: Returns what a description says about an input besides its folders.
-      match: Returns the pairs of two folders, from the states of the annotation files; None if paths decide.
+      named_images: Returns the file names that an annotation file gives its image, the likeliest first; None
+        if the paths alone decide which files are pairs.
       file_of: Returns the path of an image's annotation file; None if folders and suffixes tell.
       alone: Returns what an annotation file without an image is, from the reference of the file, whose
         message says what is wrong, and its content: the image inside it, a bad entry, or another file. None
@@ -185,7 +171,7 @@ class PairFormat:
     provides: frozenset[Needs] = frozenset({Needs.OBJECTS})
     settings: frozenset[str] = frozenset({"missing_annotations"})
     summarize: Callable[[InputProbe, ConvertSettings], str] = lambda probe, settings: ""
-    match: _Match | None = None
+    named_images: Callable[[bytes], list[str]] | None = None
     file_of: Callable[[str], str] | None = None
     alone: Callable[[ImageRef, bytes], ImageRef] | None = None
     without_file: Annotations | None = None
@@ -266,7 +252,10 @@ class PairFormat:
         be read is a fault.
         """
         files = _annotation_files(folders)
-        matches = self.match(folders, files) if self.match and not folders.has_masks else Matches()
+        matches = Matches()
+        if self.named_images and not folders.has_masks:
+            names_in = partial(self._names_in, folders)
+            matches = match_by_names(folders.images, sorted(files), names_in, self.noun)
         by_stem = _by_stem(files, folders.suffixes)
         used: set[str] = set()
         tree = split_tree(folders.images) if folders.split_by_folder else FolderTree()
@@ -306,6 +295,18 @@ class PairFormat:
             split = folders.split or tree.place(file)[0]
             ref = ImageRef(key, state.path, "", split, "", state.size, state.version, message=MISSING)
             yield _Pair(ref, state.path)
+
+    def _names_in(self, folders: PairedFolders, files: Iterable[str]) -> Iterator[list[str]]:
+        """Yields the names that annotation files give their images."""
+
+        def names_in(file: str) -> list[str]:
+            try:
+                data = read_annotation_file(join(folders.annotations, file), self.max_bytes) or b""
+                return self.named_images(data) if self.named_images else []
+            except AnnotationFault:
+                return []
+
+        return side_by_side(names_in, files, folders.annotations)
 
     def _prefix(self, item: Input, folders: PairedFolders, settings: ConvertSettings) -> str:
         """Returns the beginning of the keys of the images in a folder."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 
 from shardwright.core import storage
-from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.image_files import class_name, is_text, join, number_in, split_token
 from shardwright.core.sources.image_lists import names_with
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.moved_files import file_name
-from shardwright.core.sources.pair_matching import match_by_names
 from shardwright.core.sources.pairs import MASK_SUFFIXES, PairedFolders, PairFormat, holds_below
 from shardwright.core.sources.shapes import size_of
 from shardwright.core.sources.xml_items import XmlElement, read_xml
@@ -41,12 +39,8 @@ def parse_voc(data: bytes) -> Annotations:
 
 
 def named_images(data: bytes) -> list[str]:
-    """Returns the file names of the image in an XML file, the likeliest first; none if the XML is broken."""
-    try:
-        items = [*read_xml(data, _ROOT)]
-    except AnnotationFault:
-        return []
-    texts = {item.name: item.text.strip() for item in reversed(items)}
+    """Returns the file names of the image in an XML file, the likeliest first."""
+    texts = {item.name: item.text.strip() for item in reversed([*read_xml(data, _ROOT)])}
     names = (file_name(texts.get(name, "")) for name in _NAMES)
     return [name for name in dict.fromkeys(names) if name]
 
@@ -123,5 +117,5 @@ SOURCE = PairFormat(
     noun="XML file",
     provides=frozenset({Needs.OBJECTS, Needs.SEMANTIC}),
     settings=frozenset({"image_root", "mask_dir", "missing_annotations"}),
-    match=lambda folders, files: match_by_names(folders, files, named_images, "XML file"),
+    named_images=named_images,
 ).source()
