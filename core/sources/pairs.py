@@ -149,7 +149,8 @@ class PairFormat:
       parse: Returns what is in an annotation file. Raises AnnotationFault if it cannot be used.
       noun: Word for an annotation file.
       provides: Kinds of annotations that it provides.
-      settings: Settings that it uses.
+      settings: Settings that it uses. Without `missing_annotations`, an image without an annotation file is
+        like one with an empty file.
       summarize: Returns what a description says about an input besides its folders.
       named_images: Returns the file names that an annotation file gives its image, the likeliest first; None
         if the paths alone decide which files are pairs.
@@ -157,8 +158,6 @@ class PairFormat:
       alone: Returns what an annotation file without an image is, from the reference of the file, whose
         message says what is wrong, and its content: the image inside it, a bad entry, or another file. None
         if all are bad entries.
-      without_file: Annotations of an image without an annotation file; None if it is a fault, unless
-        `--missing_annotations` says otherwise.
       max_bytes: Size from which an annotation file is too large.
     """
 
@@ -174,7 +173,6 @@ class PairFormat:
     named_images: Callable[[bytes], list[str]] | None = None
     file_of: Callable[[str], str] | None = None
     alone: Callable[[ImageRef, bytes], ImageRef] | None = None
-    without_file: Annotations | None = None
     max_bytes: int = MAX_BYTES
 
     def source(self) -> Source:
@@ -241,8 +239,11 @@ class PairFormat:
             while batch := list(islice(pairs, _PART_IMAGES)):
                 yield InputSplit(item, folders.annotations, detail=_encode(folders, batch))
         for name, folders in with_lists.items():
-            prefix = self._prefix(item, folders, settings)
-            if absent := [_Pair(ref) for ref in _absent_images(folders, prefix, lists[name])]:
+            prefix, absent = self._prefix(item, folders, settings), []
+            for stem in sorted(lists[name].splits.keys() - lists[name].seen):
+                ref = bad_entry(prefix + stem, join(folders.images, stem), f"it is listed, but {MISSING}")
+                absent.append(_Pair(ref._replace(split=lists[name].splits[stem])))
+            if absent:
                 yield InputSplit(item, folders.annotations, detail=_encode(folders, absent))
 
     def _pairs(self, item: Input, folders: PairedFolders, prefix: str, lists: _SplitLists) -> Iterator[_Pair]:
@@ -260,7 +261,11 @@ class PairFormat:
         used: set[str] = set()
         tree = split_tree(folders.images) if folders.split_by_folder else FolderTree()
         lists.seen.update(by_stem)
-        for ref in _images(folders, prefix):
+        if folders.image_list:
+            images = list_images(folders.image_list, folders.images, prefix)
+        else:
+            images = list_class_folders(Input(folders.images, prefix))
+        for ref in images:
             # Masks are images, too.
             if (folders.has_masks or not is_image(ref)) and below(ref.uri, folders.annotations) in files:
                 continue
@@ -332,7 +337,7 @@ class PairFormat:
         try:
             data = read_annotation_file(file, self.max_bytes)
             if data is None:
-                return self._without_file(ref, settings)
+                return self._without_file(ref, folders, settings)
             with UNDERWAY.working_on(file, "parse"):
                 if file == ref.uri and self.alone:
                     return self.alone(ref, data)
@@ -343,9 +348,9 @@ class PairFormat:
                 return bad_entry(ref.key, ref.uri, message)
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, message)
 
-    def _without_file(self, ref: ImageRef, settings: ConvertSettings) -> ImageRef:
-        if self.without_file is not None:
-            return annotated(ref, self.without_file)
+    def _without_file(self, ref: ImageRef, folders: PairedFolders, settings: ConvertSettings) -> ImageRef:
+        if "missing_annotations" not in self.settings:
+            return annotated(ref, self.parse(b"", folders))
         if settings.missing_annotations == "empty":
             return annotated(ref, Annotations(objects=()))
         return ref.quarantined(
@@ -400,18 +405,12 @@ def _annotation_files(folders: PairedFolders) -> dict[str, storage.StoredObject]
 
 def _by_stem(files: Collection[str], suffixes: Sequence[str]) -> dict[str, str]:
     """Returns key without suffix -> path of the annotation file with the preferred suffix."""
-    found: dict[str, tuple[int, str]] = {}
-    for path in files:
-        rank = next(rank for rank, suffix in enumerate(suffixes) if path.lower().endswith(suffix.lower()))
-        stem = key_of(path)[: -len(suffixes[rank])]
-        found[stem] = min(found.get(stem, (rank, path)), (rank, path))
-    return {stem: path for stem, (_, path) in found.items()}
-
-
-def _images(folders: PairedFolders, prefix: str) -> Iterator[ImageRef]:
-    if folders.image_list:
-        return list_images(folders.image_list, folders.images, prefix)
-    return list_class_folders(Input(folders.images, prefix))
+    return {
+        key_of(path)[: -len(suffix)]: path
+        for suffix in reversed(suffixes)
+        for path in sorted(files, reverse=True)
+        if path.lower().endswith(suffix.lower())
+    }
 
 
 def _with_mask(ref: ImageRef, mask: storage.StoredObject | None) -> ImageRef:
@@ -448,13 +447,6 @@ def _read_lists(folder: str) -> _SplitLists:
     if len(texts) == 1:
         lists.splits = dict.fromkeys(lists.splits, "")
     return lists
-
-
-def _absent_images(folders: PairedFolders, prefix: str, lists: _SplitLists) -> Iterator[ImageRef]:
-    """Yields bad entries for the images that are listed but do not exist."""
-    for stem in sorted(lists.splits.keys() - lists.seen):
-        ref = bad_entry(prefix + stem, join(folders.images, stem), f"it is listed, but {MISSING}")
-        yield ref._replace(split=lists.splits[stem])
 
 
 def _encode(folders: PairedFolders, pairs: Sequence[_Pair]) -> str:

@@ -144,5 +144,4 @@ SOURCE = PairFormat(
     settings=frozenset(),
     file_of=label_path,
     alone=_alone,
-    without_file=Annotations(objects=(), relative=True),
 ).source()
