@@ -9,6 +9,7 @@ import math
 import posixpath
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,35 +42,37 @@ from shardwright.schemas.units import counted
 #: Large, because a file may embed its image.
 _MAX_BYTES = 256 << 20
 _IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([A-Za-z0-9+/=_-]+)"')
+#: Numbers of points that a shape may have.
+_POINTS: Mapping[str, tuple[int, ...]] = {"rectangle": (2, 4), "circle": (2,)}
 _POLYGONS = ("polygon", "oriented_rectangle", "rotation")
 #: Raised by Pillow for an image above its size limit.
 _BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
 
-def parse_labelme(values: Mapping[str, Any]) -> Annotations:
-    """Returns the annotations in a LabelMe file.
+def parse_labelme(values: Any) -> Annotations:
+    """Returns the annotations in a LabelMe file; outlines of one class and group are one object.
 
     Raises:
       AnnotationFault: If a shape cannot be used; the message names the shape.
     """
+    if not _is_labelme(values):
+        raise AnnotationFault("it has no list of shapes")
     size = size_of(values, ("imageWidth", "imageHeight"))
-    objects: list[ObjectAnnotation] = []
-    groups: dict[tuple[str, Any], int] = {}
-    for count, shape in enumerate(values["shapes"]):
+    objects: dict[Any, ObjectAnnotation] = {}
+    for place, shape in enumerate(values["shapes"]):
         try:
-            found = _object(shape, size)
+            item = _object(shape, size)
         except ValueError as error:
-            raise AnnotationFault(f"shape {count}: {error}") from None
+            raise AnnotationFault(f"shape {place}: {error}") from None
         group = shape.get("group_id")
-        key = (found.label, group)
-        if isinstance(group, int) and key in groups:
-            merged = _merged(objects[groups[key]], found)
-            if merged is not None:
-                objects[groups[key]] = merged
-                continue
-        groups.setdefault(key, len(objects))
-        objects.append(found)
-    return Annotations(objects=tuple(objects), size=size, upright=True)
+        is_part = isinstance(group, int) and isinstance(item.segmentation, list)
+        key = (item.label, group) if is_part else place
+        objects[key] = _merged(objects[key], item) if key in objects else item
+    return Annotations(objects=tuple(objects.values()), size=size, upright=True)
+
+
+def _is_labelme(values: Any) -> bool:
+    return isinstance(values, dict) and isinstance(values.get("shapes"), list)
 
 
 def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
@@ -84,17 +87,16 @@ def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
     corners = corners_of(shape.get("points"))
     if not corners:
         raise ValueError("it has no points")
+    points = len(corners) // 2
+    if points not in _POINTS.get(kind, (points,)):
+        raise ValueError(f"a {kind} with {counted(points, 'point')}")
     box: Box | None = None
     outline: Segmentation | None = None
     if kind == "rectangle":
-        if len(corners) not in (4, 8):
-            raise ValueError(f"a rectangle with {counted(len(corners) // 2, 'point')}")
         box = hull(corners)
     elif kind in _POLYGONS:
         box, outline = polygon(corners)
     elif kind == "circle":
-        if len(corners) != 4:
-            raise ValueError(f"a circle with {counted(len(corners) // 2, 'point')}")
         x, y, edge_x, edge_y = corners
         radius = math.hypot(edge_x - x, edge_y - y)
         box, outline = ellipse(x, y, radius, radius)
@@ -124,36 +126,23 @@ def _mask(data: Any, corners: list[float], size: tuple[int, int] | None) -> Segm
     return mask_outline(mask, round(corners[0]), round(corners[1]), size)
 
 
-def _merged(first: ObjectAnnotation, second: ObjectAnnotation) -> ObjectAnnotation | None:
-    """Returns two shapes of a group as one object; None if they are not both polygons."""
-    outlines = [first.segmentation, second.segmentation]
-    polygons = [polygon for outline in outlines if isinstance(outline, list) for polygon in outline]
-    if first.box is None or second.box is None or not all(isinstance(item, list) for item in outlines):
-        return None
-    box = hull([*first.box, *second.box])
-    return ObjectAnnotation(first.label, box, difficult=first.difficult, segmentation=polygons)
+def _merged(first: ObjectAnnotation, second: ObjectAnnotation) -> ObjectAnnotation:
+    """Returns two parts of an object as one."""
+    parts = [part.segmentation for part in (first, second) if isinstance(part.segmentation, list)]
+    box = hull([*(first.box or ()), *(second.box or ())])
+    return replace(first, box=box, segmentation=[corners for part in parts for corners in part])
 
 
-def _read(data: bytes) -> Mapping[str, Any] | None:
-    """Returns the content of a LabelMe file; None if it is another JSON file.
-
-    Raises:
-      AnnotationFault: If it is not JSON.
-    """
-    values = parse_json(data)
-    is_one = isinstance(values, dict) and isinstance(values.get("shapes"), list)
-    return values if is_one else None
-
-
-def _image_of(values: Mapping[str, Any]) -> str:
-    named = values.get("imagePath")
+def _image_of(values: Any) -> str:
+    """Returns the name of the image that a JSON file states; empty if it states none."""
+    named = values.get("imagePath") if _is_labelme(values) else None
     return file_name(named) if isinstance(named, str) else ""
 
 
 def _alone(ref: ImageRef, data: bytes) -> ImageRef:
     """Returns the image that a file without an image embeds, or what else the file is."""
-    values = _read(data)
-    if values is None:
+    values = parse_json(data)
+    if not _is_labelme(values):
         return ref.filtered(FilterReason.NOT_AN_IMAGE)
     name, match = _image_of(values), _IMAGE_DATA.search(data)
     if not name or not match:
@@ -165,14 +154,7 @@ def _alone(ref: ImageRef, data: bytes) -> ImageRef:
     return annotated(ref, parse_labelme(values))
 
 
-def _parse(data: bytes, folders: PairedFolders) -> Annotations:
-    values = _read(data)
-    if values is None:
-        raise AnnotationFault("it has no list of shapes")
-    return parse_labelme(values)
-
-
-def _is_labelme(path: str) -> bool:
+def _begins_like_labelme(path: str) -> bool:
     """Returns whether a file begins like a LabelMe file."""
     head = storage.read_head(path, HEAD_BYTES)
     if not head.lstrip().startswith(b"{") or b'"shapes"' not in head:
@@ -181,7 +163,7 @@ def _is_labelme(path: str) -> bool:
 
 
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
-    if not holds_below(probe, ".json", _is_labelme, settings):
+    if not holds_below(probe, ".json", _begins_like_labelme, settings):
         return []
     root = probe.path.rstrip("/") or "/"
     images = settings.image_root.rstrip("/") or root
@@ -193,9 +175,9 @@ SOURCE = PairFormat(
     title="LabelMe",
     expected="name the folder with a JSON file for each image",
     find=_find,
-    parse=_parse,
+    parse=lambda data, folders: parse_labelme(parse_json(data)),
     settings=frozenset({"image_root", "missing_annotations"}),
-    named_images=lambda data: list(filter(None, [_image_of(_read(data) or {})])),
+    named_images=lambda data: list(filter(None, [_image_of(parse_json(data))])),
     alone=_alone,
     max_bytes=_MAX_BYTES,
 ).source()
