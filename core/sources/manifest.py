@@ -30,7 +30,7 @@ from shardwright.core.sources.tables.files import (
     first_images,
     load_table,
     missing_images,
-    parts_of,
+    ranges_of,
     rows_of,
 )
 from shardwright.core.sources.tables.heads import (
@@ -253,7 +253,7 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     with storage.translated_errors("read", item.path):
         names = _names_in(probe, context.settings)
         for manifest in _manifests(probe, names, context.settings):
-            for begin, end, number in parts_of(manifest.table, manifest.file):
+            for begin, end, number in ranges_of(manifest.table, manifest.file):
                 yield InputSplit(item, manifest.file.path, begin, end, number, json.dumps(manifest))
 
 

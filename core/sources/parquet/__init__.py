@@ -1,6 +1,6 @@
 """Parquet and Arrow files with the images inside, as Hugging Face's datasets library writes them.
 
-pyarrow reads the rows once, row group by row group, and their images are copied into spool files.
+pyarrow reads the rows once, in parts, and their images are copied into spool files.
 
 Keys are `FILE!000017`, with the number of the row from 0. A row without bytes whose image has a path names an
 image file, and is read like a row of a manifest.
@@ -28,10 +28,11 @@ from shardwright.core.sources.image_files import folder_of, key_of
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.parquet.columns import ImageTable, with_class_names
 from shardwright.core.sources.parquet.files import FoundFiles, files_in, kind_of_file
-from shardwright.core.sources.parquet.rows import parts_of, rows_of, table_in
+from shardwright.core.sources.parquet.rows import rows_of, table_in
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables.columns import ROLES
 from shardwright.core.sources.tables.lines import Row
+from shardwright.core.sources.tables.parquet import parts_of
 from shardwright.core.sources.tables.rows import SETTINGS, Rows
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -136,7 +137,7 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
         table = _needed(state.path, table_in(state, context.settings), context.settings)
         split = file.split if keeps_splits(context.settings) else ""
         detail = json.dumps([file.relative, split, state, table])
-        for begin, end, number in parts_of(state, table):
+        for begin, end, number in parts_of(table.kind, state):
             yield InputSplit(item, state.path, begin, end, number, detail)
 
 

@@ -13,9 +13,11 @@ from shardwright.core.sources.tables.columns import (
     check_layout,
     check_unique,
     choose_columns,
+    describe_columns,
     names_shown,
     usual_names,
 )
+from shardwright.core.sources.tables.parquet import is_bytes
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import Needs
@@ -26,8 +28,6 @@ BYTES, PATH = "bytes", "path"
 _METADATA = b"huggingface"
 #: Most names of classes, and deepest nesting of their description.
 _MAX_CLASSES, _MAX_DEPTH = 1_000_000, 8
-#: What a message says about the columns after those of images and classes.
-_NOUNS = ("splits", "groups", "checksums")
 
 
 class ImageTable(NamedTuple):
@@ -56,12 +56,9 @@ class ImageTable(NamedTuple):
     def describe(self, settings: ConvertSettings) -> str:
         """Returns what the columns have, for messages."""
         image, label, *others = self.names
-        parts = [f"images in {image!r}"]
-        if label and settings.record_layout.needs is not Needs.IMAGE:
-            names = f" ({counted(len(self.classes), 'name')})" if self.classes else ""
-            parts.append(f"classes in {label!r}{names}")
-        parts += [f"{noun} in {name!r}" for noun, name in zip(_NOUNS, others) if name]
-        return ", ".join(parts + [f"objects in {OBJECTS!r}"] * (OBJECTS in self.names[len(ROLES) :]))
+        names = f" ({counted(len(self.classes), 'name')})" if self.classes else ""
+        shown = (image, "" if settings.record_layout.needs is Needs.IMAGE else label, *others)
+        return describe_columns(shown, OBJECTS in self.names[len(ROLES) :], {"classes": names})
 
 
 def table_of(
@@ -111,7 +108,7 @@ def _image_column(
     names = [name for name in schema.names if name and named in ("", name)]
     structs = [name for name in names if BYTES in _fields_of(schema.field(name).type)]
     images = [name for name in structs if _type_of(features.get(name)) == "Image"] or structs
-    images = images or [name for name in names if _is_binary(schema.field(name).type) and holds_images(name)]
+    images = images or [name for name in names if is_bytes(schema.field(name).type) and holds_images(name)]
     usual = [name for name in usual_names("image") if name in images]
     if len(images) > 1 and not usual:
         raise UsageError(
@@ -127,17 +124,7 @@ def _fields_of(kind: Any) -> tuple[str, ...]:
 
     if not pyarrow.types.is_struct(kind) or kind.get_field_index(BYTES) < 0:
         return ()
-    return tuple(field.name for field in kind) if _is_binary(kind.field(BYTES).type) else ()
-
-
-def _is_binary(kind: Any) -> bool:
-    """Returns whether values of a type are bytes, also those of a dictionary."""
-    import pyarrow
-
-    types = pyarrow.types
-    if isinstance(kind, pyarrow.DictionaryType):
-        kind = kind.value_type
-    return any(test(kind) for test in (types.is_binary, types.is_large_binary, types.is_binary_view))
+    return tuple(field.name for field in kind) if is_bytes(kind.field(BYTES).type) else ()
 
 
 def with_class_names(objects: Any, classes: Mapping[str, Sequence[str]]) -> Any:

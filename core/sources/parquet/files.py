@@ -11,12 +11,12 @@ from shardwright.core import storage
 from shardwright.core.images.signatures import extension_of, is_image_name
 from shardwright.core.sources.containers import ContainerFile
 from shardwright.core.sources.image_files import files_below, is_hidden, split_name
+from shardwright.core.sources.tables.parquet import ARROW, PARQUET
 from shardwright.core.sources.tfrecord.files import split_of
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 
-PARQUET, ARROW = "Parquet", "Arrow"
 _EXTENSIONS = {"parquet": PARQUET, "pq": PARQUET, "arrow": ARROW, "feather": ARROW}
 #: First bytes of a Parquet file and of an Arrow file; Arrow's stream has none.
 _MAGIC = {b"PAR1": PARQUET, b"ARROW1": ARROW}

@@ -13,6 +13,8 @@ from shardwright.schemas.layouts import Needs
 
 #: Roles of columns in the order of a row's values; extra columns follow.
 ROLES = ("image", "label", "split", "group", "sha256")
+#: What a message says about the column of each role.
+_NOUNS = ("images", "classes", "splits", "groups", "checksums")
 #: Columns of Hugging Face's imagefolder for objects and for the image size.
 OBJECTS = "objects"
 _SIZE_COLUMNS = ("width", "height")
@@ -194,6 +196,18 @@ def check_layout(
         f"--input {shown}: none of its columns ({names_shown(header)}) has a usual name for classes; name "
         "the column with --label_column, or keep images without a class with --unlabelled keep."
     )
+
+
+def describe_columns(names: Sequence[str], has_objects: bool, notes: Mapping[str, str]) -> str:
+    """Returns what the columns of a table have, for messages.
+
+    Args:
+      names: Names of the columns for `ROLES`; empty for none.
+      has_objects: Whether it has a column of objects.
+      notes: What follows the column of images or of classes, by that word.
+    """
+    parts = [f"{noun} in {name!r}{notes.get(noun, '')}" for noun, name in zip(_NOUNS, names) if name]
+    return ", ".join(parts + [f"objects in {OBJECTS!r}"] * has_objects)
 
 
 def names_shown(header: Sequence[str]) -> str:

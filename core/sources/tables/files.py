@@ -31,7 +31,17 @@ from shardwright.core.sources.tables.lines import (
     row_starts,
     text_rows,
 )
-from shardwright.core.sources.tables.parquet import parquet_columns, parquet_parts, parquet_rows
+from shardwright.core.sources.tables.parquet import (
+    PARQUET,
+    holds_images,
+    is_bytes,
+    is_text,
+    open_rows,
+    packed_columns,
+    parse_apart,
+    parts_of,
+    unpacked_rows,
+)
 from shardwright.core.sources.tables.paths import ImageRoot, RowFault, state_of
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -43,9 +53,7 @@ from shardwright.schemas.units import counted
 STRETCH = 16_000_000
 #: Number of rows whose images are looked for before the conversion begins.
 _ROWS_TRIED = 50
-_KINDS = {heads.CSV: "CSV", heads.JSONL: "JSON Lines", heads.PARQUET: "Parquet"}
-#: What a message says about the column of each role.
-_NOUNS = ("images", "classes", "splits", "groups", "checksums")
+_KINDS = {heads.CSV: "CSV", heads.JSONL: "JSON Lines", heads.PARQUET: PARQUET}
 
 
 class Table(NamedTuple):
@@ -88,11 +96,9 @@ class Table(NamedTuple):
         if self.kind == heads.CSV and not self.width:
             return "a CSV manifest without a header: [split,] image, class"
         kind = "TSV" if self.kind == heads.CSV and self.delimiter == "\t" else _KINDS[self.kind]
-        taken = [f"{noun} in {name!r}" for noun, name in zip(_NOUNS, self.names) if name]
-        if self.is_base64:
-            taken[0] += " as base64"
-        taken += [f"objects in {columns.OBJECTS!r}"] if self.has_objects else []
-        return f"a {kind} manifest{' with a header' if self.kind == heads.CSV else ''}: {', '.join(taken)}"
+        header = " with a header" if self.kind == heads.CSV else ""
+        notes = {"images": " as base64"} if self.is_base64 else {}
+        return f"a {kind} manifest{header}: {columns.describe_columns(self.names, self.has_objects, notes)}"
 
 
 def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
@@ -107,7 +113,7 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
     head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
     kind = heads.kind_of_table(name, head)
     if kind == heads.PARQUET:
-        return Table(heads.PARQUET, *parquet_columns(file, settings))
+        return parse_apart(PARQUET, file.path, _parquet_table, file, settings)
     heads.check_text(shown, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
     if kind == heads.LIST:
@@ -122,6 +128,28 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
 def _bare_names(split: str) -> tuple[str, ...]:
     """Returns the names of the columns of a file without a header."""
     return ("image", "label", split, *[""] * (len(columns.ROLES) - 3))
+
+
+def _parquet_table(file: StoredObject, settings: ConvertSettings) -> Table:
+    shown = printable(file.path)
+    with open_rows(PARQUET, file) as opened:
+        header = tuple(opened.schema.names)
+        columns.check_unique(shown, header)
+        names = columns.choose_columns(shown, header, settings, {})
+        type_ = opened.schema.field(names[0]).type
+        has_images = is_bytes(type_) and holds_images(opened, names[0])
+        if has_images or not (is_text(type_) or is_bytes(type_)):
+            raise UsageError(
+                f"--input {shown}: its column {printable(names[0])!r} holds no paths but "
+                f"{'images' if has_images else str(type_)[:60]}; name the column of paths with "
+                "--image_column, or choose --source parquet if the images are inside."
+            )
+        return Table(heads.PARQUET, names, header)
+
+
+def _packed_rows(file: StoredObject, names: Sequence[str], begin: int, end: int) -> bytes:
+    with open_rows(PARQUET, file) as opened:
+        return packed_columns(opened, names, begin, end)
 
 
 def _csv_table(shown: str, name: str, head: bytes, lines: Lines, settings: ConvertSettings) -> Table:
@@ -186,10 +214,10 @@ def _base64_column(values: Mapping[str, object], settings: ConvertSettings) -> s
     return base64_column(values, usual)
 
 
-def parts_of(table: Table, file: StoredObject) -> Iterator[tuple[int, int, int]]:
+def ranges_of(table: Table, file: StoredObject) -> Iterator[tuple[int, int, int]]:
     """Yields ranges of rows: begin and end, in bytes or row groups, and the number of the first row."""
     if table.kind == heads.PARQUET:
-        yield from parquet_parts(file)
+        yield from ((begin, end, first + 1) for begin, end, first in parts_of(PARQUET, file))
         return
     begin, number = table.begin, table.number
     if file.size - begin > STRETCH:
@@ -206,10 +234,11 @@ def parts_of(table: Table, file: StoredObject) -> Iterator[tuple[int, int, int]]
 def rows_of(
     table: Table, file: StoredObject, part: tuple[int, int, int], settings: ConvertSettings
 ) -> Iterator[Row]:
-    """Yields the rows in a range that `parts_of` yielded, with a value for each of `Table.names`."""
+    """Yields the rows in a range that `ranges_of` yielded, with a value for each of `Table.names`."""
     begin, end, number = part
     if table.kind == heads.PARQUET:
-        return parquet_rows(file, (begin, end), number, table.names)
+        packed = parse_apart(PARQUET, file.path, _packed_rows, file, table.names, begin, end)
+        return enumerate(unpacked_rows(packed, table.names), number)
     lines = Lines(read_steps(file, begin, end), begin)
     if table.kind == heads.CSV:
         cells = csv_cells(lines, number, table.delimiter, table.skip_spaces)
@@ -260,8 +289,7 @@ def _list_values(text: str, separator: str) -> tuple[Any, ...]:
 def first_images(file: StoredObject, table: Table, settings: ConvertSettings) -> list[Any]:
     """Returns the images of the first rows, which are paths or embedded; a bad row gives none."""
     if table.kind == heads.PARQUET:
-        _, groups, _ = next(parquet_parts(file), (0, 0, 1))
-        part = (0, min(groups, 1), 1)
+        part = next(ranges_of(table, file), (0, 0, 1))
     else:
         part = (table.begin, min(table.begin + HEAD_BYTES, file.size), table.number)
     rows = rows_of(table, file, part, settings)

@@ -1,29 +1,38 @@
-"""Reads Parquet tables with pyarrow: row groups in parallel, and only the needed columns."""
+"""Reads the rows of Parquet and Arrow files with pyarrow: in parts, and only the needed columns."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import Crashed, call_in_process
 from shardwright.core.images.signatures import kind_of
-from shardwright.core.sources.tables.columns import check_unique, choose_columns
-from shardwright.core.sources.tables.lines import Row
 from shardwright.core.storage.ranges import RangeReader, file_of
 from shardwright.core.storage.store import StoredObject
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.units import counted
 
 Result = TypeVar("Result")
 
-#: Smallest number of rows in a split, except for the last split.
-_ROWS_A_PART = 100_000
-_ROWS_AT_ONCE = 4096
+PARQUET, ARROW = "Parquet", "Arrow"
+#: Smallest number of bytes, or of rows, of the groups of rows in a part, except for the last part.
+_BYTES_A_PART, _ROWS_A_PART = 32 << 20, 20_000
+#: Most rows of a row group; a file that states more is damaged.
+_MAX_ROWS = 50_000_000
+#: Number of rows of a Parquet file that are decoded at once.
+_ROWS_AT_ONCE = 1024
 #: Number of bytes to read at once from a column. Without it, pyarrow reads a row group's column as a whole.
 _BUFFER = 1 << 20
+#: Number of rows in which the first image is searched.
+_VALUES_TRIED = 20
+#: First bytes of an Arrow file; a stream begins with its first message.
+_ARROW_FILE = b"ARROW1"
+#: Last bytes of a stream. Without them it may have been cut off between two messages.
+_END = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def parse_apart(kind: str, path: str, function: Callable[..., Result], *args: Any) -> Result:
@@ -52,135 +61,248 @@ def parse_apart(kind: str, path: str, function: Callable[..., Result], *args: An
         ) from None
 
 
-@contextlib.contextmanager
-def open_parquet(path: str, size: int, version: str) -> Iterator[Any]:
-    """Opens a Parquet file.
-
-    Raises:
-      UsageError: If the file is damaged or not Parquet, also when the `with` block reads from it.
-    """
-    from pyarrow import parquet
-
-    with RangeReader(path, size, version) as ranges, errors_of_pyarrow("Parquet", path):
-        yield parquet.ParquetFile(
-            file_of(ranges), buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
-        )
-
-
-@contextlib.contextmanager
-def errors_of_pyarrow(kind: str, path: str) -> Iterator[None]:
-    """Turns what pyarrow raises for damage in the `with` block into a UsageError.
+class RowGroups:
+    """The rows of an open Parquet file, in its row groups.
 
     Args:
-      kind: Format of the file, for messages.
       path: Path of the file.
+      ranges: Its bytes.
+
+    Attributes:
+      schema: Schema of the rows.
     """
-    import pyarrow
 
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        detail = words_of(error).rstrip(".")
-        raise UsageError(
-            f"--input {printable(path)} cannot be read as {kind} ({detail}); write it again."
-        ) from None
+    def __init__(self, path: str, ranges: RangeReader) -> None:
+        from pyarrow import parquet
+
+        self._file = parquet.ParquetFile(
+            file_of(ranges), buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+        )
+        self.schema: Any = self._file.schema_arrow
+
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """Yields the number of rows and of bytes of each group.
+
+        Raises:
+          OSError: If the numbers of rows in the file contradict each other.
+        """
+        metadata, schema = self._file.metadata, self._file.schema
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        flat = [i for i in range(len(schema)) if not schema.column(i).max_repetition_level]
+        agree = all(group.column(i).num_values == group.num_rows for group in groups for i in flat)
+        possible = all(0 <= group.num_rows <= _MAX_ROWS for group in groups)
+        if not (agree and possible and sum(group.num_rows for group in groups) == metadata.num_rows):
+            raise OSError("its footer states impossible numbers of rows")
+        for group in groups:
+            yield group.num_rows, max(group.total_byte_size, 0)
+
+    def batches(
+        self, names: Sequence[str], begin: int = 0, end: int | None = None, field: str = "", rows: int = 1
+    ) -> Iterator[list[Any]]:
+        """Yields columns of the rows in some groups.
+
+        Args:
+          names: Names of the columns.
+          begin: First group.
+          end: End of the groups; None for that of the file.
+          field: Field that is taken from the first column; empty for the whole column.
+          rows: Most rows to decode at once.
+
+        Raises:
+          OSError: If a group has more or fewer rows than the file states.
+        """
+        first, *others = names
+        leaves = [f"{first}.{field}" if field else first, *others]
+        for group in range(begin, self._file.metadata.num_row_groups if end is None else end):
+            stated, count = self._file.metadata.row_group(group).num_rows, 0
+            for batch in self._file.iter_batches(rows, row_groups=[group], columns=leaves, use_threads=False):
+                count += batch.num_rows
+                if count > stated:
+                    break
+                yield _columns_of(batch, names, field)
+            if count != stated:
+                raise OSError(f"row group {group} has {counted(count, 'row')} instead of {stated:,}")
 
 
-def parquet_columns(file: StoredObject, settings: ConvertSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the chosen columns of a file (`choose_columns`), and the names of all.
+class RecordBatches:
+    """The rows of an open Arrow file or stream, in its record batches.
+
+    Args:
+      path: Path of the file.
+      ranges: Its bytes.
+
+    Attributes:
+      schema: Schema of the rows.
+    """
+
+    def __init__(self, path: str, ranges: RangeReader) -> None:
+        import pyarrow
+
+        self._path, self._ranges = path, ranges
+        self._is_file = self._open().read(len(_ARROW_FILE)) == _ARROW_FILE
+        opened = pyarrow.ipc.open_file if self._is_file else pyarrow.ipc.open_stream
+        self.schema: Any = opened(self._open()).schema
+
+    def _open(self) -> Any:
+        import pyarrow
+
+        if storage.is_remote(self._path):
+            return pyarrow.PythonFile(file_of(self._ranges), "r")
+        return pyarrow.memory_map(self._path)  # batches that are not used are not read
+
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """Yields the number of rows of each record batch; their numbers of bytes are unknown."""
+        for column, *_ in self.batches(self.schema.names[:1]):
+            yield len(column), 0
+
+    def batches(
+        self, names: Sequence[str], begin: int = 0, end: int | None = None, field: str = "", rows: int = 1
+    ) -> Iterator[list[Any]]:
+        """Yields columns of some record batches, each as a whole; see `RowGroups.batches`.
+
+        Raises:
+          OSError: If the file ends early.
+        """
+        import pyarrow
+
+        source = self._open()
+        fields = [self.schema.get_field_index(name) for name in names]
+        options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
+        if self._is_file:
+            file = pyarrow.ipc.open_file(source, options=options)
+            last = file.num_record_batches if end is None else end
+            batches: Iterator[Any] = map(file.get_batch, range(begin, last))
+        else:
+            batches = islice(pyarrow.ipc.open_stream(source, options=options), begin, end)
+        for batch in batches:
+            batch.validate(full=True)
+            yield _columns_of(batch, names, field)
+        if end is None and not self._is_file:
+            source.seek(max(source.tell() - len(_END), 0))
+            if source.read(len(_END)) != _END:
+                raise OSError("it has no mark at the end of its stream, so rows may be missing")
+
+
+def _columns_of(batch: Any, names: Sequence[str], field: str) -> list[Any]:
+    columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
+    if field:  # flattening respects missing structs
+        columns[0] = columns[0].flatten()[columns[0].type.get_field_index(field)]
+    return columns
+
+
+@contextlib.contextmanager
+def open_rows(kind: str, file: StoredObject) -> Iterator[RowGroups | RecordBatches]:
+    """Opens a Parquet or Arrow file.
 
     Raises:
-      UsageError: If the file is not Parquet, or has no column of image paths.
+      UsageError: If the file is damaged or of another kind, also when the `with` block reads from it.
+      EngineError: If it has changed since it was listed.
     """
-    return parse_apart("Parquet", file.path, _columns, file, settings)
-
-
-def _columns(file: StoredObject, settings: ConvertSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
     import pyarrow
 
-    shown = printable(file.path)
-    with open_parquet(*file[:3]) as opened:
-        schema = opened.schema_arrow
-        check_unique(shown, schema.names)
-        names = choose_columns(shown, schema.names, settings, {})
-        kind = schema.field(names[0]).type
-        if isinstance(kind, pyarrow.DictionaryType):
-            kind = kind.value_type
-        types = pyarrow.types
-        is_bytes = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
-        is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-        if not (is_text or is_bytes or types.is_null(kind)):
+    with RangeReader(*file[:3]) as ranges:
+        try:
+            yield (RowGroups if kind == PARQUET else RecordBatches)(file.path, ranges)
+        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            detail = words_of(error).rstrip(".")
             raise UsageError(
-                f"--input {shown}: its column {printable(names[0])!r} holds no paths but {str(kind)[:60]}; "
-                "name the column of paths with --image_column."
-            )
-        first = next(opened.iter_batches(1, columns=names[:1], use_threads=False), None) if is_bytes else None
-        value = first.column(0)[0].as_py() if first is not None else None
-        if value and kind_of(value[:64]) is not None:
-            raise UsageError(
-                f"--input {shown}: its column {printable(names[0])!r} holds images, not their paths; "
-                "choose --source parquet."
-            )
-        return names, tuple(schema.names)
+                f"--input {printable(file.path)} cannot be read as {kind} ({detail}); write it again."
+            ) from None
 
 
-def parquet_parts(file: StoredObject) -> Iterator[tuple[int, int, int]]:
-    """Yields (first row group, end of row groups, number of the first row) of splits."""
-    begin, first, rows = 0, 1, 0
-    counts = parse_apart("Parquet", file.path, _rows_of_groups, file)
-    for group, count in enumerate(counts):
-        rows += count
-        if rows >= _ROWS_A_PART or group == len(counts) - 1:
-            yield begin, group + 1, first
-            begin, first, rows = group + 1, first + rows, 0
+def is_bytes(type_: Any) -> bool:
+    """Returns whether values of a type are bytes, also those of a dictionary."""
+    from pyarrow import types
+
+    tests = (types.is_binary, types.is_large_binary, types.is_binary_view)
+    return any(test(_single(type_)) for test in tests)
 
 
-def _rows_of_groups(file: StoredObject) -> list[int]:
-    with open_parquet(*file[:3]) as opened:
-        metadata = opened.metadata
-        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+def is_text(type_: Any) -> bool:
+    """Returns whether values of a type are text, also those of a dictionary, or all are missing."""
+    from pyarrow import types
+
+    tests = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    return any(test(_single(type_)) for test in tests)
 
 
-def parquet_rows(
-    file: StoredObject, groups: tuple[int, int], number: int, names: Sequence[str]
-) -> Iterator[Row]:
-    """Yields the values of the named columns in each row of some row groups; None for an empty name.
+def _single(type_: Any) -> Any:
+    from pyarrow import types
+
+    return type_.value_type if types.is_dictionary(type_) else type_
+
+
+def holds_images(opened: RowGroups | RecordBatches, name: str) -> bool:
+    """Returns whether the first value of a column of bytes is an image."""
+    values = (value.as_py() for column, *_ in opened.batches([name]) for value in column)
+    first = next((value for value in islice(values, _VALUES_TRIED) if value is not None), b"")
+    return kind_of(first) is not None
+
+
+def parts_of(kind: str, file: StoredObject) -> list[tuple[int, int, int]]:
+    """Returns (first group, end of groups, number of the first row from 0) of the input splits of a file.
+
+    The groups are row groups, or record batches.
 
     Raises:
       UsageError: If the file is damaged.
-      EngineError: If the file has changed since it was listed.
+    """
+    with storage.translated_errors("read", file.path):
+        sizes = parse_apart(kind, file.path, _sizes, kind, file)
+    parts, begin, first, rows, size = [], 0, 0, 0, 0
+    for number, (group_rows, group_size) in enumerate(sizes, 1):
+        rows, size = rows + group_rows, size + group_size
+        if rows and (size >= _BYTES_A_PART or rows >= _ROWS_A_PART or number == len(sizes)):
+            parts.append((begin, number, first))
+            begin, first, rows, size = number, first + rows, 0, 0
+    return parts
+
+
+def _sizes(kind: str, file: StoredObject) -> list[tuple[int, int]]:
+    with open_rows(kind, file) as opened:
+        return [*opened.sizes()]
+
+
+def packed_columns(
+    opened: RowGroups | RecordBatches, names: Sequence[str], begin: int, end: int, field: str = ""
+) -> bytes:
+    """Returns columns as an Arrow stream, which is smaller than their values in Python.
+
+    Args:
+      opened: The file.
+      names: Names of the columns; empty names are left out.
+      begin: First group.
+      end: End of the groups.
+      field: Field that is taken from the first column; empty for the whole column.
     """
     import pyarrow
 
     needed = list(dict.fromkeys(filter(None, names)))
-    for group in range(*groups):
-        packed = parse_apart("Parquet", file.path, _packed_columns, file, group, needed)
-        for batch in pyarrow.ipc.open_stream(packed):
-            columns = {name: python_values(batch.column(name)) for name in needed}
-            nothing = [None] * batch.num_rows
-            for values in zip(*(columns.get(name, nothing) for name in names)):
-                yield number, values
-                number += 1
+    if not needed:
+        return b""
+    fields = [opened.schema.field(name) for name in needed]
+    if field:
+        fields[0] = fields[0].with_type(fields[0].type.field(field).type)
+    schema, out = pyarrow.schema(fields), pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(out, schema) as writer:
+        for columns in opened.batches(needed, begin, end, field, _ROWS_AT_ONCE):
+            writer.write_batch(pyarrow.RecordBatch.from_arrays(columns, schema=schema))
+    return bytes(out.getvalue())
 
 
-def _packed_columns(file: StoredObject, group: int, names: Sequence[str]) -> bytes:
-    """Returns the columns of a row group as an Arrow stream, which is smaller than the values in Python."""
+def unpacked_rows(packed: bytes, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yields the values of each row of packed columns; None for an empty name."""
     import pyarrow
 
-    with open_parquet(*file[:3]) as opened:
-        schema = pyarrow.schema([opened.schema_arrow.field(name) for name in names])
-        out = pyarrow.BufferOutputStream()
-        with pyarrow.ipc.new_stream(out, schema) as writer:
-            for batch in opened.iter_batches(
-                batch_size=_ROWS_AT_ONCE, row_groups=[group], columns=names, use_threads=False
-            ):
-                writer.write_batch(batch.select(names))
-        return bytes(out.getvalue())
+    for batch in pyarrow.ipc.open_stream(packed) if packed else ():
+        columns = {name: _python_values(batch.column(name)) for name in filter(None, names)}
+        nothing = [None] * batch.num_rows
+        yield from zip(*(columns.get(name, nothing) for name in names))
 
 
-def python_values(column: Any) -> list[Any]:
+def _python_values(column: Any) -> list[Any]:
     """Returns the values of a column as Python objects; text that is not UTF-8 has surrogate escapes."""
     import pyarrow
 
@@ -196,6 +318,6 @@ def python_values(column: Any) -> list[Any]:
         return list(column.to_pylist())
     except UnicodeDecodeError:
         if is_list:
-            return [None if item.values is None else python_values(item.values) for item in column]
+            return [None if item.values is None else _python_values(item.values) for item in column]
         return [None if item is None else item.decode("utf-8", "surrogateescape")
                 for item in column.cast(pyarrow.large_binary()).to_pylist()]  # fmt: skip

@@ -97,7 +97,7 @@ def test_wrong_columns_of_parquet_are_refused(tmp_path: Path) -> None:
     jpeg = (PHOTOS / PICTURES[0]).read_bytes()
     for columns, message in (
         ({"image": [{"bytes": jpeg}], "label": [1]}, "holds no paths but struct"),
-        ({"image": [jpeg], "label": [1]}, "holds images, not their paths"),
+        ({"image": [jpeg], "label": [1]}, "holds no paths but images"),
         ({"image": [1], "label": [1]}, "holds no paths but int64"),
         ({"x": [1]}, "--image_column"),
         ({"path": pyarrow.array([], "string"), "label": pyarrow.array([], "string")}, "no rows"),
