@@ -18,7 +18,7 @@ from shardwright.core.sources.tables.image_tables import (
     ImageTable,
     TableFormat,
     TableHead,
-    parse_head,
+    read_head,
 )
 from shardwright.core.sources.tables.paths import RowFault
 from shardwright.core.sources.tables.rows import split_in
@@ -303,7 +303,7 @@ def _suits(probe: InputProbe, settings: ConvertSettings) -> bool:
         return has_name
     # A table with one box for each image may be meant for classes. Several boxes for one image decide it.
     is_table = probe.is_file and needs is Needs.LABEL
-    table = _table_in(parse_head(probe.path, probe.head), settings) if is_table else None
+    table = _table_in(read_head(probe.path), settings) if is_table else None
     images = [table.image_in(row) for row in table.first_rows] if table else []
     return len(set(images)) < len(images)
 
@@ -313,7 +313,7 @@ SOURCE = TableFormat(
     title="a table of boxes",
     provides=frozenset({Needs.OBJECTS}),
     settings=frozenset({"image_root", "image_column", "label_column", "split_column"}),
-    pattern="[!.]*.[ct]sv",
+    suffixes=(".csv", ".tsv"),
     table_in=_table_in,
     noun="CSV file with boxes",
     rule="its header must name the image, the class and the sides, such as "

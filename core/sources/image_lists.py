@@ -12,7 +12,6 @@ from shardwright.core.sources.image_files import (
     join,
     key_of,
     parent_of,
-    split_token,
     splits_of_files,
 )
 from shardwright.core.sources.input_probe import InputProbe
@@ -20,10 +19,6 @@ from shardwright.core.sources.source import Context, InputSplit
 
 #: Number of files, and of folders, that are tried to detect a format.
 MAX_TRIED = 50
-
-
-#: Returns the names of the files of a format directly in a folder, of the first files, or of all for None.
-NamesIn = Callable[[InputProbe, int | None], Sequence[str]]
 
 
 def names_with(
@@ -39,21 +34,6 @@ def names_with(
     """
     names = [name for name in probe.files if name.lower().endswith(suffixes) and not name.startswith(".")]
     return [name for name in names[:tried] if is_one(storage.join(probe.path, name))]
-
-
-def find_lists(probe: InputProbe, names_in: NamesIn, tried: int | None = None) -> list[str]:
-    """Returns the paths of a format's files in a folder, or else in its subfolders named like splits.
-
-    Args:
-      probe: The folder.
-      names_in: Returns the names of the files directly in a folder.
-      tried: Number of files, and of folders, to try, which is enough to detect a format; None for all.
-    """
-    found = names_in(probe, tried)
-    if found:
-        return list(found)
-    splits = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
-    return [f"{name}/{file}" for name in splits[:tried] for file in names_in(probe.inside(name), tried)]
 
 
 def placed_lists(probe: InputProbe, names: Iterable[str]) -> Iterator[tuple[str, str, str]]:

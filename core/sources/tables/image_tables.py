@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import IO, Any, NamedTuple
 
@@ -23,11 +22,11 @@ from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.sources.file_states import FileStates, with_states
 from shardwright.core.sources.hashing import name_hash
-from shardwright.core.sources.image_files import bad_entry, check_folder, folder_of, key_of, split_token
+from shardwright.core.sources.image_files import bad_entry, check_folders, folder_of, key_of, split_token
 from shardwright.core.sources.image_lists import (
     MAX_TRIED,
     find_image_root,
-    find_lists,
+    names_with,
     placed_lists,
     prefix_of_images,
 )
@@ -57,11 +56,13 @@ class TableHead(NamedTuple):
 
     Attributes:
       path: Path of the file.
+      data: Its first bytes.
       delimiter: Delimiter of cells.
       rows: First rows; the first one may name the columns.
     """
 
     path: str
+    data: bytes
     delimiter: str
     rows: Sequence[list[str]]
 
@@ -71,15 +72,12 @@ class TableHead(NamedTuple):
         return [cell.strip() for cell in self.rows[0]] if self.rows else []
 
 
-def parse_head(path: str, head: bytes) -> TableHead:
-    """Returns the beginning of a CSV file from its first bytes."""
-    delimiter = sniff_delimiter(path, head)
-    return TableHead(path, delimiter, head_rows(head, delimiter))
-
-
-def _read_head(path: str) -> bytes:
+def read_head(path: str) -> TableHead:
+    """Returns the beginning of a CSV file."""
     with storage.translated_errors("read", path):
-        return storage.read_head(path, HEAD_BYTES)
+        data = storage.read_head(path, HEAD_BYTES)
+    delimiter = sniff_delimiter(path, data)
+    return TableHead(path, data, delimiter, head_rows(data, delimiter))
 
 
 class ImageTable(ABC):
@@ -158,6 +156,10 @@ class _TableFile(NamedTuple):
     split: str
 
 
+#: Line and cells of a row.
+_Cells = tuple[int, Sequence[str]]
+
+
 @dataclass(frozen=True)
 class TableFormat:
     """How a source reads its files.
@@ -167,7 +169,7 @@ class TableFormat:
       title: Description of its files, for messages.
       provides: Kinds of annotations that the source can provide.
       settings: Settings that the source uses, out of those that only some sources use.
-      pattern: Shell pattern for the names, in lower case, of files that are found in folders.
+      suffixes: Ends of the names, in lower case, of files that are found in folders.
       table_in: Returns the table that begins with a head; None if the file is not of this format.
       noun: Name of one of its files, for messages about an input without one.
       rule: What such a file must be; the end of these messages.
@@ -181,7 +183,7 @@ class TableFormat:
     title: str
     provides: frozenset[Needs]
     settings: frozenset[str]
-    pattern: str
+    suffixes: str | tuple[str, ...]
     table_in: Callable[[TableHead, ConvertSettings], ImageTable | None]
     noun: str
     rule: str
@@ -195,32 +197,35 @@ class TableFormat:
             name=self.name,
             provides=self.provides,
             settings=self.settings,
-            accepts=self._accepts,
+            accepts=lambda probe, settings: (
+                self.suits(probe, settings) and bool(self._names(probe, settings, MAX_TRIED))
+            ),
             describe=self._describe,
             list_part=self._list_part,
             split=self._split,
         )
 
-    def _accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
-        """Returns whether an input is a file of this format, or a folder with one."""
-        if not self.suits(probe, settings):
-            return False
+    def _names(self, probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
+        """Returns the paths of the files in a folder, or else in its folders named like splits.
+
+        If the input is such a file, the path is empty.
+        """
+
+        def is_one(path: str) -> bool:
+            return self.table_in(read_head(path), settings) is not None
+
         if probe.is_file:
-            return self.table_in(parse_head(probe.path, probe.head), settings) is not None
-        return bool(self._names_in(probe, settings, MAX_TRIED))
-
-    def _names_in(self, probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
-        def names_in(folder: InputProbe, tried: int | None) -> list[str]:
-            names = [name for name in folder.files if fnmatchcase(name.lower(), self.pattern)]
-            heads = ((name, _read_head(storage.join(folder.path, name))) for name in names[:tried])
-            return [name for name, head in heads if self.table_in(parse_head(name, head), settings)]
-
-        return find_lists(probe, names_in, tried)
+            return [""] if is_one(probe.path) else []
+        splits = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
+        return names_with(probe, self.suffixes, tried, is_one) or [
+            f"{folder}/{name}"
+            for folder in splits[:tried]
+            for name in names_with(probe.inside(folder), self.suffixes, tried, is_one)
+        ]
 
     def _describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
         """Returns a description of an input."""
-        if settings.image_root:
-            check_folder("--image_root", settings.image_root)
+        check_folders(settings, self.settings)
         described = []
         for file, table in self._find_tables(probe, settings).items():
             split = f", split {file.split}" if file.split else ""
@@ -239,7 +244,7 @@ class TableFormat:
         Raises:
           UsageError: If there are none, one is not of this format, or its images are missing.
         """
-        names = [""] if probe.is_file else self._names_in(probe, settings)
+        names = [""] if probe.is_file else self._names(probe, settings)
         if not names:
             raise UsageError(f"--input {printable(probe.path)} holds no {self.noun}; {self.rule}")
         tables: dict[_TableFile, ImageTable] = {}
@@ -255,9 +260,8 @@ class TableFormat:
         Raises:
           UsageError: If it is not of this format, or has no column that the settings name.
         """
-        data = _read_head(path)
-        check_text(printable(path), data)
-        head = parse_head(path, data)
+        head = read_head(path)
+        check_text(printable(path), head.data)
         check_named(printable(path), head.header, named_columns(settings, self.settings))
         table = self.table_in(head, settings)
         if table is None:
@@ -288,27 +292,69 @@ class TableFormat:
         table = self._load(file.path, context.settings)
         yield from map(ClassId, table.classes, range(len(table.classes)))
         classes = NumberedClasses()
+        root = ImageRoot("" if file.root == "." else file.root)
+
+        def find(cells: Sequence[str]) -> tuple[str, str]:
+            path = table.image_in(cells)
+            try:
+                return root.find(path) if 0 < len(path) <= _MAX_PATH_LENGTH else ("", "")
+            except RowFault:
+                return "", ""
+
+        # Rows are lines, because an image whose rows are lost in an unclosed quote would be stored without
+        # some of its objects.
+        parse = partial(csv_cells if self.one_row else line_cells, delimiter=table.head.delimiter)
         with storage.translated_errors("read", file.path), storage.open_local(file.path) as opened:
-            listing = _Listing(self, table, file, prefix_of_images(part, file.root, context))
-            for line, problem in listing.index(opened):
+            runs = RowRuns(opened, parse, find)
+            for line, problem in runs.scan(table.has_header):
                 message = f"line {line} of {printable(file.key)}: {problem}"
                 key = f"{part.item.prefix}{key_of(file.key)}:line {line}"
                 yield bad_entry(key, file.path, message, QuarantineReason.BAD_ROW)
-            states = FileStates(file.root, len(listing.runs))
-            for ref in with_states(listing.refs(opened), states, file.root):
+            prefix = prefix_of_images(part, file.root, context)
+            refs = (
+                self._ref(ImageRef(prefix + key, uri, split=file.split), file, table, own)
+                for key, uri, rows in runs.images()
+                for own in ([[row] for row in rows] if self.one_row else [rows])
+            )
+            for ref in with_states(refs, FileStates(file.root, len(runs)), file.root):
                 if not table.classes:
                     yield from classes.new_ids(ref)
                 yield ref
 
+    def _ref(self, ref: ImageRef, file: _TableFile, table: ImageTable, rows: Sequence[_Cells]) -> ImageRef:
+        """Returns a reference with what its rows say, or quarantined if one of them is wrong."""
+        shown, width = printable(file.key), len(table.head.rows[0])
+        ref = ref._replace(message=f"line {rows[0][0]} of {shown}")
+        parsed: dict[int, Any] = {}
+        try:
+            for line, cells in rows:
+                if len(cells) != width:
+                    raise RowFault(f"it has {counted(len(cells), 'cell')} instead of {width}")
+                parsed[line] = table.parse(cells)
+            return table.annotate(ref, parsed)
+        except RowFault as fault:
+            return ref.quarantined(self.fault_reason, f"line {line} of {shown}: {fault}")
+
 
 class RowRuns:
-    """Runs of consecutive rows of the same image.
+    """The rows of a file by image. Only the places of runs, consecutive rows of one image, are in memory.
 
     A run takes 32 bytes in four columns. Most images have one run.
+
+    Args:
+      file: The file.
+      parse: Function that parses rows from lines, given the number of the first line.
+      find: Function that returns the key and the URI of the image of a row; empty texts for none.
     """
 
-    def __init__(self) -> None:
-        self._identity = array("Q")  # hash of the image's name
+    def __init__(
+        self,
+        file: IO[bytes],
+        parse: Callable[[Lines, int], Iterator[Row]],
+        find: Callable[[Sequence[str]], tuple[str, str]],
+    ) -> None:
+        self._file, self._parse, self._find = file, parse, find
+        self._identity = array("Q")  # hash of the image's key
         self._begin = array("q")
         self._length = array("q")
         self._line = array("q")  # number of the first line
@@ -316,19 +362,17 @@ class RowRuns:
     def __len__(self) -> int:
         return len(self._identity)
 
-    def index(
-        self, lines: Lines, rows: Iterable[Row], image_of: Callable[[Sequence[str]], str]
-    ) -> Iterator[tuple[int, str]]:
-        """Stores the position of every run; yields (line, fault) for rows that name no image.
-
-        Args:
-          lines: Lines of the file, the first of which has the number 1, up to the first row to store.
-          rows: Iterator that parses a row from the lines at a time.
-          image_of: Function that returns the image name of a row; empty if the row has none.
-        """
+    def scan(self, has_header: bool) -> Iterator[tuple[int, str]]:
+        """Stores the position of every run; yields (line, fault) for rows that name no image."""
+        begin = len(codecs.BOM_UTF8) if self._file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
+        self._file.seek(begin)
+        lines = Lines(iter(partial(self._file.read, STEP), b""), begin)
+        rows = self._parse(lines, 1)
+        if has_header:
+            next(rows, None)
         last, begin, line = "", lines.position, lines.count + 1
         for number, cells in UNDERWAY.passing(rows):
-            image = "" if isinstance(cells, str) else image_of(cells)
+            image = "" if isinstance(cells, str) else self._find(cells)[0]
             if not image:
                 yield number, cells if isinstance(cells, str) else "it names no image"
             elif image == last:
@@ -340,11 +384,21 @@ class RowRuns:
                 self._line.append(line)
             last, begin, line = image, lines.position, lines.count + 1
 
-    def groups(self) -> Iterator[list[int]]:
-        """Yields the indices of the runs that belong together, in the order of the file.
+    def images(self) -> Iterator[tuple[str, str, list[_Cells]]]:
+        """Yields the key, the URI and the rows of each image, in the order of the file."""
+        for runs in self._groups():
+            images: dict[str, tuple[str, list[_Cells]]] = {}  # two may have the same hash
+            for run in runs:
+                data = os.pread(self._file.fileno(), self._length[run], self._begin[run])
+                for line, cells in self._parse(Lines([data]), self._line[run]):
+                    if not isinstance(cells, str):
+                        key, uri = self._find(cells)
+                        images.setdefault(key, (uri, []))[1].append((line, cells))
+            for key, (uri, rows) in images.items():
+                yield key, uri, rows
 
-        A group has the runs of one image, unless two names have the same hash.
-        """
+    def _groups(self) -> Iterator[Iterable[int]]:
+        """Yields the indices of the runs of each image."""
         if not self._identity:
             return
         identity = np.frombuffer(self._identity, np.uint64)
@@ -353,86 +407,3 @@ class RowRuns:
         begins = np.append(0, ends[:-1])
         for number in np.argsort(order[begins]):
             yield order[begins[number] : ends[number]].tolist()
-
-    def rows(
-        self, file: IO[bytes], group: Iterable[int], parse: Callable[[Lines, int], Iterable[Row]]
-    ) -> Iterator[tuple[int, Sequence[str]]]:
-        """Yields (line, cells) of the rows in a group of runs.
-
-        Args:
-          file: The file.
-          group: Indices of the runs.
-          parse: Function that parses rows from lines, given the number of the first line.
-        """
-        for run in group:
-            data = os.pread(file.fileno(), self._length[run], self._begin[run])
-            for line, cells in parse(Lines([data]), self._line[run]):
-                if not isinstance(cells, str):
-                    yield line, cells
-
-
-class _Listing:
-    """Lists the images of one file.
-
-    Args:
-      reader: Format of the file.
-      table: Table in the file.
-      file: The file.
-      prefix: Prefix of the keys of its images.
-    """
-
-    def __init__(self, reader: TableFormat, table: ImageTable, file: _TableFile, prefix: str) -> None:
-        self._format, self._table, self._file, self._prefix = reader, table, file, prefix
-        self._root = ImageRoot("" if file.root == "." else file.root)
-        self.runs = RowRuns()
-
-    def _parse(self, lines: Lines, number: int) -> Iterator[Row]:
-        delimiter = self._table.head.delimiter
-        if self._format.one_row:
-            return csv_cells(lines, number, delimiter, skip_spaces=False)
-        # An image whose rows are lost in an unclosed quote would be stored without some of its objects.
-        return line_cells(lines, number, delimiter)
-
-    def _find(self, cells: Sequence[str]) -> tuple[str, str]:
-        """Returns (key, URI) of the image of a row; empty texts if the row names none."""
-        path = self._table.image_in(cells)
-        try:
-            return self._root.find(path) if 0 < len(path) <= _MAX_PATH_LENGTH else ("", "")
-        except RowFault:
-            return "", ""
-
-    def index(self, opened: IO[bytes]) -> Iterator[tuple[int, str]]:
-        """Finds the rows of each image; yields (line, fault) for rows that name no image."""
-        begin = len(codecs.BOM_UTF8) if opened.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
-        opened.seek(begin)
-        lines = Lines(iter(partial(opened.read, STEP), b""), begin)
-        rows = self._parse(lines, 1)
-        if self._table.has_header:
-            next(rows, None)
-        yield from self.runs.index(lines, rows, lambda cells: self._find(cells)[0])
-
-    def refs(self, opened: IO[bytes]) -> Iterator[ImageRef]:
-        """Yields a reference for each image, and a faulty one for each with a bad row."""
-        for group in self.runs.groups():
-            images: dict[str, tuple[str, list[tuple[int, Sequence[str]]]]] = {}  # two may have the same hash
-            for line, cells in self.runs.rows(opened, group, self._parse):
-                key, uri = self._find(cells)
-                images.setdefault(key, (uri, []))[1].append((line, cells))
-            for key, (uri, rows) in images.items():
-                for own in ([row] for row in rows) if self._format.one_row else [rows]:
-                    yield self._ref(key, uri, own)
-
-    def _ref(self, key: str, uri: str, rows: Iterable[tuple[int, Sequence[str]]]) -> ImageRef:
-        file, width = printable(self._file.key), len(self._table.head.rows[0])
-        parsed: dict[int, Any] = {}
-        ref = ImageRef(self._prefix + key, uri, split=self._file.split)
-        try:
-            for line, cells in rows:
-                if not parsed:
-                    ref = ref._replace(message=f"line {line} of {file}")
-                if len(cells) != width:
-                    raise RowFault(f"it has {counted(len(cells), 'cell')} instead of {width}")
-                parsed[line] = self._table.parse(cells)
-            return self._table.annotate(ref, parsed)
-        except RowFault as fault:
-            return ref.quarantined(self._format.fault_reason, f"line {line} of {file}: {fault}")

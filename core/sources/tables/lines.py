@@ -106,7 +106,7 @@ def row_starts(lines: Lines, rows: Iterable[object], stretch: int) -> Iterator[t
             yield last, lines.count
 
 
-def csv_cells(lines: Lines, number: int, delimiter: str, skip_spaces: bool) -> Iterator[Row]:
+def csv_cells(lines: Lines, number: int, delimiter: str, skip_spaces: bool = False) -> Iterator[Row]:
     """Yields (line, cells) for each row that is not blank; for a bad row, a message instead of cells.
 
     If a quote is never closed, every line after it is reported as a bad row.

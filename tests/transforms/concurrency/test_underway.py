@@ -8,6 +8,7 @@ import itertools
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO
@@ -27,7 +28,7 @@ from shardwright.core.sources.folder_walk import walk
 from shardwright.core.sources.json_stream import stream_object
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables.image_tables import RowRuns
-from shardwright.core.sources.tables.lines import Lines, csv_cells
+from shardwright.core.sources.tables.lines import csv_cells
 from shardwright.core.sources.xml_items import XmlItems
 from shardwright.core.storage import ranges
 from shardwright.core.storage.local import read_fully
@@ -155,8 +156,8 @@ def _unpack_array(clock: Clock, tmp_path: Path) -> None:
 
 def _index_rows(clock: Clock, tmp_path: Path) -> None:
     file = SlowFile(b"a,1\n" * 40_000, clock, 2_000)
-    lines = Lines(iter(file.read, b""))
-    assert not list(RowRuns().index(lines, csv_cells(lines, 1, ",", False), lambda cells: "a"))
+    runs = RowRuns(file, partial(csv_cells, delimiter=","), lambda cells: ("a", "a"))
+    assert not list(runs.scan(has_header=False)) and len(runs) == 1
 
 
 def _stream_json(clock: Clock, tmp_path: Path) -> None:
