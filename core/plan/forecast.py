@@ -530,7 +530,7 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings, unmat
     listed = sum(summary.listed.values())
     unlabelled = summary.outcomes[Outcome.QUARANTINED, QuarantineReason.UNKNOWN_LABEL]
     if not listed:
-        raise UsageError(f"--input {where} is empty; name a folder that holds images.")
+        raise UsageError(f"--input {where} is empty; name a folder that holds images, or a table of images.")
     if unlabelled:
         raise UsageError(
             f"--input {where}: none of its {counted(unlabelled, 'image')} has a class, such as "

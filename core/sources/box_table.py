@@ -130,7 +130,6 @@ class BoxTable(ImageTable):
 
     def check(self, shown: str) -> None:
         """Checks the first rows, and finds out the unit of the boxes."""
-        super().check(shown)
         if not self.has_header:
             _check_bare(shown, self.first_rows)
         self.is_relative = self.has_shares(shown)

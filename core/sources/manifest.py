@@ -217,8 +217,6 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
         _check_one_metadata(file.path)
     check_layout(printable(file.path), manifest.table.names, manifest.table.header, settings, "manifest")
     images = first_images(file, manifest.table, settings)
-    if probe.is_file and not images:
-        raise UsageError(f"--input {printable(file.path)} has columns but no rows; add a row for each image.")
     described = manifest.table.describe() + missing_images(images, manifest.root)
     if manifest.table.kind == LIST:
         shown = printable(", ".join(name or probe.name for name in names))

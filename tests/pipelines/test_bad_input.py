@@ -156,8 +156,8 @@ def test_short_names_of_runners_are_known_and_their_options_checked(
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
-        ("empty", "is empty; name a folder that holds images."),
-        ("empty_class", "is empty; name a folder that holds images."),
+        ("empty", "is empty; name a folder that holds images, or a table"),
+        ("empty_class", "is empty; name a folder that holds images, or a table"),
         ("text", "holds no images: none of its 2 files is an image"),
         ("flat", "none of its 2 images has a class, such as "),
         ("dots", "holds no images"),

@@ -9,9 +9,10 @@ image file, and is read like a row of a manifest.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
@@ -24,17 +25,17 @@ from shardwright.core.sources.containers import (
     path_of,
     state_of,
 )
-from shardwright.core.sources.image_files import folder_of, key_of
+from shardwright.core.sources.image_files import files_below, folder_of, is_hidden, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.parquet.columns import ImageTable, with_class_names
-from shardwright.core.sources.parquet.files import FoundFiles, files_in, kind_of_file
-from shardwright.core.sources.parquet.rows import rows_of, table_in
+from shardwright.core.sources.parquet.rows import ImageTable, rows_of, table_in, with_class_names
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables.columns import ROLES
 from shardwright.core.sources.tables.lines import Row
-from shardwright.core.sources.tables.parquet import parts_of
+from shardwright.core.sources.tables.parquet import HEAD_BYTES, kind_of_file, parts_of
 from shardwright.core.sources.tables.rows import SETTINGS, Rows
+from shardwright.core.sources.tfrecord.files import split_of
 from shardwright.core.storage.store import StoredObject
+from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
@@ -43,8 +44,33 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted
 
+#: Files with which the datasets library describes what it saves.
+_STATE, _DICT = "state.json", "dataset_dict.json"
+#: Files beside the data that describe it, or that tools leave there; nobody expects images in them.
+_BESIDE = re.compile(
+    r"dataset_infos?\.json|state\.json|dataset_dict\.json|readme.*|licen[cs]e.*|.*\.(?:md|lock|crc)|"
+    r"_SUCCESS|_(?:common_)?metadata|_committed_.*|_started_.*",
+    re.IGNORECASE,
+)
+#: Results of transformations that the datasets library keeps beside its files.
+_CACHE = "cache-"
+#: Files of a split on the Hugging Face Hub, whatever the split is called; a number may follow.
+_HUB = re.compile(r"(?:.*/)?data/([\w.]+?)-\d{5}-of-\d{5}\Z", re.ASCII)
+_HUB_MARK = re.compile(r"(?<=-of-\d{5})-[0-9a-f]{16}\Z", re.ASCII)
 #: Number of files that are opened before the conversion begins; others are opened when they are listed.
 _LOOKED_AT = 16
+
+
+class FoundFiles(NamedTuple):
+    """The files of an input, also those that are left out, and the number of images beside them."""
+
+    files: list[ContainerFile]
+    images: int = 0
+
+    @property
+    def read(self) -> list[ContainerFile]:
+        """Files that are read."""
+        return [file for file in self.files if not file.filtered]
 
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
@@ -117,20 +143,17 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
         _needed(path, table, settings)
         for path, table in _first_tables(probe.path, probe.is_file, found, settings)
     ]
-    table = next((table for table in tables if table.has_rows), None)
-    if table is None:
-        raise UsageError(f"{shown} has columns but no rows; add a row for each image.")
-    kinds = Counter(kind_of_file(file.relative) or table.kind for file in found.read)
+    kinds = Counter(kind_of_file(file.relative) or tables[0].kind for file in found.read)
     parts = [" and ".join(counted(count, f"{kind} file") for kind, count in kinds.items())]
     splits = in_split_order({file.split for file in found.read if keeps_splits(settings)} - {""})
     parts += [f"of {', '.join(splits)}"] if splits else []
     beside = f"; {counted(found.images, 'image file')} beside them are read only where a row has their path"
-    return f"{' '.join(parts)}: {table.describe(settings)}{beside if found.images else ''}"
+    return f"{' '.join(parts)}: {tables[0].describe(settings)}{beside if found.images else ''}"
 
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each file or some of its row groups, and one for all other files."""
-    found = _files(item.path, item.is_file, storage.read_head(item.path, 8) if item.is_file else b"")
+    found = _files(item.path, item.is_file, storage.read_head(item.path, HEAD_BYTES) if item.is_file else b"")
     yield from filtered_part(item, item.path, found.files)
     for file in found.read:
         state = state_of(path_of(item.path, item.is_file, file.relative))
@@ -178,6 +201,90 @@ def _numbered(
         if len(values) > place_of_objects:
             values[place_of_objects] = with_class_names(values[place_of_objects], table.object_classes)
         yield row, values
+
+
+def files_in(folder: str) -> FoundFiles:
+    """Returns the files in a folder and its subfolders.
+
+    Where the datasets library has saved a dataset, its `state.json` names the files.
+
+    Raises:
+      UsageError: If a file that it names is missing, or it has a form that cannot be read.
+    """
+    names = sorted(name for name, _ in files_below(folder))
+    splits: dict[str, str] = {}
+    saved: set[str] = set()
+    for name in names:
+        above, _, last = name.rpartition("/")
+        if last == _STATE and not is_hidden(name):
+            saved.add(above)
+            splits.update(_saved(folder, above, set(names)))
+    files, images = [], 0
+    for name in names:
+        above, _, last = name.rpartition("/")
+        if name in splits:
+            files.append(ContainerFile(name, splits[name]))
+        elif is_hidden(name):
+            files.append(ContainerFile(name, filtered=FilterReason.DOTFILE))
+        elif kind_of_file(last):
+            # state.json is complete, so other files in the folder are caches.
+            if above not in saved and not last.startswith(_CACHE):
+                files.append(ContainerFile(name, split_of_file(name)))
+        elif is_image_name(last):
+            images += 1
+        elif not _BESIDE.fullmatch(last):
+            files.append(ContainerFile(name, filtered=FilterReason.NOT_AN_IMAGE))
+    return FoundFiles(files, images)
+
+
+def split_of_file(relative: str) -> str:
+    """Returns the split in the name of a file or its folders; empty if they have none.
+
+    >>> split_of_file("data/unsupervised-00000-of-00002.parquet"), split_of_file("en/test/0000.parquet")
+    ('unsupervised', 'test')
+    """
+    stem = _HUB_MARK.sub("", relative.rpartition(".")[0])
+    hub = _HUB.match(stem)
+    try:
+        return split_of(stem) or (split_name(hub[1]) if hub else "")
+    except ValueError:
+        return ""
+
+
+def _saved(folder: str, inner: str, names: set[str]) -> Iterator[tuple[str, str]]:
+    """Yields (relative path, split) of the files that a `state.json` names."""
+    path = storage.join(folder, inner, _STATE) if inner else storage.join(folder, _STATE)
+    shown = printable(path)
+    with storage.translated_errors("read", path):
+        state = _document(storage.read_bytes(path))
+    files = state.get("_data_files")
+    if not isinstance(files, list):
+        return  # some other state.json
+    if state.get("_indices_data_files") or state.get("_indices_files"):
+        raise UsageError(
+            f"{shown}: its rows are chosen by a separate file of indices; call flatten_indices() and save "
+            "the dataset again."
+        )
+    above, slash, name = inner.rpartition("/")
+    split = name if name and above + slash + _DICT in names else str(state.get("_split") or "")
+    try:
+        split = split_name(split)
+    except ValueError as error:
+        raise UsageError(f"{shown}: {error}; rename the split.") from None
+    for item in files:
+        file = str(item.get("filename") if isinstance(item, Mapping) else None)
+        relative = f"{inner}/{file}" if inner else file
+        if relative not in names:
+            raise UsageError(f"{shown} names the file {printable(file)!r}, which is missing; copy it too.")
+        yield relative, split
+
+
+def _document(data: bytes) -> Mapping[str, Any]:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, Mapping) else {}
 
 
 SOURCE = Source(

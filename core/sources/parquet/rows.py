@@ -1,4 +1,4 @@
-"""Reads the rows of Parquet and Arrow files, and copies their images into spool files.
+"""Tables in Parquet and Arrow files: chooses their columns, and copies their images into spool files.
 
 A conversion reads images in another order than they are stored, and pyarrow would decode a whole row group
 for each of them.
@@ -6,24 +6,28 @@ for each of them.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.sources.hashing import content_digest
-from shardwright.core.sources.parquet.columns import BYTES, PATH, ImageTable, table_of
-from shardwright.core.sources.parquet.files import kind_of_file
 from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.tables import columns
+from shardwright.core.sources.tables.columns import OBJECTS, ROLES, usual_names
 from shardwright.core.sources.tables.parquet import (
     ARROW,
+    HEAD_BYTES,
     PARQUET,
     RecordBatches,
     RowGroups,
     holds_images,
+    is_bytes,
+    kind_of_file,
     open_rows,
     packed_columns,
     parse_apart,
@@ -36,12 +40,178 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.units import format_size
+from shardwright.schemas.layouts import Needs
+from shardwright.schemas.units import counted, format_size
 
+#: Fields of Hugging Face's images, and key of their description in a schema's metadata.
+BYTES, PATH = "bytes", "path"
+_METADATA = b"huggingface"
+#: Most names of classes, and deepest nesting of their description.
+_MAX_CLASSES, _MAX_DEPTH = 1_000_000, 8
 #: The images in a spool file may take this many bytes, or else this many times the bytes of their file.
 SMALL_BYTES, MAX_RATIO = 10**9, 200
-#: Number of bytes that tell the kind of a file.
-_HEAD_BYTES = 8
+
+
+class ImageTable(NamedTuple):
+    """Describes how to read the rows of a file; `InputSplit.detail` carries it.
+
+    Attributes:
+      kind: Parquet or Arrow.
+      names: Names of the columns, as `choose_columns` returns them; the first has the images.
+      image_fields: Fields of the images, if they are structs; empty if they are bytes.
+      classes: Names of the classes whose numbers the rows have; empty if there are none.
+      object_classes: The same for the objects, by name of the field that has the numbers.
+    """
+
+    kind: str
+    names: Sequence[str]
+    image_fields: Sequence[str] = ()
+    classes: Sequence[str] = ()
+    object_classes: Mapping[str, Sequence[str]] = {}
+
+    def class_names(self, needs: Needs) -> Sequence[str]:
+        """Returns the names of the classes that a layout stores; empty if the file does not have them."""
+        return next(iter(self.object_classes.values()), ()) if needs is Needs.OBJECTS else self.classes
+
+    def describe(self, settings: ConvertSettings) -> str:
+        """Returns what the columns have, for messages."""
+        image, label, *others = self.names
+        names = f" ({counted(len(self.classes), 'name')})" if self.classes else ""
+        shown = (image, "" if settings.record_layout.needs is Needs.IMAGE else label, *others)
+        return columns.describe_columns(shown, OBJECTS in self.names[len(ROLES) :], {"classes": names})
+
+
+def table_in(file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
+    """Returns the table in a file; None if it has no column of images.
+
+    Raises:
+      UsageError: If the file is damaged, or does not go with the settings.
+    """
+    with storage.translated_errors("read", file.path):
+        if not file.size:
+            raise UsageError(f"--input {printable(file.path)} is empty; write it again or remove it.")
+        head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
+        kind = kind_of_file(file.path.rpartition("/")[2], head) or PARQUET
+        return parse_apart(kind, file.path, _table_in, kind, file, settings)
+
+
+def _table_in(kind: str, file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
+    shown = printable(file.path)
+    with open_rows(kind, file) as opened:
+        header = opened.schema.names
+        columns.check_unique(shown, header)
+        features = _features(opened.schema)
+        image = _image_column(shown, opened, features, settings.image_column)
+        if not image:
+            return None
+        label = settings.label_column
+        if not label and not any(name in header for name in usual_names("label")):
+            numbered = [name for name in header if _names_of(features.get(name))]
+            label = numbered[0] if len(numbered) == 1 else ""
+        named = replace(settings, image_column=image, label_column=label)
+        names = columns.choose_columns(shown, header, named, {})
+        columns.check_layout(shown, names, header, settings, "parquet")
+        return ImageTable(
+            kind,
+            names,
+            _fields_of(opened.schema.field(image).type),
+            _names_of(features.get(names[1])),
+            _object_classes(features.get(OBJECTS)),
+        )
+
+
+def _image_column(
+    shown: str, opened: RowGroups | RecordBatches, features: Mapping[str, Any], named: str
+) -> str:
+    """Returns the name of the column of images; empty if there is none.
+
+    Raises:
+      UsageError: If several columns have images.
+    """
+    types = {field.name: field.type for field in opened.schema if field.name and named in ("", field.name)}
+    structs = [name for name, type_ in types.items() if BYTES in _fields_of(type_)]
+    images = [name for name in structs if _type_of(features.get(name)) == "Image"] or structs
+    images = images or [name for name in types if is_bytes(types[name]) and holds_images(opened, name)]
+    usual = [name for name in usual_names("image") if name in images]
+    if len(images) > 1 and not usual:
+        raise UsageError(
+            f"--input {shown}: several of its columns hold images ({columns.names_shown(images)}); name one "
+            "with --image_column."
+        )
+    return next(iter(usual or images), "")
+
+
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    """Returns the fields of Hugging Face's type of images, a struct of bytes and path; empty for others."""
+    import pyarrow
+
+    if not pyarrow.types.is_struct(kind) or kind.get_field_index(BYTES) < 0:
+        return ()
+    return tuple(field.name for field in kind) if is_bytes(kind.field(BYTES).type) else ()
+
+
+def with_class_names(objects: Any, classes: Mapping[str, Sequence[str]]) -> Any:
+    """Returns the objects of a row with the names of their classes instead of numbers.
+
+    Numbers without a name become empty names.
+    """
+    if not classes or not objects:
+        return objects
+    if isinstance(objects, list):
+        return [with_class_names(item, classes) if isinstance(item, dict) else item for item in objects]
+    return {
+        name: _named(value, classes[name]) if name in classes else value for name, value in objects.items()
+    }
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    if type(value) is not int:
+        return value
+    return names[value] if value in range(len(names)) else ""
+
+
+def _features(schema: Any) -> Mapping[str, Any]:
+    """Returns Hugging Face's description of the columns; empty if there is none."""
+    try:
+        features = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return {}
+    return features if isinstance(features, Mapping) else {}
+
+
+def _type_of(feature: Any) -> str:
+    return str(feature.get("_type", "")) if isinstance(feature, Mapping) else ""
+
+
+def _item_of(feature: Any) -> Any:
+    """Returns the feature of the items of a list, or of lists of lists; other features as they are."""
+    for _ in range(_MAX_DEPTH):
+        if isinstance(feature, list) and len(feature) == 1:
+            feature = feature[0]
+        elif _type_of(feature) and "feature" in feature:
+            feature = feature["feature"]
+        else:
+            break
+    return feature
+
+
+def _names_of(feature: Any) -> tuple[str, ...]:
+    """Returns the names of a feature of classes, or of lists of classes; empty if it is another feature."""
+    feature = _item_of(feature)
+    names = feature.get("names") if _type_of(feature) == "ClassLabel" else None
+    if not isinstance(names, list) or not 0 < len(names) <= _MAX_CLASSES:
+        return ()
+    stripped = tuple(name.strip() if isinstance(name, str) else "" for name in names)
+    return stripped if all(stripped) and len(set(stripped)) == len(stripped) else ()
+
+
+def _object_classes(feature: Any) -> dict[str, tuple[str, ...]]:
+    """Returns the names of the classes of objects by field, for a struct of lists or a list of structs."""
+    feature = _item_of(feature)
+    fields = feature.items() if isinstance(feature, Mapping) else ()
+    return {str(name): names for name, item in fields if (names := _names_of(item))}
 
 
 class CopiedImage(NamedTuple):
@@ -54,28 +224,6 @@ class CopiedImage(NamedTuple):
 
 #: Image of a row, or what says why it cannot be read; None if the row has no image.
 Copied = CopiedImage | EmbeddedImage | None
-
-
-def table_in(file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
-    """Returns the table in a file; None if it has no column of images.
-
-    Raises:
-      UsageError: If the file is damaged, or does not go with the settings.
-    """
-    with storage.translated_errors("read", file.path):
-        if not file.size:
-            raise UsageError(f"--input {printable(file.path)} is empty; write it again or remove it.")
-        head = storage.read_range(file.path, 0, _HEAD_BYTES, file.size, file.version)
-        kind = kind_of_file(file.path.rpartition("/")[2], head) or PARQUET
-        return parse_apart(kind, file.path, _table_in, kind, file, settings)
-
-
-def _table_in(kind: str, file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
-    with open_rows(kind, file) as opened:
-        images_in = partial(holds_images, opened)
-        table = table_of(printable(file.path), kind, opened.schema, settings, images_in)
-        has_rows = table is not None and any(rows for rows, _ in opened.sizes())
-        return table._replace(has_rows=has_rows) if table is not None else None
 
 
 def rows_of(

@@ -124,6 +124,7 @@ class ImageTable(ABC):
           RowFault: If the rows do not agree.
         """
 
+    @abstractmethod
     def check(self, shown: str) -> None:
         """Checks that the first rows are clear.
 
@@ -133,12 +134,10 @@ class ImageTable(ABC):
         Raises:
           UsageError: If they are not.
         """
-        if not self.first_rows:
-            raise UsageError(f"{shown} has columns but no rows; add a row for each image.")
 
+    @abstractmethod
     def describe(self) -> str:
-        """Returns what a message says about the columns, after a semicolon; empty for nothing."""
-        return ""
+        """Returns what a message says about the columns, after a semicolon."""
 
 
 class _TableFile(NamedTuple):

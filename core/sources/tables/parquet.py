@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import Crashed, call_in_process
-from shardwright.core.images.signatures import kind_of
+from shardwright.core.images.signatures import extension_of, kind_of
 from shardwright.core.storage.ranges import RangeReader, file_of
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.errors import UsageError, words_of
@@ -29,10 +29,20 @@ _ROWS_AT_ONCE = 1024
 _BUFFER = 1 << 20
 #: Number of rows in which the first image is searched.
 _VALUES_TRIED = 20
+_EXTENSIONS = {"parquet": PARQUET, "pq": PARQUET, "arrow": ARROW, "feather": ARROW}
 #: First bytes of an Arrow file; a stream begins with its first message.
 _ARROW_FILE = b"ARROW1"
+_MAGIC = {b"PAR1": PARQUET, _ARROW_FILE: ARROW}
+#: Number of bytes that tell the kind of a file.
+HEAD_BYTES = 8
 #: Last bytes of a stream. Without them it may have been cut off between two messages.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
+
+
+def kind_of_file(name: str, head: bytes = b"") -> str:
+    """Returns the kind of a file, by its first bytes or else by its name; empty if it is of no such kind."""
+    by_name = _EXTENSIONS.get(extension_of(name), "")
+    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), by_name)
 
 
 def parse_apart(kind: str, path: str, function: Callable[..., Result], *args: Any) -> Result:

@@ -14,6 +14,7 @@ from shardwright.core.sources import manifest
 from shardwright.core.sources.input_probe import look_at
 from shardwright.core.sources.source import Context, Input
 from shardwright.core.sources.spool import Spool
+from shardwright.pipelines.convert import convert
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
 
@@ -56,8 +57,6 @@ def test_a_folder_with_other_files_is_not_a_manifest(tmp_path: Path) -> None:
         ("a.jsonl", b"", {}, "is empty"),
         ("a.parquet", b"", {}, "is empty"),
         ("a.csv", b"\n\n", {}, "holds no rows"),
-        ("a.csv", b"path,label\n", {}, "no rows"),
-        ("a.csv", b"path,label", {}, "no rows"),
         ("a.csv", b"path,label,path\n1.jpg,a,b\n", {}, "two columns 'path'"),
         ("a.csv", b"path,lable\n1.jpg,a\n", {}, "--unlabelled keep"),
         ("a.csv", b"path,lable\n1.jpg,a\n", {"label_column": "label"}, "did you mean lable?"),
@@ -93,6 +92,14 @@ def test_unreadable_manifests_are_refused(
     assert message in refused(capfd, tmp_path, "convert", "--source", "manifest", *arguments)
 
 
+def test_a_table_without_rows_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("path,label\n")
+    write_parquet(tmp_path / "a.parquet", path=pyarrow.array([], "string"), label=[])
+    for name in ("a.csv", "a.parquet"):
+        with pytest.raises(UsageError, match=f"{name} is empty; name a folder that holds images, or a table"):
+            convert(input=tmp_path / name, output=tmp_path / "out")
+
+
 def test_wrong_columns_of_parquet_are_refused(tmp_path: Path) -> None:
     jpeg = (PHOTOS / PICTURES[0]).read_bytes()
     for columns, message in (
@@ -100,7 +107,6 @@ def test_wrong_columns_of_parquet_are_refused(tmp_path: Path) -> None:
         ({"image": [jpeg], "label": [1]}, "holds no paths but images"),
         ({"image": [1], "label": [1]}, "holds no paths but int64"),
         ({"x": [1]}, "--image_column"),
-        ({"path": pyarrow.array([], "string"), "label": pyarrow.array([], "string")}, "no rows"),
     ):
         with pytest.raises(UsageError) as error:
             described(write_parquet(tmp_path / "a.parquet", **columns))
