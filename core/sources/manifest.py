@@ -134,12 +134,16 @@ def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -
     named = [name for name in probe.files if "." in name and may_be_list(name) and not name.startswith(".")]
     names = [name for name in named[:tried] if is_path_list(probe.inside(name).head)]
     files = {name: storage.stat(storage.join(probe.path, name)) for name in names}
-    return [name for name, file in files.items() if file and _list_root(file, settings)]
+    return [
+        name
+        for name, file in files.items()
+        if file and _list_root(file, load_table(file, settings), settings)
+    ]
 
 
-def _list_root(file: StoredObject, settings: ConvertSettings) -> str:
+def _list_root(file: StoredObject, table: Table, settings: ConvertSettings) -> str:
     """Returns the folder to which the paths of a list are relative; empty if no usual folder fits."""
-    images = first_images(file, load_table(file, settings), settings)
+    images = first_images(file, table, settings)
     names = [name for name in images if name and inner_path(name)]
     return find_image_root(file.path, names, settings.image_root, split_token(file.path.rpartition("/")[2]))
 
@@ -151,8 +155,7 @@ class _Manifest(NamedTuple):
       file: The file.
       table: Its table.
       root: Folder to which its paths are relative; empty for the working directory.
-      prefix: Prefix of the keys of all rows: the folder of a split.
-      image_prefix: Prefix of the keys of images after that.
+      prefix: Prefix of the keys: the folder of a split.
       split: Split of rows that have none.
     """
 
@@ -160,7 +163,6 @@ class _Manifest(NamedTuple):
     table: Table
     root: str
     prefix: str = ""
-    image_prefix: str = ""
     split: str = ""
 
 
@@ -176,19 +178,18 @@ def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: Co
     Raises:
       UsageError: If it cannot be read.
     """
-    table = load_table(file, settings)
-    path = file.path
+    table, path = load_table(file, settings), file.path
     root = settings.image_root or path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
     if table.kind != LIST:
         folder = name.rpartition("/")[0]
-        return _Manifest(file, table, root, f"{folder}/" if folder else "", "", split_of_folder(folder))
+        return _Manifest(file, table, root, f"{folder}/" if folder else "", split_of_folder(folder))
     # Paths become keys. If they are relative to the folder of a split, that folder comes first.
-    root = _list_root(file, settings) or root
+    root = _list_root(file, table, settings) or root
     above = settings.image_root.rstrip("/") or folder_of(path)
     # The name of a list gives its split if the names of the lists give different ones.
     tokens = {split_token(other.rpartition("/")[2]) for other in (*settings.input, *beside)}
     split = split_token(path.rpartition("/")[2]) if len(tokens - {""}) > 1 else ""
-    return _Manifest(file, table, root, image_prefix=key_prefix(root, above, ""), split=split)
+    return _Manifest(file, table, root, key_prefix(root, above, ""), split)
 
 
 def _manifests(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> Iterator[_Manifest]:
@@ -257,18 +258,16 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every row of a split, and the ids of classes that are numbers."""
-    file, table, root, prefix, key_folder, split = json.loads(part.detail)
+    file, table, root, prefix, split = json.loads(part.detail)
     file, table = StoredObject(*file), Table(*table)
     rows = Rows(
         settings=context.settings,
         root=root,
         prefix=part.item.prefix + prefix,
         manifest=part.path,
-        shown=part.path.rpartition("/")[2],
         unit="row" if table.kind == PARQUET else "line",
         folder_split=split,
         ml_use=table.names[2].lower().endswith(ML_USE),
-        key_folder=key_folder,
     )
     with storage.translated_errors("read", part.path):
         place = part.begin, part.end, part.number

@@ -173,13 +173,12 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     settings, file, table = context.settings, StoredObject(*state), ImageTable(*columns)
     needs = settings.record_layout.needs
     class_names = table.class_names(needs)
-    folder, _, name = relative.rpartition("/")
+    folder, _, _ = relative.rpartition("/")
     rows = Rows(
         settings=settings,
         root=settings.image_root or folder_of(part.path),
         prefix=part.item.prefix + (f"{key_of(folder)}/" if folder else ""),
         manifest=part.path,
-        shown=name,
         unit="row",
         folder_split=split,
         class_names=() if needs is Needs.OBJECTS else class_names,

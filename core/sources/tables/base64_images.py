@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardwright.core.images.signatures import is_image_name, kind_of
 from shardwright.core.sources.hashing import content_digest
+from shardwright.core.sources.tables.columns import looks_like_path, usual_columns
 from shardwright.core.sources.tables.lines import named_value
 from shardwright.core.sources.tables.rows import EmbeddedImage
 from shardwright.core.storage.store import StoredObject
@@ -25,16 +26,21 @@ _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 #: Number of characters to look at, and the fewest that an image has.
 _HEAD, _FEWEST = 88, 32
 #: Longest text that may be a path.
-MAX_PATH_LENGTH = 1024
+_MAX_PATH_LENGTH = 1024
 
 
-def base64_column(values: Mapping[str, object], names: Sequence[str]) -> str:
-    """Returns the name of the column with base64 text; empty if there is none.
+def base64_column(values: Mapping[str, object], named: str) -> str:
+    """Returns the column with images as base64 text; empty if there is none, or a usual one has paths.
 
     Args:
       values: Known values in the first rows, by name.
-      names: Names of columns that may have images, the likeliest first.
+      named: Column that the settings name; empty for the usual ones.
     """
+    names = [named]
+    if not named:
+        names = usual_columns("image", list(dict.fromkeys(name.partition(".")[0] for name in values)), {})
+        if any(looks_like_path(str(values.get(name, ""))[:_MAX_PATH_LENGTH]) for name in names):
+            return ""
     candidates = (column for name in names for column in (name, f"{name}.{_BYTES}"))
     return next((name for name in candidates if _is_image(values.get(name))), "")
 
@@ -72,7 +78,7 @@ def embedded_image(
     if not isinstance(text, str):
         return _bad(f"its image is not base64 text but {type(text).__name__}")
     payload = _payload(text)
-    if payload == text and is_image_name(text) and len(text) <= MAX_PATH_LENGTH:
+    if payload == text and is_image_name(text) and len(text) <= _MAX_PATH_LENGTH:
         return text
     try:
         image = _decoded("".join(payload.split()))

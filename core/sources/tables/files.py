@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,13 +12,8 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.sources.input_probe import HEAD_BYTES
-from shardwright.core.sources.moved_files import find_moved
-from shardwright.core.sources.tables import columns, heads
-from shardwright.core.sources.tables.base64_images import (
-    MAX_PATH_LENGTH,
-    base64_column,
-    embedded_image,
-)
+from shardwright.core.sources.tables import columns, heads, parquet
+from shardwright.core.sources.tables.base64_images import base64_column, embedded_image
 from shardwright.core.sources.tables.lines import (
     LONGEST,
     Lines,
@@ -30,17 +24,6 @@ from shardwright.core.sources.tables.lines import (
     read_steps,
     row_starts,
     text_rows,
-)
-from shardwright.core.sources.tables.parquet import (
-    PARQUET,
-    holds_images,
-    is_bytes,
-    is_text,
-    open_rows,
-    packed_columns,
-    parse_apart,
-    parts_of,
-    unpacked_rows,
 )
 from shardwright.core.sources.tables.paths import ImageRoot, RowFault, state_of
 from shardwright.core.storage.store import StoredObject
@@ -53,7 +36,7 @@ from shardwright.schemas.units import counted
 STRETCH = 16_000_000
 #: Number of rows whose images are looked for before the conversion begins.
 _ROWS_TRIED = 50
-_KINDS = {heads.CSV: "CSV", heads.JSONL: "JSON Lines", heads.PARQUET: PARQUET}
+_KINDS = {heads.CSV: "CSV", heads.JSONL: "JSON Lines", heads.PARQUET: parquet.PARQUET}
 
 
 class Table(NamedTuple):
@@ -113,7 +96,7 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
     head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
     kind = heads.kind_of_table(name, head)
     if kind == heads.PARQUET:
-        return parse_apart(PARQUET, file.path, _parquet_table, file, settings)
+        return parquet.parse_apart(parquet.PARQUET, file.path, _parquet_table, file, settings)
     heads.check_text(shown, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
     if kind == heads.LIST:
@@ -132,13 +115,13 @@ def _bare_names(split: str) -> tuple[str, ...]:
 
 def _parquet_table(file: StoredObject, settings: ConvertSettings) -> Table:
     shown = printable(file.path)
-    with open_rows(PARQUET, file) as opened:
+    with parquet.open_rows(parquet.PARQUET, file) as opened:
         header = tuple(opened.schema.names)
         columns.check_unique(shown, header)
         names = columns.choose_columns(shown, header, settings, {})
         type_ = opened.schema.field(names[0]).type
-        has_images = is_bytes(type_) and holds_images(opened, names[0])
-        if has_images or not (is_text(type_) or is_bytes(type_)):
+        has_images = parquet.is_bytes(type_) and parquet.holds_images(opened, names[0])
+        if has_images or not (parquet.is_text(type_) or parquet.is_bytes(type_)):
             raise UsageError(
                 f"--input {shown}: its column {printable(names[0])!r} holds no paths but "
                 f"{'images' if has_images else str(type_)[:60]}; name the column of paths with "
@@ -148,8 +131,8 @@ def _parquet_table(file: StoredObject, settings: ConvertSettings) -> Table:
 
 
 def _packed_rows(file: StoredObject, names: Sequence[str], begin: int, end: int) -> bytes:
-    with open_rows(PARQUET, file) as opened:
-        return packed_columns(opened, names, begin, end)
+    with parquet.open_rows(parquet.PARQUET, file) as opened:
+        return parquet.packed_columns(opened, names, begin, end)
 
 
 def _csv_table(shown: str, name: str, head: bytes, lines: Lines, settings: ConvertSettings) -> Table:
@@ -186,7 +169,7 @@ def _jsonl_table(shown: str, lines: Lines, settings: ConvertSettings) -> Table:
     if not values:
         what = "none of its first lines is a JSON object" if lines.count else "it holds no rows"
         raise UsageError(f"--input {shown}: {what}; JSON Lines has one object on each line.")
-    column = _base64_column(values, settings)
+    column = base64_column(values, settings.image_column)
     header = tuple(values)
     if any(name.startswith(f"{columns.OBJECTS}.") for name in values):
         header += (columns.OBJECTS,)
@@ -204,20 +187,10 @@ def _values_in(row: Mapping[str, object], above: str = "", depth: int = 3) -> It
             yield from _values_in(item, f"{above}{name}.", depth - 1)
 
 
-def _base64_column(values: Mapping[str, object], settings: ConvertSettings) -> str:
-    """Returns the column with images as base64 text; empty if there is none, or a usual one has paths."""
-    if settings.image_column:
-        return base64_column(values, [settings.image_column])
-    usual = columns.usual_columns("image", list(dict.fromkeys(name.partition(".")[0] for name in values)), {})
-    if any(columns.looks_like_path(str(values.get(name, ""))[:MAX_PATH_LENGTH]) for name in usual):
-        return ""
-    return base64_column(values, usual)
-
-
 def ranges_of(table: Table, file: StoredObject) -> Iterator[tuple[int, int, int]]:
     """Yields ranges of rows: begin and end, in bytes or row groups, and the number of the first row."""
     if table.kind == heads.PARQUET:
-        yield from ((begin, end, first + 1) for begin, end, first in parts_of(PARQUET, file))
+        yield from ((begin, end, first + 1) for begin, end, first in parquet.parts_of(parquet.PARQUET, file))
         return
     begin, number = table.begin, table.number
     if file.size - begin > STRETCH:
@@ -237,8 +210,9 @@ def rows_of(
     """Yields the rows in a range that `ranges_of` yielded, with a value for each of `Table.names`."""
     begin, end, number = part
     if table.kind == heads.PARQUET:
-        packed = parse_apart(PARQUET, file.path, _packed_rows, file, table.names, begin, end)
-        return enumerate(unpacked_rows(packed, table.names), number)
+        arguments = (file, table.names, begin, end)
+        packed = parquet.parse_apart(parquet.PARQUET, file.path, _packed_rows, *arguments)
+        return enumerate(parquet.unpacked_rows(packed, table.names), number)
     lines = Lines(read_steps(file, begin, end), begin)
     if table.kind == heads.CSV:
         cells = csv_cells(lines, number, table.delimiter, table.skip_spaces)
@@ -303,22 +277,21 @@ def missing_images(images: Iterable[Any], root: str) -> str:
       images: The first images of a table. Only paths on a disk are looked for.
       root: Folder to which paths are relative; empty for the working directory.
     """
+    paths = [path for path in images if path and isinstance(path, str)]
     image_root = ImageRoot(root)
-    paths: list[str] = []
-    for path in images:
-        if not isinstance(path, str):
-            continue
-        with contextlib.suppress(RowFault):
-            _, uri = image_root.find(path)
-            paths.append(path)
-            if not storage.is_remote(uri):
-                state_of(uri)
-            return ""
-    if not paths:
+    if not paths or any(_may_exist(image_root, path) for path in paths):
         return ""
-    if find_moved(paths, root or "."):
-        return "; its images are not at these paths, so they are searched by file name"
     return (
-        f"; none of the first {counted(len(paths), 'image')} is there, --image_root says where paths "
-        f"begin (now {printable(root) or 'the working directory'})"
+        f"; none of the first {counted(len(paths), 'image')} is there, so all are searched by file name; "
+        f"--image_root says where paths begin (now {printable(root) or 'the working directory'})"
     )
+
+
+def _may_exist(root: ImageRoot, path: str) -> bool:
+    try:
+        _, uri = root.find(path)
+        if not storage.is_remote(uri):
+            state_of(uri)
+    except RowFault:
+        return False
+    return True

@@ -81,11 +81,9 @@ class Rows:
       root: Folder to which paths are relative; empty for the working directory.
       prefix: Prefix of keys.
       manifest: Path of the table.
-      shown: Name of the table in messages and in keys of rows without an image.
       unit: Unit in which rows are counted: line or row.
       folder_split: Split of rows that have none.
       ml_use: Whether splits have the names of Google's AutoML and Vertex AI.
-      key_folder: Folder that follows the prefix in keys.
       class_names: Names of the classes whose numbers the rows have; empty if rows have names.
       numbers_are_ids: Whether a class that is a number has that number as its id.
     """
@@ -94,19 +92,18 @@ class Rows:
     root: str
     prefix: str
     manifest: str
-    shown: str
     unit: str
     folder_split: str = ""
     ml_use: bool = False
-    key_folder: str = ""
     class_names: Sequence[str] = ()
     numbers_are_ids: bool = True
 
     def __post_init__(self) -> None:
         self._images = ImageRoot(self.root)
         self._folder = self.root or "."
-        self._row = f"{printable(self.shown)}, {self.unit} "
-        self._own_key = self.prefix + key_from_bytes(self.shown.encode("utf-8", "surrogateescape"))
+        name = self.manifest.rpartition("/")[2]
+        self._row = f"{printable(name)}, {self.unit} "
+        self._own_key = self.prefix + key_from_bytes(name.encode("utf-8", "surrogateescape"))
         self._separator = self.settings.label_separator
         self._extra = self.settings.parsed_extra_columns
         needs = self.settings.record_layout.needs
@@ -190,7 +187,7 @@ class Rows:
         key, uri = self._images.find(_path(image))
         if inner:
             key, uri = key_of(inner), join(self._folder, inner)
-        return self.prefix + self.key_folder + key, uri
+        return self.prefix + key, uri
 
     def _with_values(self, ref: ImageRef, values: Sequence[Any]) -> ImageRef:
         """Returns a reference with the class, split, group, sha256 and extra values of its row.

@@ -144,7 +144,7 @@ def test_columns_are_chosen_by_names_and_values(tmp_path: Path) -> None:
 
 def test_a_warning_says_that_the_first_images_are_missing(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "rows.csv", [("path", "label"), *ROWS])
-    assert "none of the first 13 images is there, --image_root" in described(file)
+    assert "none of the first 13 images is there, so all are searched" in described(file)
     assert "is there" not in described(file, image_root=str(PHOTOS))
     remote = write_csv(tmp_path / "gs.csv", [("path", "label"), ("gs://b/1.jpg", "a")])
     assert "is there" not in described(remote)
