@@ -1,33 +1,40 @@
-"""Finds metadata files beside the images of a folder, and adds their content to references."""
+"""Finds metadata files beside images, such as `1.cls`, `1.json` and `1.txt` for `1.jpg`, and reads them.
+
+They mean the same beside the images of a folder, in archives and in WebDatasets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
-from shardwright.core.sources.annotation_files import side_by_side
+from shardwright.core.sources.annotation_files import AnnotationFault, read_annotation_file, side_by_side
 from shardwright.core.sources.folder_tree import AUTO
 from shardwright.core.sources.image_files import is_hidden
-from shardwright.core.sources.image_metadata import (
-    MAX_METADATA_BYTES,
-    METADATA,
-    BadMetadata,
-    decoded,
-    metadata_needed,
-    read_metadata,
-)
+from shardwright.core.sources.tables.rows import NumberedClasses
+from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.columns import column_values, encode_extra, finite_or_text
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import FeatureRole, Needs
+from shardwright.schemas.plain_text import UTF16, is_utf16
 
+#: Extensions of metadata files: a class, any fields, a caption.
+METADATA = ("cls", "json", "txt")
 #: Images that are examined to decide whether each has metadata. A later image without metadata is treated
 #: as in a WebDataset: it is bad if the settings need its metadata.
 IMAGES_LOOKED_AT = 10_000
+_LABEL_FIELDS = ("label", "class", "cls", "class_name")
+#: A class number that means no class.
+_NEGATIVE = re.compile(r"-[1-9][0-9]{0,17}")
+_UNLABELLED = "neither .cls nor .json says its class"
 _SHARDS_SAY_NONE = ", and its folder is named like a shard (--folders classes takes that for the class)"
 #: When a folder has columns, for messages.
 _UNLESS = " unless a .json lies beside every image"
@@ -112,15 +119,7 @@ def check_columns(where: str, source: str, settings: ConvertSettings, unless: st
 
 def read_beside(ref: ImageRef, name: str) -> bytes | None:
     """Returns the content of an image's metadata file with an extension; None if there is none."""
-    path = f"{stem_of(ref.uri)}.{name}"
-    try:
-        return storage.read_head(path, MAX_METADATA_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    except PermissionError:
-        raise BadMetadata(f"its .{name} file cannot be read: permission denied") from None
-    except OSError as error:
-        raise storage.fault(error, "read", path) from error
+    return read_annotation_file(f"{stem_of(ref.uri)}.{name}")
 
 
 class MetadataReader:
@@ -141,7 +140,7 @@ class MetadataReader:
     ) -> None:
         self._settings, self._read = settings, read
         self._hint = "" if names_classes or settings.folders != AUTO else _SHARDS_SAY_NONE
-        self._needed = {known: sorted(metadata_needed(settings, known)) for known in (False, True)}
+        self._needed = {known: _metadata_needed(settings, known) for known in (False, True)}
 
     def add_all(self, refs: Iterable[ImageRef], path: str) -> Iterator[ImageRef | ClassId]:
         """Yields all references with their metadata, and the id of each numeric class once.
@@ -150,36 +149,136 @@ class MetadataReader:
           refs: References of images and other files.
           path: Their folder or archive. If it is remote, several files are read at once.
         """
-        seen: set[ClassId] = set()
-        for ref, numbers in side_by_side(self.add, refs, path):
-            yield from set(numbers) - seen
-            seen.update(numbers)
+        classes = NumberedClasses()
+        for ref, has_own_class in side_by_side(self._add, refs, path):
+            if has_own_class:
+                yield from classes.new_ids(ref)
             yield ref
 
-    def add(self, ref: ImageRef) -> tuple[ImageRef, tuple[ClassId, ...]]:
-        """Returns a reference with its metadata, and the ids of its numeric classes.
+    def _add(self, ref: ImageRef) -> tuple[ImageRef, bool]:
+        """Returns a reference with its metadata, and whether this gives its class.
 
         A class from folders is kept, unless `--label_column` names a field.
         """
-        has_class = bool(ref.label)
-        if not ref.is_candidate or not self._needed[has_class]:
-            return ref, ()
+        needed = self._needed[bool(ref.label)] if ref.is_candidate else []
+        if not needed:
+            return ref, False
+        has_own_class = _reads_class(self._settings, bool(ref.label))
         try:
-            found = {name: self._read(ref, name) for name in self._needed[has_class]}
-            texts = {name: _decoded(name, data) for name, data in found.items() if data is not None}
-            metadata = read_metadata(texts, self._settings, has_class)
-        except BadMetadata as error:
-            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error)), ()
-        ref = ref._replace(extra=metadata.extra)
-        if metadata.annotations:
-            ref = ref.annotated(metadata.annotations)
-        if has_class and not self._settings.label_column:
-            return ref, ()
-        message = metadata.message + self._hint if metadata.message else ""
-        return ref._replace(label=metadata.label, message=message), metadata.numbers
+            files = {name: data for name in needed if (data := self._read(ref, name)) is not None}
+            ref = with_metadata(ref, files, self._settings)
+        except AnnotationFault as fault:
+            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault)), False
+        return ref._replace(message=ref.message + self._hint if ref.message else ""), has_own_class
+
+
+def _metadata_needed(settings: ConvertSettings, has_class: bool) -> list[str]:
+    """Returns the extensions in `METADATA` of the files that must be read.
+
+    Args:
+      settings: Checked settings.
+      has_class: Whether the class of the image is known from elsewhere.
+    """
+    reads_class = _reads_class(settings, has_class)
+    is_needed = {
+        "cls": reads_class and not settings.label_column,
+        "json": reads_class or settings.parsed_extra_columns,
+        "txt": FeatureRole.CAPTION in settings.record_layout.by_role(),
+    }
+    return [name for name in METADATA if is_needed[name]]
+
+
+def _reads_class(settings: ConvertSettings, has_class: bool) -> bool:
+    """Returns whether metadata gives the class of an image."""
+    if settings.record_layout.needs is Needs.IMAGE:
+        return False
+    return bool(settings.label_column) or not has_class
+
+
+def with_metadata(ref: ImageRef, files: Mapping[str, bytes], settings: ConvertSettings) -> ImageRef:
+    """Returns a reference with what the metadata files of its image say.
+
+    Args:
+      ref: The reference, with its class if that is known from elsewhere.
+      files: Extension in `METADATA` -> content.
+      settings: Checked settings.
+
+    Raises:
+      AnnotationFault: If a file is wrong.
+    """
+    texts = {name: _decoded(name, data) for name, data in files.items()}
+    values = _parse_json(texts["json"]) if "json" in texts else {}
+    if _reads_class(settings, bool(ref.label)):
+        value = _label_value(texts, values, settings)
+        names = [] if value is None else _class_names(value, settings.label_separator)
+        message = "" if names else _UNLABELLED if value is None else "its class is empty"
+        ref = ref._replace(label=LABEL_SEPARATOR.join(dict.fromkeys(names)), message=message)
+    if texts.get("txt", "").strip():
+        ref = ref.annotated(Annotations(captions=(_storable(texts["txt"].strip()),)))
+    if settings.parsed_extra_columns:
+        try:
+            extra = {
+                column.name: column_values(column, values.get(column.name), settings.label_separator or ",")
+                for column in settings.parsed_extra_columns
+            }
+        except (ValueError, TypeError) as error:
+            raise AnnotationFault(f"its .json lacks a value or has a wrong one: {error}") from None
+        ref = ref._replace(extra=_storable(encode_extra(extra)))
+    return ref
 
 
 def _decoded(name: str, data: bytes) -> str:
-    if len(data) > MAX_METADATA_BYTES:
-        raise BadMetadata(f"its .{name} file is too large")
-    return decoded(name, data)
+    if is_utf16(data):
+        raise AnnotationFault(f"its .{name} file is {UTF16}")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise AnnotationFault(f"its .{name} file is not UTF-8 text") from None
+
+
+def _parse_json(text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text, parse_float=finite_or_text)
+    except (ValueError, RecursionError):
+        raise AnnotationFault("its .json file is not JSON") from None
+    return values if isinstance(values, dict) else {"label": values} if isinstance(values, int | str) else {}
+
+
+def _label_value(texts: Mapping[str, str], values: dict[str, Any], settings: ConvertSettings) -> Any:
+    """Returns the class that the metadata gives; None if it gives none."""
+    if settings.label_column:
+        return values.get(settings.label_column)
+    if "cls" in texts:
+        return texts["cls"].strip()
+    return next((values[name] for name in _LABEL_FIELDS if values.get(name) is not None), None)
+
+
+def _class_names(value: Any, separator: str) -> list[str]:
+    """Returns the names of classes; a negative number is none."""
+    items = value if isinstance(value, list) else [value]
+    if isinstance(value, str) and separator:
+        items = value.split(separator)
+    if len(items) > 1 and not separator:
+        raise AnnotationFault("it has several classes; choose a --label_separator to store them all")
+    return [name for name in map(_class_name, items) if name]
+
+
+def _class_name(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is int and abs(value) < 2**63:
+        return str(value) if value >= 0 else ""
+    if not isinstance(value, str):
+        raise AnnotationFault(f"its class is {str(value)[:80]!r}, neither a name nor a number")
+    text = value.strip()
+    if LABEL_SEPARATOR in text:
+        raise AnnotationFault("its class holds a control character")
+    return "" if _NEGATIVE.fullmatch(text) else _storable(text)
+
+
+def _storable(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise AnnotationFault("it holds text that is not valid Unicode") from None
+    return text

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from shardwright.core.images.signatures import is_image_name
+from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.archives.files import (
     ArchiveFile,
     OpenArchive,
@@ -25,9 +26,10 @@ from shardwright.core.sources.archives.kinds import (
 )
 from shardwright.core.sources.archives.members import Member
 from shardwright.core.sources.class_folders import list_class_folders
-from shardwright.core.sources.image_metadata import METADATA, BadMetadata, decoded, read_metadata
+from shardwright.core.sources.files_beside import METADATA, with_metadata
 from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.source import Context, InputSplit, Source
+from shardwright.core.sources.tables.rows import NumberedClasses
 from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -96,16 +98,13 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         return
     archive = ArchiveFile(*json.loads(part.detail))
     with open_archive(part, archive, context) as opened:
-        numbers: set[ClassId] = set()
-        for item in _list_samples(opened, context.settings):
-            if isinstance(item, ImageRef):
-                yield item
-            elif item not in numbers:
-                numbers.add(item)
-                yield item
+        classes = NumberedClasses()
+        for ref in _list_samples(opened, context.settings):
+            yield from classes.new_ids(ref)
+            yield ref
 
 
-def _list_samples(opened: OpenArchive, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
+def _list_samples(opened: OpenArchive, settings: ConvertSettings) -> Iterator[ImageRef]:
     sample = _Sample("")
     for ref, member in opened.entries():
         if member is None:
@@ -128,26 +127,18 @@ def _list_samples(opened: OpenArchive, settings: ConvertSettings) -> Iterator[Im
     yield from _finish(sample, opened, settings)
 
 
-def _finish(sample: _Sample, opened: OpenArchive, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
+def _finish(sample: _Sample, opened: OpenArchive, settings: ConvertSettings) -> Iterator[ImageRef]:
     """Yields the images of a sample with their metadata; metadata without an image is filtered."""
     if not sample.images:
         for ref, _ in sample.metadata.values():
             yield ref.filtered(FilterReason.NOT_AN_IMAGE)
         return
     try:
-        texts = {
-            name: decoded(name, opened.read_metadata(member, name))
-            for name, (_, member) in sample.metadata.items()
-        }
-        metadata = read_metadata(texts, settings)
-    except BadMetadata as error:
+        files = {name: opened.read_metadata(member, name) for name, (_, member) in sample.metadata.items()}
+        yield from [with_metadata(ref, files, settings) for ref in sample.images]
+    except AnnotationFault as fault:
         for ref in sample.images:
-            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error))
-        return
-    yield from metadata.numbers
-    for ref in sample.images:
-        ref = ref._replace(label=metadata.label, message=metadata.message, extra=metadata.extra)
-        yield ref.annotated(metadata.annotations) if metadata.annotations else ref
+            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault))
 
 
 SOURCE = Source(

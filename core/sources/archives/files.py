@@ -14,6 +14,7 @@ from typing import NamedTuple
 from shardwright.core import storage
 from shardwright.core.images.byte_ranges import read_part
 from shardwright.core.images.signatures import claims_to_be_image, could_be_image, is_image_name
+from shardwright.core.sources.annotation_files import MAX_BYTES, AnnotationFault
 from shardwright.core.sources.archives.compressed import COMPRESSED, unpack_tar
 from shardwright.core.sources.archives.kinds import (
     ZIP,
@@ -33,7 +34,6 @@ from shardwright.core.sources.archives.zips import list_zip
 from shardwright.core.sources.folder_tree import split_of_folder
 from shardwright.core.sources.hashing import name_hash
 from shardwright.core.sources.image_files import files_below, is_hidden
-from shardwright.core.sources.image_metadata import MAX_METADATA_BYTES, BadMetadata
 from shardwright.core.sources.source import Context, Input, InputSplit
 from shardwright.core.storage.ranges import RangeReader, open_ranges
 from shardwright.schemas.byte_range import ByteRange
@@ -152,14 +152,14 @@ class OpenArchive:
           name: Extension of its name.
 
         Raises:
-          BadMetadata: if it is damaged or too large.
+          AnnotationFault: if it is damaged or too large.
         """
-        if member.size > MAX_METADATA_BYTES:
-            raise BadMetadata(f"its .{name} is too large")
+        if member.size > MAX_BYTES:
+            raise AnnotationFault(f"its .{name} is too large")
         try:
-            return read_part(self.part.path, self.place(member), member.size, MAX_METADATA_BYTES)
+            return read_part(self.part.path, self.place(member), member.size, MAX_BYTES)
         except ImageFault as fault:
-            raise BadMetadata(f"its .{name}: {fault.message}") from None
+            raise AnnotationFault(f"its .{name}: {fault.message}") from None
 
     def entries(self) -> Iterator[tuple[ImageRef, Member | None]]:
         """Yields a reference for each member that is not a folder, in order, still without its class.

@@ -74,8 +74,8 @@ def test_the_sources_use_the_settings_in_the_table() -> None:
         for module, name in (("rows", "SETTINGS"), ("image_tables", "TableFormat")):
             if re.search(rf"tables\.{module} import .*\b{name}\b", texts[source]):
                 texts[source] += (folder / "tables" / f"{module}.py").read_text()
-        if "metadata import" in texts[source] or "MetadataReader" in texts[source]:
-            texts[source] += (folder / "image_metadata.py").read_text()
+        if "with_metadata" in texts[source] or "MetadataReader" in texts[source]:
+            texts[source] += (folder / "files_beside.py").read_text()
     for name in ("mask_dir", "pixel_shape", "label_separator"):
         reading = {source for source, text in texts.items() if re.search(rf"settings\.{name}\b", text)}
         assert used_by(name) == reading, name
