@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import csv
+import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.sources.box_table import BoxColumns, BoxTable
 from shardwright.core.sources.image_files import class_name, folder_of, inner_path, join
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.tables.image_tables import TableFormat, TableHead
+from shardwright.core.sources.tables.lines import Lines, csv_cells
 from shardwright.core.sources.tables.paths import RowFault
 from shardwright.schemas.annotations import ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plain_text import check_utf8
@@ -29,7 +30,10 @@ RULE = (
     f"its first line names {', '.join(_NEEDED)}; write --input FILE.csv --image_root FOLDER with the folder "
     "of the images."
 )
-_FLAGS = ("IsOccluded", "IsTruncated", "IsGroupOf", "IsDepiction")
+#: Field of an object -> column.
+_FLAGS = {
+    "occluded": "IsOccluded", "truncated": "IsTruncated", "group_of": "IsGroupOf", "depiction": "IsDepiction",
+}  # fmt: skip
 _FLAG_VALUES = {"1": True, "0": False, "-1": None, "": None}
 _SUFFIX = ".jpg"
 
@@ -58,14 +62,9 @@ class BoxFile(BoxTable):
         """Returns the object of a row."""
         item = super().object_in(cells)
         row = dict(zip(self.head.header, cells))
-        occluded, truncated, group_of, depiction = (_flag(name, row.get(name, "")) for name in _FLAGS)
+        flags: dict[str, Any] = {field: _flag(name, row.get(name, "")) for field, name in _FLAGS.items()}
         return item and replace(
-            item,
-            label=class_name(self._class_names.get(item.label, item.label)),
-            occluded=occluded,
-            truncated=truncated,
-            group_of=group_of,
-            depiction=depiction,
+            item, label=class_name(self._class_names.get(item.label, item.label)), **flags
         )
 
     @cached_property
@@ -81,17 +80,9 @@ class BoxFile(BoxTable):
         with storage.translated_errors("read", table):
             data = storage.read_bytes(table)
         check_utf8(printable(table), data)
-        try:
-            rows = [*csv.reader(data.decode("utf-8-sig", "replace").splitlines())]
-        except csv.Error as error:
-            raise UsageError(
-                f"{printable(table)} is not a table of class names: {words_of(error)}; fix it."
-            ) from None
-        return {
-            row[0].strip(): row[1].strip()
-            for row in rows
-            if len(row) >= 2 and row[:2] != ["LabelName", "DisplayName"]
-        }
+        rows = csv_cells(Lines([data.removeprefix(codecs.BOM_UTF8)]), 1, ",")
+        pairs = (cells for _, cells in rows if isinstance(cells, list) and len(cells) > 1)
+        return {code.strip(): name.strip() for code, name, *_ in pairs}
 
 
 def _flag(name: str, text: str) -> bool | None:
