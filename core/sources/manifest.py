@@ -24,6 +24,7 @@ from shardwright.core.sources.image_files import (
 from shardwright.core.sources.image_lists import find_image_root, key_prefix
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.tables import heads
 from shardwright.core.sources.tables.columns import ML_USE, check_layout
 from shardwright.core.sources.tables.files import (
     Table,
@@ -32,14 +33,6 @@ from shardwright.core.sources.tables.files import (
     missing_images,
     ranges_of,
     rows_of,
-)
-from shardwright.core.sources.tables.heads import (
-    LIST,
-    PARQUET,
-    is_listing,
-    is_path_list,
-    kind_of,
-    may_be_list,
 )
 from shardwright.core.sources.tables.rows import SETTINGS, Rows
 from shardwright.core.storage.store import StoredObject
@@ -60,8 +53,10 @@ _METADATA, _FILE_NAME = ("metadata.csv", "metadata.jsonl", "metadata.parquet"), 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     if not probe.is_file:
         return bool(_names_in(probe, settings, _FILES_TRIED))
-    may_be = may_be_list(probe.name) and (is_listing(probe.head) or is_path_list(probe.head))
-    return bool(kind_of(probe.name)) or may_be
+    may_be = heads.may_be_list(probe.name) and (
+        heads.is_listing(probe.head) or heads.is_path_list(probe.head)
+    )
+    return bool(heads.kind_of(probe.name)) or may_be
 
 
 def _names_in(probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
@@ -80,7 +75,7 @@ def _names_in(probe: InputProbe, settings: ConvertSettings, tried: int | None = 
 def _only_manifests(probe: InputProbe) -> list[str]:
     """Returns the file names in a folder that contains only manifests of one kind; else none."""
     names = [name for name in probe.files if not _is_marker(name)]
-    kinds = set(map(kind_of, names))
+    kinds = set(map(heads.kind_of, names))
     if len(kinds) != 1 or "" in kinds or probe.folders:
         return []
     # The probe does not list all files of a large folder.
@@ -131,8 +126,10 @@ def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -
     """Returns the names of the lists of paths and classes in a folder whose images exist."""
     if settings.record_layout.needs is not Needs.LABEL:
         return []
-    named = [name for name in probe.files if "." in name and may_be_list(name) and not name.startswith(".")]
-    names = [name for name in named[:tried] if is_path_list(probe.inside(name).head)]
+    named = [
+        name for name in probe.files if "." in name and heads.may_be_list(name) and not name.startswith(".")
+    ]
+    names = [name for name in named[:tried] if heads.is_path_list(probe.inside(name).head)]
     files = {name: storage.stat(storage.join(probe.path, name)) for name in names}
     return [
         name
@@ -180,7 +177,7 @@ def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: Co
     """
     table, path = load_table(file, settings), file.path
     root = settings.image_root or path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
-    if table.kind != LIST:
+    if table.kind != heads.LIST:
         folder = name.rpartition("/")[0]
         return _Manifest(file, table, root, f"{folder}/" if folder else "", split_of_folder(folder))
     # Paths become keys. If they are relative to the folder of a split, that folder comes first.
@@ -219,7 +216,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     check_layout(printable(file.path), manifest.table.names, manifest.table.header, settings, "manifest")
     images = first_images(file, manifest.table, settings)
     described = manifest.table.describe() + missing_images(images, manifest.root)
-    if manifest.table.kind == LIST:
+    if manifest.table.kind == heads.LIST:
         shown = printable(", ".join(name or probe.name for name in names))
         where = f"images in {printable(manifest.root) or 'the working directory'}"
         kind = "are splits" if len(names) > 1 else "is a split"
@@ -265,7 +262,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         root=root,
         prefix=part.item.prefix + prefix,
         manifest=part.path,
-        unit="row" if table.kind == PARQUET else "line",
+        unit="row" if table.kind == heads.PARQUET else "line",
         folder_split=split,
         ml_use=table.names[2].lower().endswith(ML_USE),
     )

@@ -16,15 +16,8 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
-from shardwright.core.sources.containers import (
-    ContainerFile,
-    filtered_part,
-    filtered_refs,
-    folders_near,
-    keeps_splits,
-    path_of,
-    state_of,
-)
+from shardwright.core.sources import containers
+from shardwright.core.sources.containers import ContainerFile
 from shardwright.core.sources.image_files import files_below, folder_of, is_hidden, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.parquet.rows import ImageTable, rows_of, table_in, with_class_names
@@ -80,8 +73,8 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
         found = _files(probe.path, probe.is_file, probe.head)
         if not found.read or found.images:
             return False
-        tables = _first_tables(probe.path, probe.is_file, found, settings)
-        return next(tables)[1] is not None
+        first = containers.path_of(probe.path, probe.is_file, found.read[0].relative)
+        return table_in(containers.state_of(first), settings) is not None
     except UsageError:  # `_describe` reports it
         return True
     except (OSError, EngineError):
@@ -93,7 +86,7 @@ def _may_hold_files(probe: InputProbe) -> bool:
 
     Only these folders are listed, because inputs of other sources may be large.
     """
-    for folder in folders_near(probe):
+    for folder in containers.folders_near(probe):
         names = [name for name in folder.files if not name.startswith(".")]
         if any(map(is_image_name, names)):
             return False
@@ -110,23 +103,16 @@ def _files(path: str, is_file: bool, head: bytes = b"") -> FoundFiles:
     return FoundFiles([ContainerFile(name)] if kind_of_file(name, head) else [])
 
 
-def _first_tables(
-    path: str, is_file: bool, found: FoundFiles, settings: ConvertSettings
-) -> Iterator[tuple[str, ImageTable | None]]:
-    """Yields the path and the table of each of the first files."""
-    for file in found.read[:_LOOKED_AT]:
-        state = state_of(path_of(path, is_file, file.relative))
-        yield state.path, table_in(state, settings)
-
-
-def _needed(path: str, table: ImageTable | None, settings: ConvertSettings) -> ImageTable:
-    """Returns a table.
+def _table(path: str, settings: ConvertSettings) -> tuple[StoredObject, ImageTable]:
+    """Returns the state and the table of a file.
 
     Raises:
-      UsageError: If there is none.
+      UsageError: If it has no table with images.
     """
+    state = containers.state_of(path)
+    table = table_in(state, settings)
     if table is not None:
-        return table
+        return state, table
     named = f"column {printable(settings.image_column)!r}" if settings.image_column else "column"
     raise UsageError(
         f"--input {printable(path)} has no {named} of images (bytes, or a struct of bytes and path); name "
@@ -139,13 +125,11 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     found = _files(probe.path, probe.is_file, probe.head)
     if not found.read:
         raise UsageError(f"{shown} has no Parquet or Arrow files; check the path.")
-    tables = [
-        _needed(path, table, settings)
-        for path, table in _first_tables(probe.path, probe.is_file, found, settings)
-    ]
+    first = [containers.path_of(probe.path, probe.is_file, file.relative) for file in found.read[:_LOOKED_AT]]
+    tables = [_table(path, settings)[1] for path in first]
     kinds = Counter(kind_of_file(file.relative) or tables[0].kind for file in found.read)
     parts = [" and ".join(counted(count, f"{kind} file") for kind, count in kinds.items())]
-    splits = in_split_order({file.split for file in found.read if keeps_splits(settings)} - {""})
+    splits = in_split_order({file.split for file in found.read if containers.keeps_splits(settings)} - {""})
     parts += [f"of {', '.join(splits)}"] if splits else []
     beside = f"; {counted(found.images, 'image file')} beside them are read only where a row has their path"
     return f"{' '.join(parts)}: {tables[0].describe(settings)}{beside if found.images else ''}"
@@ -154,11 +138,11 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each file or some of its row groups, and one for all other files."""
     found = _files(item.path, item.is_file, storage.read_head(item.path, HEAD_BYTES) if item.is_file else b"")
-    yield from filtered_part(item, item.path, found.files)
+    yield from containers.filtered_part(item, item.path, found.files)
     for file in found.read:
-        state = state_of(path_of(item.path, item.is_file, file.relative))
-        table = _needed(state.path, table_in(state, context.settings), context.settings)
-        split = file.split if keeps_splits(context.settings) else ""
+        path = containers.path_of(item.path, item.is_file, file.relative)
+        state, table = _table(path, context.settings)
+        split = file.split if containers.keeps_splits(context.settings) else ""
         detail = json.dumps([file.relative, split, state, table])
         for begin, end, number in parts_of(table.kind, state):
             yield InputSplit(item, state.path, begin, end, number, detail)
@@ -166,7 +150,7 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every row of a split, and the ids of its classes."""
-    if filtered := filtered_refs(part):
+    if filtered := containers.filtered_refs(part):
         yield from filtered
         return
     relative, split, state, columns = json.loads(part.detail)

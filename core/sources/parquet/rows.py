@@ -17,22 +17,8 @@ from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.sources.hashing import content_digest
 from shardwright.core.sources.spool import Spool
-from shardwright.core.sources.tables import columns
+from shardwright.core.sources.tables import columns, parquet
 from shardwright.core.sources.tables.columns import OBJECTS, ROLES, usual_names
-from shardwright.core.sources.tables.parquet import (
-    ARROW,
-    HEAD_BYTES,
-    PARQUET,
-    RecordBatches,
-    RowGroups,
-    holds_images,
-    is_bytes,
-    kind_of_file,
-    open_rows,
-    packed_columns,
-    parse_apart,
-    unpacked_rows,
-)
 from shardwright.core.sources.tables.rows import EmbeddedImage
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import ByteRange
@@ -90,14 +76,14 @@ def table_in(file: StoredObject, settings: ConvertSettings) -> ImageTable | None
     with storage.translated_errors("read", file.path):
         if not file.size:
             raise UsageError(f"--input {printable(file.path)} is empty; write it again or remove it.")
-        head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
-        kind = kind_of_file(file.path.rpartition("/")[2], head) or PARQUET
-        return parse_apart(kind, file.path, _table_in, kind, file, settings)
+        head = storage.read_range(file.path, 0, parquet.HEAD_BYTES, file.size, file.version)
+        kind = parquet.kind_of_file(file.path.rpartition("/")[2], head) or parquet.PARQUET
+        return parquet.parse_apart(kind, file.path, _table_in, kind, file, settings)
 
 
 def _table_in(kind: str, file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
     shown = printable(file.path)
-    with open_rows(kind, file) as opened:
+    with parquet.open_rows(kind, file) as opened:
         header = opened.schema.names
         columns.check_unique(shown, header)
         features = _features(opened.schema)
@@ -121,7 +107,7 @@ def _table_in(kind: str, file: StoredObject, settings: ConvertSettings) -> Image
 
 
 def _image_column(
-    shown: str, opened: RowGroups | RecordBatches, features: Mapping[str, Any], named: str
+    shown: str, opened: parquet.RowGroups | parquet.RecordBatches, features: Mapping[str, Any], named: str
 ) -> str:
     """Returns the name of the column of images; empty if there is none.
 
@@ -131,7 +117,9 @@ def _image_column(
     types = {field.name: field.type for field in opened.schema if field.name and named in ("", field.name)}
     structs = [name for name, type_ in types.items() if BYTES in _fields_of(type_)]
     images = [name for name in structs if _type_of(features.get(name)) == "Image"] or structs
-    images = images or [name for name in types if is_bytes(types[name]) and holds_images(opened, name)]
+    images = images or [
+        name for name in types if parquet.is_bytes(types[name]) and parquet.holds_images(opened, name)
+    ]
     usual = [name for name in usual_names("image") if name in images]
     if len(images) > 1 and not usual:
         raise UsageError(
@@ -147,7 +135,7 @@ def _fields_of(kind: Any) -> tuple[str, ...]:
 
     if not pyarrow.types.is_struct(kind) or kind.get_field_index(BYTES) < 0:
         return ()
-    return tuple(field.name for field in kind) if is_bytes(kind.field(BYTES).type) else ()
+    return tuple(field.name for field in kind) if parquet.is_bytes(kind.field(BYTES).type) else ()
 
 
 def with_class_names(objects: Any, classes: Mapping[str, Sequence[str]]) -> Any:
@@ -238,7 +226,7 @@ def rows_of(
     results: list[tuple[list[Copied], bytes]] = []
 
     def copy(path: str) -> None:
-        results.append(parse_apart(table.kind, file.path, _copy_rows, file, table, part, path))
+        results.append(parquet.parse_apart(table.kind, file.path, _copy_rows, file, table, part, path))
 
     def write(out: IO[bytes]) -> None:
         copy(out.name)
@@ -249,7 +237,7 @@ def rows_of(
         copy(os.devnull)
     ((images, packed),) = results
     size, names = storage.size_of(spooled), _other_names(table)
-    rows = unpacked_rows(packed, names) if packed else repeat((None,) * len(names), len(images))
+    rows = parquet.unpacked_rows(packed, names) if packed else repeat((None,) * len(names), len(images))
     for image, (path, *others) in zip(images, rows, strict=True):
         if isinstance(image, CopiedImage):
             place = ByteRange(spooled, image.offset, image.length, file_size=size)
@@ -267,20 +255,20 @@ def _copy_rows(
     file: StoredObject, table: ImageTable, part: tuple[int, int], path: str
 ) -> tuple[list[Copied], bytes]:
     """Copies the images of a part to a file; returns where they are, and the packed other columns."""
-    with open_rows(table.kind, file) as opened:
+    with parquet.open_rows(table.kind, file) as opened:
         copied = copy_images(_images(opened, table, *part), path, file.size)
         field = PATH if PATH in table.image_fields else ""
-        return copied, packed_columns(opened, _other_names(table), *part, field)
+        return copied, parquet.packed_columns(opened, _other_names(table), *part, field)
 
 
 def _images(
-    opened: RowGroups | RecordBatches, table: ImageTable, begin: int, end: int
+    opened: parquet.RowGroups | parquet.RecordBatches, table: ImageTable, begin: int, end: int
 ) -> Iterator[bytes | EmbeddedImage | None]:
     """Yields the images of a part; after damage in a row group, its other images cannot be read."""
     import pyarrow
 
     field = BYTES if table.image_fields else ""
-    if table.kind == ARROW:
+    if table.kind == parquet.ARROW:
         for column, *_ in opened.batches(table.names[:1], begin, end, field):
             yield from (value.as_py() for value in column)
         return

@@ -305,18 +305,13 @@ def _path(value: Any) -> str:
 
 def _text(value: Any, what: str) -> str:
     """Returns a value as text; empty if it is missing."""
-    if isinstance(value, str):
-        text = value.strip()
-    elif isinstance(value, bytes):
-        text = value.decode("utf-8", "surrogateescape").strip()
-    elif value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    elif isinstance(value, bool):
-        text = str(value).lower()
-    elif isinstance(value, list | tuple | dict):
+    if isinstance(value, list | tuple | dict):
         raise RowFault(f"its {what} is not text or a number")
-    else:
-        text = str(value)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "surrogateescape")
+    text = str(value).lower() if isinstance(value, bool) else str(value).strip()
     try:
         text.encode()
     except UnicodeEncodeError:
