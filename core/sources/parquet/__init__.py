@@ -20,10 +20,8 @@ from shardwright.core.sources import containers
 from shardwright.core.sources.containers import ContainerFile
 from shardwright.core.sources.image_files import files_below, folder_of, is_hidden, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.parquet.rows import ImageTable, rows_of, table_in, with_class_names
+from shardwright.core.sources.parquet.rows import ImageTable, rows_of, table_in
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
-from shardwright.core.sources.tables.columns import ROLES
-from shardwright.core.sources.tables.lines import Row
 from shardwright.core.sources.tables.parquet import HEAD_BYTES, kind_of_file, parts_of
 from shardwright.core.sources.tables.rows import SETTINGS, Rows
 from shardwright.core.sources.tfrecord.files import split_of
@@ -155,8 +153,6 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         return
     relative, split, state, columns = json.loads(part.detail)
     settings, file, table = context.settings, StoredObject(*state), ImageTable(*columns)
-    needs = settings.record_layout.needs
-    class_names = table.class_names(needs)
     folder, _, _ = relative.rpartition("/")
     rows = Rows(
         settings=settings,
@@ -165,25 +161,12 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         manifest=part.path,
         unit="row",
         folder_split=split,
-        class_names=() if needs is Needs.OBJECTS else class_names,
-        numbers_are_ids=not class_names,
+        class_names=table.classes,
     )
     with storage.translated_errors("read", part.path):
         stored = rows_of(file, table, (part.begin, part.end), context.spool)
-        place_of_objects = len(ROLES) + len(settings.parsed_extra_columns)
-        yield from rows.refs(_numbered(stored, part.number, table, place_of_objects))
-    if needs is not Needs.IMAGE:
-        yield from map(ClassId, class_names, range(len(class_names)))
-
-
-def _numbered(
-    rows: Iterator[list[Any]], number: int, table: ImageTable, place_of_objects: int
-) -> Iterator[Row]:
-    """Yields the number and the values of each row, with objects that have names of classes."""
-    for row, values in enumerate(rows, number):
-        if len(values) > place_of_objects:
-            values[place_of_objects] = with_class_names(values[place_of_objects], table.object_classes)
-        yield row, values
+        yield from rows.refs(enumerate(stored, part.number))
+    yield from map(ClassId, table.classes, range(len(table.classes)))
 
 
 def files_in(folder: str) -> FoundFiles:

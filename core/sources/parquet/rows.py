@@ -19,6 +19,7 @@ from shardwright.core.sources.hashing import content_digest
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables import columns, parquet
 from shardwright.core.sources.tables.columns import OBJECTS, ROLES, usual_names
+from shardwright.core.sources.tables.objects import CLASSES
 from shardwright.core.sources.tables.rows import EmbeddedImage
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import ByteRange
@@ -45,26 +46,21 @@ class ImageTable(NamedTuple):
       kind: Parquet or Arrow.
       names: Names of the columns, as `choose_columns` returns them; the first has the images.
       image_fields: Fields of the images, if they are structs; empty if they are bytes.
-      classes: Names of the classes whose numbers the rows have; empty if there are none.
-      object_classes: The same for the objects, by name of the field that has the numbers.
+      classes: Names of the classes whose numbers the rows or their objects have; empty if there are none.
     """
 
     kind: str
     names: Sequence[str]
     image_fields: Sequence[str] = ()
     classes: Sequence[str] = ()
-    object_classes: Mapping[str, Sequence[str]] = {}
-
-    def class_names(self, needs: Needs) -> Sequence[str]:
-        """Returns the names of the classes that a layout stores; empty if the file does not have them."""
-        return next(iter(self.object_classes.values()), ()) if needs is Needs.OBJECTS else self.classes
 
     def describe(self, settings: ConvertSettings) -> str:
         """Returns what the columns have, for messages."""
         image, label, *others = self.names
+        needs, has_objects = settings.record_layout.needs, OBJECTS in self.names[len(ROLES) :]
+        shown = (image, "" if needs is Needs.IMAGE else label, *others)
         names = f" ({counted(len(self.classes), 'name')})" if self.classes else ""
-        shown = (image, "" if settings.record_layout.needs is Needs.IMAGE else label, *others)
-        return columns.describe_columns(shown, OBJECTS in self.names[len(ROLES) :], {"classes": names})
+        return columns.describe_columns(shown, has_objects, {"objects" if has_objects else "classes": names})
 
 
 def table_in(file: StoredObject, settings: ConvertSettings) -> ImageTable | None:
@@ -97,13 +93,12 @@ def _table_in(kind: str, file: StoredObject, settings: ConvertSettings) -> Image
         named = replace(settings, image_column=image, label_column=label)
         names = columns.choose_columns(shown, header, named, {})
         columns.check_layout(shown, names, header, settings, "parquet")
-        return ImageTable(
-            kind,
-            names,
-            _fields_of(opened.schema.field(image).type),
-            _names_of(features.get(names[1])),
-            _object_classes(features.get(OBJECTS)),
-        )
+        classes = {
+            Needs.LABEL: _names_of(features.get(names[1])),
+            Needs.OBJECTS: _object_classes(features.get(OBJECTS)),
+        }
+        fields = _fields_of(opened.schema.field(image).type)
+        return ImageTable(kind, names, fields, classes.get(settings.record_layout.needs, ()))
 
 
 def _image_column(
@@ -136,28 +131,6 @@ def _fields_of(kind: Any) -> tuple[str, ...]:
     if not pyarrow.types.is_struct(kind) or kind.get_field_index(BYTES) < 0:
         return ()
     return tuple(field.name for field in kind) if parquet.is_bytes(kind.field(BYTES).type) else ()
-
-
-def with_class_names(objects: Any, classes: Mapping[str, Sequence[str]]) -> Any:
-    """Returns the objects of a row with the names of their classes instead of numbers.
-
-    Numbers without a name become empty names.
-    """
-    if not classes or not objects:
-        return objects
-    if isinstance(objects, list):
-        return [with_class_names(item, classes) if isinstance(item, dict) else item for item in objects]
-    return {
-        name: _named(value, classes[name]) if name in classes else value for name, value in objects.items()
-    }
-
-
-def _named(value: Any, names: Sequence[str]) -> Any:
-    if isinstance(value, list):
-        return [_named(item, names) for item in value]
-    if type(value) is not int:
-        return value
-    return names[value] if value in range(len(names)) else ""
 
 
 def _features(schema: Any) -> Mapping[str, Any]:
@@ -195,11 +168,11 @@ def _names_of(feature: Any) -> tuple[str, ...]:
     return stripped if all(stripped) and len(set(stripped)) == len(stripped) else ()
 
 
-def _object_classes(feature: Any) -> dict[str, tuple[str, ...]]:
-    """Returns the names of the classes of objects by field, for a struct of lists or a list of structs."""
-    feature = _item_of(feature)
-    fields = feature.items() if isinstance(feature, Mapping) else ()
-    return {str(name): names for name, item in fields if (names := _names_of(item))}
+def _object_classes(feature: Any) -> tuple[str, ...]:
+    """Returns the names of the classes of objects, for a struct of lists or a list of structs."""
+    fields = _item_of(feature)
+    names = map(_names_of, map(fields.get, CLASSES) if isinstance(fields, Mapping) else ())
+    return next(filter(None, names), ())
 
 
 class CopiedImage(NamedTuple):

@@ -204,10 +204,10 @@ def describe_columns(names: Sequence[str], has_objects: bool, notes: Mapping[str
     Args:
       names: Names of the columns for `ROLES`; empty for none.
       has_objects: Whether it has a column of objects.
-      notes: What follows the column of images or of classes, by that word.
+      notes: What follows the column of images, of classes or of objects, by that word.
     """
     parts = [f"{noun} in {name!r}{notes.get(noun, '')}" for noun, name in zip(_NOUNS, names) if name]
-    return ", ".join(parts + [f"objects in {OBJECTS!r}"] * has_objects)
+    return ", ".join(parts + [f"objects in {OBJECTS!r}{notes.get('objects', '')}"] * has_objects)
 
 
 def names_shown(header: Sequence[str]) -> str:

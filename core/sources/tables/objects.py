@@ -13,7 +13,8 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.units import counted
 
 _BOXES = ("bbox", "bboxes", "boxes")
-_CLASSES = (
+#: Usual names of the classes of objects.
+CLASSES = (
     "category", "categories", "label", "labels", "category_id", "category_ids", "class", "classes",
     "class_name", "category_name", "name",
 )  # fmt: skip
@@ -22,7 +23,9 @@ _AREAS = ("area", "areas")
 _CROWDS = ("iscrowd", "is_crowd")
 
 
-def objects_of(value: Any, width: Any = None, height: Any = None) -> Annotations:
+def objects_of(
+    value: Any, width: Any = None, height: Any = None, class_names: Sequence[str] = ()
+) -> Annotations:
     """Returns the annotations in the `objects` of a row, with boxes of x, y, width and height in pixels.
 
     Args:
@@ -30,12 +33,13 @@ def objects_of(value: Any, width: Any = None, height: Any = None) -> Annotations
         text.
       width: Width of the image, if the row has it.
       height: Height of the image, if the row has it.
+      class_names: Names of the classes whose numbers the objects have; empty if they have names.
 
     Raises:
       AnnotationFault: If the objects are wrong; the message says why.
     """
     columns = _columns(_parsed(value))
-    boxes, classes = _first(columns, _BOXES), _first(columns, _CLASSES)
+    boxes, classes = _first(columns, _BOXES), _first(columns, CLASSES)
     if boxes is None or classes is None:
         missing = "bbox" if boxes is None else "categories"
         raise AnnotationFault(f"its objects have no {missing}")
@@ -52,7 +56,7 @@ def objects_of(value: Any, width: Any = None, height: Any = None) -> Annotations
         )
         objects.append(
             ObjectAnnotation(
-                _label(classes[place]),
+                _label(classes[place], class_names),
                 (left, top, left + box_width, top + box_height),
                 crowd=bool(crowd),
                 area=number(area),
@@ -85,7 +89,7 @@ def _columns(value: Any) -> Mapping[str, Sequence[Any]]:
     if isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value):
         names = {name for item in value for name in item}
         columns = {name: [item.get(name) for item in value] for name in names}
-        return columns if value else {_BOXES[0]: [], _CLASSES[0]: []}
+        return columns if value else {_BOXES[0]: [], CLASSES[0]: []}
     raise AnnotationFault(
         "it has no objects" if value in (None, "") else "its objects are neither lists nor a list"
     )
@@ -116,7 +120,10 @@ def _check_pixels(boxes: Sequence[Sequence[float]]) -> None:
         )
 
 
-def _label(value: Any) -> str:
+def _label(value: Any, class_names: Sequence[str]) -> str:
+    """Returns the name of a class; empty for a number without one."""
     if isinstance(value, bool) or not isinstance(value, int):
         return class_name(value)
-    return str(value)
+    if not class_names:
+        return str(value)
+    return class_names[value] if value in range(len(class_names)) else ""

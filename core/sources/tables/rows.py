@@ -84,8 +84,8 @@ class Rows:
       unit: Unit in which rows are counted: line or row.
       folder_split: Split of rows that have none.
       ml_use: Whether splits have the names of Google's AutoML and Vertex AI.
-      class_names: Names of the classes whose numbers the rows have; empty if rows have names.
-      numbers_are_ids: Whether a class that is a number has that number as its id.
+      class_names: Names of the classes whose numbers the rows or their objects have; empty if they have
+        names.
     """
 
     settings: ConvertSettings
@@ -96,7 +96,6 @@ class Rows:
     folder_split: str = ""
     ml_use: bool = False
     class_names: Sequence[str] = ()
-    numbers_are_ids: bool = True
 
     def __post_init__(self) -> None:
         self._images = ImageRoot(self.root)
@@ -107,7 +106,7 @@ class Rows:
         self._separator = self.settings.label_separator
         self._extra = self.settings.parsed_extra_columns
         needs = self.settings.record_layout.needs
-        self._reads_classes, self._reads_objects = needs is not Needs.IMAGE, needs is Needs.OBJECTS
+        self._reads_classes, self._reads_objects = needs is Needs.LABEL, needs is Needs.OBJECTS
 
     def refs(self, rows: Iterable[Row]) -> Iterator[ImageRef | ClassId]:
         """Yields a reference for each row, and the ids of classes that are numbers."""
@@ -117,7 +116,7 @@ class Rows:
         for row in rows:
             number, values = row
             ref = self._ref(number, values)
-            if self.numbers_are_ids and (ref.is_candidate or not self._reads_objects):
+            if not self.class_names and (ref.is_candidate or not self._reads_objects):
                 yield from classes.new_ids(ref)
             path = _path(values[0]) if self._may_have_moved(ref) else ""
             if path or waiting:
@@ -172,7 +171,8 @@ class Rows:
         if not self._reads_objects:
             return ref
         try:
-            return annotated(ref, objects_of(*(values[len(ROLES) + len(self._extra) :] or [None])))
+            objects = values[len(ROLES) + len(self._extra) :] or [None]
+            return annotated(ref, objects_of(*objects, class_names=self.class_names))
         except AnnotationFault as fault:
             return self._quarantined(ref, number, fault, QuarantineReason.BAD_ANNOTATION)
 
