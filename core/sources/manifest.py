@@ -21,8 +21,8 @@ from shardwright.core.sources.image_files import (
     inner_path,
     split_token,
 )
-from shardwright.core.sources.image_lists import find_image_root, key_prefix
-from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.image_lists import find_image_root, key_prefix, names_with
+from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables import heads
 from shardwright.core.sources.tables.columns import ML_USE, check_layout
@@ -126,16 +126,14 @@ def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -
     """Returns the names of the lists of paths and classes in a folder whose images exist."""
     if settings.record_layout.needs is not Needs.LABEL:
         return []
-    named = [
-        name for name in probe.files if "." in name and heads.may_be_list(name) and not name.startswith(".")
-    ]
-    names = [name for name in named[:tried] if heads.is_path_list(probe.inside(name).head)]
-    files = {name: storage.stat(storage.join(probe.path, name)) for name in names}
-    return [
-        name
-        for name, file in files.items()
-        if file and _list_root(file, load_table(file, settings), settings)
-    ]
+
+    def is_list(path: str) -> bool:
+        file = storage.stat(path)
+        if file is None or not heads.is_path_list(storage.read_head(path, HEAD_BYTES)):
+            return False
+        return bool(_list_root(file, load_table(file, settings), settings))
+
+    return names_with(probe, heads.LIST_SUFFIXES, tried, is_list)
 
 
 def _list_root(file: StoredObject, table: Table, settings: ConvertSettings) -> str:

@@ -19,7 +19,7 @@ CSV, JSONL, PARQUET, LIST = "csv", "jsonl", "parquet", "list"
 _KINDS = {
     ".csv": CSV, ".tsv": CSV, ".jsonl": JSONL, ".ndjson": JSONL, ".parquet": PARQUET, ".pq": PARQUET,
 }  # fmt: skip
-_LIST_SUFFIXES = ("txt", "lst")
+LIST_SUFFIXES = (".txt", ".lst")
 #: Values of the first cell of a row in files of Google's AutoML and Vertex AI without a header.
 _SPLIT_WORDS = frozenset(("", "TRAIN", "TRAINING", "VALIDATE", "VALIDATION", "TEST", "UNASSIGNED"))
 _DELIMITERS = ",\t;"
@@ -38,7 +38,7 @@ def kind_of(name: str) -> str:
 
 def may_be_list(name: str) -> bool:
     """Returns whether a file name may be that of a list: `train.txt`, `train.lst` or without extension."""
-    return "." not in name or name.rpartition(".")[2].lower() in _LIST_SUFFIXES
+    return "." not in name or name.lower().endswith(LIST_SUFFIXES)
 
 
 def kind_of_table(name: str, head: bytes) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 from shardwright.core.sources.annotation_files import AnnotationFault
@@ -23,16 +24,13 @@ _AREAS = ("area", "areas")
 _CROWDS = ("iscrowd", "is_crowd")
 
 
-def objects_of(
-    value: Any, width: Any = None, height: Any = None, class_names: Sequence[str] = ()
-) -> Annotations:
+def objects_of(value: Any, size: Sequence[Any] = (), class_names: Sequence[str] = ()) -> Annotations:
     """Returns the annotations in the `objects` of a row, with boxes of x, y, width and height in pixels.
 
     Args:
       value: Mapping of `bbox`, `categories` and similar names to lists, or a list of objects, or either as
         text.
-      width: Width of the image, if the row has it.
-      height: Height of the image, if the row has it.
+      size: Width and height of the image; empty or None if the row has none.
       class_names: Names of the classes whose numbers the objects have; empty if they have names.
 
     Raises:
@@ -48,24 +46,20 @@ def objects_of(
         raise AnnotationFault(f"its objects have {several}")
     rows = [_box(place, box) for place, box in enumerate(boxes)]
     _check_pixels(rows)
-    outlines, areas, crowds = (_first(columns, names) or [] for names in (_OUTLINES, _AREAS, _CROWDS))
-    objects = []
-    for place, (left, top, box_width, box_height) in enumerate(rows):
-        outline, area, crowd = (
-            items[place] if place < len(items) else None for items in (outlines, areas, crowds)
+    others = (chain(_first(columns, names) or (), repeat(None)) for names in (_OUTLINES, _AREAS, _CROWDS))
+    objects = [
+        ObjectAnnotation(
+            _label(value, class_names),
+            (left, top, left + width, top + height),
+            crowd=bool(crowd),
+            area=number(area),
+            segmentation=outline or None if isinstance(outline, list | Mapping) else None,
         )
-        objects.append(
-            ObjectAnnotation(
-                _label(classes[place], class_names),
-                (left, top, left + box_width, top + box_height),
-                crowd=bool(crowd),
-                area=number(area),
-                segmentation=outline or None if isinstance(outline, list | Mapping) else None,
-            )
-        )
-    sides = [number_in(side) if isinstance(side, str) else number(side) for side in (width, height)]
-    size = (int(sides[0]), int(sides[1])) if sides[0] and sides[1] and min(sides[0], sides[1]) >= 1 else None
-    return Annotations(objects=tuple(objects), size=size)
+        for (left, top, width, height), value, outline, area, crowd in zip(rows, classes, *others)
+    ]
+    sides = [number_in(side) if isinstance(side, str) else number(side) for side in size]
+    whole = [int(side) for side in sides if side is not None and side >= 1]
+    return Annotations(objects=tuple(objects), size=(whole[0], whole[1]) if len(whole) == 2 else None)
 
 
 def _parsed(value: Any) -> Any:

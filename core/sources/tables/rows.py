@@ -171,8 +171,9 @@ class Rows:
         if not self._reads_objects:
             return ref
         try:
-            objects = values[len(ROLES) + len(self._extra) :] or [None]
-            return annotated(ref, objects_of(*objects, class_names=self.class_names))
+            place = len(ROLES) + len(self._extra)
+            objects = values[place] if place < len(values) else None
+            return annotated(ref, objects_of(objects, values[place + 1 :], self.class_names))
         except AnnotationFault as fault:
             return self._quarantined(ref, number, fault, QuarantineReason.BAD_ANNOTATION)
 
