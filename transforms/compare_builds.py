@@ -22,7 +22,7 @@ from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.reuse import can_stay, lists_decide_otherwise, lists_may_decide
 from shardwright.core.shards.shard_plan import ShardPlan, plan_shard
 from shardwright.core.sources.file_states import TouchedFiles
-from shardwright.core.sources.listing_digest import ListingDigest, add_up
+from shardwright.core.sources.listing import ListingDigest, add_up
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
 from shardwright.schemas.input_state import InputState

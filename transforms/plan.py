@@ -26,8 +26,7 @@ from shardwright.core.plan.assign import (
 from shardwright.core.plan.forecast import Placement, RefSummary, make_forecast
 from shardwright.core.plan.parts import FOLD, SPLIT
 from shardwright.core.plan.planned_shard import PlannedShard, ShardId
-from shardwright.core.sources.label_rules import LabelRules
-from shardwright.core.sources.rule_matches import RuleMatches, unmatched_warnings
+from shardwright.core.sources.label_rules import LabelRules, RuleMatches, unmatched_warnings
 from shardwright.core.sources.selection import ListingRules
 from shardwright.core.sources.unused_settings import ConversionFacts, without_effect
 from shardwright.schemas.codes import FilterReason, Outcome

@@ -7,10 +7,8 @@ from dataclasses import replace
 
 import apache_beam as beam
 
-from shardwright.core.sources.label_rules import LabelRules
-from shardwright.core.sources.listing import list_part, split_inputs
-from shardwright.core.sources.listing_digest import ListingDigest
-from shardwright.core.sources.rule_matches import RuleMatcher
+from shardwright.core.sources.label_rules import LabelRules, RuleMatches
+from shardwright.core.sources.listing import ListingDigest, list_part, split_inputs
 from shardwright.core.sources.selection import ListingRules
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name, whole
 from shardwright.schemas.image_ref import ImageRef
@@ -29,16 +27,16 @@ class _ListPart(beam.DoFn):
         self._selection = selection
 
     def start_bundle(self) -> None:
-        self._matcher = RuleMatcher(self._rules, self._selection)
+        self._matches = RuleMatches()
         self._digest = ListingDigest()
 
     def process(self, part: InputSplit) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
-        for found in list_part(part, self._context, self._rules, self._selection, self._matcher):
+        for found in list_part(part, self._context, self._rules, self._selection, self._matches):
             self._digest.add(found, self._context.spool.path)
             yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        yield beam.pvalue.TaggedOutput(_MATCHES, in_global_window(self._matcher.matches))
+        yield beam.pvalue.TaggedOutput(_MATCHES, in_global_window(self._matches))
         yield beam.pvalue.TaggedOutput(_DIGESTS, in_global_window(self._digest))
 
 

@@ -20,8 +20,7 @@ from shardwright.core.rebuild.scrub import ScrubbedShard, chosen_shards, scrub_s
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.label_rules import LabelRules
-from shardwright.core.sources.listing import list_part, split_inputs
-from shardwright.core.sources.listing_digest import ListingDigest, add_up
+from shardwright.core.sources.listing import ListingDigest, add_up, list_part, split_inputs
 from shardwright.core.sources.selection import ListingRules
 from shardwright.core.sources.source import Context, Input, InputSplit
 from shardwright.core.sources.spool import Spool

@@ -30,7 +30,6 @@ from shardwright.core.sources.folder_tree import (
     AUTO,
     SPLITS,
     FolderTree,
-    TopFolders,
     decide,
     is_shard_number,
     split_folders,
@@ -182,31 +181,35 @@ def find_tree(probe: InputProbe, settings: ConvertSettings) -> FolderTree:
     metadata = every_image_has_metadata(inner for inner, _ in files_below(path))
     with storage.translated_errors("list", path):
         named = [name for name in probe.folders if name and not name.startswith(".")]
-    tops, empty = _look_at_tops(path, named) if folders == AUTO else (TopFolders(), [])
+    tops, empty = _look_at_tops(path, named) if folders == AUTO else ({}, [])
     classless = settings.record_layout.needs is Needs.IMAGE
     tree = decide(tops, folders, path, named if folders in (AUTO, SPLITS) else (), metadata, classless)
     return replace(tree, empty=tuple(empty))
 
 
-def _look_at_tops(path: str, names: Sequence[str]) -> tuple[TopFolders, list[str]]:
-    """Searches the top folders until their meaning is clear; also returns the folders without images."""
-    tops = TopFolders()
+def _look_at_tops(path: str, names: Sequence[str]) -> tuple[dict[str, bool], list[str]]:
+    """Searches the top folders until their meaning is clear.
+
+    Returns:
+      Folder -> whether some of its images are in subfolders; and the folders without images.
+    """
+    tops: dict[str, bool] = {}
     empty: list[str] = []
-    splits = list(split_folders(names))
-    numbers = [name for name in names if is_shard_number(name)]
-    if not splits and not numbers:
+    splits = split_folders(names)
+    others = sorted((name for name in names if name not in splits), key=is_shard_number)
+    if not splits and not any(map(is_shard_number, others)):
         return tops, empty
-    for name in [name for name in names if name not in splits and name not in numbers] + numbers:
+    for name in others:
         nested = next(_images_in(storage.join(path, name)), None)
-        if nested is None:
-            empty.append(name)
-        else:
-            tops.add(name, nested)
+        if nested is not None:
+            tops[name] = nested
             break  # one such folder decides against splits, or makes the numbers ambiguous
+        empty.append(name)
+    has_other = bool(tops)
     for name in splits:
         for nested in _images_in(storage.join(path, name)):
-            tops.add(name, nested)
-            if nested or tops.other or tops.number:
+            tops[name] = tops.get(name, False) or nested
+            if nested or has_other:
                 return tops, empty
     return tops, empty
 

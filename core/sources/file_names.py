@@ -13,7 +13,7 @@ from shardwright.core.sources.class_folders import (
     split_folder,
 )
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.label_regex import take_apart
+from shardwright.core.sources.label_rules import take_apart
 from shardwright.core.sources.source import Context, InputSplit, Source
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError

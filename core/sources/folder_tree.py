@@ -135,36 +135,8 @@ def _listed(names: Iterable[str]) -> str:
     return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
-class TopFolders:
-    """Folders at the top that hold images, as much as is needed to decide what folders mean.
-
-    Attributes:
-      splits: Folder named like a split -> whether its images are in subfolders.
-      number: First folder that is named like a shard; empty if there is none.
-      other: First folder with another name; empty if there is none.
-    """
-
-    def __init__(self) -> None:
-        self.splits: dict[str, bool] = {}
-        self.number = self.other = ""
-
-    def add(self, name: str, nested: bool) -> None:
-        """Adds a folder that holds an image.
-
-        Args:
-          name: Name of the folder.
-          nested: Whether the image is in a subfolder.
-        """
-        if split_of_folder(name):
-            self.splits[name] = self.splits.get(name, False) or nested
-        elif is_shard_number(name):
-            self.number = min(filter(None, (self.number, name)))
-        else:
-            self.other = min(filter(None, (self.other, name)))
-
-
 def decide(
-    tops: TopFolders,
+    tops: Mapping[str, bool],
     folders: str,
     where: str,
     named: Iterable[str] = (),
@@ -174,7 +146,8 @@ def decide(
     """Decides what the folders of an input mean.
 
     Args:
-      tops: Folders at the top that hold images.
+      tops: Folder at the top that holds images -> whether some are in its subfolders. As many folders as are
+        needed to decide.
       folders: The setting `--folders`.
       where: Name of the input, for messages.
       named: Names of all folders at the top, also of those without images.
@@ -184,7 +157,9 @@ def decide(
     Raises:
       UsageError: if the folders are ambiguous; the message gives the option for each meaning.
     """
-    splits = split_folders({*named, *tops.splits})
+    in_splits = {name: nested for name, nested in tops.items() if split_of_folder(name)}
+    others = sorted(tops.keys() - in_splits.keys(), key=lambda name: (is_shard_number(name), name))
+    splits = split_folders({*named, *in_splits})
     by_class = FolderTree(names_classes=not classless, metadata=metadata, classless=classless)
     no_meaning = replace(by_class, names_classes=False)
     where = f"--input {printable(where)}"
@@ -198,29 +173,28 @@ def decide(
         return FolderTree(splits, True, True, metadata=metadata, classless=classless)
     if folders != AUTO:
         return by_class if folders == CLASSES else no_meaning
-    other = tops.other or tops.number
-    if tops.splits and other:
+    if in_splits and others:
         called, like = ("are", "splits") if len(splits) > 1 else ("is", "a split")
         end = "ignore if the names of the folders have no meaning" if classless else _EACH_IS_A_CLASS
         raise UsageError(
-            f"{where}: {_listed(splits)} {called} named like {like}, and {printable(other)}, which holds "
+            f"{where}: {_listed(splits)} {called} named like {like}, and {printable(others[0])}, which holds "
             f"images too, is not. Write --folders splits if {_listed(splits)} {called} {like}: the rest is "
             f"left out then. Write --folders {end}."
         )
-    if tops.splits and (classless or any(tops.splits.values())):
+    if in_splits and (classless or any(in_splits.values())):
         return FolderTree(splits, only_splits=classless, metadata=metadata, classless=classless)
-    if tops.splits:
+    if in_splits:
         raise UsageError(
-            f"{where}: the images lie directly in {_listed(split_folders(tops.splits))}, so that every class "
+            f"{where}: the images lie directly in {_listed(split_folders(in_splits))}, so that every class "
             "would be named like a split. Write --folders splits --unlabelled keep if the folders are splits "
             f"of images without a class. Write --folders {_EACH_IS_A_CLASS}."
         )
-    if not tops.number or tops.other or classless:
+    if not others or not is_shard_number(others[0]) or classless:
         return by_class
     if metadata:
         return no_meaning
     raise UsageError(
-        f"{where}: the folders are named like shards ({printable(tops.number)}, ...). Write --folders "
+        f"{where}: the folders are named like shards ({printable(others[0])}, ...). Write --folders "
         "ignore --unlabelled keep if the names of the folders have no meaning. Write --folders "
         f"{_EACH_IS_A_CLASS}."
     )

@@ -1,19 +1,29 @@
-"""Renames and filters the class names that sources report, and finds images without a class."""
+"""Rules for class names: read from file names, renamed and filtered; and the rules that match no image."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from shardwright.core import storage
+from shardwright.core.sources.image_files import split_name
+from shardwright.core.sources.selection import ListingRules, file_name
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, as_in_keys, is_image
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, as_in_keys, is_image, one_label
+from shardwright.schemas.key_rules import KeyList
 from shardwright.schemas.labels import lines_of, numbered_names
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.units import counted
+
+#: Number of names or entries in a warning.
+_SHOWN = 5
+#: Number of lines for which a part of an input remembers a key with the same file name.
+_MAX_SIMILAR = 1000
 
 
 @dataclass(frozen=True)
@@ -187,3 +197,138 @@ def _parse_renames(text: str) -> dict[str, str]:
         if renames.setdefault(old, new) != new:
             raise UsageError(f"--rename_labels: {old!r} has two new names; remove one.")
     return {**{as_in_keys(old): new for old, new in renames.items()}, **renames}
+
+
+def take_apart(ref: ImageRef, pattern: re.Pattern[str], prefix: str) -> ImageRef:
+    """Returns a reference with the class, split and group in its file name, or the reason why there are none.
+
+    Args:
+      ref: Reference to a file; its folders are not used for class and split.
+      pattern: Expression with a group `label`, and optionally `split` and `group`. It must match the whole
+        file name, or the whole path below the input or inside the archive.
+      prefix: Prefix of all keys of the input.
+    """
+    if not ref.is_candidate:
+        return ref._replace(label="", split="")
+    path = ref.key.removeprefix(prefix)
+    names = [path.rpartition("/")[2], path]
+    if ref.place:
+        inside = path.partition("!")[2]
+        names += [inside.rpartition("/")[2], inside]
+    match = next(filter(None, map(pattern.fullmatch, names)), None)
+    named = match.groupdict(default="") if match else {}
+    if not named.get("label"):
+        return ref._replace(label="", split="", message="its name does not match --label_regex")
+    try:
+        split = split_name(named.get("split", ""))
+    except ValueError as error:
+        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(error))
+    return ref._replace(label=one_label(named["label"]), split=split, group=named.get("group", ""))
+
+
+@dataclass
+class RuleMatches:
+    """What the names and lists of the settings match in a part of an input. Parts can be merged in any order.
+
+    Attributes:
+      names: Class names of images, before they are renamed.
+      entries: Option -> its patterns and lines that match an image.
+      similar: Line without a match -> key with the same file name.
+      example: The first key in order; empty without an image.
+    """
+
+    names: set[str] = field(default_factory=set)
+    entries: dict[str, set[str]] = field(default_factory=dict)
+    similar: dict[str, str] = field(default_factory=dict)
+    example: str = ""
+
+    def add(self, ref: ImageRef, rules: LabelRules, selection: ListingRules) -> None:
+        """Adds a reference that a source has listed, before any rule is applied.
+
+        Args:
+          ref: The reference.
+          rules: Rules for class names.
+          selection: Rules that leave out images.
+        """
+        if not is_image(ref):
+            return
+        if rules.changes_names:
+            self.names.update(rules.old_names(ref))
+        if not selection.lists:
+            return
+        if not self.example or ref.key < self.example:
+            self.example = ref.key
+        listed = {option: {*keys.entries_of(ref.key)} for option, keys in selection.lists.items()}
+        for option, entries in listed.items():
+            self.entries.setdefault(option, set()).update(entries)
+        line = selection.lines_of_files.get(file_name(ref.key))
+        if line is not None and not any(listed.values()) and len(self.similar) < _MAX_SIMILAR:
+            self.similar.setdefault(line, ref.key)
+
+    def merge(self, other: RuleMatches) -> None:
+        """Adds what matched in another part."""
+        self.names |= other.names
+        for option, entries in other.entries.items():
+            self.entries.setdefault(option, set()).update(entries)
+        for line, key in other.similar.items():
+            self.similar[line] = min(key, self.similar.get(line, key))
+        self.example = min(filter(None, (self.example, other.example)), default="")
+
+
+def unmatched_warnings(
+    parts: Iterable[RuleMatches], settings: ConvertSettings, rules: LabelRules, selection: ListingRules
+) -> list[str]:
+    """Returns a sentence for each setting with names, patterns or lines that match no image.
+
+    Args:
+      parts: What matched in each part of the inputs.
+      settings: Checked settings.
+      rules: Rules for class names.
+      selection: Rules that leave out images.
+    """
+    matches = RuleMatches()
+    for part in parts:
+        matches.merge(part)
+    sentences = list(_unmatched_names(matches.names, settings, rules))
+    for option, keys in selection.lists.items():
+        text = settings.include if option == "--include" else settings.exclude
+        sentences += _unmatched_entries(option, text, keys, matches)
+    return sentences
+
+
+def _unmatched_names(names: set[str], settings: ConvertSettings, rules: LabelRules) -> Iterator[str]:
+    new_names = {rules.rename.get(name, name) for name in names}
+    seen = {as_in_keys(name) for name in names}
+    old_names = sorted({as_in_keys(name) for name in rules.rename} - seen)
+    for unused, known, option, where in (
+        (old_names, names, "--rename_labels", settings.rename_labels),
+        (rules.keeps_none(new_names), new_names, "--keep_labels", settings.keep_labels),
+    ):
+        if unused:
+            hint = nearest(unused[0], sorted(known)) or "; check the spelling."
+            yield f"No image has the class {_shown(unused)} of {option} {where}{hint}"
+
+
+def _unmatched_entries(option: str, text: str, keys: KeyList, matches: RuleMatches) -> Iterator[str]:
+    matched = matches.entries.get(option, set())
+    patterns = [pattern for pattern in keys.patterns if pattern not in matched]
+    key = f", such as {matches.example!r}" if matches.example else ""
+    if patterns:
+        which = option if len(keys.patterns) == 1 else f"{option} {text}:"
+        match = "matches" if len(patterns) == 1 else "match"
+        yield f"{which} {_shown(patterns)} {match} no key; a key is the path below the input{key}."
+    lines = sorted(keys.keys - matched)
+    if lines:
+        first = next((line for line in lines if line in matches.similar), lines[0])
+        hint = f"; did you mean {matches.similar[first]}?" if first in matches.similar else "."
+        yield (
+            f"{option} {text}: {len(lines):,} of {counted(len(keys.keys), 'line')} "
+            f"{'matches' if len(lines) == 1 else 'match'} no image: {first!r}{hint} A line is one whole key, "
+            f"the path below the input{key}; write patterns and folders beside @FILE, as in "
+            f"{option} 'drafts/,@FILE'."
+        )
+
+
+def _shown(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more

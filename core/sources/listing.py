@@ -1,9 +1,11 @@
-"""Lists the inputs of a conversion as references."""
+"""Lists the inputs of a conversion as references, and computes a digest of a listing."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
@@ -13,8 +15,7 @@ from shardwright.core.images.read import read_head
 from shardwright.core.images.signatures import HEAD_BYTES
 from shardwright.core.sources.image_files import folder_of
 from shardwright.core.sources.input_probe import is_pattern
-from shardwright.core.sources.label_rules import LabelRules
-from shardwright.core.sources.rule_matches import RuleMatcher
+from shardwright.core.sources.label_rules import LabelRules, RuleMatches
 from shardwright.core.sources.selection import ListingRules
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name
 from shardwright.schemas.annotations import decode_annotations
@@ -25,6 +26,9 @@ from shardwright.schemas.labels import ClassId
 
 #: Number of references after which the progress is updated.
 _ITEMS_A_REPORT = 100
+_DIGEST_BYTES = 16
+#: Replaces the path of the folder of spool files, which differs between runs.
+_SPOOL = "spool://"
 
 
 def split_inputs(inputs: Sequence[Input], context: Context) -> Iterator[InputSplit]:
@@ -38,7 +42,7 @@ def list_part(
     context: Context,
     rules: LabelRules,
     selection: ListingRules | None = None,
-    matcher: RuleMatcher | None = None,
+    matches: RuleMatches | None = None,
 ) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every item in a split, in any order, with all rules applied.
 
@@ -47,7 +51,7 @@ def list_part(
       context: Settings and a directory for spool files.
       rules: Rules for class names.
       selection: Rules that leave out images. None to take all.
-      matcher: Collects what the rules match; None if nobody asks.
+      matches: Collects what the rules match; None if nobody asks.
     """
     selection = selection or ListingRules()
     confinement = Confinement(part.item, context) if context.settings.confine else None
@@ -65,8 +69,8 @@ def list_part(
         if confinement is not None:
             found = confinement.check(found)
         found = _without_skipped(found, context.settings.skipped_formats)
-        if matcher is not None:
-            matcher.add(found)
+        if matches is not None:
+            matches.add(found, rules, selection)
         yield rules.apply(selection.apply(found))
     PROGRESS.add(listed=unreported)
 
@@ -146,3 +150,46 @@ def _resolved(path: str, whole_bucket: bool = False) -> str:
     if not storage.is_remote(path):
         return os.path.realpath(path).rstrip("/") + "/"
     return "/".join(path.split("/")[:3]) + "/" if whole_bucket else path
+
+
+@dataclass
+class ListingDigest:
+    """The digest of a listing or of a part of it. Neither the order of items nor that of parts matters.
+
+    Attributes:
+      items: Number of references and class ids.
+      total: Sum of the digests of all items.
+      untrusted: Number of images that may have changed although the digest is equal, because the listing does
+        not state their size and version.
+    """
+
+    items: int = 0
+    total: int = 0
+    untrusted: int = 0
+
+    @property
+    def text(self) -> str:
+        """The digest as it is stored."""
+        total = self.total % (1 << (8 * _DIGEST_BYTES))
+        return f"{self.items}:{total:0{2 * _DIGEST_BYTES}x}"
+
+    def add(self, found: ImageRef | ClassId, spool: str) -> None:
+        """Adds a reference, or the id of a class.
+
+        Args:
+          found: The reference or id.
+          spool: Path of the folder of spool files, of which each name states what was unpacked.
+        """
+        text = tuple.__repr__(found).replace(f"{spool.rstrip('/')}/", _SPOOL)
+        self.items += 1
+        self.total += int.from_bytes(
+            hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest(), "big"
+        )
+        if isinstance(found, ImageRef) and not found.outcome:
+            self.untrusted += not found.has_known_state
+
+
+def add_up(parts: Iterable[ListingDigest]) -> ListingDigest:
+    """Returns the digest of the parts together."""
+    columns = zip(*((part.items, part.total, part.untrusted) for part in parts))
+    return ListingDigest(*map(sum, columns))

@@ -33,7 +33,19 @@ class ListingRules:
 
     @cached_property
     def _takes_all(self) -> bool:
-        return not (self.keys.include or self.keys.exclude or self.min_bytes)
+        return not (self.lists or self.min_bytes)
+
+    @cached_property
+    def lists(self) -> Mapping[str, KeyList]:
+        """Option -> its list, for the options that are given."""
+        lists = {"--include": self.keys.include, "--exclude": self.keys.exclude}
+        return {option: keys for option, keys in lists.items() if keys}
+
+    @cached_property
+    def lines_of_files(self) -> Mapping[str, str]:
+        """File name, as `file_name` returns it -> a line that names such a file."""
+        lines = (line for keys in self.lists.values() for line in keys.keys)
+        return {file_name(line): line for line in sorted(lines, reverse=True)}
 
     def apply(self, ref: ImageRef) -> ImageRef:
         """Returns a reference, filtered if the rules leave it out."""
@@ -43,6 +55,11 @@ class ListingRules:
         if reason is None and ref.is_candidate and 0 < ref.size < self.min_bytes:
             reason = FilterReason.MIN_BYTES
         return ref if reason is None else ref.filtered(reason)
+
+
+def file_name(line: str) -> str:
+    """Returns the file name in a key or in a line that names one, without quotes and in one case."""
+    return line.replace("\\", "/").rpartition("/")[2].strip("\"' ").casefold()
 
 
 def make_listing_rules(settings: ConvertSettings) -> ListingRules:

@@ -14,7 +14,7 @@ from helpers.repository import PHOTOS
 from PIL import Image
 
 from shardwright import loader
-from shardwright.core.sources.folder_tree import FolderTree, TopFolders, decide
+from shardwright.core.sources.folder_tree import FolderTree, decide
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.label_rules import make_label_rules
 from shardwright.core.sources.listing import list_part, split_inputs
@@ -55,26 +55,20 @@ def picture(path: Path) -> None:
     Image.new("RGB", (8, 6), (len(path.name) * 9 % 256, 60, 90)).save(path)
 
 
-def tops(splits: dict[str, bool] | None = None, number: str = "", other: str = "") -> TopFolders:
-    found = TopFolders()
-    found.splits, found.number, found.other = splits or {}, number, other
-    return found
-
-
 @pytest.mark.parametrize(
     ("found", "folders", "expected"),
     [
-        (tops(), "auto", ("", False)),
-        (tops(other="cats"), "auto", ("", False)),
-        (tops(number="00000"), "auto", ("", False)),
-        (tops({"train": False, "Test": True}), "auto", ("train", True)),
-        (tops({"train": False}), "ignore", ("", False)),
-        (tops({"train": False}), "classes", ("", False)),
-        (tops({"train": False}, other="cats"), "splits", ("train", True)),
+        ({}, "auto", ("", False)),
+        ({"cats": False}, "auto", ("", False)),
+        ({"00000": False}, "auto", ("", False)),
+        ({"train": False, "Test": True}, "auto", ("train", True)),
+        ({"train": False}, "ignore", ("", False)),
+        ({"train": False}, "classes", ("", False)),
+        ({"train": False, "cats": False}, "splits", ("train", True)),
     ],
 )
 def test_without_classes_folders_are_splits_or_nothing(
-    found: TopFolders, folders: str, expected: tuple[str, bool]
+    found: dict[str, bool], folders: str, expected: tuple[str, bool]
 ) -> None:
     tree = decide(found, folders, "in", classless=True)
     assert (tree.place("train/cats/1.jpg")[0], tree.leaves_out("loose.jpg")) == expected
@@ -83,12 +77,12 @@ def test_without_classes_folders_are_splits_or_nothing(
 
 def test_splits_beside_other_folders_are_a_question() -> None:
     with pytest.raises(UsageError, match=r"(?s)--folders splits if .*--folders ignore if"):
-        decide(tops({"train": False}, other="cats"), "auto", "in", classless=True)
+        decide({"train": False, "cats": False}, "auto", "in", classless=True)
 
 
 def test_the_meaning_of_folders_is_told() -> None:
     assert FolderTree(names_classes=False, classless=True).text == "a folder of images"
-    tree = decide(tops({"test": False, "train": True}), "auto", "in", classless=True)
+    tree = decide({"test": False, "train": True}, "auto", "in", classless=True)
     assert tree.text == "images in train and test; files outside of these are left out"
 
 

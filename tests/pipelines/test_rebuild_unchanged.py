@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from shardwright.core import storage
 from shardwright.core.images import read as reading
 from shardwright.core.rebuild import events, finish, unchanged
-from shardwright.core.sources import listing_digest
+from shardwright.core.sources.listing import ListingDigest
 from shardwright.pipelines import rebuild as pipeline
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
@@ -325,7 +325,7 @@ def test_another_rebuild_at_work_is_not_disturbed(here: Path, monkeypatch: pytes
         with pytest.raises(EngineError, match=r"at work|is running|lease"):
             rebuild(**JOB)
         reported.append(True)
-        return listing_digest.ListingDigest()
+        return ListingDigest()
 
     monkeypatch.setattr(unchanged, "_list", listed)
     assert not ends_early()

@@ -47,7 +47,7 @@ from shardwright.core.sources.files_beside import (
 from shardwright.core.sources.folder_tree import IGNORE
 from shardwright.core.sources.hashing import name_hash
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.label_regex import take_apart
+from shardwright.core.sources.label_rules import take_apart
 from shardwright.core.sources.source import Context, InputSplit, Source
 from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.byte_range import decode_place

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from shardwright.core.sources.folder_tree import FolderTree, TopFolders, decide, split_of_folder
+from shardwright.core.sources.folder_tree import FolderTree, decide, split_of_folder
 
 
 @dataclass(frozen=True)
@@ -71,16 +71,16 @@ def meaning_of_folders(
     wrappers = 0
     while wrappers < min([len(common), *(n - 1 for n in depths)]) and not split_of_folder(common[wrappers]):
         wrappers += 1
-    tops = TopFolders()
+    tops: dict[str, bool] = {}
     named: Sequence[str] = ()
     if above:
         named = (*beside, above[0])
         for name in named if paths else ():
-            tops.add(name, nested=max(depths) > 0 or len(above) > 1)
+            tops[name] = max(depths) > 0 or len(above) > 1
     else:
         for path in paths:
             if len(path) > wrappers:
-                tops.add(path[wrappers], nested=len(path) > wrappers + 1)
+                tops[path[wrappers]] = tops.get(path[wrappers], False) or len(path) > wrappers + 1
     tree = decide(tops, setting, where, named, metadata, classless)
     # Keep enough folders for a class name, if any image is in that many.
     kept = depth - len(above) + (1 if above and tree.splits else 0)

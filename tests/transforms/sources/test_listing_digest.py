@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.sources.listing_digest import ListingDigest, add_up
+from shardwright.core.sources.listing import ListingDigest, add_up
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 
