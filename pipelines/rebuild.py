@@ -17,8 +17,7 @@ from shardwright.core import storage
 from shardwright.core.lease import heartbeat, release, this_process
 from shardwright.core.rebuild import events
 from shardwright.core.rebuild.begin import is_overtaken
-from shardwright.core.rebuild.outcome import outcome_file, read_outcome
-from shardwright.core.rebuild.task import RebuildTask
+from shardwright.core.rebuild.task import RebuildTask, outcome_file, read_outcome
 from shardwright.core.rebuild.unchanged import end_if_unchanged
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import without_effect
@@ -89,8 +88,8 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     import apache_beam as beam
 
     from shardwright.core.plan.planned_shard import PlannedShard
-    from shardwright.core.rebuild.begin import PreviousState, begin, earlier_of, touched_files
-    from shardwright.core.rebuild.decision import Decision
+    from shardwright.core.rebuild.begin import PreviousState, begin
+    from shardwright.core.rebuild.decision import Decision, reusable_builds
     from shardwright.core.rebuild.finish import finish, publish
     from shardwright.core.shards.reuse import ReusableBuilds
     from shardwright.transforms.compare_builds import CompareWithPrevious
@@ -101,21 +100,11 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     settings, one = task.settings, beam.pvalue.AsSingleton
 
     def carry(previous: PreviousState) -> Plan | None:
-        plan = previous.plan()
+        plan = previous.dataset.plan if previous.dataset is not None else None
         if plan is not None and request.class_names:
             first = settings.record_layout.first_label
             check_carried(request.class_names, plan.labels, first, settings.class_names, previous.version)
         return plan
-
-    def offered(decision: Decision, previous: PreviousState) -> ReusableBuilds:
-        return earlier_of(
-            previous,
-            task.output,
-            task.rules.verify_sources,
-            decision.content_changed,
-            decision.damaged,
-            touched_files(task, previous),
-        )
 
     def where_changed(planned: PlannedShard, decision: Decision) -> list[PlannedShard]:
         if not decision.build:
@@ -133,9 +122,9 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     decision, planned = planned | "CompareWithPrevious" >> CompareWithPrevious(
         task, one(forecast), previous, digests
     )  # Decision; PlannedShard
-    reusable = decision | "FindReusableBuilds" >> beam.Map(offered, one(previous)).with_output_types(
-        ReusableBuilds
-    )  # ReusableBuilds
+    reusable = decision | "FindReusableBuilds" >> beam.Map(
+        lambda decision, previous: reusable_builds(task, previous, decision), one(previous)
+    ).with_output_types(ReusableBuilds)  # ReusableBuilds
     results = (
         planned
         | "WhereChanged"

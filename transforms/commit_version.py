@@ -9,9 +9,8 @@ from typing import Any
 
 from shardwright.core.dataset_files import dataset_name
 from shardwright.core.rebuild.begin import PreviousState
-from shardwright.core.rebuild.decision import Decision
+from shardwright.core.rebuild.decision import Decision, scrub_facts
 from shardwright.core.rebuild.events import stage
-from shardwright.core.rebuild.scrub import scrub_facts
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.core.versions.listing import read_version_record

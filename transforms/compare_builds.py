@@ -15,8 +15,13 @@ from shardwright.core.images.read import map_refs
 from shardwright.core.lease import renew
 from shardwright.core.plan.planned_shard import PlannedShard, ShardId
 from shardwright.core.rebuild.begin import PreviousState, touched_files
-from shardwright.core.rebuild.decision import Decision, report_decision
-from shardwright.core.rebuild.scrub import ScrubbedShard, chosen_shards, scrub_shard
+from shardwright.core.rebuild.decision import (
+    Decision,
+    ScrubbedShard,
+    chosen_shards,
+    report_decision,
+    scrub_shard,
+)
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.reuse import can_stay, lists_decide_otherwise, lists_may_decide

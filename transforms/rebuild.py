@@ -12,7 +12,7 @@ from shardwright.core.dataset_files import read_dataset
 from shardwright.core.diff.rows import LedgerPair, list_pairs
 from shardwright.core.lease import renew
 from shardwright.core.rebuild.begin import PreviousState
-from shardwright.core.rebuild.decision import Decision
+from shardwright.core.rebuild.decision import Decision, previous_build
 from shardwright.core.rebuild.gate import gate_version
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
@@ -105,7 +105,7 @@ class VerifyVersion(beam.PTransform):
 
 def _previous_checks(task: RebuildTask, previous: PreviousState, place: ShardPlace) -> Iterator[str]:
     """Yields the paths of stored checks of the latest version's shards that share records with a new one."""
-    build = previous.build(task.output)
+    build = previous_build(task, previous)
     if build is not None and place.split in build.shards:
         for number in near(place, build.shards[place.split]):
             shard = shard_file(place.split, number, build.shards[place.split], build.suffix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,10 +12,8 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import missing_shards, read_dataset
 from shardwright.core.lease import acquire, release
 from shardwright.core.rebuild.events import stage
-from shardwright.core.rebuild.leftovers import remove_leftovers, warned
-from shardwright.core.rebuild.outcome import read_outcome
-from shardwright.core.rebuild.task import RebuildTask
-from shardwright.core.shards.reuse import PreviousBuild, ReusableBuilds
+from shardwright.core.rebuild.task import RebuildTask, read_outcome
+from shardwright.core.result_files import was_left
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.spool import Spool
 from shardwright.core.versions.listing import (
@@ -22,20 +21,36 @@ from shardwright.core.versions.listing import (
     mark_published,
     read_version_record,
     require_undamaged,
+    version_names,
 )
 from shardwright.core.versions.pointer import read_pointer
 from shardwright.core.versions.retention import remove_version
-from shardwright.schemas.configuration.settings import SUFFIXES
-from shardwright.schemas.dataset import DATASET_JSON, Dataset
+from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR, Dataset
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.input_state import INPUT_JSON, InputState
 from shardwright.schemas.plain_text import shell_word
-from shardwright.schemas.plan import Plan
-from shardwright.schemas.version import VERSION_JSON, VersionRecord, VersionState, version_path
+from shardwright.schemas.version import (
+    CHECKS_DIR,
+    INDEX_HTML,
+    LATEST_JSON,
+    LEASE_JSON,
+    METRICS_PROM,
+    PINNED_JSON,
+    SCRUB_JSON,
+    VERSION_JSON,
+    VERSIONS_DIR,
+    VersionRecord,
+    VersionState,
+    version_path,
+)
 
 #: Number of unfinished versions, newest first, whose finished shards are reused.
 MAX_ABANDONED = 3
+#: Files directly in the output that are first written under another name.
+_FILES = (LEASE_JSON, LATEST_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
+#: The same for the directory of a version.
+_FILES_OF_VERSION = (VERSION_JSON, PINNED_JSON)
 
 
 class PreviousState(NamedTuple):
@@ -48,10 +63,8 @@ class PreviousState(NamedTuple):
       missing: Shards and indexes of that dataset whose files are missing.
       offering: Directories of builds whose finished shards can be reused, this run's first.
       abandoned: Versions that no run works on any more. They are removed.
-      withdrawn: Pairs of fingerprint and version, for versions that were rolled back.
+      rolled_back: Fingerprints and descriptions of versions that were, or may have been, rolled back.
       damaged: One sentence for each version that is skipped because its `version.json` is damaged.
-      in_doubt: Pairs of fingerprint and version, for damaged versions newer than the latest. They may
-        have been rolled back.
       checked: Time at which the input was as that version states, in seconds since the epoch. Infinity if
         that is unknown.
       ended: Whether the gates judged the version in an earlier attempt, so that nothing is built any more.
@@ -63,24 +76,10 @@ class PreviousState(NamedTuple):
     missing: frozenset[str] = frozenset()
     offering: tuple[str, ...] = ()
     abandoned: tuple[str, ...] = ()
-    withdrawn: tuple[tuple[str, str], ...] = ()
+    rolled_back: tuple[tuple[str, str], ...] = ()
     damaged: tuple[str, ...] = ()
-    in_doubt: tuple[tuple[str, str], ...] = ()
     checked: float = math.inf
     ended: bool = False
-
-    def plan(self) -> Plan | None:
-        """Returns the plan to continue, if there is one."""
-        return self.dataset.plan if self.dataset is not None else None
-
-    def build(self, output: str) -> PreviousBuild | None:
-        """Returns the latest version as a build whose records can be copied, if there is one."""
-        if self.dataset is None:
-            return None
-        suffix = SUFFIXES[str(self.dataset.plan.settings.get("compression", "none"))]
-        digests = {shard.file: shard.sha256 for shards in self.dataset.splits.values() for shard in shards}
-        directory, plan = version_path(output, self.version), self.dataset.plan
-        return PreviousBuild(directory, plan.shards, suffix, digests, self.dataset.files)
 
 
 def begin(task: RebuildTask) -> PreviousState:
@@ -150,23 +149,22 @@ def begin(task: RebuildTask) -> PreviousState:
         # This run's own build comes first: after the loss of a worker, shards that exist are requested again.
         offering=(task.directory, *_offering(task.output, others, latest)),
         abandoned=tuple(abandoned[-MAX_ABANDONED:]),
-        withdrawn=tuple(
-            (record.fingerprint, record.version)
-            for record in others
-            if record.state is VersionState.WITHDRAWN and record.fingerprint
-        ),
+        rolled_back=tuple(_rolled_back(task.output, others, latest)),
         damaged=tuple(record.problem for record in others if record.problem),
-        in_doubt=tuple(_in_doubt(task.output, others, latest)),
         checked=_checked(task.output, latest, others),
     )
 
 
-def _in_doubt(output: str, others: list[VersionRecord], latest: str) -> Iterator[tuple[str, str]]:
-    """Yields the fingerprints of versions that may have been rolled back."""
+def _rolled_back(output: str, others: list[VersionRecord], latest: str) -> Iterator[tuple[str, str]]:
+    """Yields the fingerprints and descriptions of versions that were, or may have been, rolled back."""
     for record in others:
+        if record.state is VersionState.WITHDRAWN and record.fingerprint:
+            yield record.fingerprint, f"version {record.version}, which was rolled back"
         if record.state is VersionState.DAMAGED and record.version > latest:
+            description = "has a damaged version.json, so nobody knows if it was rolled back"
             with contextlib.suppress(ShardwrightError, OSError):
-                yield read_dataset(version_path(output, record.version)).fingerprint, record.version
+                fingerprint = read_dataset(version_path(output, record.version)).fingerprint
+                yield fingerprint, f"version {record.version}, which {description}"
 
 
 def _newest_published(records: Sequence[VersionRecord]) -> str:
@@ -254,29 +252,69 @@ def touched_files(task: RebuildTask, previous: PreviousState) -> TouchedFiles:
     return TouchedFiles(previous.checked, Spool(task.directory).path)
 
 
-def earlier_of(
-    previous: PreviousState,
-    output: str,
-    verify_sources: bool,
-    content_changed: frozenset[tuple[str, int]],
-    damaged: frozenset[str] = frozenset(),
-    touched: TouchedFiles | None = None,
-) -> ReusableBuilds:
-    """Returns what earlier builds offer to the shards of the new one.
+@contextlib.contextmanager
+def warned(warnings: list[str], what: str) -> Iterator[None]:
+    """Turns a storage error in the block into a warning.
 
     Args:
-      previous: State at the beginning.
-      output: Directory that contains the versions.
-      verify_sources: Whether to trust no source without reading it.
-      content_changed: Shards whose change shows only in the bytes of their sources.
-      damaged: Files of the latest version that do not match their sha256.
-      touched: Files whose states are not trusted.
+      warnings: List that gets the warning.
+      what: What failed, as the beginning of a sentence.
     """
-    return ReusableBuilds(
-        previous.offering,
-        previous.build(output),
-        not verify_sources,
-        content_changed,
-        damaged,
-        touched or TouchedFiles(),
-    )
+    try:
+        yield
+    except (OSError, ShardwrightError) as error:
+        reason = error.message if isinstance(error, ShardwrightError) else error.strerror or str(error)
+        warnings.append(f"{what}: {reason.rstrip('.')}; the next run tries again.")
+
+
+def remove_leftovers(output: str, made: str = "") -> int:
+    """Removes the unfinished files that killed runs left beside the versions.
+
+    Only local disks have them: an object in a bucket appears whole or not at all. One of them may belong to a
+    process that is writing now. That process then writes its file again (`storage.write_bytes`).
+
+    Args:
+      output: Directory that contains the versions.
+      made: Version that is being built. Its workers may still write.
+
+    Returns:
+      Number of files removed.
+
+    Raises:
+      OSError: If the storage failed.
+    """
+    if storage.is_remote(output):
+        return 0
+    versions = version_names(output)
+    folders = [
+        output,
+        storage.join(output, VERSIONS_DIR),
+        storage.join(output, WORK_DIR, "outcomes"),
+        *(version_path(output, version) for version in versions),
+        *(
+            storage.join(version_path(output, version), folder)
+            for version in versions
+            for folder in (WORK_DIR, CHECKS_DIR)
+            if version != made
+        ),
+    ]
+    paths = [storage.join(folder, name) for folder in folders for name in _unfinished_in(folder)]
+    for path in paths:
+        storage.remove(path)
+    return len(paths)
+
+
+def _unfinished_in(folder: str) -> list[str]:
+    """Returns the names of the unfinished files in a folder; validations of its version may be at work."""
+    ours = tuple(f"{file}." for file in (*_FILES, *_FILES_OF_VERSION))
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    names = []
+    for entry in entries:
+        is_ours = entry.name.startswith(ours) and entry.name.endswith(".tmp")
+        with contextlib.suppress(FileNotFoundError):  # its command has removed it meanwhile
+            if entry.is_file(follow_symlinks=False) and (is_ours or was_left(entry)):
+                names.append(entry.name)
+    return sorted(names)

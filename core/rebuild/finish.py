@@ -12,15 +12,12 @@ from typing import Any
 from shardwright.core import storage
 from shardwright.core.dataset_files import dataset_name, read_dataset
 from shardwright.core.lease import read_holder, release, still_mine
-from shardwright.core.rebuild.begin import PreviousState, is_abandoned, read_input
-from shardwright.core.rebuild.decision import Decision
+from shardwright.core.rebuild.begin import PreviousState, is_abandoned, read_input, warned
+from shardwright.core.rebuild.decision import Decision, remember, scrub_facts
 from shardwright.core.rebuild.events import stage
 from shardwright.core.rebuild.hooks import run_hooks
-from shardwright.core.rebuild.leftovers import warned
-from shardwright.core.rebuild.outcome import read_outcome, write_outcome
 from shardwright.core.rebuild.prometheus import RunMetrics, write_metrics
-from shardwright.core.rebuild.scrub import remember, scrub_facts
-from shardwright.core.rebuild.task import RebuildTask
+from shardwright.core.rebuild.task import RebuildTask, read_outcome, write_outcome
 from shardwright.core.report.version_view import accept_command
 from shardwright.core.sources.spool import Spool
 from shardwright.core.versions.listing import (
@@ -183,7 +180,8 @@ def fail(task: RebuildTask, error: ShardwrightError, reachable: bool = True) -> 
 
 def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Mapping[str, Any]) -> list[str]:
     """Writes `metrics.prom`; returns warnings."""
-    work = outcome["work"]
+    work, scrub = outcome["work"], outcome["scrub"]
+    damaged = len(scrub["damaged"])
     found = read_pointer(task.output)
     run = RunMetrics(
         dataset=dataset_name(task.output),
@@ -199,63 +197,46 @@ def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Map
         },
         images={name: work.get(name, 0) for name in ("converted", "copied", "quarantined")},
         findings=record.findings if record is not None else None,
-        scrubbed={
-            "shards": outcome["scrub"]["shards"],
-            "bytes": outcome["scrub"]["bytes"],
-            "damaged": len(outcome["scrub"]["damaged"]),
-        },
+        scrubbed={"sound": scrub["shards"] - damaged, "damaged": damaged},
+        scrubbed_bytes=scrub["bytes"],
     )
     if record is not None and record.state is VersionState.PUBLISHED:
         run = replace(run, records=record.records, total_bytes=record.total_bytes, classes=record.classes)
-    warning = write_metrics(task.output, run)
-    return [warning] if warning else []
+    return write_metrics(task.output, run)
 
 
 def _outcome(
     task: RebuildTask, previous: PreviousState, decision: Decision, record: VersionRecord | None
 ) -> dict[str, Any]:
     state, message, code = NO_CHANGE, "", ExitCode.DONE
+    version, fingerprint, records, warnings = previous.version, "", 0, list(previous.damaged)
     if record is not None:
-        state = "refused" if record.state is VersionState.REFUSED else "success"  # or withdrawn since
+        state = "success"  # or withdrawn since
+        version, fingerprint, records = record.version, record.fingerprint, record.records
+        warnings += [item.message for item in record.refusals if item.severity is Severity.WARNING]
+    elif previous.dataset is not None:
+        fingerprint, records = previous.dataset.fingerprint, previous.dataset.all_records
     if record is not None and record.state is VersionState.REFUSED:
-        message, code = refusal_message(f"{task.output}@{record.version}", record), ExitCode.REFUSED
+        state, code = "refused", ExitCode.REFUSED
+        message = refusal_message(f"{task.output}@{record.version}", record)
     return {
         "holder": task.holder,
         "state": state,
         "exit_code": int(code),
         "message": message,
         "output": printable(task.output),
-        "version": record.version if record is not None else previous.version,
+        "version": version,
         "previous": previous.version,
-        "fingerprint": _fingerprint(previous, record),
-        "records": _records(previous, record),
+        "fingerprint": fingerprint,
+        "records": records,
         "work": dict(record.work) if record is not None else {},
         "changes": dict(record.changes) if record is not None else {},
         "reasons": list(decision.reasons),
         "scrub": scrub_facts(previous, decision.scrubbed),
-        "warnings": [
-            *previous.damaged,
-            *(
-                item.message
-                for item in (record.refusals if record is not None else ())
-                if item.severity is Severity.WARNING
-            ),
-        ],
+        "warnings": warnings,
         "started": task.started,
         "seconds": round(time.time() - task.started, 3),
     }
-
-
-def _fingerprint(previous: PreviousState, record: VersionRecord | None) -> str:
-    if record is not None:
-        return record.fingerprint
-    return previous.dataset.fingerprint if previous.dataset is not None else ""
-
-
-def _records(previous: PreviousState, record: VersionRecord | None) -> int:
-    if record is not None:
-        return record.records
-    return previous.dataset.all_records if previous.dataset is not None else 0
 
 
 def refusal_message(place: str, record: VersionRecord) -> str:

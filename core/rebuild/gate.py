@@ -1,23 +1,23 @@
-"""The gates of a rebuild: compare the new version with the limits in the job file."""
+"""The gates of a rebuild: compare the new version with the limits of the job and with what was accepted."""
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset, read_measured, write_text
-from shardwright.core.rebuild.accepted import Accepted, read_accepted
 from shardwright.core.rebuild.begin import PreviousState
+from shardwright.core.rebuild.decision import repaired_shards
 from shardwright.core.rebuild.events import stage
-from shardwright.core.rebuild.scrub import repaired_shards
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.report.gather import as_time, gather
 from shardwright.core.report.render import render
+from shardwright.core.report.version_view import is_accepted
 from shardwright.core.validation.dataset_json import check_sidecars
 from shardwright.core.validation.directory import check_directory
 from shardwright.core.validation.results import ResultFiles, Results, write_results
@@ -29,12 +29,13 @@ from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode, Severity
 from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.configuration.thresholds import IMAGE_LIMITS, check
-from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
+from shardwright.schemas.dataset import FINDINGS_JSON, Dataset, pretty_json, with_digest
 from shardwright.schemas.drift import Described, Drift, drift_between
-from shardwright.schemas.findings import FindingSummary, ValidationReport
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import Finding, FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.statistics.dataset_statistics import Statistics
-from shardwright.schemas.units import counted, percent_beside_limit
+from shardwright.schemas.units import counted, is_or_are, percent_beside_limit
 from shardwright.schemas.version import (
     CHECK_LIST,
     CHECKS_DIR,
@@ -47,6 +48,99 @@ from shardwright.schemas.version import (
 from shardwright.schemas.violation import Violation
 
 _READS_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What somebody accepted in the latest version; nothing by default.
+
+    Attributes:
+      version: Name of the version.
+      names: Accepted violations, by their names or their gates.
+      bad_images: Number of images that were left out because of a fault.
+      counts: Finding code -> number of findings when the version was accepted.
+      findings: Finding code -> identities of its findings that are stored one by one.
+    """
+
+    version: str = ""
+    names: tuple[str, ...] = ()
+    bad_images: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    findings: Mapping[str, frozenset[Hashable]] = field(default_factory=dict)
+
+    def weigh_findings(self, violation: Violation, report: ValidationReport) -> Violation:
+        """Returns a violation about findings, as a warning if all of them were accepted.
+
+        Findings are compared one by one if both versions store all of them, else by their number.
+        """
+        if not self._covers(violation):
+            return violation
+        code = violation.name
+        count, before = report.counts[code], self.counts.get(code, 0)
+        stored = [finding for finding in report.findings if finding.code == code]
+        known = self.findings.get(code, frozenset())
+        if (len(stored), len(known)) != (count, before):
+            return self._weigh(violation, max(0, count - before))
+        new = [finding for finding in stored if _identity(finding) not in known]
+        first = new[0] if new else None
+        return self._weigh(
+            violation, len(new), f"{first.key or first.shard}: {first.sentence}" if first else ""
+        )
+
+    def weigh_images(self, violation: Violation, made: Dataset) -> Violation:
+        """Returns a violation about the number of bad images, as a warning if there are no more of them."""
+        if not self._covers(violation):
+            return violation
+        return self._weigh(violation, max(0, made.ledger["quarantined"] - self.bad_images))
+
+    def _covers(self, violation: Violation) -> bool:
+        return violation.severity is Severity.ERROR and is_accepted(violation, self.names)
+
+    def _weigh(self, violation: Violation, new: int, first: str = "") -> Violation:
+        if not new:
+            message = f"{violation.message}; all were accepted with version {self.version}"
+            return violation._replace(severity=Severity.WARNING, message=message)
+        beginning = f", the first: {printable(first)}" if first else ""
+        message = f"{violation.message}; {new:,} {is_or_are(new)} new since version {self.version}{beginning}"
+        return violation._replace(message=message)
+
+
+def read_accepted(output: str, version: str, dataset: Dataset) -> Accepted:
+    """Returns what somebody accepted in a version. A damaged record or `findings.json` accepts nothing.
+
+    Args:
+      output: Directory that holds the versions.
+      version: Name of the version.
+      dataset: The dataset of the version.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    try:
+        record = read_version_record(output, version)
+        if not record.accepted:
+            return Accepted()
+        document = read_measured(version_path(output, version), FINDINGS_JSON, dataset.fingerprint)
+        report = ValidationReport.from_json(document) if document is not None else None
+    except (UsageError, ValueError, LookupError, TypeError, AttributeError):
+        return Accepted()
+    identities: dict[str, set[Hashable]] = {}
+    for finding in report.findings if report is not None else ():
+        identities.setdefault(finding.code.value, set()).add(_identity(finding))
+    return Accepted(
+        version,
+        record.accepted,
+        dataset.ledger["quarantined"],
+        record.findings,
+        {code: frozenset(found) for code, found in identities.items()},
+    )
+
+
+def _identity(finding: Finding) -> Hashable:
+    """Returns what stays the same if records only move: the images of a pair, or an image and its fault."""
+    if finding.other is not None and finding.key and finding.other.key:
+        return frozenset((finding.key, finding.other.key))
+    return finding.key or finding.shard, finding.message
 
 
 def gate_version(
@@ -87,20 +181,23 @@ def gate_version(
         found.add(repaired_shards(previous.version, committed["rejected"]))
         depth = CheckDepth.of_verification(task.settings.verify)
         report = write_results(
-            replace(result_files(directory, statistics is not None), hold=task.hold),
+            ResultFiles(  # the page is drawn last
+                report=storage.join(directory, files.FINDINGS_JSON),
+                statistics=storage.join(directory, files.STATISTICS_JSON) if statistics is not None else "",
+                stats=storage.join(directory, files.STATS_PB) if statistics is not None else "",
+                hold=task.hold,
+            ),
             Results(printable(directory), made, depth, checks, found.merge(findings), statistics, directory),
             task.gates.findings,
             # The limits apply to differences, so a first version has nothing to check.
             task.gates.expectations if previous.dataset is not None else task.gates.alone,
         )
-        drift, digests = None, _write_check_list(task, checks, listed)
+        drift, accepted, digests = None, Accepted(), _write_check_list(task, checks, listed)
         if previous.dataset is not None:
+            accepted = read_accepted(task.output, previous.version, previous.dataset)
             old = _described(task.output, previous.version, previous.dataset)
             drift = drift_between(old, _described(task.output, task.version, made), changes)
             digests[DIFF_JSON] = write_text(directory, DIFF_JSON, pretty_json(drift.as_json()), task.hold)
-        accepted = Accepted()
-        if previous.dataset is not None:
-            accepted = read_accepted(task.output, previous.version, previous.dataset)
         judged = [(item, accepted.weigh_findings(item, report)) for item in _refused_findings(report)]
         judged += [
             (item, accepted.weigh_images(item, made))
@@ -125,9 +222,7 @@ def gate_version(
             classes=len(made.classes),
             findings=report.counts,
             work=committed["work"],
-            changes={kind.value: changes.total(kind) for kind in Kind}
-            if previous.dataset is not None
-            else {},
+            changes={kind.value: changes.total(kind) for kind in Kind} if drift is not None else {},
             refusals=refusals,
             # The next version is compared with this one, so what was accepted stays accepted.
             accepted=tuple(item.name for found, item in judged if item.severity is not found.severity),
@@ -179,15 +274,6 @@ def _write_check_list(
         return {}
     text = pretty_json(with_digest({"files": digests}))
     return {CHECK_LIST: write_text(task.directory, CHECK_LIST, text, task.hold)}
-
-
-def result_files(directory: str, looked: bool) -> ResultFiles:
-    """Returns the paths of a version's validation results. Its page is drawn last."""
-    return ResultFiles(
-        report=storage.join(directory, files.FINDINGS_JSON),
-        statistics=storage.join(directory, files.STATISTICS_JSON) if looked else "",
-        stats=storage.join(directory, files.STATS_PB) if looked else "",
-    )
 
 
 def _described(output: str, version: str, made: Dataset) -> Described:
@@ -248,16 +334,8 @@ def _refused_images(made: Dataset, limit: float) -> Iterator[Violation]:
 
 def _refused_again(made: Dataset, previous: PreviousState) -> Iterator[Violation]:
     """Yields a violation if the version equals one that was rolled back."""
-    for fingerprint, version in previous.withdrawn:
+    for fingerprint, description in previous.rolled_back:
         if fingerprint == made.fingerprint:
-            message = f"it is identical to version {version}, which was rolled back"
-            yield Violation("rolled_back", "rolled_back", Severity.ERROR, message)
-            return
-    for fingerprint, version in previous.in_doubt:
-        if fingerprint == made.fingerprint:
-            message = (
-                f"it is identical to version {version}, which has a damaged version.json, so nobody knows "
-                "if it was rolled back"
-            )
+            message = f"it is identical to {description}"
             yield Violation("rolled_back", "rolled_back", Severity.ERROR, message)
             return

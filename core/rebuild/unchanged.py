@@ -14,9 +14,14 @@ from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.lease import renew
 from shardwright.core.rebuild.begin import PreviousState, begin, read_input, touched_files
-from shardwright.core.rebuild.decision import Decision, report_decision
+from shardwright.core.rebuild.decision import (
+    Decision,
+    ScrubbedShard,
+    chosen_shards,
+    report_decision,
+    scrub_shard,
+)
 from shardwright.core.rebuild.finish import finish
-from shardwright.core.rebuild.scrub import ScrubbedShard, chosen_shards, scrub_shard
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.label_rules import LabelRules

@@ -17,8 +17,7 @@ from helpers.repository import PHOTOS
 
 from shardwright.core import storage
 from shardwright.core.rebuild import begin, finish
-from shardwright.core.rebuild.outcome import outcome_file
-from shardwright.core.rebuild.task import RebuildTask
+from shardwright.core.rebuild.task import RebuildTask, outcome_file
 from shardwright.core.versions.listing import list_versions
 from shardwright.core.versions.pointer import read_pointer
 from shardwright.pipelines import cli

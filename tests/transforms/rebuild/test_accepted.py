@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shardwright.core.rebuild.accepted import Accepted
+from shardwright.core.rebuild.gate import Accepted
 from shardwright.schemas.codes import FindingCode, Severity
 from shardwright.schemas.findings import Finding, Gates, ValidationReport, Where
 from shardwright.schemas.violation import Violation

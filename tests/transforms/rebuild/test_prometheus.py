@@ -164,7 +164,7 @@ def test_a_damaged_file_is_tolerated(noise: str, start: int, length: int) -> Non
 
 
 def test_the_file_is_replaced_atomically_and_readable_by_others(tmp_path: Path) -> None:
-    assert write_metrics(str(tmp_path / "pets"), RUN) == ""
+    assert write_metrics(str(tmp_path / "pets"), RUN) == []
     path, umask = tmp_path / "pets" / "metrics.prom", os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
@@ -179,7 +179,7 @@ def test_the_file_is_replaced_atomically_and_readable_by_others(tmp_path: Path) 
     thread = threading.Thread(target=collect)
     thread.start()
     for _ in range(50):
-        assert write_metrics(str(tmp_path / "pets"), FAILED) == ""
+        assert write_metrics(str(tmp_path / "pets"), FAILED) == []
     ended.set()
     thread.join()
     assert partial == [] and [item.name for item in path.parent.iterdir()] == ["metrics.prom"]
@@ -187,7 +187,7 @@ def test_the_file_is_replaced_atomically_and_readable_by_others(tmp_path: Path) 
 
 def test_an_unwritable_file_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "metrics.prom").mkdir()
-    warning = write_metrics(str(tmp_path), RUN)
+    (warning,) = write_metrics(str(tmp_path), RUN)
     assert str(tmp_path / "metrics.prom") in warning and warning.endswith(".")
     (tmp_path / "metrics.prom").rmdir()
 
@@ -195,4 +195,4 @@ def test_an_unwritable_file_is_a_warning(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(storage, "write_bytes", full)
-    assert "No space left" in write_metrics(str(tmp_path), RUN)
+    assert "No space left" in write_metrics(str(tmp_path), RUN)[0]
