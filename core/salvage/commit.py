@@ -36,8 +36,8 @@ from shardwright.schemas import dataset as files
 from shardwright.schemas.codes import ExitCode, Outcome, QuarantineReason
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, printable
-from shardwright.schemas.ledger import ShardHeader
+from shardwright.schemas.image_ref import NO_SPLIT, printable
+from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sidecars import with_sidecars
@@ -164,28 +164,21 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
         for split, shards in damaged.splits.items()
     }
     of_split = {split: [saved[shard.file] for shard in shards] for split, shards in damaged.splits.items()}
+    headers = [item.result.header for item in saved.values() if item.result is not None]
     return replace(
         damaged,
         name=dataset_name(job.output),
         splits=splits,
         ledger=_moved(damaged.ledger, of_split),
         class_counts={
-            split: _less(
-                counts,
-                [item.lost_labels for item in of_split.get(split, ())],
-                [item.result.header.class_counts for item in of_split.get(split, ()) if item.result],
-            )
-            for split, counts in damaged.class_counts.items()
+            split: in_name_order(_sum(header.class_counts for header in headers if header.split == split))
+            for split in damaged.splits
         },
         formats={
-            split: _less(
-                counts,
-                [item.lost_formats for item in of_split.get(split, ())],
-                [item.result.header.formats for item in of_split.get(split, ()) if item.result],
-            )
-            for split, counts in damaged.formats.items()
+            split: in_name_order(_sum(header.formats for header in headers if header.split == split))
+            for split in damaged.splits
         },
-        dtypes=_dtypes(item.result.header for item in saved.values() if item.result),
+        dtypes=in_name_order(_sum(header.dtypes for header in headers)),
         sidecars={},
         # The features come from another version, but the side files are written by this one.
         statements_version=STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0,
@@ -198,29 +191,11 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
     )
 
 
-def _dtypes(headers: Iterable[ShardHeader]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for header in headers:
-        counts.update(header.dtypes)
-    return dict(sorted(counts.items()))
-
-
-def _less(
-    counts: Mapping[str, int],
-    lost: Sequence[tuple[str, ...] | None],
-    kept: Sequence[Mapping[str, int]],
-) -> dict[str, int]:
-    """Returns counts by name without the lost ones; if these are unknown, the counts of the kept ones."""
-    left: Counter[str] = Counter()
-    if any(texts is None for texts in lost):
-        for item in kept:
-            left.update(item)
-    else:
-        left.update(counts)
-        left.subtract(
-            name for texts in lost for text in texts or () if text for name in text.split(LABEL_SEPARATOR)
-        )
-    return {name: left[name] for name in sorted(left, key=str.encode) if left[name] > 0}
+def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for part in counts:
+        total.update(part)
+    return total
 
 
 def _moved(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]]) -> dict[str, Any]:

@@ -7,21 +7,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-#: Number of frames whose lengths are compared to recognize a sequence of records.
-_RUN = 16
 
-
-class Found(NamedTuple):
-    """A record that was found: offset and length of its frame, its key, and its source's sha256."""
-
-    offset: int
-    length: int
-    key: str | None = None
-    source: str | None = None
-
-
-class Written(NamedTuple):
-    """A record that was written, as its shard's ledger or index describes it."""
+class Frame(NamedTuple):
+    """A record: offset and length of its frame, its key, and its source's sha256."""
 
     offset: int
     length: int
@@ -37,12 +25,12 @@ class Match(Enum):
 
 
 def match_records(
-    found: Sequence[Found], written: Sequence[Written], size: int, has_all_keys: bool = False
+    found: Sequence[Frame], written: Sequence[Frame], size: int, has_all_keys: bool = False
 ) -> list[int | Match]:
     """Returns for each found record its number among the written ones.
 
     A record is matched by its key, if it has one, else by its source image, if that is unique, else by its
-    place. The place is a guess if all records have one length and sequences of them may have moved.
+    place.
 
     Args:
       found: Records that were found, by offset.
@@ -66,7 +54,7 @@ def match_records(
     return _without_copies(found, numbers)
 
 
-def _without_copies(found: Sequence[Found], numbers: Sequence[int | Match | None]) -> list[int | Match]:
+def _without_copies(found: Sequence[Frame], numbers: Sequence[int | Match | None]) -> list[int | Match]:
     """Decides whether the remaining records are second copies, which damage can leave behind."""
     known = {item.source for item, number in zip(found, numbers) if isinstance(number, int)}
     matches: list[int | Match] = []
@@ -81,8 +69,8 @@ def _without_copies(found: Sequence[Found], numbers: Sequence[int | Match | None
 def _by_name(
     names: Sequence[str | None],
     known: Sequence[str | None],
-    found: Sequence[Found],
-    written: Sequence[Written],
+    found: Sequence[Frame],
+    written: Sequence[Frame],
     numbers: list[int | Match | None],
     taken: set[int],
 ) -> None:
@@ -97,17 +85,14 @@ def _by_name(
 
 
 def _by_place(
-    found: Sequence[Found],
-    written: Sequence[Written],
+    found: Sequence[Frame],
+    written: Sequence[Frame],
     size: int,
     numbers: list[int | Match | None],
     taken: set[int],
 ) -> None:
-    """Matches a record at its written place, after a known record, or in a sequence of known lengths."""
+    """Matches a record at its written place, or after a known record."""
     at = {item.offset: number for number, item in enumerate(written)}
-    of_length: dict[int, list[int]] = {}
-    for number, frame in enumerate(written):
-        of_length.setdefault(frame.length, []).append(number)
     shifts = {0, size - (written[-1].offset + written[-1].length) if written else 0}
     same = {
         item.source: written[number]
@@ -132,8 +117,6 @@ def _by_place(
             continue  # the sequence that contains it could not be placed
         else:
             possible = {at.get(item.offset - shift, -1) for shift in shifts}
-            if not any(number >= 0 and written[number].length == item.length for number in possible):
-                possible = _by_lengths(found, i, written, of_length)
         possible = {
             number
             for number in possible - taken
@@ -149,25 +132,6 @@ def _by_place(
                 same.setdefault(item.source, written[number])
 
 
-def _may_equal(written: Written, other: Written | None) -> bool:
+def _may_equal(written: Frame, other: Frame | None) -> bool:
     """Returns whether a record may hold the same image as another; a ledger knows the sources of both."""
     return other is None or (bool(written.source) and written.source == other.source)
-
-
-def _by_lengths(
-    found: Sequence[Found], start: int, written: Sequence[Written], of_length: dict[int, list[int]]
-) -> set[int]:
-    """Returns the numbers at which a sequence of written records has the lengths of those found."""
-    lengths = [found[start].length]
-    end = found[start].offset + found[start].length
-    for item in found[start + 1 : start + _RUN]:
-        if item.offset != end:
-            break
-        lengths.append(item.length)
-        end += item.length
-    return {
-        number
-        for number in of_length.get(lengths[0], ())
-        if number + len(lengths) <= len(written)
-        and all(written[number + i].length == length for i, length in enumerate(lengths))
-    }

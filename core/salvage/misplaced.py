@@ -11,9 +11,6 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
 from shardwright.schemas.dataset import Shard
 
-#: Largest number of files of equal size that changed places in a cycle.
-_LONGEST_CYCLE = 32
-
 
 class Placement(NamedTuple):
     """Where the bytes of a shard are, if not in its own file.
@@ -35,10 +32,7 @@ class _Directory(NamedTuple):
 
 
 def find_misplaced(directory: str, expected: Shard, run: str = "") -> Placement:
-    """Looks for a shard whose own file has other bytes or is missing.
-
-    It reads the shard's own file, and those files that can hold the shard. They have its size, but not that
-    of their own shard. If files of equal size changed places, the shard in the own file leads to the next.
+    """Looks for a shard whose own file has other bytes or is missing, in all files of its size.
 
     Args:
       directory: The dataset directory.
@@ -49,41 +43,24 @@ def find_misplaced(directory: str, expected: Shard, run: str = "") -> Placement:
       UsageError: If `dataset.json` is not a readable document.
       EngineError: If the storage failed.
     """
-    sizes, shards = _listed_once(directory, run) if run else _listed(directory)
-    others = [shard for shard in shards if shard.file != expected.file and shard.records]
-    holds = _shard_in(directory, expected.file, sizes, others)
-    if not expected.records:
-        return Placement(None, holds)
-    suspects = [
-        other.file
-        for other in others
-        if sizes.get(other.file) == expected.bytes and other.bytes != expected.bytes
-    ]
-    found = next((file for file in suspects if _sha256_of(directory, file) == expected.sha256), "")
-    file, seen = holds, set[str]()
-    while file and not found and file not in seen and len(seen) < _LONGEST_CYCLE:
-        seen.add(file)
-        if sizes.get(file) == expected.bytes and _sha256_of(directory, file) == expected.sha256:
-            found = file
-        file = _shard_in(directory, file, sizes, others)
-    return Placement(storage.join(directory, found) if found else None, holds)
-
-
-def _listed(directory: str) -> _Directory:
-    shards = [shard for _, _, _, shard in read_dataset(directory).placed_shards()]
-    return _Directory(_sizes(directory), shards)
+    if not run:
+        _listed.cache_clear()
+        _sha256_of.cache_clear()
+    sizes, shards = _listed(directory, run)
+    own = {shard.sha256: shard.file for shard in shards if shard.bytes == sizes.get(expected.file)}
+    own.pop(expected.sha256, None)
+    holds = own.get(_sha256_of(directory, expected.file, run), "") if own else ""
+    for file, size in sizes.items() if expected.records else ():
+        if size == expected.bytes and _sha256_of(directory, file, run) == expected.sha256:
+            return Placement(storage.join(directory, file), holds)
+    return Placement(None, holds)
 
 
 @lru_cache(maxsize=1)
-def _listed_once(directory: str, run: str) -> _Directory:
-    """Lists a directory once for all of its damaged shards that this process saves."""
-    return _listed(directory)
-
-
-def _shard_in(directory: str, file: str, sizes: dict[str, int], shards: list[Shard]) -> str:
-    """Returns the name of the shard whose bytes a file has; empty if there is none."""
-    candidates = {shard.sha256: shard.file for shard in shards if shard.bytes == sizes.get(file)}
-    return candidates.get(_sha256_of(directory, file), "") if candidates else ""
+def _listed(directory: str, run: str) -> _Directory:
+    """Lists a directory once for all of its damaged shards that a run saves in this process."""
+    shards = [shard for _, _, _, shard in read_dataset(directory).placed_shards() if shard.records]
+    return _Directory(_sizes(directory), shards)
 
 
 def _sizes(directory: str) -> dict[str, int]:
@@ -97,8 +74,9 @@ def _sizes(directory: str) -> dict[str, int]:
         return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
 
 
-def _sha256_of(directory: str, file: str) -> str:
-    """Returns the sha256 of a file; empty if it is missing."""
+@lru_cache(maxsize=10_000)
+def _sha256_of(directory: str, file: str, run: str) -> str:
+    """Returns the sha256 of a file; empty if it is missing. A run reads each file once in this process."""
     with contextlib.suppress(FileNotFoundError), storage.open_local(storage.join(directory, file)) as opened:
         return storage.sha256_of(opened)
     return ""

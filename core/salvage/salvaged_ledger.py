@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shardwright.core.records.recovery import DamagedRange
-from shardwright.core.salvage.match import Found, Match, Written, match_records
+from shardwright.core.salvage.match import Frame, Match, match_records
 from shardwright.schemas.codes import FindingCode, Outcome, QuarantineReason, Stage
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.lost_records import LostRecord
@@ -30,7 +30,7 @@ class FoundRecord(NamedTuple):
       file_name: File name in the record, if that is all it says about its key.
     """
 
-    found: Found
+    found: Frame
     problem: Problem | None
     label: str
     format: str
@@ -55,16 +55,12 @@ class SalvagedLedger:
       lost: Lost records, by place.
       entries: Lines of the new ledger.
       unexpected: Number of records left out because they do not belong to the shard, or are second copies.
-      lost_labels: Classes of the lost records, one text each. None if they are not known.
-      lost_formats: Image formats of the lost records. None if they are not known.
     """
 
     kept: list[int] = field(default_factory=list)
     lost: list[LostRecord] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     unexpected: int = 0
-    lost_labels: tuple[str, ...] | None = ()
-    lost_formats: tuple[str, ...] | None = ()
 
 
 def reconcile(
@@ -72,7 +68,7 @@ def reconcile(
     uri: str,
     content: Content,
     ledger: Sequence[Entry] | None,
-    index: Sequence[Written] | None,
+    index: Sequence[Frame] | None,
     records: int,
     intact: bool,
 ) -> SalvagedLedger:
@@ -89,7 +85,7 @@ def reconcile(
     """
     if ledger is not None:
         written = [
-            Written(entry.offset or 0, entry.length or 0, entry.name_in_record, entry.sha256)
+            Frame(entry.offset or 0, entry.length or 0, entry.name_in_record, entry.sha256)
             for entry in ledger
             if entry.outcome == Outcome.WRITTEN
         ]
@@ -110,7 +106,7 @@ def _with_names(
     file: str,
     uri: str,
     content: Content,
-    written: Sequence[Written],
+    written: Sequence[Frame],
     numbers: Sequence[int | Match],
     ledger: Sequence[Entry] | None,
 ) -> SalvagedLedger:
@@ -144,7 +140,6 @@ def _with_names(
         )
     if ledger is None:
         salvaged.entries = _new_entries(content, salvaged.kept, salvaged.lost, uri)
-        salvaged.lost_labels = salvaged.lost_formats = None if salvaged.lost else ()
     else:
         _rewrite_ledger(salvaged, uri, content, kept, ledger, unnamed=bool(belong))
     return salvaged
@@ -158,7 +153,7 @@ def _rewrite_ledger(
     ledger: Sequence[Entry],
     unnamed: bool,
 ) -> None:
-    """Sets the lines of the new ledger from those of the old one, and what is known of the lost records.
+    """Sets the lines of the new ledger from those of the old one.
 
     Args:
       salvaged: Result so far, with its kept and lost records.
@@ -176,7 +171,6 @@ def _rewrite_ledger(
         else:
             new.append(_entry(content.records[i], place))
     lost = {item.record: item for item in salvaged.lost if item.record is not None}
-    labels, formats = [], []
     number = -1
     for entry in ledger:
         if entry.outcome != Outcome.WRITTEN:
@@ -187,12 +181,8 @@ def _rewrite_ledger(
             salvaged.entries.append(entry._replace(offset=places[number][0], length=places[number][1]))
         elif number in lost:
             salvaged.entries.append(_quarantined(lost[number], uri, entry))
-            labels.append(entry.label)
-            formats.append(entry.format)
     if not unnamed:
-        salvaged.lost_labels, salvaged.lost_formats = tuple(labels), tuple(formats)
         return
-    salvaged.lost_labels = salvaged.lost_formats = None if salvaged.lost else ()
     salvaged.entries += new
     salvaged.entries += [_quarantined(item, uri) for item in salvaged.lost if item.record is None]
     salvaged.entries.sort(key=lambda entry: -1 if entry.offset is None else entry.offset)
@@ -218,7 +208,6 @@ def _without_names(file: str, uri: str, content: Content, records: int) -> Salva
     one_each = len(content.records) + len(content.damages) == records
     salvaged.lost = _unnamed(file, content, bad, missing - len(bad), one_each)
     salvaged.entries = _new_entries(content, salvaged.kept, salvaged.lost, uri)
-    salvaged.lost_labels = salvaged.lost_formats = None if salvaged.lost else ()
     return salvaged
 
 
@@ -265,7 +254,7 @@ def _why_lost(
         place = bisect_left(known, number)
         in_gap = in_gap + 1 if place == before else 0
         before = place
-        last = content.records[found[place - 1][1]].found if place else Found(0, 0)
+        last = content.records[found[place - 1][1]].found if place else Frame(0, 0)
         low = bisect_left(begins, last.offset + last.length)
         end = content.records[found[place][1]].found.offset if place < len(found) else content.size + 1
         high = bisect_left(begins, end)

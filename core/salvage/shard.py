@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, NamedTuple
@@ -14,14 +16,13 @@ from shardwright.core import storage
 from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.lease import HeldLease, while_held
-from shardwright.core.records.compression import uncompressed
+from shardwright.core.records.compression import WBITS, decompress, uncompressed
 from shardwright.core.records.framing import FRAME_BYTES, Record
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.recovery import DamagedRange, read_records
-from shardwright.core.salvage.match import Found, Written
+from shardwright.core.salvage.match import Frame
 from shardwright.core.salvage.misplaced import find_misplaced
 from shardwright.core.salvage.salvaged_ledger import Content, FoundRecord, SalvagedLedger, reconcile
-from shardwright.core.salvage.write import write_frames
 from shardwright.core.shards.finish import ShardPlace, discard, finish_shard
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
 from shardwright.schemas.codes import FindingCode
@@ -34,8 +35,6 @@ from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_o
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.lost_records import LostRecord
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
-
-_COPY_BYTES = 1 << 20
 
 
 class SalvageTask(NamedTuple):
@@ -71,8 +70,6 @@ class SavedShard:
       unexpected: Number of records left out because they do not belong to the shard, or are second copies.
       lost: Records that could not be saved.
       result: The shard's result for the dataset's ledger. None for foreign files.
-      lost_labels: Classes of the lost records. None if not all are known.
-      lost_formats: Image formats of the lost records. None if not all are known.
       misplaced: Whether the shard was found under the name of another one.
     """
 
@@ -82,8 +79,6 @@ class SavedShard:
     unexpected: int
     lost: tuple[LostRecord, ...]
     result: ShardResult | None = None
-    lost_labels: tuple[str, ...] | None = ()
-    lost_formats: tuple[str, ...] | None = ()
     misplaced: bool = False
 
 
@@ -166,8 +161,6 @@ def _finish(
         salvaged.unexpected,
         tuple(salvaged.lost),
         result,
-        salvaged.lost_labels,
-        salvaged.lost_formats,
     )
 
 
@@ -206,7 +199,7 @@ def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | None:
         return None
 
 
-def _read_index(task: SalvageTask) -> list[Written] | None:
+def _read_index(task: SalvageTask) -> list[Frame] | None:
     """Returns the frames that a shard's index lists, or None if there is no plausible index."""
     if task.place is None or task.expected is None or is_compressed(task.file):
         return None
@@ -229,7 +222,7 @@ def _read_index(task: SalvageTask) -> list[Written] | None:
         end += length
     if len(frames) != task.expected.records or end != task.expected.bytes:
         return None
-    return [Written(*frame) for frame in frames]
+    return [Frame(*frame) for frame in frames]
 
 
 def _read(file: IO[bytes], schema: RecordSchema, decode: bool) -> Content:
@@ -261,7 +254,7 @@ def _check(checker: RecordChecker, schema: RecordSchema, record: Record) -> Foun
 
 
 def _found(record: Record, checked: CheckedRecord, schema: RecordSchema) -> FoundRecord:
-    found = Found(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
+    found = Frame(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
     problem = checked.problems[0] if checked.problems else None
     picture = checked.picture
     label = _label(record.data, schema, picture.labels) if picture and not problem else ""
@@ -279,36 +272,76 @@ def _label(data: bytes, schema: RecordSchema, labels: Sequence[str]) -> str:
     return LABEL_SEPARATOR.join(labels)
 
 
-def _write(
-    task: SalvageTask, source: IO[bytes] | None, frames: Sequence[tuple[int, int]], compression: str
-) -> str:
-    """Writes the records of the given frames to a temporary file; returns its path."""
-    existing = task.hold is not None
-    return write_frames(source, task.path, frames, task.output, task.file, compression, existing)
+@contextmanager
+def _new_file(task: SalvageTask) -> Iterator[IO[bytes]]:
+    """Opens the temporary file of a shard; removes it if the block fails."""
+    with storage.translated_errors("write", storage.join(task.output, task.file)):
+        temporary = storage.temporary_path(task.output, task.file, existing=task.hold is not None)
+        try:
+            with open(temporary, "wb") as target:
+                yield target
+        except BaseException:
+            discard(temporary)
+            raise
 
 
 def _copy(file: IO[bytes], task: SalvageTask) -> str:
     """Copies an intact shard to a temporary file; returns its path."""
     file.seek(0)
-    with storage.translated_errors("write", storage.join(task.output, task.file)):
-        temporary = storage.temporary_path(task.output, task.file, existing=task.hold is not None)
-        try:
-            with open(temporary, "wb") as target:
-                for block in _blocks(file, task.path):
-                    target.write(block)
-        except BaseException:
-            discard(temporary)
-            raise
-    return temporary
+    with _new_file(task) as target:
+        shutil.copyfileobj(file, target)
+    return target.name
 
 
-def _blocks(file: IO[bytes], path: str) -> Iterator[bytes]:
-    while True:
+def _write(
+    task: SalvageTask, source: IO[bytes] | None, frames: Sequence[tuple[int, int]], compression: str
+) -> str:
+    """Writes records to a temporary file, and reads it back. Equal records give the bytes of Beam's sink.
+
+    Args:
+      task: The shard.
+      source: File that contains the frames, uncompressed. None if there are none.
+      frames: Offset and length of each frame, in the order in which they are written.
+      compression: none, gzip or zlib.
+
+    Returns:
+      Path of the temporary file.
+
+    Raises:
+      EngineError: If the storage failed, or the file does not read back as it was written.
+    """
+    with _new_file(task) as target:
+        compressor = zlib.compressobj(wbits=WBITS[compression]) if compression != "none" else None
+        for frame in _frames(source, task.path, frames):
+            target.write(compressor.compress(frame) if compressor else frame)
+        if compressor:
+            target.write(compressor.flush())
+        target.flush()
+        _read_back(target.name, _frames(source, task.path, frames), compression, task)
+    return target.name
+
+
+def _frames(source: IO[bytes] | None, path: str, frames: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    for offset, length in frames if source else ():
         with storage.translated_errors("read", path):
-            block = file.read(_COPY_BYTES)
-        if not block:
-            return
-        yield block
+            source.seek(offset)  # type: ignore[union-attr]
+            frame = source.read(length)  # type: ignore[union-attr]
+        if len(frame) < length:
+            raise storage.changed(path)
+        yield frame
+
+
+def _read_back(temporary: str, frames: Iterator[bytes], compression: str, task: SalvageTask) -> None:
+    """Compares the written file with the frames that it should hold."""
+    with open(temporary, "rb") as written:
+        plain, error = decompress(written, compression) if compression != "none" else (written, None)
+        with closing(plain):
+            same = error is None and all(plain.read(len(frame)) == frame for frame in frames)
+            if not same or plain.read(1):
+                raise EngineError(
+                    f"{printable(storage.join(task.output, task.file))} does not read back as it was "
+                    "written; check the disk, then run again."
+                )
 
 
 def _save_foreign(
