@@ -58,8 +58,7 @@ def summarize(
     merged = RefSummary()
     for part in range(parts):
         summary = RefSummary()
-        for ref in refs[part::parts]:
-            summary.add(ref, settings, placement)
+        summary.add_all(refs[part::parts], settings, placement)
         if shuffler.random() < 0.5:
             summary.trim(settings)
         merged.merge(summary, settings)
@@ -122,7 +121,7 @@ def test_references_counted_together_give_the_same_summary(settings: ConvertSett
     listed = random.Random(1).sample([*REFS, *BAD, *odd], len(REFS) + len(BAD) + len(odd))
     placement, one_by_one, together = Placement(settings), RefSummary(), RefSummary()
     for ref in listed:
-        one_by_one.add(ref, settings, placement)
+        one_by_one.add_all([ref], settings, placement)
     for first in range(0, len(listed), 1000):
         together.add_all(listed[first : first + 1000], settings, placement)
     one_by_one.trim(settings)
