@@ -34,7 +34,7 @@ from shardwright.core.sources.folder_tree import (
     is_shard_number,
     split_folders,
 )
-from shardwright.core.sources.folder_walk import folders_inside, walk
+from shardwright.core.sources.folder_walk import walk
 from shardwright.core.sources.image_files import files_below, is_hidden
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
@@ -56,7 +56,7 @@ NO_MEANING = FolderTree(names_classes=False)
 
 
 class FolderPart(NamedTuple):
-    """A part of an input that is a folder.
+    """A part of an input that is a folder in a bucket.
 
     Attributes:
       folder: Path below the input with a slash at its end; empty for the input itself.
@@ -88,9 +88,9 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
 
 
 def split_folder(item: Input, tree: FolderTree, context: Context) -> Iterator[InputSplit]:
-    """Yields a part for each class folder, and one for the files directly in each folder above these.
+    """Yields a part for each class folder in a bucket, and one for the files directly in each folder above.
 
-    The folder stays whole if one worker lists it, or if metadata files are beside the images.
+    The folder stays whole on a disk, if one worker lists it, or if metadata files are beside the images.
 
     Args:
       item: The folder.
@@ -101,7 +101,8 @@ def split_folder(item: Input, tree: FolderTree, context: Context) -> Iterator[In
       EngineError: If a folder cannot be listed.
     """
     meaning = asdict(replace(tree, empty=()))
-    for part in [WHOLE] if context.one_worker or tree.metadata else _parts(item.path, tree):
+    is_whole = context.one_worker or tree.metadata or not storage.is_remote(item.path)
+    for part in [WHOLE] if is_whole else _parts(item.path, tree):
         path = storage.join(item.path, part.folder).rstrip("/")
         yield InputSplit(item, path, detail=json.dumps([*part, meaning]))
 
@@ -113,20 +114,14 @@ def decode_part(detail: str) -> tuple[FolderPart, FolderTree]:
 
 
 def _parts(path: str, tree: FolderTree) -> Iterator[FolderPart]:
-    """Yields the parts of an input; together they are the whole."""
+    """Yields the parts of an input in a bucket; together they are the whole."""
     yield FolderPart(deep=False)
-    for top in _folders_in(path, ""):
+    base = f"{path.rstrip('/')}/"
+    for top in storage.list_folders(base):
         in_split = top in tree.splits
         yield FolderPart(f"{top}/", deep=not in_split)
-        for inner in _folders_in(path, f"{top}/") if in_split else ():
+        for inner in storage.list_folders(f"{base}{top}/") if in_split else ():
             yield FolderPart(f"{top}/{inner}/")
-
-
-def _folders_in(path: str, folder: str) -> Sequence[str]:
-    if storage.is_remote(path):
-        return storage.list_folders(f"{path.rstrip('/')}/{folder}")
-    inside = folders_inside(os.fsencode(path), os.fsencode(folder.rstrip("/")))
-    return [os.fsdecode(name) for name in inside]
 
 
 def _list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
@@ -243,14 +238,14 @@ def list_class_folders(
       source: The folder.
       depth: Number of folders that make a class name (see `FolderTree.place`).
       tree: Meaning of the folders; by default none. If there is metadata, its files are left out.
-      part: Part of the folder to list.
+      part: Part of the folder to list, in a bucket.
 
     Raises:
       EngineError: If a folder cannot be listed.
     """
-    list_files = _list_bucket if storage.is_remote(source.path) else _list_disk
-    unclear: list[ImageRef] = []
-    for ref in list_files(source, depth, tree, part):
+    is_remote, unclear = storage.is_remote(source.path), list[ImageRef]()
+    listed = _list_bucket(source, depth, tree, part) if is_remote else _list_disk(source, depth, tree)
+    for ref in listed:
         if not ref.is_candidate or claims_to_be_image(ref.key):
             yield ref
             continue
@@ -278,9 +273,8 @@ def _look_into(ref: ImageRef) -> ImageRef:
     return ref
 
 
-def _list_disk(source: Input, depth: int, tree: FolderTree, part: FolderPart) -> Iterator[ImageRef]:
-    files: Iterable[tuple[bytes, bytes, os.DirEntry[bytes]]]
-    files = walk(os.fsencode(source.path), os.fsencode(part.folder.rstrip("/")), part.deep)
+def _list_disk(source: Input, depth: int, tree: FolderTree) -> Iterator[ImageRef]:
+    files = walk(os.fsencode(source.path))
     if tree.metadata:
         files = without_metadata(files, lambda file: os.fsdecode(file[1]))
     for path, relative, entry in files:

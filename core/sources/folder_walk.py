@@ -13,59 +13,30 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 
 
-def walk(
-    root: bytes, folder: bytes = b"", deep: bool = True
-) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
+def walk(root: bytes) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
     """Yields (path, path relative to the input, entry) for everything except directories, depth first.
 
     A directory that contains itself, because of a link, is yielded like a file.
 
-    Args:
-      root: The input.
-      folder: Folder to walk, relative to the input; by default the input itself.
-      deep: Whether to walk the folders inside too.
-
     Raises:
       EngineError: If a folder cannot be listed.
     """
-    scanned, above = _open(root, folder)
-    open_folders = [(iter(scanned), folder)]
+    above = [_identity(bytes(folder)) for folder in Path(os.fsdecode(root)).resolve().parents]
+    above.append(_identity(root))
+    open_folders = [(iter(_scan(root)), b"")]
     while open_folders:
         entries, relative = open_folders[-1]
         for entry in entries:
-            name = relative + b"/" + entry.name if relative else entry.name
+            name = relative + entry.name
             if not _leads_down(entry, above):
                 yield entry.path, name, entry
                 continue
-            if not deep:
-                continue
-            open_folders.append((iter(_scan(entry.path)), name))
+            open_folders.append((iter(_scan(entry.path)), name + b"/"))
             above.append(_identity(entry.path))
             break
         else:
             open_folders.pop()
             above.pop()
-
-
-def folders_inside(root: bytes, folder: bytes) -> list[bytes]:
-    """Returns the names of the folders directly in a folder that `walk` would walk.
-
-    Args:
-      root: The input.
-      folder: The folder, relative to the input.
-    """
-    entries, above = _open(root, folder)
-    return [entry.name for entry in entries if _leads_down(entry, above)]
-
-
-def _open(root: bytes, folder: bytes) -> tuple[list[os.DirEntry[bytes]], list[tuple[int, int]]]:
-    """Returns the entries of a folder, and the identities of the folder and of those that contain it."""
-    above, path = [_identity(bytes(parent)) for parent in Path(os.fsdecode(root)).resolve().parents], root
-    for name in folder.split(b"/") if folder else []:
-        above.append(_identity(path))
-        path = os.path.join(path, name)
-    entries = _scan(path)
-    return entries, [*above, _identity(path)]
 
 
 def _scan(folder: bytes) -> list[os.DirEntry[bytes]]:

@@ -13,6 +13,7 @@ from helpers.storage.buckets import Bucket
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from shardwright.core.sources.class_folders import FolderPart, decode_part
 from shardwright.core.sources.source import Context, Input, source_by_name
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -70,6 +71,29 @@ def test_parts_of_file_names_in_a_bucket_are_the_whole(bucket: Bucket, files: di
     label_regex = r"(?P<label>\d).*"
     parts, whole = in_parts_and_whole(f"{bucket.url}/{root}", "file_names", label_regex=label_regex)
     assert parts == whole and isinstance(whole, Counter) and set(whole.values()) <= {1}
+
+
+@pytest.mark.parametrize(("paths", "given", "parts"), [
+    (["a/b/1.jpg", "c/2.jpg", "3.jpg", ".d/4.jpg"], {}, [("", False), ".d/", "a/", "c/"]),
+    (
+        ["train/a/1.jpg", "train/b/c/2.jpg", "val/a/3.jpg", "docs/x/4.txt"], {},
+        [("", False), "docs/", ("train/", False), "train/a/", "train/b/", ("val/", False), "val/a/"],
+    ),
+    (["a/1.jpg", "a/1.json", "b/2.jpg", "b/2.json"], {}, [""]),
+    (["train/a/1.jpg", "c/2.jpg", "3.jpg"], {"label_regex": "(?P<label>.*)"}, [("", False), "c/", "train/"]),
+])  # fmt: skip
+def test_each_class_folder_is_a_part(
+    bucket: Bucket, paths: list[str], given: dict[str, str], parts: list[Any]
+) -> None:
+    """Metadata files beside images need the whole folder, and the class in a file name only its top."""
+    root = f"{next(_count)}/in"
+    for path in paths:
+        bucket.put(f"{root}/{path}", b"")
+    place = f"{bucket.url}/{root}"
+    context = Context(ConvertSettings(input=(place,), **given), Spool("unused"))
+    source = source_by_name("file_names" if given else "class_folders")
+    found = [decode_part(part.detail)[0] for part in source.split(Input(place, ""), context)]
+    assert found == [FolderPart(*part) if isinstance(part, tuple) else FolderPart(part) for part in parts]
 
 
 #: Paths -> a part of the refusal; empty if the paths have one meaning.
