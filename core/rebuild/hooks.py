@@ -11,12 +11,13 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, Any
-from urllib.parse import urljoin, urlsplit
+from typing import Any
+from urllib.parse import urlsplit
 
 from shardwright.schemas import __version__
 from shardwright.schemas.configuration.job import Hook
@@ -27,18 +28,13 @@ COMMAND_SECONDS = 60.0
 WEBHOOK_SECONDS = 10.0
 #: Seconds to wait before each further attempt.
 PAUSES = (1.0, 4.0)
-_MAX_REDIRECTS = 5
-#: A redirect with one of these status codes asks to send the message to another address. After 301 and
-#: 302 most clients send a GET without a body (RFC 9110, 15.4), and the message would be lost.
-_POST_AGAIN = (301, 302, 307, 308)
+_REDIRECTS = (301, 302, 307, 308)
 #: The message was received; the answer is at another address.
 _SEE_OTHER = 303
 #: Limits in bytes for the last output of a command and for a value in its environment.
 _LAST_BYTES = 4096
 _MAX_ERROR_CHARACTERS = 200
 _MAX_VARIABLE = 30_000
-#: Seconds to wait for the last output of a command; its children may keep the stream open.
-_LAST_WORDS_SECONDS = 1.0
 
 
 def run_hooks(hooks: Sequence[Hook], event: str, facts: Mapping[str, Any]) -> list[str]:
@@ -79,51 +75,35 @@ def _sentence(event: str, facts: Mapping[str, Any]) -> str:
 def _run(command: Sequence[str], facts: Mapping[str, Any]) -> str:
     """Runs a command; returns the error, or an empty text."""
     shown = f"The hook {one_line(command[0])}"
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            env={**os.environ, **_variables(facts)}, start_new_session=True,
-        )  # fmt: skip
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
-        return f"{shown} did not start ({reason.lower()}); check its path in the job file."
-    assert process.stdin is not None and process.stderr is not None
-    last_lines: deque[bytes] = deque(maxlen=1)
-    listener = threading.Thread(target=_listen, args=(process.stderr, last_lines), daemon=True)
-    listener.start()
-    document = dumps(facts).encode() + b"\n"
-    threading.Thread(target=_write, args=(process.stdin, document), daemon=True).start()
-    try:
-        status = process.wait(COMMAND_SECONDS)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
-        return f"{shown} did not end within {COMMAND_SECONDS:.0f} seconds and was killed; make it faster."
+    with contextlib.ExitStack() as stack:
+        try:
+            # Files and not pipes, which a command need not read, and its children may keep open.
+            document, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            document.write(dumps(facts).encode() + b"\n")
+            document.seek(0)
+            process = subprocess.Popen(
+                command, stdin=document, stdout=subprocess.DEVNULL, stderr=errors,
+                env={**os.environ, **_variables(facts)}, start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
+            return f"{shown} did not start ({reason.lower()}); check its path in the job file."
+        try:
+            status = process.wait(COMMAND_SECONDS)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            return f"{shown} did not end within {COMMAND_SECONDS:.0f} seconds and was killed; make it faster."
+        errors.seek(max(0, errors.seek(0, os.SEEK_END) - _LAST_BYTES))
+        lines = errors.read(_LAST_BYTES).decode("utf-8", "replace").strip().splitlines()
     if status == 0:
         return ""
-    listener.join(_LAST_WORDS_SECONDS)
     ended = f"exit status {status}" if status > 0 else f"signal {-status}"
-    lines = (last_lines[0] if last_lines else b"").decode("utf-8", "replace").strip().splitlines()
     words = f": {one_line(lines[-1])[:_MAX_ERROR_CHARACTERS]}" if lines else ""
     return f"{shown} failed with {ended}{words}; run it by hand with the JSON of a run on stdin."
-
-
-def _write(stream: IO[bytes], document: bytes) -> None:
-    """Writes the facts to a command, which need not read them."""
-    with contextlib.suppress(OSError, ValueError), stream:
-        stream.write(document)
-
-
-def _listen(stream: IO[bytes], last_lines: deque[bytes]) -> None:
-    """Reads all output of a command, so that the command never blocks, and keeps the end of it."""
-    last = b""
-    with contextlib.suppress(OSError, ValueError), stream:
-        while chunk := os.read(stream.fileno(), _LAST_BYTES):
-            last = (last + chunk)[-_LAST_BYTES:]
-            last_lines.append(last)
 
 
 def _variables(facts: Mapping[str, Any]) -> dict[str, str]:
@@ -181,20 +161,10 @@ def _send(url: str, body: bytes) -> tuple[str, bool]:
 
     headers = {"Content-Type": "application/json; charset=utf-8", "User-Agent": f"shardwright/{__version__}"}
     try:
-        for _ in range(_MAX_REDIRECTS + 1):
-            with requests.post(
-                url, data=body, headers=headers, timeout=WEBHOOK_SECONDS, allow_redirects=False, stream=True
-            ) as answer:
-                status, location = answer.status_code, answer.headers.get("Location")
-            if status not in _POST_AGAIN or not location:
-                failed = status != _SEE_OTHER and not 200 <= status < 300
-                lasting = failed and status not in (408, 429) and status < 500
-                return f"HTTP status {status}" if failed else "", lasting
-            before, url = urlsplit(url).scheme, urljoin(url, location)
-            after = urlsplit(url).scheme
-            if after not in ("http", "https") or (before, after) == ("https", "http"):
-                return "it redirects to another kind of address", True
-        return "it redirects in circles", True
+        with requests.post(
+            url, data=body, headers=headers, timeout=WEBHOOK_SECONDS, allow_redirects=False, stream=True
+        ) as answer:
+            status = answer.status_code
     except requests.exceptions.SSLError:
         return "its certificate is not trusted", True
     except requests.exceptions.Timeout:
@@ -203,3 +173,8 @@ def _send(url: str, body: bytes) -> tuple[str, bool]:
         return "no connection", False
     except Exception as error:  # its message may contain the address
         return type(error).__name__, True
+    if status in _REDIRECTS:
+        # After some of them, clients send a GET without a body, and the message would be lost.
+        return f"it redirects with HTTP status {status}; write its new address", True
+    failed = status != _SEE_OTHER and not 200 <= status < 300
+    return f"HTTP status {status}" if failed else "", status not in (408, 429) and status < 500

@@ -225,38 +225,18 @@ def test_an_unreachable_server_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> 
     assert "no connection" in warning and SECRET not in warning
 
 
-def test_a_redirected_message_is_sent_again_with_its_body(server: Server) -> None:
-    """After 301 and 302, most clients send GET without the body, and take the answer as a success."""
-    for status in (301, 302, 307, 308):
-        server.answers[f"/from{status}"] = lambda _, status=status: (status, {"Location": f"/to{status}"})
-        assert post(server, f"/from{status}") == []
-        (sent,), (request,) = server.asked(f"/from{status}"), server.asked(f"/to{status}")
-        assert request.method == "POST" and request.body == sent.body != b""
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_a_warning_and_is_not_followed(server: Server, status: int) -> None:
+    """Most clients then send GET without the body, and take the answer as a success."""
+    server.answers["/a"] = lambda _: (status, {"Location": f"/b?key={SECRET}"})
+    (warning,) = post(server, "/a")
+    assert f"redirects with HTTP status {status}; write its new address" in warning
+    assert SECRET not in warning and len(server.seen) == 1
 
 
 def test_a_message_answered_with_see_other_was_delivered(server: Server) -> None:
     server.answers["/a"] = lambda _: (303, {"Location": "/b"})
     assert post(server, "/a") == [] and server.asked("/b") == []
-
-
-def test_a_redirect_to_a_url_that_refuses_the_message_is_a_warning(server: Server) -> None:
-    server.answers["/a"] = lambda _: (302, {"Location": "/b"})
-    server.answers["/b"] = lambda _: (405, {})
-    (warning,) = post(server, "/a")
-    assert "HTTP status 405" in warning
-
-
-@pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://h/x", "gopher://h/", "data:,x", "http://["])
-def test_redirects_to_other_schemes_are_not_followed(server: Server, target: str) -> None:
-    server.answers["/a"] = lambda _: (302, {"Location": target})
-    (warning,) = post(server, "/a")
-    assert "passwd" not in warning and len(server.seen) == 1
-
-
-def test_redirects_in_circles_end(server: Server) -> None:
-    server.answers["/a"] = lambda _: (307, {"Location": "/a"})
-    (warning,) = post(server, "/a")
-    assert "circles" in warning and len(server.seen) < 20
 
 
 @pytest.mark.parametrize(
