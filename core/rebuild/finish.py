@@ -260,7 +260,7 @@ def _to_go(task: RebuildTask, previous: PreviousState) -> list[str]:
         record for record in records if record.version in previous.abandoned and is_abandoned(record, latest)
     ]
     stay = [record for record in records if record not in left]
-    return [*(record.version for record in left), *surplus(stay, latest, (), task.rules, time.time())]
+    return [*(record.version for record in left), *surplus(stay, latest, task.rules, time.time())]
 
 
 def _remove_leftovers(task: RebuildTask, record: VersionRecord | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from shardwright.core import storage
 from shardwright.core.versions.pointer import read_pointer
@@ -16,7 +16,6 @@ _DAY_SECONDS = 86_400.0
 def surplus(
     versions: Iterable[VersionRecord],
     latest: str,
-    pinned: Collection[str],
     rules: RebuildSettings,
     now: float,
 ) -> list[str]:
@@ -30,7 +29,6 @@ def surplus(
     Args:
     versions: records of all versions.
     latest: name of the version that the pointer names; empty for none.
-    pinned: names of pinned versions, besides those whose record says so.
     rules: numbers of versions and days to keep.
     now: current time in seconds since the epoch.
     """
@@ -45,9 +43,7 @@ def surplus(
         counts[published] += 1
         young = now - max(record.created, record.finished) < rules.keep_days * _DAY_SECONDS
         rolled_back = record.state is VersionState.WITHDRAWN and record.version > latest
-        if counts[published] <= rules.keep or young or rolled_back:
-            continue
-        if not record.pinned and record.version not in pinned:
+        if counts[published] > rules.keep and not (young or rolled_back or record.pinned):
             gone.append(record.version)
     return gone[::-1]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -156,43 +157,33 @@ def days_of(names: list[str]) -> list[int]:
     return [int(name[6:8]) for name in names]
 
 
-def test_the_newest_stay() -> None:
-    records = records_of(*[PUBLISHED] * 8)
-    assert days_of(surplus(records, name_of(8), (), RebuildSettings(5), NOW)) == [1, 2, 3]
-    assert days_of(surplus(records[::-1], name_of(8), (), RebuildSettings(1), NOW)) == [*range(1, 8)]
-    assert surplus(records, name_of(8), (), RebuildSettings(0), NOW) == []
-    assert surplus([], "", (), RebuildSettings(1), NOW) == []
-
-
-def test_the_latest_version_always_stays() -> None:
-    records = records_of(*[PUBLISHED] * 8)
-    assert days_of(surplus(records, name_of(2), (), RebuildSettings(2), NOW)) == [1, *range(3, 8)]
+@pytest.mark.parametrize(
+    ("states", "latest", "rules", "gone"),
+    [
+        ([PUBLISHED] * 8, 8, RebuildSettings(5), [1, 2, 3]),
+        ([PUBLISHED] * 8, 8, RebuildSettings(1), [*range(1, 8)]),
+        ([PUBLISHED] * 8, 8, RebuildSettings(0), []),
+        ([], 0, RebuildSettings(1), []),
+        ([PUBLISHED] * 8, 2, RebuildSettings(2), [1, *range(3, 8)]),  # the latest always stays
+        ([PUBLISHED] * 6, 6, RebuildSettings(1, 97.5), [1, 2, 3]),  # young ones stay
+        # Refused versions displace nothing, and do not accumulate.
+        ([PUBLISHED, PUBLISHED, *[REFUSED] * 6], 2, RebuildSettings(2), [3, 4, 5, 6]),
+        # A newer version that was rolled back stays.
+        ([WITHDRAWN, PUBLISHED, WITHDRAWN, *[REFUSED] * 6], 2, RebuildSettings(1), [1, *range(4, 9)]),
+        ([BUILDING, *[PUBLISHED] * 3, BUILDING], 4, RebuildSettings(1), [2, 3]),
+    ],
+)
+def test_old_versions_are_removed(
+    states: list[VersionState], latest: int, rules: RebuildSettings, gone: list[int]
+) -> None:
+    records = records_of(*states)
+    for listed in (records, records[::-1]):
+        assert days_of(surplus(listed, name_of(latest), rules, NOW)) == gone
 
 
 def test_pinned_versions_stay() -> None:
-    records = records_of(*[PUBLISHED] * 6)
-    records[1] = VersionRecord(records[1].version, PUBLISHED, 0.0, pinned=True)
-    assert days_of(surplus(records, name_of(6), [name_of(1)], RebuildSettings(2), NOW)) == [3, 4]
-
-
-def test_young_versions_stay() -> None:
-    records = records_of(*[PUBLISHED] * 6)
-    assert days_of(surplus(records, name_of(6), (), RebuildSettings(1, 97.5), NOW)) == [1, 2, 3]
-
-
-def test_refused_versions_displace_nothing_and_do_not_accumulate() -> None:
-    records = records_of(PUBLISHED, PUBLISHED, *[REFUSED] * 6)
-    assert days_of(surplus(records, name_of(2), (), RebuildSettings(2), NOW)) == [3, 4, 5, 6]
-
-
-def test_a_newer_version_that_was_rolled_back_stays() -> None:
-    records = records_of(WITHDRAWN, PUBLISHED, WITHDRAWN, *[REFUSED] * 6)
-    assert days_of(surplus(records, name_of(2), (), RebuildSettings(1), NOW)) == [1, 4, 5, 6, 7, 8]
-
-
-def test_versions_being_built_stay() -> None:
-    records = records_of(BUILDING, *[PUBLISHED] * 3, BUILDING)
-    assert days_of(surplus(records, name_of(4), (), RebuildSettings(1), NOW)) == [2, 3]
+    records = [replace(item, pinned=day < 2) for day, item in enumerate(records_of(*[PUBLISHED] * 6))]
+    assert days_of(surplus(records, name_of(6), RebuildSettings(2), NOW)) == [3, 4]
 
 
 @given(
@@ -205,10 +196,10 @@ def test_versions_being_built_stay() -> None:
 def test_no_rule_removes_too_much(
     states: list[VersionState], latest: int, pinned: set[int], keep: int, keep_days: float
 ) -> None:
-    records = records_of(*states)
-    latest = min(latest, len(records))
     names = [name_of(day) for day in pinned]
-    gone = surplus(records, name_of(latest) if latest else "", names, RebuildSettings(keep, keep_days), NOW)
+    records = [replace(record, pinned=record.version in names) for record in records_of(*states)]
+    latest = min(latest, len(records))
+    gone = surplus(records, name_of(latest) if latest else "", RebuildSettings(keep, keep_days), NOW)
     stays = [record for record in records if record.version not in gone]
     assert gone == sorted(gone) and not set(gone) & {name_of(latest), *names}
     published = [record.version for record in records if record.state is PUBLISHED]
