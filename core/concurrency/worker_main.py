@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
@@ -37,9 +38,10 @@ def serve(connection: int, board: int) -> None:
         except (EOFError, OSError):
             return
         answer = _run(functions, request, UNDERWAY.board)
-        with contextlib.suppress(OSError):
-            # What the function printed: the parent may end this process at any time after the answer.
-            print(end="", flush=True)
+        # What the function printed: the parent may end this process at any time after the answer.
+        if sys.stdout:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
         parent.send_bytes(answer)
 
 
