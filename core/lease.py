@@ -269,7 +269,7 @@ def acquire(
         mine = held is not None and held.holder == lease.holder
         if mine and held is not None and _is_fresh(path, held):
             return
-        # A holder that was silent for its whole lease time is gone, whatever the clocks say.
+        # A holder that was silent for its whole lease time is gone, even if clocks differ.
         silent = held is not None and monotonic() - seen_at > held.seconds
         if held is None or mine or silent or _is_void(path, held):
             since = held.since if held is not None and mine else now()

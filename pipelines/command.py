@@ -107,7 +107,7 @@ class Command:
             given, rest = cli_options.parse(parser, argv)
             cli_options.check_output_options(given)
             stdout = sys.stdout
-            # Only the object may appear on stdout, whatever a library prints.
+            # Only the object may appear on stdout; libraries may print there, too.
             elsewhere = contextlib.redirect_stdout(sys.stderr) if wanted.json else contextlib.nullcontext()
             with needed_by(f"shardwright {self.name}"):
                 if getattr(given, "pool", None):

@@ -401,7 +401,7 @@ def _check_launched_once(beam_options: Any) -> None:
 def _clean_up(
     task: RebuildTask, error: ShardwrightError | KeyboardInterrupt, records: list[VersionRecord] | None
 ) -> None:
-    """Cleans up after a failed job, as far as the job could not.
+    """Cleans up after a failed job that did not do so itself.
 
     Args:
       task: What to rebuild.

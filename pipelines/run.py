@@ -153,7 +153,7 @@ def description_of(options: Any) -> str:
 
 
 def metrics_of(result: Any) -> dict[str, Any]:
-    """Returns this project's Beam metrics, as far as the runner reports them.
+    """Returns this project's Beam metrics that the runner reports.
 
     Returns:
       Name -> value of a counter, or {count, sum, min, max, mean} of a distribution.

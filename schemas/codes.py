@@ -217,7 +217,7 @@ QUALITY = frozenset(
         FindingCode.TINY_CLASS,
     }
 )
-#: Findings about the quality of one image, whatever the others are.
+#: Findings about the quality of one image, which do not depend on others.
 OF_ONE_PICTURE = (
     FindingCode.DARK,
     FindingCode.LIGHT,

@@ -66,7 +66,7 @@ class ShardwrightError(Exception):
     """Ends the command. The message says what is wrong, where, and what to do next.
 
     Engines pass a worker's exception to the launcher as text. So once Beam has added the step to the message,
-    `str()` contains the exit code in a tag. `from_text` finds that tag, whatever text the engine adds.
+    `str()` contains the exit code in a tag. `from_text` finds that tag in the text of an engine.
     Otherwise, for example in a notebook, `str()` is the message alone.
     """
 

@@ -164,7 +164,7 @@ def decode_refs(batch: EncodedRefs) -> Iterator[ImageRef]:
 
 
 def one_label(name: str) -> str:
-    """Returns a folder's name as the name of one class, whatever characters it contains."""
+    """Returns a folder's name as the name of one class; it may contain any character."""
     return name.replace(LABEL_SEPARATOR, f"%{ord(LABEL_SEPARATOR):02X}")
 
 

@@ -129,7 +129,7 @@ class KeyRules:
         return bool(self.include.digests or self.exclude.digests)
 
     def reason_by_key(self, key: str) -> FilterReason | None:
-        """Returns why an image is left out, as far as its key decides; None if it may be taken."""
+        """Returns why an image is left out because of its key; None if it may be taken."""
         if self.exclude and self.exclude.has_key(key):
             return FilterReason.EXCLUDED
         if self.include and not self.include.digests and not self.include.has_key(key):

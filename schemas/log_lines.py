@@ -30,7 +30,7 @@ class StderrHandler(logging.Handler):
     """Writes a line to the current stderr; a notebook replaces it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Writes a line as a whole and as UTF-8, whatever the locale."""
+        """Writes a line as a whole and as UTF-8 in every locale."""
         try:
             write_line(self.format(record))
         except Exception:  # a run does not stop because its log cannot be written
@@ -52,7 +52,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def write_line(line: str) -> None:
-    """Writes a line to stderr as a whole and as UTF-8, whatever the locale."""
+    """Writes a line to stderr as a whole and as UTF-8 in every locale."""
     stream = sys.stderr
     # During a live progress line, only its replacement of stderr writes whole lines.
     buffer = None if hasattr(stream, "rich_proxied_file") else getattr(stream, "buffer", None)

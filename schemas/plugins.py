@@ -45,7 +45,7 @@ def load_plugin(
     where = f"The {noun} {point.name!r} of the package {package_of(point)}"
     try:
         plugin = point.load()
-    except Exception as raised:  # whatever the package does
+    except Exception as raised:  # the package may raise any
         what = f"{type(raised).__name__}: {raised}"
         raise error(f"{where} cannot be loaded ({what}); fix or remove the package.") from raised
     if not fits(plugin):

@@ -222,7 +222,7 @@ def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_types(document: VersionRecord | Pointer) -> None:
-    """Checks that values have their declared types, as far as other code depends on them."""
+    """Checks that values have their declared types, if other code depends on them."""
     for item in fields(document):
         value, wanted = getattr(document, item.name), _TYPES.get(str(item.type))
         values, kind = value.values() if isinstance(value, dict) else (), _VALUE_TYPES.get(str(item.type))

@@ -158,7 +158,7 @@ def link_similar(bucket: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[li
         for value, *row in pickle.loads(packed):
             groups[value].append(Row(*row))
     for group in groups.values():
-        rows = sorted(group)  # one order, whatever the order of arrival
+        rows = sorted(group)  # the order of arrival does not count
         for begin in range(0, len(rows), _MAX_IN_BAND):
             part = rows[begin : begin + _MAX_IN_BAND]
             found = similar_pairs([row.hash for row in part], [row.patch for row in part], band)

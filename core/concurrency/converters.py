@@ -277,7 +277,7 @@ def current_converters() -> Converters:
 
 
 def call_in_process(function: Callable[..., Result], *args: Any) -> Result:
-    """Runs a function in a worker process of this process, whatever converts, and returns its result.
+    """Runs a function in a worker process of this process, even if threads convert, and returns its result.
 
     If threads convert, one process serves all commands, because it takes half a second to start. Without
     worker processes on this system, the function runs here.

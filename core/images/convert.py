@@ -34,7 +34,7 @@ Reserve = Callable[[int], AbstractContextManager[None]]
 
 #: Bytes per pixel while a picture is decoded, rotated and converted to its color.
 BYTES_PER_PIXEL = 8
-#: The same for a picture that is flattened onto a background or scaled from 16 bits, with all steps.
+#: Bytes per pixel of a picture that is flattened onto a background or scaled from 16 bits, with all steps.
 _FLATTENED_BYTES = 12
 #: Bytes per pixel of the resized picture: the pixel, and the rows between the two passes of resampling.
 _RESIZED_BYTES = 8

@@ -34,8 +34,8 @@ from shardwright.schemas.image_formats import SUPPORTED_KINDS, WITHOUT_SIGNATURE
 #: Bytes that a decoder may hold for each pixel that `--max_pixels` allows. A picture takes 4 per pixel. The
 #: coefficients of a progressive JPEG take 3 (with chroma subsampling) or 6 (without).
 MAX_BYTES_PER_PIXEL = 5
-#: The same for a large file. A file of a few bytes that needs gigabytes is not a picture. A file that needs a
-#: few hundred times its size may be a photograph of 50 megapixels.
+#: Bytes for each pixel of a large file. A file of a few bytes that needs gigabytes is not a picture. A file
+#: that needs a few hundred times its size may be a photograph of 50 megapixels.
 MAX_BYTES_PER_PIXEL_OF_LARGE_FILES = 20
 _BYTES_PER_BYTE_OF_FILE = 256
 
@@ -80,7 +80,7 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
     if head and (added := plugin_kind(head)) is not None:
         return added
     if kind:
-        advice = "whatever its name says; " if claims_to_be_image(name) else "a format that is not read; "
+        advice = "despite its name; " if claims_to_be_image(name) else "a format that is not read; "
         raise unsupported(
             f"it is {_usual_name(kind)}, {advice}convert it to JPEG or PNG",
         )

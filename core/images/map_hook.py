@@ -116,7 +116,7 @@ def _import(name: str, spec: str) -> ModuleType:
                 f"command in the folder with {error.name.partition('.')[0]}.py."
             ) from None
         raise UsageError(f"--map {spec}: its module cannot be imported: {error}.") from error
-    except Exception as error:  # whatever the user's module does
+    except Exception as error:  # the user's module may raise any
         raise UsageError(f"--map {spec}: its module cannot be imported: {_described(error)}.") from error
 
 
@@ -195,7 +195,7 @@ def call_hook(hook: Hook, item: DecodedImage, max_pixels: int) -> Iterator[Mappe
             yield mapped
     except (ImageFault, LeftOut, MemoryError):
         raise
-    except (Exception, SystemExit) as error:  # whatever the user's function does
+    except (Exception, SystemExit) as error:  # the user's function may raise any
         raise _failed(_described(error)) from error
     if not suffixes:
         raise _dropped("the hook returned no picture")

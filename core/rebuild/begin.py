@@ -49,7 +49,7 @@ from shardwright.schemas.version import (
 MAX_ABANDONED = 3
 #: Files directly in the output that are first written under another name.
 _FILES = (LEASE_JSON, LATEST_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
-#: The same for the directory of a version.
+#: Such files in the directory of a version.
 _FILES_OF_VERSION = (VERSION_JSON, PINNED_JSON)
 
 

@@ -156,7 +156,7 @@ def pick_evenly(
     """Picks the first records of each class, evenly over the classes.
 
     Args:
-      places: locations of records; consumed only as far as needed.
+      places: locations of records; consumed only until enough are found.
       counts: class -> number of records, in the order of the classes; empty if unknown.
       total: number of wanted records.
       max_seen: number of locations to consume at most.

@@ -21,7 +21,7 @@ _MAX_CLASSES = 48
 _PICTURES = 288
 _MAX_PER_CLASS, _MIN_PER_CLASS = 12, 3
 _WITHOUT_CLASSES = 48
-#: The same for images with annotations, which are larger.
+#: Such numbers for images with annotations, which are larger.
 _ANNOTATED, _MAX_ANNOTATED = 96, 4
 #: Limits of the search for images of rare classes: number of ledger lines, and of ledgers.
 MAX_LINES = 150_000

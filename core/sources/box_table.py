@@ -36,7 +36,7 @@ _CORNERS = (
     ("xmax", "x2", "right", "maxx", "bboxxmax", "bboxx2", "bboxright", "boxxmax", "xbr", "roix2", "boxx2"),
     ("ymax", "y2", "bottom", "maxy", "bboxymax", "bboxy2", "bboxbottom", "boxymax", "ybr", "roiy2", "boxy2"),
 )
-#: The same for a box that is given as its upper left corner, width and height.
+#: These columns for a box that is given as its upper left corner, width and height.
 _EXTENTS = (
     ("bboxx", "boxx", "x", "xmin", "left", "bboxleft"),
     ("bboxy", "boxy", "y", "ymin", "top", "bboxtop"),

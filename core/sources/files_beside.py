@@ -61,7 +61,7 @@ def _first_stem(path: str) -> str:
 def grouped(items: Iterable[_Item], path_of: Callable[[_Item], str]) -> Iterator[list[_Item]]:
     """Yields the items of sorted paths in groups, so that each image is with its metadata.
 
-    `a/1.jpg` and `a/1.json` both begin with `a/1.`, and so does whatever is sorted in between.
+    `a/1.jpg` and `a/1.json` both begin with `a/1.`, and so do all names that are sorted in between.
     """
     for _, group in groupby(items, lambda item: _first_stem(path_of(item))):
         yield list(group)

@@ -109,7 +109,7 @@ def _source_of(probe: InputProbe, settings: ConvertSettings) -> Source:
         return source_by_name(settings.source)
     if is_pattern(probe.path):
         return source_by_name("tfrecord")  # the only source with such file names
-    # The layout `images` takes the images of a folder, whatever annotations are beside them.
+    # The layout `images` takes the images of a folder and no annotations.
     only = {Needs.IMAGE} & {settings.record_layout.needs}
     for source in all_sources():
         if only <= source.provides and source.accepts(probe, settings):

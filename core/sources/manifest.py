@@ -167,7 +167,7 @@ def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: Co
     Args:
       file: The file.
       name: Its path relative to the input; empty if it is the input.
-      beside: The same for all manifests of the input.
+      beside: Names of all manifests of the input.
       settings: Checked settings.
 
     Raises:

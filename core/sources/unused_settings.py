@@ -88,7 +88,7 @@ def _unmet(condition: Condition, name: str, facts: ConversionFacts) -> str:
             met = len(settings.parsed_splits) > 1 or settings.folds > 0
             otherwise = "without several --splits or --folds"
         case Condition.DRAWN_SPLITS:
-            # Folds are chosen whatever decides the splits.
+            # Folds do not depend on what decides the splits.
             has_folds = name != "splits" and settings.folds > 0
             met = facts.splits_from is not SplitsFrom.SOURCE or has_folds
             otherwise = "because the source names the split of every image"

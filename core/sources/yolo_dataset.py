@@ -67,7 +67,7 @@ def read_dataset(probe: InputProbe) -> Dataset | None:
 
 
 def _find_description(probe: InputProbe) -> str:
-    """Returns the path of data.yaml or obj.data, whatever their names are; empty if an input has none."""
+    """Returns the path of data.yaml or obj.data, which may have other names; empty if an input has none."""
     if probe.is_file:
         return probe.path if probe.name.lower().endswith((*_YAML, *_DATA)) else ""
     data = probe.inside("data") if "data" in probe.folders else probe

@@ -14,7 +14,7 @@ from shardwright.core.storage.local import check_unchanged, read_fully
 
 #: Number of bytes that are read at once from a local disk, where a request costs almost nothing.
 _LOCAL_STEP = 1 << 12
-#: The same for a network: after a jump, and during sequential reads.
+#: Number of bytes that are read at once from a network: after a jump, and during sequential reads.
 _REMOTE_STEP, _REMOTE_MAX = 1 << 16, 8 << 20
 #: Number of bytes that a network transfers in about the time of one more request.
 _WORTH_READING = 2 << 20

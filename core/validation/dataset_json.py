@@ -263,7 +263,7 @@ _HEX = 12
 
 
 def check_order_of_shards(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding]:
-    """Yields shards with records that belong into another shard, as far as neighboring shards show it."""
+    """Yields shards with records that belong into another shard, judged by neighboring shards."""
     for shards in dataset.splits.values():
         before: tuple[str, tuple[int, str]] | None = None
         for shard in shards:

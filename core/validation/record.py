@@ -492,7 +492,7 @@ def _check_labels(features: Mapping[str, Feature], schema: RecordSchema) -> Iter
                 f"feature {label.name!r} has {counted(len(ids), 'value')}, {spec.name!r} has {len(names)}",
             )
             return
-    # A wrong id is reported once, whatever names are stored with it.
+    # A wrong id is reported once, without the names that are stored with it.
     found = (
         problem
         for spec in texts or [label]

@@ -107,7 +107,7 @@ def croissant_json(dataset: Dataset) -> str:
 
 
 def _provenance(provenance: Provenance) -> _Json:
-    """Returns the properties that only a person knows, as far as they are given."""
+    """Returns the properties that only a person knows, if they are given."""
     found = {
         "license": provenance.license,
         "citeAs": provenance.citation,

@@ -60,7 +60,7 @@ def is_category(spec: FeatureSpec | None) -> bool:
 
 
 def is_texts(sums: FeatureStatistics) -> bool:
-    """Returns whether a feature's values are texts, as far as is known."""
+    """Returns whether a feature's values are texts; false if that is not known."""
     return sums.type is FeatureType.BYTES and sums.values is not None
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Number of binary digits after the point in sums of shares and ratios.
 FRACTION_BITS = 40
-#: The same for floats of 32 bits, whose sums are exact with this number.
+#: Number of such digits with which sums of 32-bit floats are exact.
 FLOAT32_BITS = 149
 
 _PARTS = 128

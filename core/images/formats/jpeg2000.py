@@ -34,7 +34,7 @@ _UNKNOWN_COLOR = -1
 #: Color spaces (ISO/IEC 15444-2, M.11.7.3.1) with one channel of brightness and two of color.
 _LUMA_AND_CHROMA = frozenset((1, 3, 4, 18, 24))
 _SHALLOW = 8
-#: Modes that Pillow decodes well, whatever their depth.
+#: Modes that Pillow decodes well at any depth.
 _DECODED_BY_PILLOW = frozenset(("I;16", "P", "PA"))
 _MAX_LEVELS = 32
 _SIGNED = 0x80

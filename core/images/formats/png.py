@@ -60,7 +60,7 @@ class Chunk(NamedTuple):
     end: int
 
     def content(self, data: bytes) -> bytes:
-        """Returns its content, as far as the file has it."""
+        """Returns its content, or the part of it that the file has."""
         return data[self.begin + _HEAD_BYTES : self.end - _CHECKSUM_BYTES]
 
 

@@ -188,7 +188,7 @@ def _raw_mode(image: TiffImagePlugin.TiffImageFile, organization: _Organization,
     modes = [tile.args[0] for tile in image.tile if isinstance(tile.args, tuple)]
     if image.tile[0].codec_name == "libtiff" or organization.planes == 1:
         return str(modes[0])
-    # For uncompressed planes, Pillow has a mode of one letter each, whatever the number of bits.
+    # For uncompressed planes, Pillow has a mode of one letter each for any number of bits.
     letters = "".join(modes[: segments : segments // organization.planes])
     return f"{letters};16" if organization.bits == 16 else letters
 

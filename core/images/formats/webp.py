@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
         return self.content_end + (self.content_end - self.begin) % 2
 
     def content(self, data: bytes) -> bytes:
-        """Returns its content, as far as the file has it."""
+        """Returns its content, or the part of it that the file has."""
         return data[self.begin + _CHUNK_HEAD_BYTES : self.content_end]
 
 

@@ -92,7 +92,7 @@ def kind_of_archive(reader: RangeReader, name: str) -> str:
 
 
 def first_members(read_at: ReadAt, size: int, kind: str) -> list[Member]:
-    """Returns the first members of a tar, as far as it is sound; of a compressed one, from its beginning.
+    """Returns the first members of a tar, up to the first damage; of a compressed one, from its beginning.
 
     Args:
       read_at: Function that reads the file.

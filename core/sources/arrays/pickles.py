@@ -1,7 +1,7 @@
 """Reads pickles of plain data without running any of their code.
 
-A pickle may call whatever `Unpickler.find_class` returns. Here that is never NumPy's own function, because
-NumPy trusts the arguments, but a stand-in that keeps them. `PickledArray.integers` checks them.
+A pickle may call each object that `Unpickler.find_class` returns. Here that is never NumPy's own function,
+because NumPy trusts the arguments, but a stand-in that keeps them. `PickledArray.integers` checks them.
 """
 
 from __future__ import annotations

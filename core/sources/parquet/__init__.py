@@ -45,7 +45,7 @@ _BESIDE = re.compile(
 )
 #: Results of transformations that the datasets library keeps beside its files.
 _CACHE = "cache-"
-#: Files of a split on the Hugging Face Hub, whatever the split is called; a number may follow.
+#: Files of a split on the Hugging Face Hub, which may have any name; a number may follow.
 _HUB = re.compile(r"(?:.*/)?data/([\w.]+?)-\d{5}-of-\d{5}\Z", re.ASCII)
 _HUB_MARK = re.compile(r"(?<=-of-\d{5})-[0-9a-f]{16}\Z", re.ASCII)
 #: Number of files that are opened before the conversion begins; others are opened when they are listed.

@@ -257,7 +257,7 @@ def _place(work: _Shard, refs: Iterable[ImageRef], placed: dict[str, list[SoundR
 
 
 def _is_missing(work: _Shard, ref: ImageRef, entry: Entry | None) -> bool:
-    """Returns whether an image without a record should have one, as far as is known without reading it."""
+    """Returns whether an image without a record should have one, judged without reading it."""
     if entry is not None:
         if entry.outcome == Outcome.FILTERED and entry.reason == FilterReason.LIMIT:
             return ref.is_candidate and not work.comparison.settings.limit
