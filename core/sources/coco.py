@@ -13,13 +13,7 @@ from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.documents import (
-    Document,
-    DocumentFile,
-    DocumentFormat,
-    ImagePaths,
-    usual_folders,
-)
+from shardwright.core.sources.documents import Document, DocumentFile, DocumentFormat, ImagePaths
 from shardwright.core.sources.file_states import FileStates
 from shardwright.core.sources.files_beside import stem_of
 from shardwright.core.sources.image_files import (
@@ -55,16 +49,13 @@ _NO_MASK = storage.StoredObject("", -1, "")
 Id = int | str
 
 
-def id_of(value: Any) -> Id | None:
-    """Returns a normalized id, so that both sides of a reference match; None if it is not an id."""
+def _id_in(entry: Any, key: str) -> Id | None:
+    """Returns the id in an entry, normalized so that both sides of a reference match; None if it has none."""
+    value = entry.get(key) if isinstance(entry, dict) else None
     if isinstance(value, str):
         return value or None
     found = number(value)
     return int(found) if found is not None and found == int(found) else None
-
-
-def _id_in(entry: Any, key: str) -> Id | None:
-    return id_of(entry.get(key)) if isinstance(entry, dict) else None
 
 
 class _Category(NamedTuple):
@@ -97,7 +88,7 @@ class _Coco(JsonItems):
         self.kinds: set[str] = set()
         self.categories: dict[Id | None, _Category] = {}
         self.point_names: tuple[str, ...] = ()
-        self._has_objects = settings.record_layout.needs is Needs.OBJECTS
+        self.has_objects = settings.record_layout.needs is Needs.OBJECTS
         self.masks = _masks_of(source, settings)
 
     def scan(self) -> Iterator[Any]:
@@ -118,19 +109,16 @@ class _Coco(JsonItems):
             elif item.name == "categories" and isinstance(item.value, dict):
                 self._add_category(item.value)
             elif item.name == "annotations" and item.length:
-                self._add_annotation(item)
+                image = _id_in(item.value, "image_id")
+                self.of_image.setdefault(image, array("q")).append(len(self.annotations))
+                self.annotations.add(item)
+                if image is not None:
+                    self.kinds.update(item.value.keys() & _KINDS)
         if not has_images:
             raise AnnotationFault("it is not COCO JSON: it has no array of images; name another file")
-        if self._has_objects and "category_id" in self.kinds and not self.categories:
+        if self.has_objects and "category_id" in self.kinds and not self.categories:
             raise AnnotationFault("it names no categories; add an array of categories with id and name")
         self.mask_states = FileStates(self.masks, len(self.ids) if self.masks else 0)
-
-    def _add_annotation(self, item: Item) -> None:
-        image = _id_in(item.value, "image_id")
-        self.of_image.setdefault(image, array("q")).append(len(self.annotations))
-        self.annotations.add(item)
-        if image is not None:
-            self.kinds.update(item.value.keys() & _KINDS)
 
     def _add_category(self, value: Mapping[str, Any]) -> None:
         """Adds a category; a category without an id or a name is ignored."""
@@ -143,7 +131,7 @@ class _Coco(JsonItems):
         if self.categories.setdefault(category, new).name != name:
             raise AnnotationFault(f"the category id {category!r} stands for two names; fix its categories")
 
-    def annotations_of(self, image: Id) -> Iterator[Any]:
+    def annotations_of(self, image: Id | None) -> Iterator[Any]:
         """Yields the annotations of an image."""
         return map(self.annotations.read, self.of_image.get(image, ()))
 
@@ -247,16 +235,10 @@ def _leave_out(probe: InputProbe, names: Sequence[str], settings: ConvertSetting
     others = [name for name in names if "panoptic" not in name]
     if layout.needs is Needs.PANOPTIC and panoptic:
         return dict.fromkeys(others, f"--layout {layout.name} stores panoptic segments only")
-    # Files of key points and of stuff repeat the same objects with fewer details.
-    repeating = {"stuff_": "its objects are in the other files"}
-    if not _stores(settings, KEYPOINT_ROLES):
-        repeating["person_keypoints_"] = "--layout keypoints stores them"
-    left_out = {
-        name: why
-        for kind, why in repeating.items()
-        for name in others
-        if kind in name and name.replace(kind, "instances_") in others
-    }
+    left_out = {}
+    if not _stores(settings, KEYPOINT_ROLES):  # files of key points repeat the objects of other files
+        repeated = {name.replace("instances", "person_keypoints") for name in others if "instances" in name}
+        left_out = dict.fromkeys(sorted(repeated.intersection(others)), "--layout keypoints stores them")
     for name in panoptic if others else ():
         if not _stores(settings, _PANOPTIC_ROLES):
             left_out[name] = f"--layout {layout.name} stores no panoptic segments"
@@ -338,7 +320,7 @@ def _begin(
 def _image_of(value: Any, settings: ConvertSettings) -> ImagePaths:
     if not isinstance(value, dict):
         raise AnnotationFault("its entry is not an object")
-    if id_of(value.get("id")) is None:
+    if _id_in(value, "id") is None:
         raise AnnotationFault("its entry has no id")
     name = value.get("file_name")
     if not isinstance(name, str) or not name:
@@ -363,7 +345,7 @@ class _Image:
     mask: storage.StoredObject = _NO_MASK
     segments: tuple[PanopticSegment, ...] = ()
 
-    def add(self, document: Document, image: Id, has_objects: bool) -> None:
+    def add(self, document: Document, image: Id | None) -> None:
         """Adds what a file says.
 
         Raises:
@@ -375,7 +357,7 @@ class _Image:
             raise AnnotationFault(
                 "another image has the same id, so its annotations may belong to the other image"
             )
-        if has_objects and (file.kinds & _OBJECT_KEYS or not file.kinds):
+        if file.has_objects and (file.kinds & _OBJECT_KEYS or not file.kinds):
             if self.objects and file.kinds:
                 self._add_key_points(document, file, image)
                 return
@@ -389,11 +371,11 @@ class _Image:
                     raise AnnotationFault("one of its captions is not text")
                 self.captions.append(value["caption"].strip())
             elif self.objects is not None:
-                found = id_of(value.get("id"))
+                found = _id_in(value, "id")
                 key = (len(self.objects),) if found is None or found in self.objects else found
                 self.objects[key] = file.object_of(value)
 
-    def _add_key_points(self, document: Document, file: _Coco, image: Id) -> None:
+    def _add_key_points(self, document: Document, file: _Coco, image: Id | None) -> None:
         """Adds the key points of a file that repeats the objects of another file."""
         assert self.objects is not None
         if not file.point_names or "person_keypoints" not in document.file.key:
@@ -402,7 +384,7 @@ class _Image:
                 "same images; name one of them as --input."
             )
         for value in file.annotations_of(image):
-            found = id_of(value.get("id"))
+            found = _id_in(value, "id")
             if found not in self.objects:
                 raise AnnotationFault(f"no object has the id {found!r} of its key points")
             self.objects[found] = replace(self.objects[found], keypoints=file.keypoints_of(value))
@@ -427,7 +409,7 @@ def _join(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: Conv
     image = _Image()
     values = [(document, document.entries.read(index)) for document, index in entries]
     for document, value in values:
-        image.add(document, _id_of_image(value), settings.record_layout.needs is Needs.OBJECTS)
+        image.add(document, _id_in(value, "id"))
     first, value = values[0]
     annotations = Annotations(
         objects=None if image.objects is None else tuple(image.objects.values()),
@@ -439,15 +421,9 @@ def _join(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: Conv
         mask_version=image.mask.version,
         keypoint_names=first.entries.point_names,  # type: ignore[attr-defined]
     )
-    image_id = _id_of_image(value)
+    image_id = _id_in(value, "id") or 0  # it has an id, or `_image_of` had refused it
     message = f"image {image_id} of {printable(first.file.key)}"
     return annotated(ref, annotations)._replace(source_id=number_text(image_id), message=message)
-
-
-def _id_of_image(value: Mapping[str, Any]) -> Id:
-    image_id = id_of(value["id"])
-    assert image_id is not None  # `_image_of` checked it
-    return image_id
 
 
 SOURCE = DocumentFormat(
@@ -466,7 +442,7 @@ SOURCE = DocumentFormat(
     join=_join,
     begin=_begin,
     summarize=_summarize,
-    roots=usual_folders,
+    is_beside=False,
     leave_out=_leave_out,
     provides=frozenset({Needs.OBJECTS, Needs.PANOPTIC}),
     settings=frozenset({"image_root", "mask_dir"}),

@@ -6,12 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO
 
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.documents import (
-    DocumentFile,
-    DocumentFormat,
-    ImagePaths,
-    usual_folders,
-)
+from shardwright.core.sources.documents import DocumentFile, DocumentFormat, ImagePaths
 from shardwright.core.sources.image_files import (
     annotated,
     class_name,
@@ -23,6 +18,7 @@ from shardwright.core.sources.image_files import (
 from shardwright.core.sources.moved_files import with_slashes
 from shardwright.core.sources.shapes import (
     Box,
+    corners_of,
     ellipse,
     hull,
     mask_of_runs,
@@ -78,7 +74,8 @@ def _drawn(shape: XmlElement, size: tuple[int, int] | None) -> tuple[Box | None,
         left, top, right, lower = _numbers(attributes, ("xtl", "ytl", "xbr", "ybr"))
         return rectangle((left, top, right, lower), degrees)
     if shape.name == "polygon":
-        return polygon(_points(attributes.get("points", "")))
+        pairs = [pair.split(",") for pair in attributes.get("points", "").split(";") if pair]
+        return polygon(corners_of(pairs, number_in))
     if shape.name == "ellipse":
         x, y, x_radius, y_radius = _numbers(attributes, ("cx", "cy", "rx", "ry"))
         return ellipse(x, y, x_radius, y_radius, degrees)
@@ -104,16 +101,6 @@ def _number(text: str, name: str) -> float:
     if value is None:
         raise ValueError(f"{name} is {text!r}, which is not a number")
     return value
-
-
-def _points(text: str) -> list[float]:
-    corners = []
-    for pair in filter(None, text.split(";")):
-        sides = pair.split(",")
-        if len(sides) != 2:
-            raise ValueError(f"its point {pair[:60]!r} is not a pair of numbers")
-        corners += [_number(side, "a side of a point") for side in sides]
-    return corners
 
 
 def _is_cvat(head: bytes) -> bool:
@@ -191,7 +178,7 @@ SOURCE = DocumentFormat(
     image_of=_image_of,
     annotate=_annotate,
     summarize=_summarize,
-    roots=usual_folders,
+    is_beside=False,
     provides=frozenset({Needs.OBJECTS, Needs.LABEL}),
     settings=frozenset({"image_root", "label_separator"}),
 ).source()

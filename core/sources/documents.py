@@ -129,12 +129,7 @@ class _Place(NamedTuple):
     entry: int
 
 
-def beside(path: str, settings: ConvertSettings) -> list[str]:
-    """Returns the folder of the images: `--image_root`, or the folder of the file."""
-    return [settings.image_root.rstrip("/") or "/"] if settings.image_root else [folder_of(path)]
-
-
-def usual_folders(path: str, settings: ConvertSettings) -> list[str]:
+def _usual_folders(path: str, settings: ConvertSettings) -> list[str]:
     """Returns the folders that may contain the images of a file, the likeliest first.
 
     Args:
@@ -143,14 +138,18 @@ def usual_folders(path: str, settings: ConvertSettings) -> list[str]:
     """
     stem = path.rpartition("/")[2].rpartition(".")[0]
     inner = [name for name in (stem.rpartition("_")[2], split_token(stem)) if name]
+    here = _folder_named(path, settings)
     if settings.image_root:
-        named = settings.image_root.rstrip("/") or "/"
-        return [named, *(join(named, name) for name in inner)]
-    here = folder_of(path)
+        return [here, *(join(here, name) for name in inner)]
     above = parent_of(here)
     folders = [join(place, name) for name in _IMAGE_FOLDERS for place in (here, above)]
     of_split = [join(place, name) for name in inner for place in (here, above, *folders)]
     return [here, *folders, *of_split, above]
+
+
+def _folder_named(path: str, settings: ConvertSettings) -> str:
+    """Returns `--image_root`, or the folder of the file."""
+    return settings.image_root.rstrip("/") or "/" if settings.image_root else folder_of(path)
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,8 @@ class DocumentFormat:
       open: Returns the entries of an open file.
       summarize: Returns what a description says about a file, from its first entries. Raises UsageError if
         the layout does not fit them.
-      roots: Returns the folders that may contain the images of a file; see `beside`.
+      is_beside: Whether the images are below the folder of the file, so that its path is part of their keys;
+        otherwise usual folders are tried.
       leave_out: Returns file -> reason for the files that are left out.
       begin: Yields class ids, and (file, name, fault) of entries without an image. Raises UsageError if the
         files do not fit the layout.
@@ -195,7 +195,7 @@ class DocumentFormat:
     first: Callable[[bytes], Sequence[Any]] = first_items
     open: Callable[[IO[bytes], DocumentFile, ConvertSettings], Entries] = lambda file, *_: JsonItems(file)
     summarize: Callable[[DocumentFile, Sequence[Any], ConvertSettings], str] = lambda *_: ""
-    roots: Callable[[str, ConvertSettings], list[str]] = beside
+    is_beside: bool = True
     leave_out: Callable[[InputProbe, Sequence[str], ConvertSettings], Mapping[str, str]] = lambda *_: {}
     begin: Callable[[Sequence[Document], ConvertSettings], Iterator[ClassId | tuple[Document, str, str]]] = (
         lambda *_: iter(())
@@ -252,9 +252,9 @@ class DocumentFormat:
         Raises:
           UsageError: If no folder has one of the images with the names.
         """
-        folders = self.roots(path, settings)
-        if len(folders) == 1:
-            return folders[0]
+        if self.is_beside:
+            return _folder_named(path, settings)
+        folders = _usual_folders(path, settings)
         paths = [path for image in names for path in image.paths]
         found = find_root(folders, [inner for path in paths for inner in _inner_paths(path, "")])
         found = found or find_root(folders, [file_name(path) for path in paths])
@@ -317,7 +317,7 @@ class DocumentFormat:
                 yield found if isinstance(found, ClassId) else _bad_entry(part, *found)
             file = documents[0].file
             root = file.root or self._root(file.path, [*islice(named, _IMAGES_TRIED)], settings)
-            root = root or self.roots(file.path, settings)[0]
+            root = root or _folder_named(file.path, settings)
             states = FileStates(root, len(named))
             images: dict[str, tuple[_Image, list[_Place]]] = {}
             for names, image in _find_images(named, root, states):

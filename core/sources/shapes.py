@@ -52,15 +52,19 @@ def hull(corners: Sequence[float]) -> Box:
     return min(xs), min(ys), max(xs), max(ys)
 
 
-def corners_of(points: Any) -> list[float]:
+def corners_of(points: Any, parse: Callable[[Any], float | None] = number) -> list[float]:
     """Returns x0, y0, x1, y1, ... of a list of pairs; empty if it is not a list.
+
+    Args:
+      points: The pairs.
+      parse: Returns the number that a value stands for; None if it is not a number.
 
     Raises:
       ValueError: If one of the points is not a pair of numbers.
     """
     corners = []
     for point in points if isinstance(points, list) else []:
-        sides = [number(side) for side in point] if isinstance(point, list) and len(point) == 2 else [None]
+        sides = [parse(side) for side in point] if isinstance(point, list) and len(point) == 2 else [None]
         if None in sides:
             raise ValueError(f"its point {str(point)[:60]} is not a pair of numbers")
         corners += [float(side) for side in sides if side is not None]
