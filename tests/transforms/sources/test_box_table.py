@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from helpers.annotation_sets.box_table import HEADER, NAMES, put, rows_of
-from helpers.listing import Photo, listed, put_photos
+from helpers.annotation_sets.box_table import HEADER, NAMES, boxes_of, in_any_order, put, rows_of
+from helpers.listing import Listed, Photo, listed, put_photos
 
 from shardwright.schemas.errors import UsageError
 
@@ -18,25 +17,17 @@ def photos(tmp_path: Path) -> list[Photo]:
     return put_photos(tmp_path / "images", ("eagle", *NAMES))
 
 
-def check(found: object, photos: list[Photo], prefix: str = "") -> None:
+def check(found: Listed, photos: list[Photo], prefix: str = "") -> None:
     """Checks that every photo with boxes is listed, with its boxes."""
-    with_boxes = [photo for photo in photos if photo.boxes]
-    assert found.refs.keys() == {prefix + photo.name for photo in with_boxes}  # type: ignore[attr-defined]
-    for photo in with_boxes:
-        annotations = found.annotations_of(prefix + photo.name)  # type: ignore[attr-defined]
-        scale = np.array(photo.size * 2) if annotations.relative else 1
-        boxes = sorted(
-            (item.label, *np.round(np.array(item.box) * scale)) for item in annotations.objects or ()
-        )
-        assert boxes == sorted(photo.boxes)
+    with_boxes = {prefix + photo.name: photo for photo in photos if photo.boxes}
+    assert found.refs.keys() == with_boxes.keys()
+    for key, photo in with_boxes.items():
+        assert boxes_of(found.annotations_of(key), photo) == sorted(photo.boxes)
 
 
-@pytest.mark.parametrize("order", ["as it is", "reversed", "in turn"])
+@pytest.mark.parametrize("order", in_any_order([]))
 def test_rows_of_an_image_may_be_anywhere(tmp_path: Path, photos: list[Photo], order: str) -> None:
-    rows = rows_of(photos)
-    if order != "as it is":
-        rows = rows[::-1] if order == "reversed" else rows[::2] + rows[1::2]
-    found = listed(put(tmp_path / "labels.csv", HEADER, rows))
+    found = listed(put(tmp_path / "labels.csv", HEADER, in_any_order(rows_of(photos))[order]))
     assert found.input.source == "box_table" and not found.reasons() and not found.ids
     check(found, photos)
     for photo in photos[1:]:
@@ -76,8 +67,7 @@ def test_files_without_a_header_are_read(tmp_path: Path, photos: list[Photo]) ->
     rows.insert(2, f"images/{photos[0].name},,,,,")
     found = listed(put(tmp_path / "train.csv", "", rows))
     assert "no header" in found.input.detected_as
-    annotations = found.annotations_of(f"images/{photos[0].name}")
-    assert annotations.objects == ()
+    assert found.annotations_of(f"images/{photos[0].name}").objects == ()
     del found.refs[f"images/{photos[0].name}"]
     check(found, photos, "images/")
 
@@ -131,13 +121,8 @@ def test_messages_about_faults_name_the_line(tmp_path: Path, photos: list[Photo]
     ]
     found = listed(put(tmp_path / "boxes.csv", HEADER, rows))
     assert found.reasons() == {
-        names[0]: "BAD_ANNOTATION",
-        names[1]: "BAD_ANNOTATION",
-        names[2]: "BAD_ANNOTATION",
-        names[3]: "BAD_ANNOTATION",
-        "boxes.csv:line 6": "BAD_ROW",
-        "gone.jpg": "BAD_ANNOTATION",
-    }
+        **dict.fromkeys([*names[:4], "gone.jpg"], "BAD_ANNOTATION"), "boxes.csv:line 6": "BAD_ROW"
+    }  # fmt: skip
     messages = {key: ref.message for key, ref in found.refs.items()}
     assert messages[names[0]] == "line 10 of boxes.csv: it has 3 cells instead of 8"  # a quote never closes
     assert messages["boxes.csv:line 6"] == "line 6 of boxes.csv: it names no image"
@@ -149,16 +134,13 @@ def test_messages_about_faults_name_the_line(tmp_path: Path, photos: list[Photo]
 
 
 def test_several_files_give_splits(tmp_path: Path) -> None:
-    photos = {
-        split: put_photos(tmp_path / "in" / "images" / split, ("eagle", "apple"))
-        for split in ("train", "test")
-    }
-    for split, found in photos.items():
-        put(tmp_path / "in" / f"{split}_labels.csv", HEADER, rows_of(found))
+    expected = {}
+    for split in ("train", "test"):
+        photos = put_photos(tmp_path / "in" / "images" / split, ("eagle", "apple"))
+        put(tmp_path / "in" / f"{split}_labels.csv", HEADER, rows_of(photos))
+        expected[f"images/{split}/{photos[1].name}"] = split
     found = listed(tmp_path / "in")
-    assert {key: ref.split for key, ref in found.refs.items()} == {
-        f"images/{split}/{photos[split][1].name}": split for split in photos
-    }
+    assert {key: ref.split for key, ref in found.refs.items()} == expected
 
 
 def test_tables_of_boxes_are_detected_or_refused(tmp_path: Path, photos: list[Photo]) -> None:

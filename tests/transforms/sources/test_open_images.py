@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
+from helpers.annotation_sets.box_table import boxes_of, in_any_order
 from helpers.annotation_sets.open_images import MIDS, NAMES, put_csv, rows_of
 from helpers.listing import Photo, listed, put_photos
 
@@ -18,27 +18,18 @@ def photos(tmp_path: Path) -> list[Photo]:
     return put_photos(tmp_path / "images", ("eagle", *NAMES))
 
 
-@pytest.mark.parametrize("order", ["as it is", "reversed", "in turn"])
+@pytest.mark.parametrize("order", in_any_order([]))
 def test_images_and_boxes_are_listed(tmp_path: Path, photos: list[Photo], order: str) -> None:
-    rows = rows_of(photos)
-    if order != "as it is":
-        rows = rows[::-1] if order == "reversed" else rows[::2] + rows[1::2]
-    found = listed(put_csv(tmp_path / "boxes.csv", rows))
+    found = listed(put_csv(tmp_path / "boxes.csv", in_any_order(rows_of(photos))[order]))
     assert found.input.source == "open_images" and not found.reasons() and not found.ids
     assert found.refs.keys() == {f"{name}.jpg" for name in NAMES}
     for photo in photos[1:]:
         annotations = found.annotations_of(photo.name)
-        assert annotations.relative and len(annotations.objects or ()) == len(photo.boxes)
-        scale = np.array(photo.size * 2)
-        boxes = sorted(
-            (item.label, *np.round(np.array(item.box) * scale)) for item in annotations.objects or ()
-        )
-        assert boxes == sorted(photo.boxes)
-        for item in annotations.objects or ():
-            assert item.truncated is False and item.group_of is None and item.depiction is True
-        assert sorted(item.occluded for item in annotations.objects or ()) == sorted(
-            bool(i % 2) for i in range(len(photo.boxes))
-        )
+        assert annotations.relative and boxes_of(annotations, photo) == sorted(photo.boxes)
+        flags = [(item.truncated, item.group_of, item.depiction) for item in annotations.objects or ()]
+        assert flags == [(False, None, True)] * len(photo.boxes)
+        occluded = sorted(bool(item.occluded) for item in annotations.objects or ())
+        assert occluded == sorted(bool(i % 2) for i in range(len(photo.boxes)))
 
 
 def test_a_folder_of_splits_is_read(tmp_path: Path, photos: list[Photo]) -> None:
@@ -48,17 +39,12 @@ def test_a_folder_of_splits_is_read(tmp_path: Path, photos: list[Photo]) -> None
     put_csv(tmp_path / "validation-annotations-bbox.csv", rows_of(others))
     found = listed(tmp_path)
     assert found.input.source == "open_images"
-    assert {key: ref.split for key, ref in found.refs.items()} == {
-        **{f"train/{name}.jpg": "train" for name in NAMES},
-        "validation/library.jpg": "validation",
-    }
+    expected = {**{f"train/{name}.jpg": "train" for name in NAMES}, "validation/library.jpg": "validation"}
+    assert {key: ref.split for key, ref in found.refs.items()} == expected
     for split in ("train", "validation"):
         for path in tmp_path.glob(f"*{split}-*.csv"):
             path.rename(tmp_path / split / "boxes.csv")
-    beside = listed(tmp_path)
-    assert {key: ref.split for key, ref in beside.refs.items()} == {
-        key: ref.split for key, ref in found.refs.items()
-    }
+    assert {key: ref.split for key, ref in listed(tmp_path).refs.items()} == expected
 
 
 BAD_ROWS = {
@@ -67,10 +53,7 @@ BAD_ROWS = {
     "rose,x,/m/1,1,0.1,nan,0.1,0.2,0,0,0,0,0\n": ("rose.jpg", "XMax is 'nan'"),
     "rose,x,/m/1,1,0.1,0.2,0.1,,0,0,0,0,0\n": ("rose.jpg", "YMax is ''"),
     "rose,x,/m/1,1,0.1,0.2,0.1,0.3,7,0,0,0,0\n": ("rose.jpg", "IsOccluded is '7'"),
-    'rose,"x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n': (
-        "rose.jpg",
-        "line 12 of boxes.csv: it has 1 cell instead of 13",
-    ),
+    'rose,"x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n': ("rose.jpg", "line 12 of boxes.csv: it has 1 cell instead"),
     ",x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n": ("boxes.csv:line 12", "names no image"),
     "../rose,x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n": ("boxes.csv:line 12", "names no image"),
     "r\0se,x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n": ("boxes.csv:line 12", "names no image"),
