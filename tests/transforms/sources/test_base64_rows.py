@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,56 +26,44 @@ def _write(path: Path, rows: list[dict[str, object]], slashes: bool = False) -> 
     return path
 
 
-@pytest.mark.parametrize("form", ["plain", "url", "object", "urlsafe", "lines", "slashes", "named"])
-def test_base64_images_are_read(tmp_path: Path, form: str) -> None:
-    def written(data: bytes) -> object:
-        match form:
-            case "url":
-                return f"data:image/png;base64,{_text(data)}"
-            case "object":
-                return {"bytes": _text(data), "path": "x.png"}
-            case "urlsafe":
-                return base64.urlsafe_b64encode(data).decode().rstrip("=")
-            case "lines":
-                return base64.encodebytes(data).decode()
-        return _text(data)
+_FORMS: dict[str, Callable[[bytes], object]] = {
+    "plain": _text,
+    "slashes": _text,
+    "named": _text,
+    "url": lambda data: f"data:image/png;base64,{_text(data)}",
+    "object": lambda data: {"bytes": _text(data), "path": "x.png"},
+    "urlsafe": lambda data: base64.urlsafe_b64encode(data).decode().rstrip("="),
+    "lines": lambda data: base64.encodebytes(data).decode(),
+}
 
+
+@pytest.mark.parametrize("form", _FORMS)
+def test_base64_images_are_read(tmp_path: Path, form: str) -> None:
     column = "pixels" if form == "named" else "image"
     rows: list[dict[str, object]] = [
-        {"id": "é", column: written(data), "label": "ab"[number % 2]} for number, data in enumerate(_IMAGES)
+        {"id": "é", column: _FORMS[form](data), "label": "ab"[i % 2]} for i, data in enumerate(_IMAGES)
     ]
     path = _write(tmp_path / "rows.jsonl", rows, form == "slashes")
     given = {"image_column": "pixels"} if form == "named" else {}
     refs, _ = refs_of(path, tmp_path / "spool", **given)
     assert [read(ref) for ref in refs] == _IMAGES
-    assert [(ref.key, ref.label) for ref in refs] == [
-        (f"rows.jsonl!{number + 1:06d}", "ab"[number % 2]) for number in range(6)
-    ]
-    assert [ref.size for ref in refs] == [*map(len, _IMAGES)]
+    assert [ref.key for ref in refs] == [f"rows.jsonl!{number:06d}" for number in range(1, 7)]
+    assert [(ref.label, ref.size) for ref in refs] == [*zip("ababab", map(len, _IMAGES))]
     assert not (tmp_path / "spool" / "_work").exists()
 
 
 def test_rows_with_other_images(tmp_path: Path) -> None:
     (tmp_path / "one.png").write_bytes(png(7))
-    rows: list[dict[str, object]] = [
-        {"image": {"bytes": _text(_IMAGES[0])}, "label": "a"},
-        {"image": {"bytes": None, "path": "one.png"}, "label": "a"},
-        {"image": {"bytes": None}, "label": "a"},
-        {"image": {"bytes": "no base64!"}, "label": "a"},
-        {"image": {"bytes": 7}, "label": "a"},
-    ]
-    path = _write(tmp_path / "rows.jsonl", rows)
+    images = [{"bytes": _text(_IMAGES[0])}, {"bytes": None, "path": "one.png"}, {"bytes": None},
+              {"bytes": "no base64!"}, {"bytes": 7}]  # fmt: skip
+    path = _write(tmp_path / "rows.jsonl", [{"image": image, "label": "a"} for image in images])
     with path.open("a") as file:
         file.write("\n{not json\n")
     refs, _ = refs_of(path, tmp_path / "spool")
     assert [(ref.key, ref.reason) for ref in refs] == [
-        ("rows.jsonl!000001", ""),
-        ("one.png", ""),
-        ("rows.jsonl:3", "BAD_ROW"),
-        ("rows.jsonl!000004", "CORRUPT"),
-        ("rows.jsonl!000005", "CORRUPT"),
-        ("rows.jsonl:7", "BAD_ROW"),
-    ]
+        ("rows.jsonl!000001", ""), ("one.png", ""), ("rows.jsonl:3", "BAD_ROW"),
+        ("rows.jsonl!000004", "CORRUPT"), ("rows.jsonl!000005", "CORRUPT"), ("rows.jsonl:7", "BAD_ROW"),
+    ]  # fmt: skip
     assert [read(ref) for ref in refs[:2]] == [_IMAGES[0], png(7)]
 
 

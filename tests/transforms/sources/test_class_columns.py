@@ -22,10 +22,9 @@ def test_a_row_may_span_several_lines(tmp_path: Path, ending: str) -> None:
     rows = ['filename,"a\nbird",fruit', 'eagle.jpg,"1\n",0', "apple.jpg,0,1", "gone.jpg,0,1,1"]
     found = listed(_put(tmp_path, ending.join(rows)), "classification")
     assert found.input.source == "class_columns" and found.ids == {"a\nbird": 0, "fruit": 1}
-    assert {key: ref.label for key, ref in found.refs.items() if ref.is_candidate} == {
-        "eagle.jpg": "a\nbird",
-        "apple.jpg": "fruit",
-    }
+    labels = {key: ref.label for key, ref in found.refs.items()}
+    assert labels == {"eagle.jpg": "a\nbird", "apple.jpg": "fruit", "gone.jpg": ""}
+    assert found.reasons().keys() == {"gone.jpg"}
     assert found.refs["gone.jpg"].message == "line 6 of _classes.csv: it has 4 cells instead of 3"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
@@ -36,18 +37,15 @@ def test_a_text_file_is_a_manifest_if_it_looks_like_one(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_other_files_is_not_a_manifest(tmp_path: Path) -> None:
-    def accepted() -> bool:
-        return manifest.SOURCE.accepts(look_at(str(tmp_path)), ConvertSettings())
-
-    assert not accepted()
-    (tmp_path / "a.csv").touch()
-    (tmp_path / "_SUCCESS").touch()
-    assert accepted()
-    (tmp_path / "b.parquet").touch()
-    assert not accepted()
-    (tmp_path / "b.parquet").unlink()
-    (tmp_path / "images").mkdir()
-    assert not accepted()
+    for number, (expected, *names) in enumerate(
+        ((False,), (True, "a.csv", "_SUCCESS"), (False, "a.csv", "b.parquet"), (False, "a.csv", "images/c"))
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name in names:
+            (folder / str(name)).parent.mkdir(exist_ok=True)
+            (folder / str(name)).touch()
+        assert manifest.SOURCE.accepts(look_at(str(folder)), ConvertSettings()) == expected, names
 
 
 @pytest.mark.parametrize(
@@ -62,12 +60,7 @@ def test_a_folder_with_other_files_is_not_a_manifest(tmp_path: Path) -> None:
         ("a.csv", b"path,lable\n1.jpg,a\n", {"label_column": "label"}, "did you mean lable?"),
         ("a.csv", b"path,label\n1.jpg,a\n", {"image_column": "photo"}, "it has path, label"),
         ("a.csv", b"path,label\n1.jpg,a\n", {"extra_columns": "x:int"}, "--extra_columns x: "),
-        (
-            "a.csv",
-            b"photo,label\n1.jpg,a\n",
-            {"image_column": "photo", "image_root": "/no"},
-            "--image_root /no",
-        ),
+        ("a.csv", b"path,label\n1.jpg,a\n", {"image_root": "/no"}, "--image_root /no"),
         ("a.csv", b"number,label\n1,a\n", {}, "--image_column"),
         ("a.csv", "path,label\n1.jpg,a\n".encode("utf-16"), {}, "save it as UTF-8"),
         ("a.csv", "path,label\n1.jpg,a\n".encode("utf-16-be"), {}, "save it as UTF-8"),
@@ -79,15 +72,10 @@ def test_a_folder_with_other_files_is_not_a_manifest(tmp_path: Path) -> None:
     ],
 )
 def test_unreadable_manifests_are_refused(
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    name: str,
-    data: bytes,
-    given: dict[str, str],
-    message: str,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, data: bytes, given: Any, message: str
 ) -> None:
     (tmp_path / name).write_bytes(data)
-    options = [item for key, text in given.items() for item in (f"--{key}", text)]
+    options = [f"--{key}={text}" for key, text in given.items()]
     arguments = ["--input", tmp_path / name, "--output", tmp_path / "out", *options]
     assert message in refused(capfd, tmp_path, "convert", "--source", "manifest", *arguments)
 

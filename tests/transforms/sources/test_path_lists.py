@@ -48,14 +48,14 @@ def test_lists_are_detected(text: str, expected: bool) -> None:
 
 def test_a_folder_with_lists_is_read(tmp_path: Path) -> None:
     labels_of_split = put_imagenet(tmp_path)
-    found = listed(tmp_path, layout="classification")
+    found = listed(tmp_path, "classification")
     assert found.input.source == "manifest" and not found.reasons()
     assert "train.txt, val.txt are splits by name" in found.input.detected_as
     assert {key: (ref.split, ref.label) for key, ref in found.refs.items()} == {
         key: (split, label) for split, labels in labels_of_split.items() for key, label in labels.items()
     }
     assert found.ids == {"0": 0, "1": 1}
-    alone = listed(tmp_path / "train.txt", layout="classification")
+    alone = listed(tmp_path / "train.txt", "classification")
     assert {ref.split for ref in alone.refs.values()} == {""}
 
 
@@ -64,37 +64,23 @@ def test_two_inputs_can_be_splits(tmp_path: Path) -> None:
     lists = [tmp_path / "in" / "train.txt", tmp_path / "in" / "val.txt"]
     made = convert(input=lists, output=tmp_path / "out")
     assert balanced(made.dataset.ledger)
-    assert {name: len(records) for name, records in examples(tmp_path / "out").items()} == {
-        "train": 3,
-        "val": 2,
-    }
+    counts = {name: len(records) for name, records in examples(tmp_path / "out").items()}
+    assert counts == {"train": 3, "val": 2}
     assert labels_by_key(tmp_path / "out") == labels_of_split["train"] | labels_of_split["val"]
     assert made.dataset.labels == ("0", "1")
 
 
 def test_names_and_faults_are_read(tmp_path: Path) -> None:
-    photos = put_photos(tmp_path / "images")
-    lines = [
-        f"{photos[0].name} great dane",
-        f"{photos[1].name} 3 5",
-        "nothing",
-        "gone.jpg 1",
-        f"./{photos[2].name}\tcat",
-    ]
+    first, second, third, _ = (photo.name for photo in put_photos(tmp_path / "images"))
+    lines = [f"{first} great dane", f"{second} 3 5", "nothing", "gone.jpg 1", f"./{third}\tcat"]
     (tmp_path / "list.txt").write_text("\ufeff" + "\r\n".join(lines))
-    found = listed(
-        tmp_path / "list.txt", layout="classification", source="manifest", image_root=tmp_path / "images"
-    )
-    assert found.refs[photos[0].name].label == "great dane" and found.refs[photos[2].name].label == "cat"
-    assert found.refs["gone.jpg"].reason == "UNREADABLE"
-    assert found.refs[photos[1].name].reason == "BAD_ROW"
-    assert "line 2: it has several classes (3, 5)" in found.refs[photos[1].name].message
-    assert found.refs["nothing"].reason == "UNREADABLE"
-    several = listed(
-        tmp_path / "list.txt", layout="classification", source="manifest",
-        image_root=tmp_path / "images", label_separator=" ",
-    )  # fmt: skip
-    assert several.refs[photos[1].name].labels == ("3", "5")
+    where = {"source": "manifest", "image_root": tmp_path / "images"}
+    found = listed(tmp_path / "list.txt", "classification", **where)
+    assert found.refs[first].label == "great dane" and found.refs[third].label == "cat"
+    assert found.reasons() == {"gone.jpg": "UNREADABLE", "nothing": "UNREADABLE", second: "BAD_ROW"}
+    assert "line 2: it has several classes (3, 5)" in found.refs[second].message
+    several = listed(tmp_path / "list.txt", "classification", **where, label_separator=" ")
+    assert several.refs[second].labels == ("3", "5")
 
 
 @pytest.mark.parametrize(
