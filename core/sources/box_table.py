@@ -14,12 +14,7 @@ from typing import NamedTuple, TypeVar
 from shardwright.core.sources.image_files import annotated, class_name, number_in
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.tables.columns import looks_like_path, named_column, usual_names
-from shardwright.core.sources.tables.image_tables import (
-    ImageTable,
-    TableFormat,
-    TableHead,
-    read_head,
-)
+from shardwright.core.sources.tables.image_tables import ImageTable, TableFormat, TableHead, read_head
 from shardwright.core.sources.tables.paths import RowFault
 from shardwright.core.sources.tables.rows import split_in
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation

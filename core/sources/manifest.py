@@ -14,13 +14,7 @@ from typing import NamedTuple
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.folder_tree import could_be_splits, split_of_folder
-from shardwright.core.sources.image_files import (
-    check_folder,
-    files_below,
-    folder_of,
-    inner_path,
-    split_token,
-)
+from shardwright.core.sources.image_files import check_folder, files_below, folder_of, inner_path, split_token
 from shardwright.core.sources.image_lists import find_image_root, key_prefix, names_with
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source

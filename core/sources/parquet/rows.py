@@ -81,7 +81,6 @@ def _table_in(kind: str, file: StoredObject, settings: ConvertSettings) -> Image
     shown = printable(file.path)
     with parquet.open_rows(kind, file) as opened:
         header = opened.schema.names
-        columns.check_unique(shown, header)
         features = _features(opened.schema)
         image = _image_column(shown, opened, features, settings.image_column)
         if not image:

@@ -119,17 +119,6 @@ def check_named(shown: str, header: Sequence[str], named: Mapping[str, str]) -> 
             )
 
 
-def check_unique(shown: str, header: Sequence[str]) -> None:
-    """Checks that no two columns have the same name, unless it is empty.
-
-    Raises:
-      UsageError: If two have.
-    """
-    twice = next((name for i, name in enumerate(header) if name and name in header[:i]), None)
-    if twice is not None:
-        raise UsageError(f"--input {shown} has two columns {printable(twice)!r}; rename one of them.")
-
-
 def choose_columns(
     shown: str, header: Sequence[str], settings: ConvertSettings, first: Mapping[str, object]
 ) -> tuple[str, ...]:
@@ -145,8 +134,11 @@ def choose_columns(
         values look like paths take precedence.
 
     Raises:
-      UsageError: If a named or needed column does not exist.
+      UsageError: If a named or needed column does not exist, or two have the same name.
     """
+    twice = next((name for i, name in enumerate(header) if name and name in header[:i]), None)
+    if twice is not None:
+        raise UsageError(f"--input {shown} has two columns {printable(twice)!r}; rename one of them.")
     check_named(shown, header, named_columns(settings))
     chosen: list[str] = []
     for role in ROLES:

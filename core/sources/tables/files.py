@@ -45,12 +45,10 @@ class Table(NamedTuple):
     Attributes:
       kind: Kind of the file, such as `CSV`.
       names: Names of the columns, as `choose_columns` returns them.
-      header: Names of all columns; empty if the file does not name them.
+      header: Names of all columns; empty if the file does not name them. Then rows of CSV are
+        `[split,]image[,label...]`.
       begin: Byte offset of the first row.
       number: Line number of the first row.
-      positions: Positions of the columns in a row of CSV; -1 if there is no such column.
-      width: Number of cells in a row of CSV; 0 for files without a header, with rows
-        `[split,]image[,label...]`.
       delimiter: Delimiter of CSV.
       skip_spaces: Whether blanks before a cell of CSV are ignored.
       is_base64: Whether the column of images has the images themselves as base64 text.
@@ -61,8 +59,6 @@ class Table(NamedTuple):
     header: tuple[str, ...] = ()
     begin: int = 0
     number: int = 1
-    positions: tuple[int, ...] = ()
-    width: int = 0
     delimiter: str = ","
     skip_spaces: bool = False
     is_base64: bool = False
@@ -76,7 +72,7 @@ class Table(NamedTuple):
         """Returns a description of the file for messages."""
         if self.kind == heads.LIST:
             return "a list with a path and a class on each line"
-        if self.kind == heads.CSV and not self.width:
+        if self.kind == heads.CSV and not self.header:
             return "a CSV manifest without a header: [split,] image, class"
         kind = "TSV" if self.kind == heads.CSV and self.delimiter == "\t" else _KINDS[self.kind]
         header = " with a header" if self.kind == heads.CSV else ""
@@ -117,7 +113,6 @@ def _parquet_table(file: StoredObject, settings: ConvertSettings) -> Table:
     shown = printable(file.path)
     with parquet.open_rows(parquet.PARQUET, file) as opened:
         header = tuple(opened.schema.names)
-        columns.check_unique(shown, header)
         names = columns.choose_columns(shown, header, settings, {})
         type_ = opened.schema.field(names[0]).type
         has_images = parquet.is_bytes(type_) and parquet.holds_images(opened, names[0])
@@ -146,14 +141,12 @@ def _csv_table(shown: str, name: str, head: bytes, lines: Lines, settings: Conve
         raise UsageError(f"--input {shown}: {first}; name a manifest with a row for each image.")
     if heads.is_bare(first) and not columns.named_columns(settings):
         return table
-    table = table._replace(begin=lines.position, number=1 + lines.count, width=len(first))
+    table = table._replace(begin=lines.position, number=1 + lines.count)
     header = tuple(cell.strip() for cell in first)
-    columns.check_unique(shown, header)
     _, second = next(rows, (0, ""))
     cells = second if isinstance(second, list) else []
     names = columns.choose_columns(shown, header, settings, dict(zip(header, cells)))
-    positions = tuple(header.index(name) if name else -1 for name in names)
-    return table._replace(names=names, header=header, positions=positions)
+    return table._replace(names=names, header=header)
 
 
 def _jsonl_table(shown: str, lines: Lines, settings: ConvertSettings) -> Table:
@@ -170,9 +163,9 @@ def _jsonl_table(shown: str, lines: Lines, settings: ConvertSettings) -> Table:
         what = "none of its first lines is a JSON object" if lines.count else "it holds no rows"
         raise UsageError(f"--input {shown}: {what}; JSON Lines has one object on each line.")
     column = base64_column(values, settings.image_column)
-    header = tuple(values)
-    if any(name.startswith(f"{columns.OBJECTS}.") for name in values):
-        header += (columns.OBJECTS,)
+    # Objects may be lists, or have fields.
+    tops = {name.partition(".")[0] for name in values} & {columns.OBJECTS}
+    header = tuple(dict.fromkeys((*values, *tops)))
     named = replace(settings, image_column=column or settings.image_column)
     names = columns.choose_columns(shown, header, named, values)
     return Table(heads.JSONL, names, header, begin=begin, is_base64=bool(column))
@@ -217,8 +210,9 @@ def rows_of(
     if table.kind == heads.CSV:
         cells = csv_cells(lines, number, table.delimiter, table.skip_spaces)
         values_of = partial(_bare_values, settings.label_separator)
-        if table.width:
-            values_of = partial(_named_values, itemgetter(*table.positions), table.width)
+        if table.header:
+            positions = [table.header.index(name) if name else -1 for name in table.names]
+            values_of = partial(_named_values, itemgetter(*positions), len(table.header))
         return ((line, row if isinstance(row, str) else values_of(row)) for line, row in cells)
     if table.kind == heads.LIST:
         return text_rows(lines, number, lambda text: _list_values(text, settings.label_separator))
