@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hostile import document
 from helpers.listing import put_photos
 from helpers.manifests import PICTURES, ROWS, write_csv, write_jsonl
 from helpers.packing import by_key, list_refs, tar_of, tree_members, zip_of
@@ -211,17 +210,6 @@ def test_metadata_beside_its_images_is_read(
         monkeypatch.setattr(probe, "_IMAGES", 3)
     made(root, tmp_path)
     assert labels_by_key(tmp_path / "out") == dict(rows)
-
-
-def test_metadata_in_split_folders_is_read(tmp_path: Path) -> None:
-    root = tmp_path / "in"
-    for split in ("train", "test"):
-        (root / split).mkdir(parents=True)
-        shutil.copy(PHOTOS / PICTURES[0], root / split / "1.jpg")
-        write_csv(root / split / "metadata.csv", [("file_name", "label"), ("1.jpg", f"a {split}")])
-    made(root, tmp_path)
-    assert labels_by_key(tmp_path / "out") == {"train/1.jpg": "a train", "test/1.jpg": "a test"}
-    assert set(document(tmp_path / "out")["splits"]) == {"train", "test"}
 
 
 @pytest.mark.parametrize("rows", [

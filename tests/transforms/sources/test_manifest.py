@@ -6,10 +6,7 @@ import csv
 import hashlib
 import os
 import shutil
-from collections import Counter
 from collections.abc import Callable
-from datetime import datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,6 @@ from helpers.records import balanced, examples, labels_by_key, quarantine, value
 from helpers.repository import PHOTOS
 
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.plan import plan
 from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import ClassId
@@ -222,29 +218,6 @@ def test_an_image_has_several_classes_with_the_setting(tmp_path: Path, made: Run
     assert "--label_separator" in refs[0].message
 
 
-def test_extra_columns_of_every_type_are_stored(tmp_path: Path, made: Run) -> None:
-    extra = "price:float,count:int,tags:string[],taken:bytes,sizes:int64[]"
-    when = datetime(2020, 1, 2, 3, 4, 5)
-    table = {
-        "path": PICTURES[:2], "label": ["a", "b"], "price": [Decimal("1.50"), Decimal("2.25")],
-        "count": [3, -4], "tags": [["x", "y"], None], "taken": [when, when], "sizes": [[1], [2, 3]],
-    }  # fmt: skip
-    rows = [[*table], [PICTURES[0], "a", "1.5", " 3", "x|y", str(when), "1"],
-            [PICTURES[1], "b", "2.25", "-4", "", str(when), "2|3"]]  # fmt: skip
-    lines = [dict(zip(table, row)) for row in zip(*table.values())]
-    for line in lines:
-        line |= {"price": float(line["price"]), "taken": str(when)}
-    of_csv, of_jsonl = write_csv(tmp_path / "a.csv", rows), write_jsonl(tmp_path / "b.jsonl", lines)
-    for file in (of_csv, of_jsonl, write_parquet(tmp_path / "c.parquet", **table)):
-        made(file, extra_columns=extra, overwrite=True)
-        found = {value(e, "image/class/text"): e for e in examples(tmp_path / "out")["train"]}
-        assert [values(found["a"], name) for name in list(table)[2:6]] == [
-            [1.5], [3], ["x", "y"], values(found["b"], "taken"),
-        ]  # fmt: skip
-        assert values(found["a"], "taken")[0].startswith("2020-01-02 03:04:05")
-        assert [values(found["b"], name) for name in ("tags", "sizes", "count")] == [[], [2, 3], [-4]]
-
-
 def test_groups_share_a_split(tmp_path: Path, made: Run) -> None:
     rows = [(path, name, i % 3) for i, (path, name) in enumerate(ROWS)]
     file = write_csv(tmp_path / "rows.csv", [("path", "label", "patient"), *rows])
@@ -298,12 +271,6 @@ def test_rows_of_empty_cells_count_as_blank_lines(tmp_path: Path) -> None:
     rows = [line for row in rows for line in (("", " ", "", ""), row)]
     refs = listed(write_csv(tmp_path / "a.csv", rows, delimiter=";", lineterminator="\r\n"))
     assert [(ref.key, ref.reason) for ref in refs] == [("b/1.jpg", ""), ("a.csv:6", "BAD_ROW")]
-
-
-def test_plan_reads_a_manifest_like_convert(tmp_path: Path) -> None:
-    file = write_csv(tmp_path / "rows.csv", [("path", "label"), *ROWS])
-    forecast = plan(input=str(file), image_root=str(PHOTOS))
-    assert forecast.total == len(ROWS) and forecast.class_counts == Counter(name for _, name in ROWS)
 
 
 def test_paths_of_another_machine_are_found_by_name(tmp_path: Path) -> None:

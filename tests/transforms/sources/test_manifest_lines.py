@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 from collections.abc import Iterator
@@ -139,40 +138,6 @@ def test_every_row_is_the_same_in_any_ranges(tmp_path: Path, monkeypatch: pytest
             context = Context(ConvertSettings(input=(str(file),)), Spool(str(tmp_path)))
             assert len(list(manifest.SOURCE.split(Input(str(file), "", is_file=True), context))) > 10
             assert listed(file) == refs
-
-
-NOTE = st.text(st.sampled_from('a",\r\n é'), max_size=6)
-
-
-@settings(max_examples=examples(100))
-@given(
-    cells=st.lists(st.tuples(NOTE, NOTE, NOTE), max_size=12),
-    quoting=st.sampled_from((csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC)),
-    encoding=st.sampled_from(("utf-8", "utf-8-sig")),
-    stretch=st.integers(1, 200),
-)
-def test_any_csv_gives_the_same_rows_in_any_ranges(
-    tmp_path_factory: pytest.TempPathFactory,
-    cells: list[tuple[str, str, str]],
-    quoting: int,
-    encoding: str,
-    stretch: int,
-) -> None:
-    header = ("note", "label\r\n", "path")
-    rows = [(note, label, f"gs://b/{i}{name}.jpg") for i, (note, label, name) in enumerate(cells)]
-    file = tmp_path_factory.mktemp("any") / "a.csv"
-    write_csv(file, [header, *rows], quoting=quoting, encoding=encoding)
-    data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
-    expected = [(path, label.strip(), line) for line, (_, label, path) in one_pass(data, ",", False)[1:]]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "STRETCH", stretch)
-        found = listed(file)
-    for ref, (path, label, line) in zip(found, expected, strict=True):
-        assert ref.message.startswith(f"a.csv, line {line}")
-        if "\n" in path or "\r" in path:  # names of objects have no line ends
-            assert (ref.key, ref.reason) == (f"a.csv:{line}", "BAD_ROW")
-        else:
-            assert (ref.key, ref.uri, ref.label) == (path.removeprefix("gs://"), path, label)
 
 
 VALUE = st.one_of(

@@ -190,6 +190,12 @@ def test_parquet_values_are_converted(tmp_path: Path, column: Any, type_: str, s
         assert decode_extra(ref.extra) == {"x": stored}
 
 
+def test_lists_in_cells_are_split_at_a_bar_without_a_separator(tmp_path: Path) -> None:
+    for cell, tags in (("x|y", ["x", "y"]), ("", []), ("x;y", ["x;y"])):
+        file = write_csv(tmp_path / "a.csv", [("path", "label", "tags"), (PICTURES[0], "a", cell)])
+        assert decode_extra(last_row(file, "tags:string[]").extra) == {"tags": tags}
+
+
 def test_columns_in_samples_of_a_tar_are_read(tmp_path: Path) -> None:
     rows = [{"n": 3, "x": 0.1, "ok": True}, {"n": 3.0, "x": 0.1, "ok": True}, {"n": 3, "x": 1, "ok": 2}]
     members = {}
