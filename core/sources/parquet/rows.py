@@ -10,8 +10,9 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
@@ -195,19 +196,12 @@ def rows_of(
       UsageError: If the file is damaged; damaged images of a Parquet file are left out.
       EngineError: If the file has changed since it was listed.
     """
+    copy = partial(parquet.parse_apart, table.kind, file.path, _copy_rows, file, table, part)
     results: list[tuple[list[Copied], bytes]] = []
-
-    def copy(path: str) -> None:
-        results.append(parquet.parse_apart(table.kind, file.path, _copy_rows, file, table, part, path))
-
-    def write(out: IO[bytes]) -> None:
-        copy(out.name)
-
     identity = f"{file.path}:{file.size}:{file.version}:{part}:{table.names[0]}"
-    spooled = spool.fill(identity, file.path, write)
-    if not results:  # another attempt has written the file
-        copy(os.devnull)
-    ((images, packed),) = results
+    spooled = spool.fill(identity, file.path, lambda out: results.append(copy(out.name)))
+    # If another attempt has written the file, only the places of the images are needed.
+    images, packed = results[0] if results else copy(os.devnull)
     size, names = storage.size_of(spooled), _other_names(table)
     rows = parquet.unpacked_rows(packed, names) if packed else repeat((None,) * len(names), len(images))
     for image, (path, *others) in zip(images, rows, strict=True):

@@ -137,14 +137,9 @@ class Rows:
     def _moved(self, row: Row, moved: MovedFile) -> ImageRef:
         """Returns the reference of a row whose image was searched by its file name."""
         ref = self._ref(*row, moved.path)
-        return ref if moved.path else self._quarantined(ref, row[0], moved.fault, QuarantineReason.UNREADABLE)
-
-    def _quarantined(self, ref: ImageRef, number: int, problem: object, reason: str) -> ImageRef:
-        return ref.quarantined(reason, f"{self._row}{number}: {problem}")
-
-    def _without_image(self, number: int, problem: object) -> ImageRef:
-        ref = ImageRef(key=f"{self._own_key}:{number}", uri=self.manifest, split=NO_SPLIT)
-        return self._quarantined(ref, number, problem, QuarantineReason.BAD_ROW)
+        if moved.path:
+            return ref
+        return ref.quarantined(QuarantineReason.UNREADABLE, f"{self._row}{row[0]}: {moved.fault}")
 
     def _ref(self, number: int, values: Sequence[Any] | str, inner: str = "") -> ImageRef:
         """Returns the reference of a row.
@@ -154,28 +149,24 @@ class Rows:
           values: Values of the row, or what is wrong with it.
           inner: Path of the image relative to the root, if it differs from the path in the row.
         """
-        if isinstance(values, str):
-            return self._without_image(number, values)
+        ref: ImageRef | None = None
         try:
-            key, uri = self._find(number, values[0], inner)
-        except RowFault as fault:
-            return self._without_image(number, fault)
-        ref = ImageRef(key, uri)
-        try:
+            if isinstance(values, str):
+                raise RowFault(values)
+            ref = ImageRef(*self._find(number, values[0], inner))
             ref = self._with_values(ref, values)
             ref = _with_state(ref, values[0])
-        except RowFault as fault:
-            return self._quarantined(ref, number, fault, fault.reason)
-        lacks = "" if ref.label or self._reads_objects else " has no class"
-        ref = ref._replace(message=f"{self._row}{number}{lacks}")
-        if not self._reads_objects:
-            return ref
-        try:
+            lacks = "" if ref.label or self._reads_objects else " has no class"
+            ref = ref._replace(message=f"{self._row}{number}{lacks}")
+            if not self._reads_objects:
+                return ref
             place = len(ROLES) + len(self._extra)
             objects = values[place] if place < len(values) else None
             return annotated(ref, objects_of(objects, values[place + 1 :], self.class_names))
-        except AnnotationFault as fault:
-            return self._quarantined(ref, number, fault, QuarantineReason.BAD_ANNOTATION)
+        except (RowFault, AnnotationFault) as fault:
+            reason = fault.reason if isinstance(fault, RowFault) else QuarantineReason.BAD_ANNOTATION
+            ref = ref or ImageRef(f"{self._own_key}:{number}", self.manifest, split=NO_SPLIT)
+            return ref.quarantined(reason, f"{self._row}{number}: {fault}")
 
     def _find(self, number: int, image: Any, inner: str) -> tuple[str, str]:
         """Returns (key, URI) of the image of a row.
@@ -286,10 +277,8 @@ def split_in(text: str) -> str:
     Raises:
       RowFault: If the text cannot be the name of a split.
     """
-    if len(text) > _SHOWN:
-        raise RowFault("its split is too long for a name")
     try:
-        return split_name(text)
+        return split_name(text[:_SHOWN])
     except ValueError as error:
         raise RowFault(str(error)) from None
 
