@@ -12,7 +12,7 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import missing_shards, read_dataset
 from shardwright.core.lease import acquire, release
 from shardwright.core.rebuild.events import stage
-from shardwright.core.rebuild.task import RebuildTask, read_outcome
+from shardwright.core.rebuild.task import OUTCOMES_DIR, RebuildTask, read_outcome
 from shardwright.core.result_files import was_left
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.spool import Spool
@@ -32,12 +32,6 @@ from shardwright.schemas.input_state import INPUT_JSON, InputState
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.version import (
     CHECKS_DIR,
-    INDEX_HTML,
-    LATEST_JSON,
-    LEASE_JSON,
-    METRICS_PROM,
-    PINNED_JSON,
-    SCRUB_JSON,
     VERSION_JSON,
     VERSIONS_DIR,
     VersionRecord,
@@ -47,10 +41,6 @@ from shardwright.schemas.version import (
 
 #: Number of unfinished versions, newest first, whose finished shards are reused.
 MAX_ABANDONED = 3
-#: Files directly in the output that are first written under another name.
-_FILES = (LEASE_JSON, LATEST_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
-#: Such files in the directory of a version.
-_FILES_OF_VERSION = (VERSION_JSON, PINNED_JSON)
 
 
 class PreviousState(NamedTuple):
@@ -267,7 +257,7 @@ def warned(warnings: list[str], what: str) -> Iterator[None]:
         warnings.append(f"{what}: {reason.rstrip('.')}; the next run tries again.")
 
 
-def remove_leftovers(output: str, made: str = "") -> int:
+def remove_leftovers(output: str, made: str) -> None:
     """Removes the unfinished files that killed runs left beside the versions.
 
     Only local disks have them: an object in a bucket appears whole or not at all. One of them may belong to a
@@ -277,44 +267,19 @@ def remove_leftovers(output: str, made: str = "") -> int:
       output: Directory that contains the versions.
       made: Version that is being built. Its workers may still write.
 
-    Returns:
-      Number of files removed.
-
     Raises:
       OSError: If the storage failed.
     """
     if storage.is_remote(output):
-        return 0
-    versions = version_names(output)
-    folders = [
-        output,
-        storage.join(output, VERSIONS_DIR),
-        storage.join(output, WORK_DIR, "outcomes"),
-        *(version_path(output, version) for version in versions),
-        *(
-            storage.join(version_path(output, version), folder)
-            for version in versions
-            for folder in (WORK_DIR, CHECKS_DIR)
-            if version != made
-        ),
-    ]
-    paths = [storage.join(folder, name) for folder in folders for name in _unfinished_in(folder)]
-    for path in paths:
-        storage.remove(path)
-    return len(paths)
-
-
-def _unfinished_in(folder: str) -> list[str]:
-    """Returns the names of the unfinished files in a folder; validations of its version may be at work."""
-    ours = tuple(f"{file}." for file in (*_FILES, *_FILES_OF_VERSION))
-    try:
-        entries = list(os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    names = []
-    for entry in entries:
-        is_ours = entry.name.startswith(ours) and entry.name.endswith(".tmp")
-        with contextlib.suppress(FileNotFoundError):  # its command has removed it meanwhile
-            if entry.is_file(follow_symlinks=False) and (is_ours or was_left(entry)):
-                names.append(entry.name)
-    return sorted(names)
+        return
+    folders = [output, *(storage.join(output, name) for name in (VERSIONS_DIR, OUTCOMES_DIR))]
+    for version in version_names(output):
+        directory = version_path(output, version)
+        work = [storage.join(directory, name) for name in (WORK_DIR, CHECKS_DIR)]
+        folders += [directory, *(work if version != made else ())]
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for entry in list(os.scandir(folder)):
+                # Validations of a version may be at work.
+                if entry.is_file(follow_symlinks=False) and was_left(entry):
+                    storage.remove(entry.path)

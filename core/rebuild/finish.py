@@ -51,7 +51,8 @@ def publish(task: RebuildTask, previous: PreviousState, record: VersionRecord | 
       EngineError: If another rebuild has taken the lease or moved the pointer, or the storage failed.
     """
     if previous.ended:  # the earlier steps did nothing
-        record = _made(task)
+        stored = read_version_record(task.output, task.version)
+        record = stored if stored.state is not VersionState.BUILDING else None
     if record is None or record.state is not VersionState.PUBLISHED or read_outcome(task) is not None:
         return record
     with storage.translated_errors("publish a version in", task.output):
@@ -76,12 +77,6 @@ def _switch(task: RebuildTask, previous: PreviousState, record: VersionRecord) -
         )
     text = f"{counted(record.records, 'record')}, {format_size(record.total_bytes)}"
     stage(task, "published", text, records=record.records, bytes=record.total_bytes)
-
-
-def _made(task: RebuildTask) -> VersionRecord | None:
-    """Returns the record of the version, if the run built one."""
-    record = read_version_record(task.output, task.version)
-    return record if record.state is not VersionState.BUILDING else None
 
 
 def finish(
@@ -182,6 +177,7 @@ def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Map
     """Writes `metrics.prom`; returns warnings."""
     work, scrub = outcome["work"], outcome["scrub"]
     damaged = len(scrub["damaged"])
+    published = record if record is not None and record.state is VersionState.PUBLISHED else None
     found = read_pointer(task.output)
     run = RunMetrics(
         dataset=dataset_name(task.output),
@@ -190,6 +186,9 @@ def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Map
         seconds=outcome["seconds"],
         version=found[0].version if found else "",
         fingerprint=found[0].fingerprint if found else "",
+        records=published.records if published else None,
+        total_bytes=published.total_bytes if published else None,
+        classes=published.classes if published else None,
         versions=len(version_names(task.output)),
         shards={
             "written": work.get("shards", 0) - work.get("reused_shards", 0),
@@ -200,8 +199,6 @@ def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Map
         scrubbed={"sound": scrub["shards"] - damaged, "damaged": damaged},
         scrubbed_bytes=scrub["bytes"],
     )
-    if record is not None and record.state is VersionState.PUBLISHED:
-        run = replace(run, records=record.records, total_bytes=record.total_bytes, classes=record.classes)
     return write_metrics(task.output, run)
 
 
@@ -323,14 +320,11 @@ def may_become_readable(directory: str, made: Dataset) -> bool:
         return False
     lines = storage.read_bytes(storage.join(directory, QUARANTINE_JSONL)).splitlines()
     try:
-        return any(_may_be_readable(json.loads(line)) for line in lines)
+        return any(
+            line["reason"] == QuarantineReason.UNREADABLE
+            or (line["reason"] == QuarantineReason.BAD_ANNOTATION and line["stage"] == Stage.READ)
+            for line in map(json.loads, lines)
+            if line["stage"] != Stage.LIST  # each listing finds it again
+        )
     except (ValueError, KeyError, TypeError):  # the list is damaged
         return True
-
-
-def _may_be_readable(line: dict[str, str]) -> bool:
-    if line["stage"] == Stage.LIST:
-        return False  # each listing finds it again
-    if line["reason"] == QuarantineReason.BAD_ANNOTATION:
-        return line["stage"] == Stage.READ
-    return line["reason"] == QuarantineReason.UNREADABLE

@@ -30,7 +30,7 @@ from shardwright.core.sources.selection import ListingRules
 from shardwright.core.sources.source import Context, Input, InputSplit
 from shardwright.core.sources.spool import Spool
 from shardwright.core.versions.pointer import read_pointer
-from shardwright.schemas.dataset import SHARDS_DIR
+from shardwright.schemas.dataset import SHARDS_DIR, Shard
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.input_state import InputState
@@ -161,16 +161,9 @@ def _scrub(
 ) -> tuple[ScrubbedShard, ...]:
     """Reads a part of the latest version again."""
     directory = version_path(task.output, previous.version)
-    shards = chosen_shards(task, previous)
 
-    def damage_of(number: int) -> str:
+    def scrubbed(shard: Shard) -> ScrubbedShard:
         renew(task.output, task.holder)
-        return scrub_shard(directory, shards[number].file, shards[number].sha256)
+        return ScrubbedShard(shard.file, shard.bytes, scrub_shard(directory, shard.file, shard.sha256))
 
-    damages = executor.map(damage_of, range(len(shards)))
-    return tuple(
-        sorted(
-            ScrubbedShard(shard.file, shard.bytes, damage)
-            for shard, damage in zip(shards, damages, strict=True)
-        )
-    )
+    return tuple(sorted(executor.map(scrubbed, chosen_shards(task, previous))))

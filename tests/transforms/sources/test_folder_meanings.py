@@ -56,31 +56,28 @@ FORMS = pytest.mark.parametrize("form", ["disk", "zip", "tar"])
 
 @FORMS
 @pytest.mark.parametrize(
-    "beside",
+    ("paths", "without_images"),
     [
-        ["docs/readme.txt"],
-        ["docs/LICENSE"],  # its name does not show that it is not an image
-        ["__MACOSX/train/._1.jpg"],
-        [".ipynb_checkpoints/1.jpg"],
-        ["unlabelled/.keep", "b/c/notes.md"],
-        ["a.csv"],
+        (SPLITS, ["docs/readme.txt"]),
+        (SPLITS, ["docs/LICENSE"]),  # its name does not show that it is not an image
+        (SPLITS, ["__MACOSX/train/._1.jpg"]),
+        (SPLITS, [".ipynb_checkpoints/1.jpg"]),
+        (SPLITS, ["unlabelled/.keep", "b/c/notes.md"]),
+        (SPLITS, ["a.csv"]),
+        (["Train/cat/1.jpg", "TEST/cat/2.jpg", "Valid/dog/3.jpg"], []),
+        # Digits as classes, as in MNIST, and a number like a shard's beside other names.
+        (["0/1.jpg", "1/2.jpg", "cat/3.jpg", "trains/4.jpg", "00000/5.jpg"], []),
+        (["cat/1.jpg", "dog/2.jpg"], ["test/readme.txt"]),
     ],
 )
-def test_folders_without_images_do_not_hide_the_splits(tmp_path: Path, form: str, beside: list[str]) -> None:
-    assert places(tmp_path, form, [*SPLITS, *beside]) == {
-        "train/cat/1.jpg": ("train", "cat"),
-        "train/dog/2.jpg": ("train", "dog"),
-        "validation/cat/3.jpg": ("validation", "cat"),
-    }
-
-
-@FORMS
-def test_the_case_of_split_folders_does_not_matter(tmp_path: Path, form: str) -> None:
-    found = places(tmp_path, form, ["Train/cat/1.jpg", "TEST/cat/2.jpg", "Valid/dog/3.jpg"])
-    assert found == {
-        "Train/cat/1.jpg": ("train", "cat"),
-        "TEST/cat/2.jpg": ("test", "cat"),
-        "Valid/dog/3.jpg": ("valid", "dog"),
+def test_folders_with_images_are_splits_or_classes(
+    tmp_path: Path, form: str, paths: list[str], without_images: list[str]
+) -> None:
+    """Folders without images do not matter, and neither does the case of a split's name."""
+    folders = {path: path.split("/")[:-1] for path in paths}
+    assert places(tmp_path, form, [*paths, *without_images]) == {
+        path: (names[0].lower(), names[1]) if len(names) == 2 else ("", names[0])
+        for path, names in folders.items()
     }
 
 
@@ -92,20 +89,6 @@ def test_spellings_of_splits_are_recognized(name: str) -> None:
         assert split_of_folder(spelling) == name
         assert split_of_folder(f"{spelling}_set") == split_of_folder(f"{spelling} Set") == f"{name}_set"
     assert not split_of_folder(f"{name}s") and not split_of_folder(f"my_{name}")
-
-
-@FORMS
-def test_class_folders_are_not_mistaken_for_splits(tmp_path: Path, form: str) -> None:
-    """Also digits as classes, as in MNIST, and a number like a shard's beside other names."""
-    paths = ["0/1.jpg", "1/2.jpg", "cat/3.jpg", "trains/4.jpg", "00000/5.jpg"]
-    assert places(tmp_path, form, paths) == {path: ("", path.partition("/")[0]) for path in paths}
-
-
-@FORMS
-def test_a_split_folder_without_images_is_not_a_split(tmp_path: Path, form: str) -> None:
-    assert places(tmp_path, form, ["cat/1.jpg", "dog/2.jpg", "test/readme.txt"]) == {
-        "cat/1.jpg": ("", "cat"), "dog/2.jpg": ("", "dog"),
-    }  # fmt: skip
 
 
 @FORMS
