@@ -65,7 +65,7 @@ def decompress(source: IO[bytes], compression: str) -> tuple[IO[bytes], str | No
 
 
 def decompress_into(target: IO[bytes], source: IO[bytes], compression: str) -> str | None:
-    """Unpacks a compressed shard into a file, up to the first error; returns it, or None.
+    """Unpacks a compressed shard into a file; returns why parts of it are missing, or None.
 
     All bytes before damage are unpacked. Nothing after it in the same stream can be unpacked, because each
     byte depends on earlier ones. But a gzip file may consist of several streams. If the source allows random

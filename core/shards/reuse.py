@@ -6,8 +6,8 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from types import TracebackType
 from typing import IO, NamedTuple
 
 from shardwright.core import storage
@@ -75,7 +75,7 @@ class ReusableBuilds(NamedTuple):
     trust_mtime: bool = True
     content_changed: frozenset[tuple[str, int]] = frozenset()
     damaged: frozenset[str] = frozenset()
-    touched: TouchedFiles = TouchedFiles()
+    touched: TouchedFiles = field(default_factory=TouchedFiles)
 
 
 def take_over(
@@ -230,32 +230,54 @@ def is_sound(path: str, header: ShardHeader) -> bool:
 
 
 class _OldShard:
-    """A shard of an earlier build, opened when its first record is needed."""
+    """A shard of an earlier build and its ledger. Each is read when it is needed first.
 
-    def __init__(self, path: str) -> None:
+    Args:
+      name: Name of the shard file.
+      path: Its path.
+      sha256: Its checksum, according to its ledger.
+      ledger: Content of the ledger file.
+      keep_open: Closes the shard in the end.
+    """
+
+    def __init__(
+        self, name: str, path: str, sha256: str, ledger: bytes, keep_open: contextlib.ExitStack
+    ) -> None:
+        self.name = name
         self._path = path
-        self._open = contextlib.ExitStack()
-        self._file: IO[bytes] | None = None
-        self._descriptor = -1
-        self._gone = False
+        self._sha256 = sha256
+        self._ledger = ledger
+        self._keep_open = keep_open
         self._block, self._start = b"", 0
 
-    def close(self) -> None:
-        self._open.close()
-
-    def has_digest(self, sha256: str) -> bool:
-        """Returns whether the file has the given sha256; False if it cannot be read."""
+    @cached_property
+    def entries(self) -> Sequence[Entry]:
+        """The entries of the ledger; empty if it is damaged."""
         try:
-            file = self._opened()
-            file.seek(0)
-            return storage.sha256_of(file) == sha256
+            return list(load_ledger(self._ledger)[1])
+        except (ValueError, TypeError):
+            return ()
+
+    @cached_property
+    def _file(self) -> IO[bytes]:
+        return self._keep_open.enter_context(storage.open_local(self._path))
+
+    @cached_property
+    def _plain(self) -> IO[bytes] | None:
+        """The uncompressed shard; None if it cannot be read."""
+        try:
+            self._file.seek(0)
+            return self._keep_open.enter_context(uncompressed(self._file, self._path))[0]
+        except OSError:
+            return None
+
+    def has_its_digest(self) -> bool:
+        """Returns whether the file has its sha256; False if it cannot be read."""
+        try:
+            self._file.seek(0)
+            return storage.sha256_of(self._file) == self._sha256
         except OSError:
             return False
-
-    def _opened(self) -> IO[bytes]:
-        if self._file is None:
-            self._file = self._open.enter_context(storage.open_local(self._path))
-        return self._file
 
     def frames(self, offset: int, lengths: Sequence[int]) -> bytes | None:
         """Returns frames that follow each other; None if one of them is damaged or cannot be read."""
@@ -270,103 +292,48 @@ class _OldShard:
         return frames
 
     def _read(self, offset: int, length: int) -> bytes:
-        """Returns bytes of the uncompressed shard; none if it cannot be unpacked.
-
-        Raises:
-          OSError: if it cannot be read.
-        """
-        if self._descriptor < 0 and not self._gone:
-            self._gone = True  # reset below on success
-            file = self._opened()
-            file.seek(0)
-            plain, _, _ = self._open.enter_context(uncompressed(file, self._path))
-            self._descriptor = plain.fileno()
-            self._gone = False
-        if self._gone:
+        """Returns bytes of the uncompressed shard; none if it cannot be read."""
+        if self._plain is None:
             return b""
         if not self._start <= offset <= offset + length <= self._start + len(self._block):
-            self._block = storage.read_fully(self._descriptor, offset, max(length, _BLOCK_BYTES))
+            self._block = storage.read_fully(self._plain.fileno(), offset, max(length, _BLOCK_BYTES))
             self._start = offset
         first = offset - self._start
         return self._block[first : first + length]
 
 
-class _OldLedger:
-    """The ledger of an earlier shard, and the shard. The ledger is parsed when its entries are needed.
-
-    Args:
-      name: name of the shard file.
-      sha256: checksum of the shard.
-      shard: the shard.
-      data: content of the ledger file.
-
-    Attributes:
-      name: as above.
-      sha256: as above.
-      shard: as above.
-    """
-
-    def __init__(self, name: str, sha256: str, shard: _OldShard, data: bytes) -> None:
-        self.name = name
-        self.sha256 = sha256
-        self.shard = shard
-        self._data = data
-
-    @cached_property
-    def entries(self) -> Sequence[Entry]:
-        """The entries of the ledger; empty if it is damaged."""
-        try:
-            return list(load_ledger(self._data)[1])
-        except (ValueError, TypeError):
-            return ()
-
-
+@dataclass
 class PreviousRecords:
     """The records of an earlier build that a shard may copy. A context manager, because it keeps files open.
 
-    Args:
-      build: the earlier build.
-      place: split and number of the new shard.
-      recipe: digest of the settings and versions that now determine the bytes of a record.
-      trust_mtime: whether a source in an unchanged state is assumed to be unchanged.
-      verdicts: file -> whether a shard of the build matches its sha256, if known. Results are added, so that
-        a shard that serves several new shards is read once.
-      made_by: how the new shard is converted. None if no setting leaves out images that are read.
-      touched: files whose states are not trusted.
-
     Attributes:
-      rejected: shards with records to copy that do not match their sha256, so that nothing is copied.
+      build: The earlier build.
+      place: Split and number of the new shard.
+      recipe: Digest of the settings and versions that now determine the bytes of a record.
+      trust_mtime: Whether a source in an unchanged state is assumed to be unchanged.
+      verdicts: File -> whether a shard of the build matches its sha256, if known. Results are added, so that
+        a shard that serves several new shards is read once.
+      made_by: How the new shard is converted. None if no setting leaves out images that are read.
+      touched: Files whose states are not trusted.
+      rejected: Shards with records to copy that do not match their sha256, so that nothing is copied.
     """
 
-    def __init__(
-        self,
-        build: PreviousBuild,
-        place: ShardPlace,
-        recipe: str,
-        trust_mtime: bool,
-        verdicts: dict[str, bool] | None = None,
-        made_by: ShardRecipe | None = None,
-        touched: TouchedFiles | None = None,
-    ) -> None:
-        self._made_by = made_by
-        self._touched = touched or TouchedFiles()
-        self.rejected: list[str] = []
-        self._verdicts = {} if verdicts is None else verdicts
-        self._build = build
-        self._place = place
-        self._recipe = recipe
-        self._trust_mtime = trust_mtime
-        self._opened: list[_OldShard] = []
-        self._ledgers: dict[tuple[str, int], _OldLedger | None] = {}
+    build: PreviousBuild
+    place: ShardPlace
+    recipe: str
+    trust_mtime: bool
+    verdicts: dict[str, bool] = field(default_factory=dict)
+    made_by: ShardRecipe | None = None
+    touched: TouchedFiles = field(default_factory=TouchedFiles)
+    rejected: list[str] = field(default_factory=list)
+    _shards: dict[tuple[str, int], _OldShard | None] = field(default_factory=dict, repr=False)
+    _open: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
 
     def __enter__(self) -> PreviousRecords:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for shard in self._opened:
-            shard.close()
+    def __exit__(self, *raised: object) -> None:
+        self._open.close()
 
     def find(self, refs: Sequence[tuple[ImageRef, str]], listed: int = 0) -> dict[str, ReusableRecord]:
         """Returns key -> reusable record, for images that the earlier build has.
@@ -377,8 +344,8 @@ class PreviousRecords:
         """
         wanted = {ref.key: (ref, digest) for ref, digest in refs if ref.is_candidate}
         found: dict[str, ReusableRecord] = {}
-        own = self._place.split
-        for split in sorted(self._build.shards, key=lambda name: (name != own, name)):
+        own = self.place.split
+        for split in sorted(self.build.shards, key=lambda name: (name != own, name)):
             if not wanted:
                 break
             for number in self._numbers(split, listed or len(refs)):
@@ -391,58 +358,56 @@ class PreviousRecords:
 
     def _numbers(self, split: str, refs: int) -> Sequence[int]:
         """Returns the numbers of the earlier shards in a split that may have images of this shard."""
-        shards = self._build.shards[split]
-        return near(self._place, shards) if refs < NEVER_EMPTY else overlapping(self._place, shards)
+        shards = self.build.shards[split]
+        return near(self.place, shards) if refs < NEVER_EMPTY else overlapping(self.place, shards)
 
-    def _ledger(self, split: str, number: int) -> _OldLedger | None:
-        """Returns the ledger of an earlier shard; None if nothing can be copied from the shard."""
-        if (split, number) not in self._ledgers:
-            self._ledgers[split, number] = None
+    def _shard(self, split: str, number: int) -> _OldShard | None:
+        """Returns an earlier shard; None if nothing can be copied from it."""
+        if (split, number) not in self._shards:
+            self._shards[split, number] = None
             with contextlib.suppress(OSError, ValueError, TypeError):
-                self._ledgers[split, number] = self._read_ledger(split, number)
-        return self._ledgers[split, number]
+                self._shards[split, number] = self._read_shard(split, number)
+        return self._shards[split, number]
 
-    def _read_ledger(self, split: str, number: int) -> _OldLedger | None:
-        place = ShardPlace(split, number, self._build.shards[split])
-        name = shard_file(*place, self._build.suffix)
-        data = storage.read_bytes(storage.join(self._build.directory, ledger_file(*place)))
-        header = ledger_header(data)
-        digests = self._build.digests
-        if header.recipe != self._recipe or (digests and digests.get(name) != header.sha256):
+    def _read_shard(self, split: str, number: int) -> _OldShard | None:
+        build = self.build
+        place = ShardPlace(split, number, build.shards[split])
+        name = shard_file(*place, build.suffix)
+        ledger = storage.read_bytes(storage.join(build.directory, ledger_file(*place)))
+        header = ledger_header(ledger)
+        if header.recipe != self.recipe or (build.digests and build.digests.get(name) != header.sha256):
             return None  # nothing can be copied, or the ledger belongs to another shard
-        shard = _OldShard(storage.join(self._build.directory, name))
-        self._opened.append(shard)
-        return _OldLedger(name, header.sha256, shard, data)
+        return _OldShard(name, storage.join(build.directory, name), header.sha256, ledger, self._open)
 
-    def _is_sound(self, ledger: _OldLedger) -> bool:
+    def _is_sound(self, shard: _OldShard) -> bool:
         """Returns whether a shard has not changed. Otherwise no line of its ledger is used."""
-        if ledger.name not in self._verdicts:
-            self._verdicts[ledger.name] = ledger.shard.has_digest(ledger.sha256)
-        if not self._verdicts[ledger.name] and ledger.name not in self.rejected:
-            self.rejected.append(ledger.name)
-        return self._verdicts[ledger.name]
+        if shard.name not in self.verdicts:
+            self.verdicts[shard.name] = shard.has_its_digest()
+        if not self.verdicts[shard.name] and shard.name not in self.rejected:
+            self.rejected.append(shard.name)
+        return self.verdicts[shard.name]
 
     def _known(
         self, split: str, number: int, wanted: Mapping[str, tuple[ImageRef, str]]
     ) -> Iterator[tuple[str, ReusableRecord]]:
-        ledger = self._ledger(split, number)
-        if ledger is None:
+        shard = self._shard(split, number)
+        if shard is None:
             return
         same_refs: dict[str, list[Entry]] = {}
-        for entry in ledger.entries:
+        for entry in shard.entries:
             source = entry.source
             if source in wanted and wanted[source][1] == entry.digest and self._stays(entry):
                 same_refs.setdefault(source, []).append(entry)
-        if not same_refs or not self._is_sound(ledger):
+        if not same_refs or not self._is_sound(shard):
             return
         for source, (entry, *more) in same_refs.items():
             ref = wanted[source][0]
-            same = self._trust_mtime and ref.fingerprint == entry.fingerprint and ref.has_known_state
-            trusted = same and not self._touched.has(ref)
-            yield source, ReusableRecord(entry, trusted, ledger.shard, tuple(more))
+            same = self.trust_mtime and ref.fingerprint == entry.fingerprint and ref.has_known_state
+            trusted = same and not self.touched.has(ref)
+            yield source, ReusableRecord(entry, trusted, shard, tuple(more))
 
     def _stays(self, entry: Entry) -> bool:
-        made_by = self._made_by
+        made_by = self.made_by
         same = made_by is None or decides_same(entry, made_by.keys, made_by.settings)
         return same and can_stay(entry)
 
