@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from PIL import Image
 
 from helpers.repository import PHOTOS
@@ -63,6 +64,21 @@ class Listed(NamedTuple):
         ref = self.refs[key]
         assert ref.is_candidate, ref
         return decode_annotations(ref.annotations)
+
+    def faults(self, reason: str = "BAD_ANNOTATION") -> dict[str, str]:
+        """Returns key -> message of the bad entries, all of which are bad for that reason."""
+        bad = [ref for ref in self.refs.values() if ref.outcome == "quarantined"]
+        assert {ref.reason for ref in bad} <= {reason}
+        return {ref.key: ref.message for ref in bad}
+
+    def check_boxes(self, key: str, photo: Photo) -> None:
+        """Checks that an image has the objects of a photo."""
+        annotations = self.annotations_of(key)
+        scale = photo.size * 2 if annotations.relative else (1, 1, 1, 1)
+        objects = annotations.objects or ()
+        assert [item.label for item in objects] == [label for label, *_ in photo.boxes]
+        for item, (_, *box) in zip(objects, photo.boxes):
+            np.testing.assert_allclose(np.multiply(item.box or (), scale), box, atol=0.01)
 
     def reasons(self) -> Mapping[str, str]:
         """Returns key -> reason for files that are not candidates."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from PIL import Image
 
 from helpers.fewer_imports import late
 from helpers.tensorflow_records import read_records
@@ -25,6 +29,11 @@ def examples(dataset: Path | str) -> dict[str, list[tf.train.Example]]:
         ]
         for split, content in document["splits"].items()
     }
+
+
+def picture(example: tf.train.Example, name: str, place: int = 0) -> np.ndarray:
+    """Returns a picture that a feature encodes."""
+    return np.asarray(Image.open(io.BytesIO(example.features.feature[name].bytes_list.value[place])))
 
 
 def value(example: tf.train.Example, name: str) -> Any:

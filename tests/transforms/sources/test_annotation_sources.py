@@ -12,7 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.annotation_sets.coco import save
+from helpers.annotation_sets.cvat import box_of as cvat_box
+from helpers.annotation_sets.cvat import image_of, put_cvat
 from helpers.annotation_sets.formats import FORMATS, Format
+from helpers.annotation_sets.json_exports import ROOT, export, region, task
 from helpers.cloud import storage_emulator, upload
 from helpers.listing import Listed, listed, put_photos
 from helpers.records import balanced, examples, quarantine, value, values
@@ -32,13 +36,6 @@ def formats_with(name: str) -> Any:
     return pytest.mark.parametrize("form", [FORMATS[key] for key in found], ids=found)
 
 
-def bad(found: Listed, reason: str = "BAD_ANNOTATION") -> dict[str, str]:
-    """Returns key -> message of the entries that are bad for that reason; there are no others."""
-    refs = {key: found.refs[key] for key, reason in found.reasons().items() if reason != "not_an_image"}
-    assert {ref.reason for ref in refs.values()} <= {reason}
-    return {key: ref.message for key, ref in refs.items()}
-
-
 def read(form: Format, root: Path | str, **settings: Any) -> Listed:
     """Lists a set."""
     return listed(f"{root}/{form.folder}" if form.folder else root, **form.options(root), **settings)
@@ -54,7 +51,7 @@ def made(form: Format, root: Path, output: Path, **settings: Any) -> Any:
 def test_records_contain_the_boxes(tmp_path: Path, form: Format) -> None:
     photos = {photo.name: photo for photo in form.put(tmp_path / "in")}
     found = read(form, tmp_path / "in")
-    assert found.input.source == form.source and not bad(found)
+    assert found.input.source == form.source and not found.faults()
     done = made(form, tmp_path / "in", tmp_path / "out", verify="full")
     assert balanced(done.dataset.ledger)
     (records,) = examples(tmp_path / "out").values()
@@ -113,7 +110,7 @@ def test_folders_are_splits(tmp_path: Path, form: Format) -> None:
 def test_a_missing_image_is_a_fault(tmp_path: Path, form: Format) -> None:
     form.put(tmp_path)
     form.image_in(tmp_path).unlink()
-    (message,) = bad(read(form, tmp_path)).values()
+    (message,) = read(form, tmp_path).faults().values()
     assert "its image" in message and "is missing" in message
 
 
@@ -123,7 +120,7 @@ def test_images_without_a_file_of_annotations_may_have_no_objects(tmp_path: Path
     (tmp_path / form.alone.format("house")).unlink()
     failing = read(form, tmp_path)
     if form.source != "yolo":
-        ((key, message),) = bad(failing).items()
+        ((key, message),) = failing.faults().items()
         assert key.endswith(form.image.format("house"))
         if form.mask:
             assert message == "there is no mask for it"
@@ -140,7 +137,7 @@ def test_a_file_of_annotations_that_cannot_be_read_is_a_fault(tmp_path: Path, fo
     form.put(tmp_path)
     (tmp_path / form.alone.format("house")).unlink()
     (tmp_path / form.alone.format("house")).mkdir()
-    ((key, message),) = bad(read(form, tmp_path)).items()
+    ((key, message),) = read(form, tmp_path).faults().items()
     assert key.endswith(form.image.format("house"))
     assert message.endswith(
         "no mask for it" if form.mask else "its annotations cannot be read: is a directory"
@@ -152,7 +149,7 @@ def test_a_fault_in_the_annotations_is_named_with_its_place(tmp_path: Path, form
     assert form.damage
     form.put(tmp_path / "in")
     form.damage.apply(tmp_path / "in")
-    ((key, message),) = bad(read(form, tmp_path / "in"), form.reason).items()
+    ((key, message),) = read(form, tmp_path / "in").faults(form.reason).items()
     assert key.endswith(form.image.format("house")) and form.damage.message in message
     made(form, tmp_path / "in", tmp_path / "out", max_bad_fraction=1)
     assert [*quarantine(tmp_path / "out")] == [key]
@@ -172,7 +169,7 @@ def test_a_bad_box_is_dropped_or_fails_its_image(tmp_path: Path, form: Format) -
     assert form.bad_box
     form.put(tmp_path / "in")
     form.bad_box.apply(tmp_path / "in")
-    assert not bad(read(form, tmp_path / "in"))
+    assert not read(form, tmp_path / "in").faults()
     done = made(form, tmp_path / "in", tmp_path / "out", max_bad_fraction=1)
     assert done.outcome["boxes"]["dropped"] == 1
     made(form, tmp_path / "in", tmp_path / "strict", max_bad_fraction=1, bad_boxes="fail")
@@ -190,14 +187,67 @@ def test_a_folder_without_the_format_is_refused(tmp_path: Path, source: str) -> 
     assert listed(tmp_path / "in", layout="classification").input.source == "class_folders"
 
 
+#: Files in class folders that look like annotations, and whether `--layout detection` reads them.
+STRAY_FILES = {
+    "coco": ({"ant/meta.json": '{"images": 3, "annotations": "none"}', "notes.json": '[{"images": []}]'}, ""),
+    "voc": ({"ant/info.xml": "<annotation/>", "pom.xml": "<project/>"}, ""),
+    "voc beside": ({"ant/eagle.xml": "<annotation/>"}, "voc"),
+    "labelme": ({"ant/eagle.json": '{"shapes": [], "imagePath": "eagle.jpg"}'}, "labelme"),
+    "yolo": ({"a.yaml": "names: [a]\nlr: 0.1\n", "classes.txt": "ant\n", "notes.json": '{"train": 1}'}, ""),
+}
+
+
+@pytest.mark.parametrize("name", STRAY_FILES)
+def test_class_folders_with_other_files_stay_class_folders(tmp_path: Path, name: str) -> None:
+    put_photos(tmp_path / "ant")
+    files, source = STRAY_FILES[name]
+    for path, text in files.items():
+        (tmp_path / path).write_text(text)
+    assert listed(tmp_path, layout="classification").input.source == "class_folders"
+    if source:
+        assert listed(tmp_path).input.source == source
+        with pytest.raises(UsageError, match="choose --layout detection"):
+            listed(tmp_path, layout="classification", source=source)
+
+
+_TURNED = {"x": 50, "y": 50, "height": 10}
+INVERTED = [
+    (cvat_box("a", 9, 2, 3, 8, 'rotation="0.001"'), "its box (9, 2, 3, 8) is inverted"),
+    (cvat_box("a", 3, 2, 3, 8, 'rotation="45"'), "its box (3, 2, 3, 8) has no area"),
+    ('<ellipse label="a" cx="9" cy="8" rx="-4" ry="2"/>', "its box (13, 6, 5, 10) is inverted"),
+    ('<ellipse label="a" cx="9" cy="8" rx="4" ry="0" rotation="30"/>', "(5, 8, 13, 8) has no area"),
+    ('<mask label="a" rle="12" left="3" top="2" width="-3" height="-4"/>', "instead of -3 x -4"),
+    ({**_TURNED, "width": -20, "rotation": 0.001}, "is inverted"),
+    ({**_TURNED, "width": 0, "rotation": 45}, "has no area"),
+    ({"x": 50, "y": 50, "radiusX": 20, "radiusY": -10, "rotation": 0}, "is inverted"),
+]
+
+
+@pytest.mark.parametrize(("shape", "why"), INVERTED)
+def test_inverted_shapes_are_bad(tmp_path: Path, shape: Any, why: str) -> None:
+    """A rotation would make their corners look sound. Label Studio's shapes are values, CVAT's are XML."""
+    photo, sound = put_photos(tmp_path / "in" / "images", ["eagle", "apple"])
+    if isinstance(shape, str):
+        put_cvat(tmp_path / "in", [image_of(photo, 0, shapes=shape), image_of(sound, 1)])
+    else:
+        kind = "ellipselabels" if "radiusX" in shape else "rectanglelabels"
+        tasks = [task(ROOT + photo.name, region(kind, "a", photo, **shape)), *export([sound])]
+        save(tmp_path / "in" / "out.json", tasks)
+    settings = {"layout": "detection", "bad_boxes": "fail", "max_bad_fraction": 1}
+    convert(input=tmp_path / "in", output=tmp_path / "out", **settings)
+    (line,) = quarantine(tmp_path / "out").values()
+    assert line["reason"] == "BAD_ANNOTATION" and why in line["message"]
+
+
 @formats_with("put")
 def test_a_relative_path_is_like_an_absolute_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Format
 ) -> None:
     form.put(tmp_path)
     expected = read(form, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    for where in (".", "./" if not form.folder else "."):
+    (tmp_path / "docs").mkdir()
+    for here, where in ((".", "."), (".", "./" if not form.folder else "."), ("docs", "..")):
+        monkeypatch.chdir(tmp_path / here)
         found = read(form, where)
         assert found.refs.keys() == expected.refs.keys() and found.reasons() == expected.reasons()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
@@ -10,8 +9,7 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.cityscapes import put_city
 from helpers.listing import listed, put_photos
-from helpers.records import balanced, examples
-from PIL import Image
+from helpers.records import balanced, examples, picture
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.cityscapes import CLASSES, parse_polygons
@@ -55,11 +53,7 @@ def test_class_masks_are_listed(city: Path, tmp_path: Path) -> None:
     assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
     assert made.dataset.labels[:3] == CLASSES[:3] and len(made.dataset.labels) == len(CLASSES)
     (record,) = examples(tmp_path / "out")["val"]
-    mask = np.asarray(
-        Image.open(
-            io.BytesIO(record.features.feature["image/segmentation/class/encoded"].bytes_list.value[0])
-        )
-    )
+    mask = picture(record, "image/segmentation/class/encoded")
     assert set(np.unique(mask[:50])) == {CLASSES.index("sky")} and mask[60, 5] == CLASSES.index("car")
 
 

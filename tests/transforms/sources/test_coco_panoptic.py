@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.annotation_sets.coco import coco_of, save
 from helpers.annotation_sets.coco_panoptic import panoptic_of
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import examples, value, values
-from PIL import Image
+from helpers.records import examples, picture, value, values
 
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
@@ -22,10 +19,6 @@ from shardwright.schemas.errors import UsageError
 @pytest.fixture
 def photos(tmp_path: Path) -> list[Photo]:
     return put_photos(tmp_path / "val2017")
-
-
-def _bytes(record: Any, name: str) -> bytes:
-    return bytes(record.features.feature[name].bytes_list.value[0])
 
 
 def test_panoptic_masks_are_listed(tmp_path: Path, photos: list[Photo]) -> None:
@@ -39,9 +32,9 @@ def test_panoptic_masks_are_listed(tmp_path: Path, photos: list[Photo]) -> None:
     assert made.dataset.ledger["written"] == len(photos)
     (records,) = examples(tmp_path.parent / f"{tmp_path.name}-out").values()
     for record in records:
-        category = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/panoptic/category_mask"))))
+        category = picture(record, "image/panoptic/category_mask")
         assert (category[:, 0] == 3).all() and category[0, -1] == 16 and category[-1, -1] == 0
-        instance = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/panoptic/instance_mask"))))
+        instance = picture(record, "image/panoptic/instance_mask")
         assert (instance[0, 0], instance[0, -1], instance[-1, -1]) == (1, 2, 0)
     with pytest.raises(UsageError, match="only panoptic segments"):
         listed(path)
@@ -60,8 +53,8 @@ def test_stuff_has_no_instances(tmp_path: Path, photos: list[Photo]) -> None:
     (records,) = examples(tmp_path / "out").values()
     assert len(records) == len(photos)
     for record in records:
-        category = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/panoptic/category_mask"))))
-        instance = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/panoptic/instance_mask"))))
+        category = picture(record, "image/panoptic/category_mask")
+        instance = picture(record, "image/panoptic/instance_mask")
         assert (category[0, 0], category[0, -1]) == (3, 16)
         assert (instance[0, 0], instance[0, -1]) == (1, 0)
 
@@ -96,8 +89,8 @@ def test_vision_stores_objects_and_panoptic_masks(tmp_path: Path, photos: list[P
     boxes = {photo.name: len(photo.boxes) for photo in photos}
     (records,) = examples(out).values()
     for record in records:
-        category = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/panoptic/category_mask"))))
-        instance = np.asarray(Image.open(io.BytesIO(_bytes(record, "image/panoptic/instance_mask"))))
+        category = picture(record, "image/panoptic/category_mask")
+        instance = picture(record, "image/panoptic/instance_mask")
         assert (category[0, 0], category[0, -1], category[-1, -1]) == (3, 40, 0)
         assert (instance[0, 0], instance[0, -1], instance[-1, -1]) == (1, 0, 0)
         name = value(record, "image/filename").rpartition("/")[2]

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.cvat import META, box_of, image_of, put_cvat, put_set
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import examples, labels_by_key, quarantine
+from helpers.records import labels_by_key
 
 from shardwright.core.images import outlines
 from shardwright.core.sources.cvat import objects_of
 from shardwright.core.sources.xml_items import read_xml
-from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
@@ -30,14 +29,6 @@ def test_subsets_of_a_project_give_splits(tmp_path: Path) -> None:
         "Train": "train",
         "default": "",
     }
-
-
-def test_images_elsewhere_need_an_image_root(tmp_path: Path) -> None:
-    photos = put_photos(tmp_path / "elsewhere")
-    put_cvat(tmp_path / "alone", [image_of(photo, 0) for photo in photos])
-    with pytest.raises(UsageError, match="--image_root"):
-        listed(tmp_path / "alone")
-    assert not listed(tmp_path / "alone", image_root=tmp_path / "elsewhere").reasons()
 
 
 def test_tags_are_classes(tmp_path: Path) -> None:
@@ -95,8 +86,8 @@ def test_messages_about_faults_name_file_and_line(tmp_path: Path) -> None:
     images = [image_of(photo, 0, shapes=shape) for photo, shape in zip(photos, shapes, strict=True)]
     images += [image_of(Photo("gone.jpg", (5, 5), ()), 9), image_of(Photo("../up.jpg", (5, 5), ()), 9)]
     found = listed(put_cvat(tmp_path, images))
-    messages = {Path(key).name: ref.message for key, ref in found.refs.items() if not ref.is_candidate}
-    assert set(found.reasons().values()) == {"BAD_ANNOTATION"} and len(messages) == 5
+    messages = {Path(key).name: message for key, message in found.faults().items()}
+    assert len(messages) == 5
     first = messages[photos[0].name]
     assert first == "line 5 of annotations.xml: the box in line 6: xbr is 'three', which is not a number"
     assert (
@@ -111,47 +102,16 @@ def test_messages_about_faults_name_file_and_line(tmp_path: Path) -> None:
     assert "'../up.jpg'" in up
 
 
-@pytest.mark.parametrize(
-    ("shape", "why"),
-    [
-        (box_of("a", 9, 2, 3, 8, 'rotation="0.001"'), "its box (9, 2, 3, 8) is inverted"),
-        (box_of("a", 3, 2, 3, 8, 'rotation="45"'), "its box (3, 2, 3, 8) has no area"),
-        ('<ellipse label="a" cx="9" cy="8" rx="-4" ry="2"/>', "its box (13, 6, 5, 10) is inverted"),
-        ('<ellipse label="a" cx="9" cy="8" rx="4" ry="0" rotation="30"/>', "(5, 8, 13, 8) has no area"),
-        ('<mask label="a" rle="12" left="3" top="2" width="-3" height="-4"/>', "instead of -3 x -4"),
-    ],
-)
-def test_inverted_shapes_are_bad(tmp_path: Path, shape: str, why: str) -> None:
-    photo, sound = put_photos(tmp_path / "in" / "images", ["eagle", "apple"])
-    put_cvat(tmp_path / "in", [image_of(photo, 0, shapes=shape), image_of(sound, 1)])
-    args = [
-        "--input",
-        str(tmp_path / "in"),
-        "--layout",
-        "detection",
-        "--bad_boxes",
-        "fail",
-        "--max_bad_fraction",
-        "1",
-    ]
-    assert main(["convert", *args, "--output", str(tmp_path / "out")]) == 0
-    (line,) = quarantine(tmp_path / "out").values()
-    assert line["reason"] == "BAD_ANNOTATION" and why in line["message"]
-
-
 def test_an_image_that_is_listed_twice_is_quarantined(tmp_path: Path) -> None:
-    photos = put_photos(tmp_path / "in" / "images")
+    photos = put_photos(tmp_path / "images")
     again = [image_of(photo._replace(name=f"./{photo.name}"), 9) for photo in photos[:1] * 2]
-    put_cvat(tmp_path / "in", [*(image_of(photo, 0) for photo in photos), *again])
-    args = ["--input", str(tmp_path / "in"), "--layout", "detection", "--max_bad_fraction", "1"]
-    assert main(["convert", *args, "--output", str(tmp_path / "out")]) == 0
-    lines = quarantine(tmp_path / "out")
-    bad = lines.pop(f"images/{photos[0].name}")
-    assert bad["reason"] == "BAD_ANNOTATION"
-    assert bad["message"] == "line 5 of annotations.xml: lines 5 and 19 of annotations.xml both name it"
-    assert {line["message"] for line in lines.values()} == {"line 5 names the same image"}
-    assert [*lines] == ["annotations.xml:line 19", "annotations.xml:line 21"]
-    assert len(examples(tmp_path / "out")["train"]) == len(photos) - 1
+    put_cvat(tmp_path, [*(image_of(photo, 0) for photo in photos), *again])
+    file = "annotations.xml"
+    assert listed(tmp_path).faults() == {
+        f"images/{photos[0].name}": f"line 5 of {file}: lines 5 and 19 of {file} both name it",
+        "annotations.xml:line 19": "line 5 names the same image",
+        "annotations.xml:line 21": "line 5 names the same image",
+    }
 
 
 def test_videos_are_refused(tmp_path: Path) -> None:

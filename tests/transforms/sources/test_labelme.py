@@ -19,7 +19,6 @@ from shardwright.core.images import outlines
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.labelme import parse_labelme
 from shardwright.pipelines.convert import convert
-from shardwright.schemas.errors import UsageError
 
 
 def test_json_files_beside_images_are_read(tmp_path: Path) -> None:
@@ -121,19 +120,11 @@ def test_messages_about_faults_name_the_file(tmp_path: Path) -> None:
     (tmp_path / "eagle.json").write_text('{\n"shapes": [}')
     save(tmp_path / "again.json", document(photos[3]))
     save(tmp_path / "gone.json", document(photos[3]._replace(name="gone.jpg")))
-    found = listed(tmp_path)
-    messages = {key: ref.message for key, ref in found.refs.items() if not ref.is_candidate}
-    assert set(found.reasons().values()) == {"BAD_ANNOTATION"} and len(messages) == 3
+    messages = listed(tmp_path).faults()
+    assert len(messages) == 3
     assert messages["eagle.jpg"] == "eagle.json: line 2 is not JSON"
     for name, image in (("again.json", photos[3].name), ("gone.json", "gone.jpg")):
         assert messages[name] == f"its image {image} is missing or has another annotation file"
-
-
-def test_class_folders_with_json_inside_stay_class_folders(tmp_path: Path) -> None:
-    put_labelme(tmp_path / "in" / "birds")
-    assert listed(tmp_path / "in", layout="classification").input.source == "class_folders"
-    with pytest.raises(UsageError, match="choose --layout detection"):
-        listed(tmp_path / "in" / "birds", layout="classification")
 
 
 def test_shapes_are_drawn_for_the_upright_picture(tmp_path: Path) -> None:

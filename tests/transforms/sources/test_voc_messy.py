@@ -11,8 +11,6 @@ from helpers.records import quarantine
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
-from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.errors import UsageError
 
 
 def put(folder: Path, *names: str) -> None:
@@ -32,12 +30,6 @@ def put_file(path: Path, filename: str, label: str = "thing") -> None:
 def labels(found: Listed) -> dict[str, str]:
     """Returns key -> class of all images with annotations."""
     return {key: ref.label for key, ref in found.refs.items() if ref.is_candidate}
-
-
-def faults(found: Listed) -> dict[str, str]:
-    bad = {key: ref for key, ref in found.refs.items() if ref.outcome == "quarantined"}
-    assert {ref.reason for ref in bad.values()} <= {QuarantineReason.BAD_ANNOTATION}
-    return {key: ref.message for key, ref in bad.items()}
 
 
 ARRANGEMENTS = {
@@ -65,7 +57,7 @@ def test_images_and_files_are_found_in_any_folders(tmp_path: Path, name: str) ->
     found = listed(tmp_path)
     assert found.input.source == "voc"
     assert labels(found) == {image.format(stem): "thing" for stem in ("IMG 1", "Grüße-2")}
-    assert faults(found) == {}
+    assert found.faults() == {}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +77,7 @@ def test_names_may_differ_in_extension_and_case(tmp_path: Path, xml: str, messag
     put_file(tmp_path / "Annotations" / "more" / "first.xml", "first.jpg", "first")
     found = listed(tmp_path)
     assert labels(found) == {f"JPEGImages/{image}": "thing", "JPEGImages/more/first.jpg": "first"}
-    assert faults(found) == {}
+    assert found.faults() == {}
 
 
 def test_exact_names_go_before_similar_ones(tmp_path: Path) -> None:
@@ -103,7 +95,7 @@ def test_images_of_one_stem_need_a_file_that_names_one(tmp_path: Path) -> None:
     found = listed(tmp_path)
     assert labels(found) == {"JPEGImages/b.png": "thing", "JPEGImages/c.jpg": "thing"}
     unclear = "there are several images that its XML file fits"
-    assert faults(found) == {
+    assert found.faults() == {
         "JPEGImages/a.jpg": f"{unclear}: a.jpg and a.png",
         "JPEGImages/a.png": f"{unclear}: a.jpg and a.png",
         "JPEGImages/b.jpg": f"{unclear}: b.jpg and b.png",
@@ -118,7 +110,7 @@ def test_a_name_in_two_folders_is_unclear(tmp_path: Path) -> None:
     put_file(tmp_path / "Annotations" / "2" / "b.xml", "b.jpg")
     found = listed(tmp_path)
     assert labels(found) == {}
-    messages = faults(found)
+    messages = found.faults()
     both = "x/a.jpg and y/a.jpg"
     assert messages["JPEGImages/x/a.jpg"] == f"there are several images that its XML file fits: {both}"
     assert messages["JPEGImages/y/a.jpg"] == messages["JPEGImages/x/a.jpg"]
@@ -138,12 +130,3 @@ def test_annotations_of_another_size_are_quarantined(tmp_path: Path) -> None:
     convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", max_bad_fraction=0.9)
     ((key, line),) = quarantine(tmp_path / "out").items()
     assert key == "JPEGImages/house.jpg" and "its annotations are for" in line["message"]
-
-
-def test_class_folders_with_xml_beside_stay_class_folders(tmp_path: Path) -> None:
-    put(tmp_path, "cat/1.jpg", "dog/2.jpg")
-    put_file(tmp_path / "cat" / "1.xml", "1.jpg")
-    assert listed(tmp_path, layout="classification").input.source == "class_folders"
-    assert listed(tmp_path).input.source == "voc"
-    with pytest.raises(UsageError, match="choose --layout detection"):
-        listed(tmp_path, layout="classification", source="voc")
