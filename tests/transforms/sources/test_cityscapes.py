@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +10,7 @@ from helpers.annotation_sets.cityscapes import put_city
 from helpers.listing import listed, put_photos
 from helpers.records import balanced, examples, picture
 
-from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.cityscapes import CLASSES, parse_polygons
+from shardwright.core.sources.cityscapes import CLASSES
 from shardwright.pipelines.convert import convert
 
 SPLITS = {"train": ("eagle", "apple"), "val": ("house",)}
@@ -55,17 +53,3 @@ def test_class_masks_are_listed(city: Path, tmp_path: Path) -> None:
     (record,) = examples(tmp_path / "out")["val"]
     mask = picture(record, "image/segmentation/class/encoded")
     assert set(np.unique(mask[:50])) == {CLASSES.index("sky")} and mask[60, 5] == CLASSES.index("car")
-
-
-@pytest.mark.parametrize(
-    ("document", "why"),
-    [
-        ({}, "no list of objects"),
-        ({"objects": [{"polygon": []}]}, "object 0 has no label"),
-        ({"objects": [{"label": "car", "polygon": [[1, 2], [3, 4]]}]}, "object 0: a polygon with 2 points"),
-        ({"objects": [{"label": "car", "polygon": [[1, 2], [3, "4"], [5, 6]]}]}, "object 0: its point"),
-    ],
-)
-def test_broken_polygons_are_faults(document: object, why: str) -> None:
-    with pytest.raises(AnnotationFault, match=why):
-        parse_polygons(json.dumps(document).encode())

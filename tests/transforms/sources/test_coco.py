@@ -53,21 +53,18 @@ def test_records_agree_with_pycocotools(tmp_path: Path, photos: list[Photo]) -> 
 def test_run_lengths_are_kept_as_they_are(tmp_path: Path, photos: list[Photo]) -> None:
     document = coco_of(photos)
     for number, item in enumerate(document["annotations"]):
-        _, width, height = next(
-            (i["id"], i["width"], i["height"]) for i in document["images"] if i["id"] == item["image_id"]
-        )
+        (image,) = (image for image in document["images"] if image["id"] == item["image_id"])
+        width, height = image["width"], image["height"]
         drawn = np.zeros((height, width), np.uint8, order="F")
         drawn[10:100, 20:60] = 1
         packed = coco_mask.encode(drawn)
         if number % 2:
             item["segmentation"] = {"size": packed["size"], "counts": packed["counts"].decode()}
         else:
-            runs = [int(run) for run in np.diff(np.flatnonzero(np.diff(drawn.ravel("F"), prepend=0)))]
-            first = int(np.flatnonzero(drawn.ravel("F"))[0])
-            counts = [first, *runs]
+            runs = [20 * height + 10, *[90, height - 90] * 39, 90]
             item["segmentation"] = {
                 "size": [height, width],
-                "counts": [*counts, height * width - sum(counts)],
+                "counts": [*runs, height * width - sum(runs)],
             }
     path = save(tmp_path / "val2017" / "x.json", document)
     found = listed(path)

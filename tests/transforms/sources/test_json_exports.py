@@ -183,14 +183,6 @@ def test_a_rotated_image_and_masks_alone_are_not_read(tmp_path: Path, photos: li
     assert "it only has brushlabels, which are not read" in second
 
 
-def test_equal_names_in_two_folders_are_unclear(tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        (photo,) = put_photos(tmp_path / folder, ["eagle"])
-    path = save(tmp_path / "out.json", [task(ROOT + photo.name, rectangle(photo, "x", (1, 1, 9, 9)))])
-    (ref,) = listed(path).refs.values()
-    assert f"could mean a/{photo.name} and b/{photo.name}" in ref.message
-
-
 @pytest.mark.parametrize("fields", [("image", "annotations"), ("imagefilename", "annotation")])
 def test_create_mls_boxes_are_read(tmp_path: Path, fields: tuple[str, str]) -> None:
     photos = put_photos(tmp_path)

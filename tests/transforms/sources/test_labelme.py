@@ -5,10 +5,8 @@ from __future__ import annotations
 import base64
 import io
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 from helpers.annotation_sets.labelme import document, put_labelme, save, shape
 from helpers.listing import Photo, listed, put_photos
 from helpers.records import balanced, examples, value, values
@@ -16,7 +14,6 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from shardwright.core.images import outlines
-from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.labelme import parse_labelme
 from shardwright.pipelines.convert import convert
 
@@ -98,21 +95,6 @@ def test_shapes_are_converted() -> None:
     # COCO's own tools read the same run lengths.
     runs = coco.frPyObjects(dict(found[2].segmentation), 16, 20)  # type: ignore[call-overload]
     assert (coco.decode(runs) == drawn).all()
-
-
-@pytest.mark.parametrize(
-    ("broken", "why"),
-    [
-        (3, "shape 0: it is not an object"),
-        (shape("a", "rectangle", (1, 2)), "shape 0: a rectangle with 1 point"),
-        (shape("a", "polygon", (1, 2), (3, 4)), "shape 0: a polygon with 2 points"),
-        ({"label": "a", "points": [[1, "2"]]}, "shape 0: its point .* is not a pair of numbers"),
-        (shape("a", "mask", (1, 2), (3, 4), mask="AAAA"), "shape 0: its mask cannot be read"),
-    ],
-)
-def test_broken_shapes_are_faults(broken: Any, why: str) -> None:
-    with pytest.raises(AnnotationFault, match=why):
-        parse_labelme({"shapes": [broken], "imageWidth": 9, "imageHeight": 9})
 
 
 def test_messages_about_faults_name_the_file(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from helpers.listing import Listed, Photo, listed, put_photos
 from helpers.records import examples, picture, value
 from PIL import Image
 
-from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.voc import parse_voc
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
@@ -140,35 +139,6 @@ def test_segmentation_needs_masks(tmp_path: Path) -> None:
     put_voc(tmp_path)
     with pytest.raises(UsageError, match="SegmentationClass"):
         listed(tmp_path, layout="segmentation")
-
-
-_LAUGHS = (
-    '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]><annotation><object><name>&b;</name>'
-    "</object></annotation>"
-)
-_OUTSIDE = (
-    '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><annotation><object><name>&a;</name></object>'
-    "</annotation>"
-)
-BROKEN = {
-    _LAUGHS: "document type",
-    _OUTSIDE: "document type",
-    "": "broken in line 1",
-    "<annotation>": "broken in line 1",
-    "<annotation><object>&nbsp;</object></annotation>": "undefined entity",
-    "<html></html>": "<html>",
-    "<annotation>" * 100: "nested too deeply",
-    "<annotation><size><width>a</width></size></annotation>": "width is 'a'",
-    "<annotation><size><width>1</width><height>inf</height></size></annotation>": "height is 'inf'",
-    '<?xml version="1.0" encoding="klingon"?><annotation/>': "encoding",
-}
-
-
-@pytest.mark.parametrize("text", BROKEN)
-def test_broken_xml_is_reported(text: str) -> None:
-    with pytest.raises(AnnotationFault) as raised:
-        parse_voc(text.encode())
-    assert BROKEN[text] in str(raised.value)
 
 
 def test_odd_xml_is_read() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.annotation_sets.yolo import DARKNET, SPLITS, YAML, put_darknet, put_labels, put_set
 from helpers.listing import listed, put_photos
-from helpers.records import balanced, examples, picture, quarantine, value
+from helpers.records import examples, picture, value
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.yolo import label_folder, label_path, parse_labels
@@ -135,51 +135,9 @@ def test_images_inside_and_outside_of_split_folders_are_ambiguous(tmp_path: Path
         assert sorted(ref.split for ref in listed(tmp_path).refs.values()) == expected
 
 
-BAD_LABELS = {
-    b"0 0.5 0.5 0.1\n": "4 numbers",
-    b"0 0.5 0.5 0.1 0.1 9\n": "6 numbers",
-    b"0 0.5 0.5 0.1 x": "not a finite number",
-    b"thing 0.5 0.5 0.1 0.1": "not a finite number",
-    b"0 0.5 0.5 nan 0.1": "not a finite number",
-    b"0 0.5 0.5 1e999 0.1": "not a finite number",
-    b"0.5 0.5 0.5 0.1 0.1": "not a class id",
-    b"\xff\xfe0\x00": "not UTF-8 text but UTF-16",
-    b"0 0.5 0.5 0.1 0.1\n\n0 1 2 3 4 5 6 7": "line 3",
-}
-
-
-@pytest.mark.parametrize("data", BAD_LABELS)
-def test_bad_labels_are_quarantined(tmp_path: Path, data: bytes) -> None:
-    photos = put_set(tmp_path / "in", SPLITS, YAML)
-    (tmp_path / "in" / "labels" / "train" / "apple.txt").write_bytes(data)
-    found = listed(tmp_path / "in")
-    ((key, message),) = found.faults().items()
-    assert key == "images/train/apple.jpg" and BAD_LABELS[data] in message
-    assert len(found.refs) == sum(map(len, photos.values()))
-
-
-def test_odd_labels_are_read(tmp_path: Path) -> None:
-    put_set(tmp_path / "in", SPLITS, YAML)
-    labels = tmp_path / "in" / "labels" / "train"
-    (labels / "eagle.txt").write_text("\ufeff0 0.5 0.5 0.2 0.2\r\n99 0.5 0.5 0.2 0.2\r\n-1 .5 .5 .1 .1\n")
-    (labels / "gone.txt").write_text("0 0.5 0.5 0.1 0.1\n")
-    (labels / "house.txt").unlink()
-    (labels / "apple.txt").unlink()
-    (labels / "apple.txt").mkdir()
-    found = listed(tmp_path / "in")
-    assert [item.label for item in found.annotations_of("images/train/eagle.jpg").objects or ()] == [
-        "thing",
-        "",
-        "",
-    ]
-    assert found.annotations_of("images/train/house.jpg").objects == ()
-    assert found.reasons() == {
-        "labels/train/gone.txt": "BAD_ANNOTATION",
-        "images/train/apple.jpg": "BAD_ANNOTATION",
-    }
-    made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", max_bad_fraction=1)
-    assert made.dataset.ledger["quarantined"] == 2 and balanced(made.dataset.ledger)
-    assert "its image is missing" in quarantine(tmp_path / "out")["labels/train/gone.txt"]["message"]
+def test_odd_labels_are_read() -> None:
+    text = "\ufeff0 0.5 0.5 0.2 0.2\r\n99 0.5 0.5 0.2 0.2\r\n-1 .5 .5 .1 .1\n"
+    assert [item.label for item in parse_labels(text.encode(), {0: "thing"})] == ["thing", "", ""]
 
 
 def test_outlines_and_key_points_are_read() -> None:
@@ -200,44 +158,24 @@ def test_the_confidence_of_a_model_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["data/", "", "build/darknet/x64/data/"])
-@pytest.mark.parametrize("where", ["", "obj.data"])
-def test_lists_in_obj_data_give_splits(tmp_path: Path, prefix: str, where: str) -> None:
-    photos = put_darknet(tmp_path / "set", DARKNET, prefix)
-    found = listed(tmp_path / "set" / where if where else tmp_path / "set")
+@pytest.mark.parametrize("where", ["set", "set/obj.data", "data", "."])
+@pytest.mark.parametrize("described", [True, False])
+def test_lists_give_splits(tmp_path: Path, prefix: str, where: str, described: bool) -> None:
+    """Lists that obj.data names, or none; Darknet itself is started in the folder with data/obj.data."""
+    root = tmp_path / ("set" if "set" in where else "data")
+    photos = put_darknet(root, DARKNET, prefix)
+    if not described:
+        (root / "obj.data").unlink()
+        where = root.name
+    found = listed(tmp_path / where)
     assert found.input.source == "yolo" and not found.reasons() and found.ids["bird"] == 2
+    above = "data/" if where == "." else ""
     assert {key: ref.split for key, ref in found.refs.items()} == {
-        f"obj_{split}_data/{photo.name}": split for split, inner in photos.items() for photo in inner
+        f"{above}obj_{split}_data/{photo.name}": split for split, inner in photos.items() for photo in inner
     }
     for split, inner in photos.items():
         for photo in inner:
-            found.check_boxes(f"obj_{split}_data/{photo.name}", photo)
-
-
-def test_the_folder_of_darknet_itself_is_read(tmp_path: Path) -> None:
-    """The folder in which Darknet is started, with data/obj.data and paths that begin with data/."""
-    photos = put_photos(tmp_path / "data" / "obj")
-    put_labels(tmp_path / "data" / "obj", photos)
-    (tmp_path / "data" / "obj.names").write_text("thing\nno\nbird\n")
-    (tmp_path / "data" / "train.txt").write_text("".join(f"data/obj/{p.name}\n" for p in photos[:3]))
-    (tmp_path / "data" / "test.txt").write_text(f"data/obj/{photos[3].name}\n")
-    (tmp_path / "data" / "obj.data").write_text(
-        "classes= 3\ntrain  = data/train.txt\nvalid  = data/test.txt\nnames = data/obj.names\n"
-    )
-    for where, prefix in ((tmp_path, "data/obj/"), (tmp_path / "data", "obj/")):
-        found = listed(where)
-        assert not found.reasons()
-        assert {key: ref.split for key, ref in found.refs.items()} == {
-            f"{prefix}{photo.name}": "valid" if photo is photos[3] else "train" for photo in photos
-        }
-        found.check_boxes(f"{prefix}{photos[3].name}", photos[3])
-
-
-def test_lists_without_obj_data_give_splits(tmp_path: Path) -> None:
-    photos = put_darknet(tmp_path, DARKNET, "data/")
-    (tmp_path / "obj.data").unlink()
-    found = listed(tmp_path)
-    assert found.refs["obj_valid_data/coach.jpg"].split == "valid" and not found.reasons()
-    assert len(found.refs) == sum(map(len, photos.values()))
+            found.check_boxes(f"{above}obj_{split}_data/{photo.name}", photo)
 
 
 def test_one_list_or_two_equal_ones_give_no_splits(tmp_path: Path) -> None:
