@@ -28,6 +28,7 @@ from shardwright.core.sources.tables.files import (
     ranges_of,
     rows_of,
 )
+from shardwright.core.sources.tables.parquet import PARQUET
 from shardwright.core.sources.tables.rows import SETTINGS, Rows
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -254,7 +255,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         root=root,
         prefix=part.item.prefix + prefix,
         manifest=part.path,
-        unit="row" if table.kind == heads.PARQUET else "line",
+        unit="row" if table.kind == PARQUET else "line",
         folder_split=split,
         ml_use=table.names[2].lower().endswith(ML_USE),
     )

@@ -36,7 +36,6 @@ from shardwright.schemas.units import counted
 STRETCH = 16_000_000
 #: Number of rows whose images are looked for before the conversion begins.
 _ROWS_TRIED = 50
-_KINDS = {heads.CSV: "CSV", heads.JSONL: "JSON Lines", heads.PARQUET: parquet.PARQUET}
 
 
 class Table(NamedTuple):
@@ -74,7 +73,7 @@ class Table(NamedTuple):
             return "a list with a path and a class on each line"
         if self.kind == heads.CSV and not self.header:
             return "a CSV manifest without a header: [split,] image, class"
-        kind = "TSV" if self.kind == heads.CSV and self.delimiter == "\t" else _KINDS[self.kind]
+        kind = "TSV" if self.kind == heads.CSV and self.delimiter == "\t" else self.kind
         header = " with a header" if self.kind == heads.CSV else ""
         notes = {"images": " as base64"} if self.is_base64 else {}
         return f"a {kind} manifest{header}: {columns.describe_columns(self.names, self.has_objects, notes)}"
@@ -91,7 +90,7 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
         raise UsageError(f"--input {shown} is empty; add a row for each image.")
     head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
     kind = heads.kind_of_table(name, head)
-    if kind == heads.PARQUET:
+    if kind == parquet.PARQUET:
         return parquet.parse_apart(parquet.PARQUET, file.path, _parquet_table, file, settings)
     heads.check_text(shown, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
@@ -122,7 +121,7 @@ def _parquet_table(file: StoredObject, settings: ConvertSettings) -> Table:
                 f"{'images' if has_images else str(type_)[:60]}; name the column of paths with "
                 "--image_column, or choose --source parquet if the images are inside."
             )
-        return Table(heads.PARQUET, names, header)
+        return Table(parquet.PARQUET, names, header)
 
 
 def _packed_rows(file: StoredObject, names: Sequence[str], begin: int, end: int) -> bytes:
@@ -182,7 +181,7 @@ def _values_in(row: Mapping[str, object], above: str = "", depth: int = 3) -> It
 
 def ranges_of(table: Table, file: StoredObject) -> Iterator[tuple[int, int, int]]:
     """Yields ranges of rows: begin and end, in bytes or row groups, and the number of the first row."""
-    if table.kind == heads.PARQUET:
+    if table.kind == parquet.PARQUET:
         yield from ((begin, end, first + 1) for begin, end, first in parquet.parts_of(parquet.PARQUET, file))
         return
     begin, number = table.begin, table.number
@@ -202,7 +201,7 @@ def rows_of(
 ) -> Iterator[Row]:
     """Yields the rows in a range that `ranges_of` yielded, with a value for each of `Table.names`."""
     begin, end, number = part
-    if table.kind == heads.PARQUET:
+    if table.kind == parquet.PARQUET:
         arguments = (file, table.names, begin, end)
         packed = parquet.parse_apart(parquet.PARQUET, file.path, _packed_rows, *arguments)
         return enumerate(parquet.unpacked_rows(packed, table.names), number)
@@ -256,7 +255,7 @@ def _list_values(text: str, separator: str) -> tuple[Any, ...]:
 
 def first_images(file: StoredObject, table: Table, settings: ConvertSettings) -> list[Any]:
     """Returns the images of the first rows, which are paths or embedded; a bad row gives none."""
-    if table.kind == heads.PARQUET:
+    if table.kind == parquet.PARQUET:
         part = next(ranges_of(table, file), (0, 0, 1))
     else:
         part = (table.begin, min(table.begin + HEAD_BYTES, file.size), table.number)

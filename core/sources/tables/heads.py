@@ -11,11 +11,12 @@ from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.input_probe import HEAD_BYTES
 from shardwright.core.sources.tables.columns import STORED, is_usual, looks_like_path
 from shardwright.core.sources.tables.lines import Lines, csv_cells
+from shardwright.core.sources.tables.parquet import PARQUET, kind_of_file
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.plain_text import check_utf8
 
-#: Kinds of tables. A list has a path and a class on each line.
-CSV, JSONL, PARQUET, LIST = "csv", "jsonl", "parquet", "list"
+#: Kinds of tables, besides Parquet. A list has a path and a class on each line.
+CSV, JSONL, LIST = "CSV", "JSON Lines", "list"
 _KINDS = {
     ".csv": CSV, ".tsv": CSV, ".jsonl": JSONL, ".ndjson": JSONL, ".parquet": PARQUET, ".pq": PARQUET,
 }  # fmt: skip
@@ -27,7 +28,6 @@ _HEAD_ROWS = 200
 _LINES_SNIFFED = 20
 #: Fraction of the first lines of a list that must look like a path and a class.
 _LIKE_A_LIST = 0.75
-_PARQUET = b"PAR1"
 _BOX = re.compile(r"-?[\d.]+(?:,-?[\d.]+){3,}")
 
 
@@ -43,7 +43,7 @@ def may_be_list(name: str) -> bool:
 
 def kind_of_table(name: str, head: bytes) -> str:
     """Returns the kind of the table in a file."""
-    if head.startswith(_PARQUET):
+    if kind_of_file("", head) == PARQUET:
         return PARQUET
     if kind_of(name):
         return kind_of(name)
