@@ -205,8 +205,7 @@ def gate_version(
         ]
         refusals = (
             *(item for _, item in judged),
-            *_refused_drift(drift, task.gates),
-            *_refused_unknown(drift, task.gates),
+            *(_refused_drift(drift, task.gates) if drift is not None else ()),
             *_refused_again(made, previous),
         )
         refused = any(refusal.severity is Severity.ERROR for refusal in refusals)
@@ -297,15 +296,14 @@ def _refused_findings(report: ValidationReport) -> Iterator[Violation]:
         yield Violation("findings", name, severity, report.line(FindingCode(name)))
 
 
-def _refused_drift(drift: Drift | None, gates: JobGates) -> Iterator[Violation]:
-    """Yields the limits that are exceeded; a first version has none."""
-    for violation in check(drift, gates.limits) if drift is not None else ():
+def _refused_drift(drift: Drift, gates: JobGates) -> Iterator[Violation]:
+    """Yields the limits that are exceeded.
+
+    Lost ledgers of the old version are a violation too, and an error if images have limits.
+    """
+    for violation in check(drift, gates.limits):
         yield violation._replace(message=printable(violation.message))
-
-
-def _refused_unknown(drift: Drift | None, gates: JobGates) -> Iterator[Violation]:
-    """Yields a violation if ledgers of the old version are lost, an error if images have limits."""
-    if drift is None or drift.identical:
+    if drift.identical:
         return
     limits = [name for name in IMAGE_LIMITS if getattr(gates.limits, name) is not None]
     records, changes = drift.all_records, drift.changes

@@ -8,7 +8,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import IO, NamedTuple
 
@@ -22,7 +22,7 @@ from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.salvage.match import Frame
 from shardwright.core.salvage.misplaced import find_misplaced
-from shardwright.core.salvage.salvaged_ledger import Content, FoundRecord, SalvagedLedger, reconcile
+from shardwright.core.salvage.salvaged_ledger import Content, FoundRecord, reconcile
 from shardwright.core.shards.finish import ShardPlace, discard, finish_shard
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
 from shardwright.schemas.codes import FindingCode
@@ -35,6 +35,11 @@ from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_o
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.lost_records import LostRecord
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+
+#: Problems that make a record useless in any dataset. Other checks only reflect what most records have.
+_UNUSABLE = (FindingCode.UNPARSEABLE, FindingCode.UNDECODABLE)
+#: Extension of a shard -> its compression.
+_COMPRESSIONS = {".gz": "gzip", ".zlib": "zlib"}
 
 
 class SalvageTask(NamedTuple):
@@ -98,37 +103,57 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
     with ExitStack() as stack, storage.translated_errors("save", task.path):
         file = _opened(stack, task.path)
         intact = file is not None and _is_intact(file, task.expected)
-        misplaced = False
+        misplaced, why_missing = False, "its shard is missing"
         if not intact and task.expected is not None:
             placement = find_misplaced(task.directory, task.expected, task.hold.holder if task.hold else "")
             if placement.path is not None:
                 file, intact, misplaced = _opened(stack, placement.path), True, True
             elif placement.holds:
-                return _book_missing(
-                    task, ledger, started, f"its file holds the records of {placement.holds}"
+                file, why_missing = None, f"its file holds the records of {placement.holds}"
+        if file is None:  # all its records are lost, and an empty shard takes its place
+            plain, compression = None, _COMPRESSIONS.get(os.path.splitext(task.file)[1], "none")
+            content = Content([], [DamagedRange(0, 0, 0, FindingCode.SHARD_MISSING, why_missing)], 0)
+        else:
+            plain, compression, error = stack.enter_context(uncompressed(file, task.file))
+            # Without a ledger, the classes and formats have to come from the images.
+            content = _read(plain, schema, decode or (ledger is None and task.place is not None))
+            if error:
+                content.damages.append(
+                    DamagedRange(-1, content.size, content.size, FindingCode.SHARD_TRUNCATED, error)
                 )
-        if file is None:
-            return _book_missing(task, ledger, started)
-        plain, compression, error = stack.enter_context(uncompressed(file, task.file))
-        # Without a ledger, the classes and formats have to come from the images.
-        content = _read(plain, schema, decode or (ledger is None and task.place is not None))
-        if error:
-            content.damages.append(
-                DamagedRange(-1, content.size, content.size, FindingCode.SHARD_TRUNCATED, error)
-            )
         if task.place is None:
+            if file is None or plain is None:
+                raise EngineError(f"{printable(task.path)} disappeared before it was saved; run again.")
             unusable = _UNUSABLE if schema.features else ()  # otherwise the records need not be Examples
             return _save_foreign(task, file, plain, compression, content, unusable)
-        salvaged = _reconcile(task, ledger, content, intact)
-        if intact and not salvaged.lost and len(salvaged.kept) == len(content.records):
+        salvaged = reconcile(
+            task.file,
+            task.path,
+            content,
+            ledger[1] if ledger else None,
+            _read_index(task) if ledger is None else None,
+            task.expected.records if task.expected else 0,
+            intact,
+        )
+        copied = intact and not salvaged.lost
+        if copied and file is not None and len(salvaged.kept) == len(content.records):
             temporary = _copy(file, task)
         else:
             frames = [content.records[i].found[:2] for i in salvaged.kept]
             temporary = _write(task, plain, frames, compression)
-        digest = ledger[0].plan_digest if ledger and not salvaged.lost else ""
-        recipe = ledger[0].recipe if ledger else ""
-        saved = _finish(task, task.place, salvaged, temporary, started, intact, digest, recipe)
-        return replace(saved, misplaced=misplaced)
+        result = finish_shard(
+            task.output,
+            task.place,
+            task.file,
+            temporary,
+            LedgerLines.of(salvaged.entries),
+            ledger[0].plan_digest if ledger and not salvaged.lost else "",
+            ledger[0].recipe if ledger else "",
+            started,
+            task.hold,
+        )
+        lost, kept = tuple(salvaged.lost), len(salvaged.kept)
+        return SavedShard(task.file, kept, copied, salvaged.unexpected, lost, result, misplaced)
 
 
 def _opened(stack: ExitStack, path: str) -> IO[bytes] | None:
@@ -137,40 +162,6 @@ def _opened(stack: ExitStack, path: str) -> IO[bytes] | None:
         return stack.enter_context(storage.open_local(path))
     except FileNotFoundError:
         return None
-
-
-def _finish(
-    task: SalvageTask,
-    place: ShardPlace,
-    salvaged: SalvagedLedger,
-    temporary: str,
-    started: float,
-    intact: bool = False,
-    plan_digest: str = "",
-    recipe: str = "",
-) -> SavedShard:
-    """Puts the file of a shard into place, with its ledger."""
-    lines = LedgerLines.of(salvaged.entries)
-    result = finish_shard(
-        task.output, place, task.file, temporary, lines, plan_digest, recipe, started, task.hold
-    )
-    return SavedShard(
-        task.file,
-        len(salvaged.kept),
-        intact and not salvaged.lost,
-        salvaged.unexpected,
-        tuple(salvaged.lost),
-        result,
-    )
-
-
-def _reconcile(
-    task: SalvageTask, ledger: tuple[ShardHeader, list[Entry]] | None, content: Content, intact: bool
-) -> SalvagedLedger:
-    index = _read_index(task) if ledger is None else None
-    records = task.expected.records if task.expected else 0
-    entries = ledger[1] if ledger else None
-    return reconcile(task.file, task.path, content, entries, index, records, intact)
 
 
 def _is_intact(file: IO[bytes], expected: Shard | None) -> bool:
@@ -373,23 +364,3 @@ def _save_foreign(
     with while_held(task.hold):
         storage.move_into_place(temporary, storage.join(task.output, task.file))
     return SavedShard(task.file, len(kept), not lost, 0, tuple(lost))
-
-
-#: Problems that make a record useless in any dataset. Other checks only reflect what most records have.
-_UNUSABLE = (FindingCode.UNPARSEABLE, FindingCode.UNDECODABLE)
-
-
-def _book_missing(
-    task: SalvageTask,
-    ledger: tuple[ShardHeader, list[Entry]] | None,
-    started: float,
-    why: str = "its shard is missing",
-) -> SavedShard:
-    """Accounts for a missing shard: all its records are lost, and an empty shard takes its place."""
-    if task.place is None:
-        raise EngineError(f"{printable(task.path)} disappeared before it was saved; run again.")
-    damage = DamagedRange(0, 0, 0, FindingCode.SHARD_MISSING, why)
-    salvaged = _reconcile(task, ledger, Content([], [damage], 0), False)
-    compression = {".gz": "gzip", ".zlib": "zlib"}.get(os.path.splitext(task.file)[1], "none")
-    temporary = _write(task, None, [], compression)
-    return _finish(task, task.place, salvaged, temporary, started)
