@@ -198,17 +198,12 @@ def _list_cifar(part: InputSplit, array: FoundArray, context: Context) -> Iterat
 def _list_batch(
     name: str, files: dict[str, FileSlice], key: str, part: InputSplit, split: str, context: Context
 ) -> Iterator[ImageRef | ClassId]:
-    path = files[name].uri
     batch = cifar.read_batch(name, files, context)
-    where = printable(f"{path}!{name}")
-    by_coarse = context.settings.label_column in (cifar.COARSE, f"{cifar.COARSE}s")
-    classes = batch.coarse if by_coarse else batch.fine
-    if classes is None:
-        raise UsageError(f"{where} has no {cifar.COARSE}; leave --label_column out.")
-    reader = LabelReader(where, classes.names)
+    path = files[name].uri
+    reader = LabelReader(printable(f"{path}!{name}"), batch.names)
 
     def labels(first: int, count: int) -> list[ArrayLabel]:
-        return reader.read(classes.numbers[first : first + count])
+        return reader.read(batch.numbers[first : first + count])
 
     yield from list_rows(batch.images, labels, part.item.prefix + key, split, path)
     yield from reader.class_ids()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
@@ -19,9 +19,8 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.units import counted
 
-#: What `--label_column` calls the superclasses of CIFAR-100, and the names of labels in the pickles.
+#: What `--label_column` calls the superclasses of CIFAR-100.
 COARSE = "coarse_label"
-_COARSE_LABELS, _LABELS = "coarse_labels", ("fine_labels", "labels")
 _SIDE, _CHANNELS = 32, 3
 _PIXELS = _SIDE * _SIDE * _CHANNELS
 _BATCH = re.compile(r"(?:data_batch_\d+|test_batch)(\.bin)?\Z")
@@ -36,7 +35,7 @@ def batches_among(names: Iterable[str]) -> tuple[str, ...]:
     """Returns the files of a folder that are CIFAR's batches of images, in order."""
     files = set(names)
     batches = {name for name in files if _BATCH.match(name)}
-    if "meta" in files or _FINE_NAMES in files:
+    if _is_hundred(files):
         suffix = "" if "meta" in files else ".bin"
         batches |= files & {f"train{suffix}", f"test{suffix}"}
     return tuple(sorted(batches))
@@ -62,19 +61,18 @@ def is_cifar_archive(head: bytes) -> bool:
     return bool(members) and bool(_FOLDERS.match(members[0].name))
 
 
-class CifarClasses(NamedTuple):
-    """The class number of each image of a batch, and the names of the classes if a file gives them."""
-
-    numbers: np.ndarray
-    names: Sequence[str]
-
-
 class CifarBatch(NamedTuple):
-    """A batch of images with their classes, and with their superclasses if it has them."""
+    """A batch of images.
+
+    Attributes:
+      images: Pixels of the images.
+      numbers: Class number of each image.
+      names: Names of the classes by number; empty if no file gives them.
+    """
 
     images: Rows
-    fine: CifarClasses
-    coarse: CifarClasses | None
+    numbers: np.ndarray
+    names: Sequence[str]
 
 
 def files_in_archive(path: str, part: InputSplit, context: Context) -> dict[str, tuple[str, FileSlice]]:
@@ -118,25 +116,29 @@ def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> C
       context: Context of the listing.
 
     Raises:
-      UsageError: If the file is not a valid batch.
+      UsageError: If the file is not a valid batch, or has no superclasses and they are asked for.
     """
+    where = f"--input {printable(files[name].uri)}: {name}"
+    by_coarse = context.settings.label_column in (COARSE, f"{COARSE}s")
+    if by_coarse and not _is_hundred(files):
+        raise UsageError(f"{where} has no {COARSE}; leave --label_column out.")
     if name.endswith(".bin"):
-        return _read_binary(name, files)
-    where = f"{printable(files[name].uri)}: {name}"
+        return _read_binary(name, files, by_coarse)
     try:
         content = _read_dictionary(files[name])
-        pixels = _pixels(content.get("data"), files[name], context)
-        labels = next((_numbers(content[key]) for key in _LABELS if key in content), None)
-        coarse = _numbers(content[_COARSE_LABELS]) if _COARSE_LABELS in content else None
-        if labels is None:
-            raise PickleError("it has no labels")
-        if any(numbers.size != pixels.count for numbers in (labels, coarse) if numbers is not None):
-            raise PickleError(f"it has {counted(pixels.count, 'image')} and {counted(labels.size, 'label')}")
+        images = _pixels(content.get("data"), files[name], context)
+        labels = content.get("fine_labels", content.get("labels"))
+        numbers = _numbers(content.get("coarse_labels") if by_coarse else labels)
+        if numbers.size != images.count:
+            raise PickleError(f"it has {counted(images.count, 'image')} and {counted(numbers.size, 'label')}")
     except PickleError as error:
         raise UsageError(f"{where} cannot be read: {error}; download the file again or remove it.") from None
-    names, coarse_names = _names_python(files)
-    superclasses = None if coarse is None else CifarClasses(coarse, coarse_names)
-    return CifarBatch(pixels, CifarClasses(labels, names), superclasses)
+    return CifarBatch(images, numbers, _names(files, by_coarse))
+
+
+def _is_hundred(names: Container[str]) -> bool:
+    """Returns whether the files of a folder are those of CIFAR-100, in either version."""
+    return "meta" in names or _FINE_NAMES in names
 
 
 def _read_dictionary(file_slice: FileSlice) -> dict[str, Any]:
@@ -191,49 +193,42 @@ def _numbers(values: Any) -> np.ndarray:
         return values.integers().astype(np.int64)
     if isinstance(values, list) and all(type(value) is int and abs(value) < 2**63 for value in values):
         return np.array(values, np.int64)
-    raise PickleError("its labels are not numbers")
+    raise PickleError("it has no labels that are numbers")
 
 
-def _names_python(files: Mapping[str, FileSlice]) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns the names of classes and superclasses; empty if no file gives them."""
-    name = next((name for name in _META_PYTHON if name in files), None)
-    if name is None:
-        return (), ()
+def _names(files: Mapping[str, FileSlice], by_coarse: bool) -> Sequence[str]:
+    """Returns the class names of the Python version; empty if no file gives them.
+
+    Raises:
+      UsageError: If the file is damaged.
+    """
+    meta = next((name for name in _META_PYTHON if name in files), None)
+    if meta is None:
+        return ()
     try:
-        content = _read_dictionary(files[name])
-        names = _texts(content.get("fine_label_names", content.get("label_names", [])))
-        return names, _texts(content.get("coarse_label_names", []))
+        content = _read_dictionary(files[meta])
+        fine = content.get("fine_label_names", content.get("label_names", []))
+        names = content.get("coarse_label_names", []) if by_coarse else fine
+        if not isinstance(names, list) or not all(isinstance(name, str | bytes) for name in names):
+            raise PickleError("its class names are not strings")
     except PickleError as error:
         raise UsageError(
-            f"{printable(files[name].uri)}: {name}, which names the classes, cannot be read: {error}; "
-            "download the file again, or remove it to use numbers as names."
+            f"--input {printable(files[meta].uri)}: {meta}, which names the classes, cannot be read: "
+            f"{error}; download the file again, or remove it to use numbers as names."
         ) from None
+    return [_text(name) for name in names]
 
 
-def _texts(values: Any) -> Sequence[str]:
-    if not isinstance(values, list) or not all(isinstance(value, str | bytes) for value in values):
-        raise PickleError("its class names are not strings")
-    return [_text(value) for value in values]
-
-
-def _read_binary(name: str, files: Mapping[str, FileSlice]) -> CifarBatch:
+def _read_binary(name: str, files: Mapping[str, FileSlice], by_coarse: bool) -> CifarBatch:
     """Returns a batch of the binary version, in which 1 or 2 label bytes precede each image's pixels."""
-    hundred = _FINE_NAMES in files
-    file_slice = files[name]
+    hundred, file_slice = _is_hundred(files), files[name]
     before = 2 if hundred else 1
     stride = before + _PIXELS
     count = -(-file_slice.length // stride)
     images = _images(file_slice, before, stride, count)
     # The labels precede the pixels, so a complete image has its labels too.
-    table = Rows(file_slice, 0, stride, before, count, (before,), "|u1").values(0, images.whole)
-    numbers = table.astype(np.int64)
-    names = _lines(files, _FINE_NAMES if hundred else "batches.meta.txt")
-    coarse = CifarClasses(numbers[:, 0], _lines(files, _COARSE_NAMES)) if hundred else None
-    return CifarBatch(images, CifarClasses(numbers[:, before - 1], names), coarse)
-
-
-def _lines(files: Mapping[str, FileSlice], name: str) -> Sequence[str]:
-    if name not in files:
-        return ()
-    text = files[name].read(0, _MAX_META_BYTES).decode("utf-8", "replace")
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    labels = Rows(file_slice, 0, stride, before, count, (before,), "|u1").values(0, images.whole)
+    meta = _COARSE_NAMES if by_coarse else _FINE_NAMES if hundred else "batches.meta.txt"
+    lines = files[meta].read(0, _MAX_META_BYTES).splitlines() if meta in files else []
+    names = [line.strip() for line in lines if line.strip()]
+    return CifarBatch(images, labels[:, 0 if by_coarse else -1].astype(np.int64), list(map(_text, names)))
