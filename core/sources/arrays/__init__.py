@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import astuple, replace
 
 from shardwright.core import storage
 from shardwright.core.sources.arrays import cifar
 from shardwright.core.sources.arrays.files import (
+    CIFAR,
+    CIFAR_ARCHIVE,
     IDX,
     NPY,
     NPZ,
@@ -19,13 +20,7 @@ from shardwright.core.sources.arrays.files import (
     UnreadableRows,
     slice_of,
 )
-from shardwright.core.sources.arrays.find import (
-    CIFAR,
-    CIFAR_ARCHIVE,
-    ArrayPlace,
-    FoundArray,
-    find_arrays,
-)
+from shardwright.core.sources.arrays.find import FoundArray, find_arrays
 from shardwright.core.sources.arrays.images import (
     check_first_images,
     image_shape,
@@ -64,9 +59,6 @@ _KINDS = {
 _LOOKED_AT = 16
 #: Most bytes of images, and most images, that are listed in one batch.
 _BATCH_BYTES, _BATCH_ROWS = 4 << 20, 1 << 16
-#: Largest local array, in bytes, whose images are marked by their content; images of larger arrays are
-#: marked by the state of the file.
-_MARKED_BYTES = 4 << 30
 #: Most missing images of a file that are listed one by one; the rest is given as a number.
 _MAX_MISSING = 10_000
 _DIGITS = 6
@@ -77,63 +69,59 @@ Labels = Callable[[int, int], list[ArrayLabel]]
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     try:
-        found = find_arrays(probe, settings)
+        arrays, _ = find_arrays(probe, settings)
     except UsageError:  # `_describe` reports it
         return True
     except (OSError, EngineError):
         return False
-    is_named = probe.is_file and probe.name.lower().endswith((".npz", ".npy"))
-    return bool(found.arrays) or is_named
+    return bool(arrays) or (probe.is_file and probe.name.lower().endswith((".npz", ".npy")))
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    found = find_arrays(probe, settings)
-    if not found.arrays:
+    arrays, _ = find_arrays(probe, settings)
+    if not arrays:
         raise UsageError(
             f"--input {printable(probe.path)} holds no array with a name of an image array, such as "
             "train-images-idx3-ubyte.gz, data_batch_1, or x_train or images in a .npz file; name the array "
             "in a .npz file with --image_column."
         )
-    for number, array in enumerate(found.arrays[:_LOOKED_AT]):
+    for array in arrays[:_LOOKED_AT]:
         if not array.images.is_cifar:
-            images, _, _ = _checked(array, found.folder, settings)
-            if not number and images.header.shape[0] and settings.depth == "8":
-                check_first_images(images, settings)
-    splits = in_split_order({array.split for array in found.arrays} - {""})
-    unlabelled = sum(not (array.labels or array.images.is_cifar) for array in found.arrays)
+            _check(array, settings)
+    first = arrays[0].images
+    if not first.is_cifar and first.header.shape[0] and settings.depth == "8":
+        check_first_images(first, settings)
+    splits = in_split_order({array.split for array in arrays} - {""})
+    unlabelled = sum(not (array.labels or array.images.is_cifar) for array in arrays)
     without = f", {unlabelled} of them without labels" if unlabelled else ""
     of_splits = f" of {', '.join(splits)}" if splits else ""
-    kind = _KINDS[found.arrays[0].images.kind]
-    return f"{counted(len(found.arrays), 'array')} ({kind}{without}){of_splits}"
+    return f"{counted(len(arrays), 'array')} ({_KINDS[first.kind]}{without}){of_splits}"
 
 
-def _checked(
-    array: FoundArray, folder: str, settings: ConvertSettings
-) -> tuple[ArrayFile, ArrayFile | None, tuple[tuple[int, ...], bool]]:
-    """Returns an array, its labels, and the shape of its images (`image_shape`).
+def _check(array: FoundArray, settings: ConvertSettings) -> tuple[tuple[int, ...], bool]:
+    """Returns the shape of the images of an array, and whether they are planar (`image_shape`).
 
     Raises:
       UsageError: If it is not an array of images, or there are more or fewer labels.
     """
-    images = array.images.array_in(folder)
-    labels = array.labels.array_in(folder) if array.labels else None
+    images, labels = array.images, array.labels
     shape = image_shape(images.header, settings, images.name)
     if labels and labels.header.shape[0] != images.header.shape[0]:
         raise UsageError(
             f"{images.name} has {counted(images.header.shape[0], 'image')}, but "
             f"{labels.name} has {counted(labels.header.shape[0], 'label')}; the numbers must be equal."
         )
-    return images, labels, shape
+    return shape
 
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each array of images, and one for all other files."""
-    found = find_arrays(look_at(item.path), context.settings)
-    for array in found.arrays:
-        yield InputSplit(item, found.folder, detail=json.dumps(array))
+    arrays, others = find_arrays(look_at(item.path), context.settings)
+    for array in arrays:
+        yield InputSplit(item, array.images.path, detail=json.dumps(astuple(array)))
     reasons = {True: FilterReason.DOTFILE, False: FilterReason.NOT_AN_IMAGE}
-    others = (ContainerFile(name, filtered=reasons[is_hidden(name)]) for name in found.others)
-    yield from filtered_part(item, found.folder, others)
+    files = (ContainerFile(name, filtered=reasons[is_hidden(name)]) for name in others)
+    yield from filtered_part(item, item.path, files)
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
@@ -142,80 +130,59 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         yield from filtered
         return
     images, labels, split, dataset = json.loads(part.detail)
-    array = FoundArray(ArrayPlace(*images), ArrayPlace(*labels) if labels else None, split, dataset)
-    if not keeps_splits(context.settings):
-        array = array._replace(split="")
-    if array.images.is_cifar:
-        yield from _list_cifar(part, array, context)
+    array = FoundArray(ArrayFile(*images), ArrayFile(*labels) if labels else None, split, dataset)
+    key = f"{part.item.prefix}{key_of(array.images.file)}!"
+    keeps = keeps_splits(context.settings)
+    if array.images.kind == CIFAR_ARCHIVE:
+        members = cifar.files_in_archive(part, context)
+        files = {name: file_slice for name, (_, file_slice) in members.items()}
+        for name in cifar.batches_among(files):
+            inside = key_from_bytes(members[name][0].encode("utf-8", "surrogateescape"))
+            split = cifar.split_of_batch(name) if keeps else ""
+            yield from _list_batch(name, files, f"{key}{inside}!", split, context)
+    elif array.images.kind == CIFAR:
+        yield from _list_batch(*cifar.files_in_folder(part.path), key, split if keeps else "", context)
     else:
-        yield from _list_array(part, array, context)
+        yield from _list_array(array, key, split if keeps else "", context)
 
 
-def _list_array(part: InputSplit, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
-    settings, place = context.settings, array.images
-    images, labels, (shape, planar) = _checked(array, part.path, settings)
+def _list_array(array: FoundArray, key: str, split: str, context: Context) -> Iterator[ImageRef | ClassId]:
+    images, labels, settings = array.images, array.labels, context.settings
+    shape, planar = _check(array, settings)
     rows = images.rows(context)
     rows = replace(rows, shape=shape, planar=planar or rows_are_planar(rows, shape))
+    label_rows = labels.rows(context) if labels else None
     reader = LabelReader(labels.name if labels else images.name, separator=settings.label_separator)
-    read: Labels = partial(_no_labels, place.file)
-    if labels:
-        read = partial(_labels_of, labels.rows(context), reader)
-    key = f"{part.item.prefix}{key_of(place.file)}!{key_of(place.member) + '/' if place.member else ''}"
-    keep = settings.keeps_samples(rows.dtype)
-    yield from list_rows(rows, read, key, array.split, images.path, keep=keep)
+
+    def read(first: int, count: int) -> list[ArrayLabel]:
+        if label_rows is None:
+            return [ArrayLabel(message=f"there are no labels for {printable(images.file)}")] * count
+        if damage := label_rows.damage:
+            return [ArrayLabel("", damage.reason, f"its label: {damage.message}")] * count
+        found = reader.read(label_rows.values(first, count))
+        return found + [MISSING] * (count - len(found))
+
+    key += f"{key_of(images.member)}/" if images.member else ""
+    yield from list_rows(rows, read, key, split, images.path, keep=settings.keeps_samples(rows.dtype))
     yield from reader.class_ids()
 
 
-def _no_labels(file: str, first: int, count: int) -> list[ArrayLabel]:
-    return [ArrayLabel(message=f"there are no labels for {printable(file)}")] * count
-
-
-def _labels_of(rows: Rows, reader: LabelReader, first: int, count: int) -> list[ArrayLabel]:
-    if rows.damage:
-        return [ArrayLabel("", rows.damage.reason, f"its label: {rows.damage.message}")] * count
-    labels = reader.read(rows.values(first, count))
-    return labels + [MISSING] * (count - len(labels))
-
-
-def _list_cifar(part: InputSplit, array: FoundArray, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields the references of a batch, or of all batches in an archive."""
-    file = array.images.file
-    path = storage.join(part.path, file)
-    if array.images.kind == CIFAR:
-        folder, _, name = path.rpartition("/")
-        probe = InputProbe(folder or "/", is_file=False)
-        files = {item: slice_of(probe.inside(item).path) for item in (name, *cifar.meta_among(probe.files))}
-        yield from _list_batch(name, files, f"{key_of(file)}!", part, array.split, context)
-        return
-    members = cifar.files_in_archive(path, part, context)
-    files = {name: file_slice for name, (_, file_slice) in members.items()}
-    for name in cifar.batches_among(members):
-        inside = key_from_bytes(members[name][0].encode("utf-8", "surrogateescape"))
-        split = cifar.split_of_batch(name) if keeps_splits(context.settings) else ""
-        yield from _list_batch(name, files, f"{key_of(file)}!{inside}!", part, split, context)
-
-
 def _list_batch(
-    name: str, files: dict[str, FileSlice], key: str, part: InputSplit, split: str, context: Context
+    name: str, files: Mapping[str, FileSlice], key: str, split: str, context: Context
 ) -> Iterator[ImageRef | ClassId]:
     batch = cifar.read_batch(name, files, context)
-    path = files[name].uri
-    reader = LabelReader(printable(f"{path}!{name}"), batch.names)
+    uri = files[name].uri
+    reader = LabelReader(printable(f"{uri}!{name}"), batch.names)
 
-    def labels(first: int, count: int) -> list[ArrayLabel]:
+    def read(first: int, count: int) -> list[ArrayLabel]:
         return reader.read(batch.numbers[first : first + count])
 
-    yield from list_rows(batch.images, labels, part.item.prefix + key, split, path)
+    yield from list_rows(batch.images, read, key, split, uri)
     yield from reader.class_ids()
 
 
 def list_rows(
-    rows: Rows,
-    labels: Labels,
-    key: str,
-    split: str,
-    uri: str,
-    keep: bool = False,
+    rows: Rows, labels: Labels, key: str, split: str, uri: str, keep: bool = False
 ) -> Iterator[ImageRef]:
     """Yields a reference for each image of an array, also for images that are missing from its file.
 
@@ -231,7 +198,7 @@ def list_rows(
     file_slice, length, stride = rows.file_slice, rows.length, rows.stride
     place = ByteRange(
         file_slice.file if file_slice.file != uri else "",
-        file_slice.offset + rows.begin,
+        file_slice.offset,
         length,
         PIXELS,
         file_slice.size,
@@ -243,9 +210,9 @@ def list_rows(
     )
     order = rows.dtype[0] if rows.dtype[0] == ">" else ""
     form = f".{times(rows.shape)}.{rows.dtype[1:]}{order}{'.planar' if rows.planar else ''}"
-    marked = not storage.is_remote(file_slice.file) and file_slice.length <= _MARKED_BYTES
+    marked = not storage.is_remote(file_slice.file)
     state = "" if marked else slice_of(uri).version
-    step = min(_BATCH_ROWS, max(1, _BATCH_BYTES // stride)) if marked else _BATCH_ROWS
+    step = min(_BATCH_ROWS, max(1, _BATCH_BYTES // stride))
     for first in range(0, rows.whole, step):
         count = min(step, rows.whole - first)
         data = memoryview(rows.read(first, count) if marked else b"")

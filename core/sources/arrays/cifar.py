@@ -9,11 +9,13 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from shardwright.core import storage
 from shardwright.core.sources.archives.compressed import GZIP
 from shardwright.core.sources.archives.files import ArchiveFile, open_archive
 from shardwright.core.sources.archives.kinds import TAR, first_members, kind_of_head
 from shardwright.core.sources.arrays.files import FileSlice, Rows, slice_of, spooled
 from shardwright.core.sources.arrays.pickles import PickledArray, PickleError, read_pickle
+from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, InputSplit
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
@@ -75,35 +77,33 @@ class CifarBatch(NamedTuple):
     names: Sequence[str]
 
 
-def files_in_archive(path: str, part: InputSplit, context: Context) -> dict[str, tuple[str, FileSlice]]:
+def files_in_folder(path: str) -> tuple[str, dict[str, FileSlice]]:
+    """Returns the name of a batch, and by name its file and the files beside it that name the classes."""
+    folder, _, name = path.rpartition("/")
+    beside = InputProbe(folder or "/", is_file=False).files
+    return name, {file: slice_of(storage.join(folder or "/", file)) for file in (name, *meta_among(beside))}
+
+
+def files_in_archive(part: InputSplit, context: Context) -> dict[str, tuple[str, FileSlice]]:
     """Returns the files of one of CIFAR's archives by name, with their paths in the archive.
 
     Raises:
       UsageError: If the archive is damaged, or holds no batches.
     """
-    packed = slice_of(path)
-    archive = ArchiveFile(path.rpartition("/")[2], packed.size, packed.version)
+    packed = slice_of(part.path)
+    archive = ArchiveFile(part.path.rpartition("/")[2], packed.size, packed.version)
     files: dict[str, tuple[str, FileSlice]] = {}
-    with open_archive(part._replace(path=path), archive, context) as opened:
+    with open_archive(part, archive, context) as opened:
+        if opened.file:
+            packed = replace(packed, file=opened.file, size=opened.size, version="")
         for member in opened.members:
             folder, _, name = member.name.rpartition("/")
             if not (member.fault or member.is_folder) and _FOLDERS.fullmatch(folder):
-                files[name] = (
-                    member.name,
-                    replace(
-                        packed,
-                        file=opened.file or path,
-                        offset=member.offset,
-                        length=member.length,
-                        size=opened.size,
-                        version="" if opened.file else packed.version,
-                    ),
-                )
-    if opened.damage or not batches_among(files):
-        message = (
-            opened.damage.message if opened.damage else "it holds no batches of images; download it again"
-        )
-        raise UsageError(f"--input {printable(path)}: {message}.")
+                files[name] = member.name, replace(packed, offset=member.offset, length=member.length)
+    fault = opened.damage.message if opened.damage else ""
+    if fault or not batches_among(files):
+        message = fault or "it holds no batches of images; download it again"
+        raise UsageError(f"--input {printable(part.path)}: {message}.")
     return files
 
 
@@ -176,11 +176,11 @@ def _pixels(array: Any, file_slice: FileSlice, context: Context) -> Rows:
     def write(file: IO[bytes]) -> None:
         file.write(np.ascontiguousarray(pixels).data)
 
-    return _images(spooled(file_slice, "data", write, context), 0, _PIXELS, len(pixels))
+    return _images(spooled(file_slice, "data", write, context), _PIXELS, len(pixels))
 
 
-def _images(file_slice: FileSlice, begin: int, stride: int, count: int) -> Rows:
-    return Rows(file_slice, begin, stride, _PIXELS, count, (_SIDE, _SIDE, _CHANNELS), "|u1", planar=True)
+def _images(file_slice: FileSlice, stride: int, count: int) -> Rows:
+    return Rows(file_slice, stride, count, (_SIDE, _SIDE, _CHANNELS), "|u1", planar=True)
 
 
 def _numbers(values: Any) -> np.ndarray:
@@ -225,9 +225,9 @@ def _read_binary(name: str, files: Mapping[str, FileSlice], by_coarse: bool) -> 
     before = 2 if hundred else 1
     stride = before + _PIXELS
     count = -(-file_slice.length // stride)
-    images = _images(file_slice, before, stride, count)
+    images = _images(file_slice.after(before), stride, count)
     # The labels precede the pixels, so a complete image has its labels too.
-    labels = Rows(file_slice, 0, stride, before, count, (before,), "|u1").values(0, images.whole)
+    labels = Rows(file_slice, stride, count, (before,), "|u1").values(0, images.whole)
     meta = _COARSE_NAMES if by_coarse else _FINE_NAMES if hundred else "batches.meta.txt"
     lines = files[meta].read(0, _MAX_META_BYTES).splitlines() if meta in files else []
     names = [line.strip() for line in lines if line.strip()]

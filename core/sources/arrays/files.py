@@ -31,7 +31,7 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 
-IDX, NPY, NPZ = "idx", "npy", "npz"
+IDX, NPY, NPZ, CIFAR, CIFAR_ARCHIVE = "idx", "npy", "npz", "cifar", "cifar_archive"
 _CHUNK_BYTES = 1 << 20
 #: Bytes that are unpacked at a time to read the beginning of an array, which damage behind it does not hide.
 _STEP_BYTES = 1 << 12
@@ -143,6 +143,10 @@ class FileSlice:
         with storage.translated_errors("read", self.file):
             return storage.read_range(self.file, self.offset + begin, length, self.size, self.version)
 
+    def after(self, begin: int) -> FileSlice:
+        """Returns the bytes from a position on."""
+        return replace(self, offset=self.offset + begin, length=max(0, self.length - begin))
+
     def open(self) -> io.BufferedReader:
         """Opens the bytes as a seekable file."""
         return io.BufferedReader(RandomAccessFile(self.read, self.length), _CHUNK_BYTES)
@@ -163,10 +167,8 @@ class Rows:
     """The rows of an array. Each row is one image or one label.
 
     Attributes:
-      file_slice: Bytes that hold the rows.
-      begin: Position of the first row in them.
+      file_slice: Bytes that begin with the first row.
       stride: Number of bytes from one row to the next.
-      length: Number of bytes of one row.
       count: Number of rows that there should be.
       shape: Shape of one row.
       dtype: NumPy's name for the type of the values, with the byte order.
@@ -175,9 +177,7 @@ class Rows:
     """
 
     file_slice: FileSlice
-    begin: int
     stride: int
-    length: int
     count: int
     shape: tuple[int, ...]
     dtype: str
@@ -185,19 +185,24 @@ class Rows:
     damage: UnreadableRows | None = None
 
     @property
+    def length(self) -> int:
+        """Number of bytes of one row."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
     def whole(self) -> int:
         """Number of rows that are complete in the file."""
-        room = self.file_slice.length - self.begin - self.length
+        room = self.file_slice.length - self.length
         return 0 if self.damage or room < 0 else min(self.count, room // self.stride + 1)
 
     @property
     def bytes_behind(self) -> int:
         """Number of bytes after the last row."""
-        return 0 if self.damage else max(0, self.file_slice.length - self.begin - self.count * self.stride)
+        return 0 if self.damage else max(0, self.file_slice.length - self.count * self.stride)
 
     def read(self, first: int, count: int) -> bytes:
         """Reads some of the rows, with the bytes between them."""
-        return self.file_slice.read(self.begin + first * self.stride, (count - 1) * self.stride + self.length)
+        return self.file_slice.read(first * self.stride, (count - 1) * self.stride + self.length)
 
     def values(self, first: int, count: int) -> np.ndarray:
         """Returns some of the complete rows as an array."""
@@ -209,19 +214,31 @@ class Rows:
         return np.ascontiguousarray(table).view(self.dtype).reshape(count, *self.shape)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class ArrayFile:
-    """An array in a file.
+    """An array in a file, or CIFAR's images with their labels.
 
     Attributes:
-      kind: Kind of the file: idx, npy or npz.
-      path: Path of the file.
+      kind: Kind of the file: idx, npy, npz, cifar or cifar_archive.
+      folder: Folder of the input.
+      file: Path of the file in it.
       member: Name of the array in a `.npz` file.
     """
 
     kind: str
-    path: str
+    folder: str
+    file: str
     member: str = ""
+
+    @property
+    def is_cifar(self) -> bool:
+        """Whether it is a batch or an archive of CIFAR."""
+        return self.kind in (CIFAR, CIFAR_ARCHIVE)
+
+    @property
+    def path(self) -> str:
+        """Path of the file."""
+        return storage.join(self.folder, self.file)
 
     @property
     def name(self) -> str:
@@ -296,7 +313,7 @@ def npz_members(path: str) -> list[str]:
 def _in_order(file: FileSlice, header: ArrayHeader, context: Context, damage: UnreadableRows | None) -> Rows:
     """Returns the rows of an array whose bytes are not compressed, in C order."""
     size, count, shape = header.row_bytes, header.shape[0], header.shape[1:]
-    rows = Rows(file, header.begin, size, size, count, shape, header.dtype, damage=damage)
+    rows = Rows(file.after(header.begin), size, count, shape, header.dtype, damage=damage)
     if not header.fortran or math.prod(shape) <= 1 or count <= 1:
         return rows
     if damage or rows.whole < count:
@@ -311,7 +328,7 @@ def _in_order(file: FileSlice, header: ArrayHeader, context: Context, damage: Un
                 UNDERWAY.progress()
                 out.write(np.ascontiguousarray(array[first : first + step]).tobytes())
 
-    return replace(rows, file_slice=spooled(file, f"C order:{header}", write, context), begin=0)
+    return replace(rows, file_slice=spooled(file, f"C order:{header}", write, context))
 
 
 def spooled(
@@ -356,14 +373,12 @@ def unpack(
     def write(file: IO[bytes]) -> None:
         left = limit + 1
         try:
-            with open_stream() as stream:
+            with open_stream() as stream, contextlib.suppress(EOFError):
                 # In small steps, so that data before an early end is not lost.
                 while left > 0 and (chunk := stream.read1(min(left, _CHUNK_BYTES))):
                     file.write(chunk)
                     left -= len(chunk)
                     UNDERWAY.progress()
-        except EOFError:
-            return
         except _DAMAGES as error:
             raise _DamagedStreamError(words_of(error)) from error
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shardwright.core import storage
@@ -15,14 +16,13 @@ from shardwright.core.sources.arrays.cifar import (
     meta_among,
     split_of_batch,
 )
-from shardwright.core.sources.arrays.files import IDX, NPZ, ArrayFile, npz_members
+from shardwright.core.sources.arrays.files import CIFAR, CIFAR_ARCHIVE, IDX, NPZ, ArrayFile, npz_members
 from shardwright.core.sources.folder_tree import SPLIT_FOLDERS
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 
-CIFAR, CIFAR_ARCHIVE = "cifar", "cifar_archive"
 IMAGES, LABELS = "images", "labels"
 #: Most levels of folders below the input, and most subfolders of a folder, that are searched.
 _DEPTH, _FOLDERS = 3, 8
@@ -39,57 +39,21 @@ _EXTENSIONS = re.compile(r"(?:\.(?:gz|npy|npz))+\Z")
 _WORD = re.compile(r"[^\W_]+")
 
 
-class ArrayPlace(NamedTuple):
-    """Where an array is.
-
-    Attributes:
-      kind: Kind of the file: idx, npy, npz, cifar, cifar_archive.
-      file: Path of the file, relative to the folder of the input.
-      member: Name of the array in the file, if the file holds several.
-    """
-
-    kind: str
-    file: str
-    member: str = ""
-
-    @property
-    def is_cifar(self) -> bool:
-        """Whether it is a batch or an archive of CIFAR, which has its labels inside."""
-        return self.kind in (CIFAR, CIFAR_ARCHIVE)
-
-    def array_in(self, folder: str) -> ArrayFile:
-        """Returns the array, in the folder of the input."""
-        return ArrayFile(self.kind, storage.join(folder, self.file), self.member)
-
-
-class FoundArray(NamedTuple):
+@dataclass(frozen=True)
+class FoundArray:
     """An array of images, with its labels.
 
     Attributes:
-      images: Place of the array.
-      labels: Place of its labels; None if there are none, and for CIFAR.
+      images: The array.
+      labels: Its labels; None if there are none, and for CIFAR, whose files hold both.
       split: Split from its name; empty if it has none.
       dataset: The rest of its name, which identifies the dataset.
     """
 
-    images: ArrayPlace
-    labels: ArrayPlace | None = None
+    images: ArrayFile
+    labels: ArrayFile | None = None
     split: str = ""
     dataset: str = ""
-
-
-class FoundArrays(NamedTuple):
-    """Arrays and other files below an input.
-
-    Attributes:
-      folder: Folder that the paths of the files are relative to.
-      arrays: Arrays of images, in order.
-      others: Files that are not used.
-    """
-
-    folder: str
-    arrays: tuple[FoundArray, ...] = ()
-    others: tuple[str, ...] = ()
 
 
 class NamedArray(NamedTuple):
@@ -108,6 +72,11 @@ class NamedArray(NamedTuple):
     number: str = ""
     dataset: str = ""
     rank: int = 0
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """What images and their labels have in common."""
+        return self.dataset, self.split, self.number
 
     def within(self, outer: NamedArray) -> NamedArray:
         """Combines the name with that of its file or folder; the inner name takes precedence."""
@@ -148,27 +117,23 @@ def parse_array_name(name: str) -> NamedArray:
 class _Candidate(NamedTuple):
     """An array that holds images or labels, judged by its name."""
 
-    place: ArrayPlace
+    array: ArrayFile
     named: NamedArray
 
     @property
-    def group(self) -> tuple[str, str, str]:
-        return self.named.dataset, self.named.split, self.named.number
-
-    @property
-    def preference(self) -> tuple[int, bool, ArrayPlace]:
+    def preference(self) -> tuple[int, bool, ArrayFile]:
         """Sort key: clear names first, and files that need no unpacking."""
-        return self.named.rank, self.place.file.endswith(".gz"), self.place
+        return self.named.rank, self.array.file.endswith(".gz"), self.array
 
 
-def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
-    """Finds the arrays of images below a folder, or in a file.
+def find_arrays(probe: InputProbe, settings: ConvertSettings) -> tuple[list[FoundArray], list[str]]:
+    """Returns the arrays of images below a folder, or in a file, in order; and the files that are not used.
 
     Raises:
       UsageError: If it is unclear which arrays belong together.
     """
     if probe.is_file:
-        return _find_in_file(probe, settings)
+        return sorted(_find_in_file(probe, settings), key=lambda array: array.images), []
     candidates: list[_Candidate] = []
     arrays: list[FoundArray] = []
     others: list[str] = []
@@ -179,13 +144,13 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
                 "separate folder."
             )
         if settings.source == "auto" and any(map(claims_to_be_image, folder.files)):
-            return FoundArrays(probe.path)  # this is a folder of image files
+            return [], []  # this is a folder of image files
         batches = batches_among(folder.files)
-        arrays += [_cifar_batch(name, relative) for name in batches]
+        arrays += [_cifar_batch(name, probe.path, relative) for name in batches]
         used = {*batches, *(meta_among(folder.files) if batches else ())}
         for name in folder.files:
             if name not in used:
-                in_file = list(_candidates(folder, relative, name, settings))
+                in_file = list(_candidates(probe.path, relative, name, settings))
                 candidates += in_file
                 others += [] if in_file else [relative + name]
     arrays += _pair(candidates, settings)
@@ -198,29 +163,26 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
             f"{next(first)} and {next(first)}: name one of them as --input, or take all as one with --source "
             "arrays."
         )
-    return FoundArrays(probe.path, tuple(arrays), tuple(others))
+    return arrays, others
 
 
-def _cifar_batch(name: str, relative: str = "") -> FoundArray:
-    return FoundArray(ArrayPlace(CIFAR, relative + name), None, split_of_batch(name), relative)
+def _cifar_batch(name: str, root: str, relative: str = "") -> FoundArray:
+    return FoundArray(ArrayFile(CIFAR, root, relative + name), None, split_of_batch(name), relative)
 
 
-def _find_in_file(probe: InputProbe, settings: ConvertSettings) -> FoundArrays:
+def _find_in_file(probe: InputProbe, settings: ConvertSettings) -> Iterable[FoundArray]:
     path, _, name = probe.path.rpartition("/")
     path = path or ("/" if probe.path.startswith("/") else ".")
     if is_cifar_archive(probe.head):
-        return FoundArrays(path, (FoundArray(ArrayPlace(CIFAR_ARCHIVE, name)),))
-    folder = InputProbe(path, is_file=False)
-    if probe.head[:1] == b"\x80" or name.endswith(".bin"):
-        return FoundArrays(path, (_cifar_batch(name),) if name in batches_among(folder.files) else ())
-    if not _kind_of(name):
-        return FoundArrays(path)
-    candidates = list(_candidates(folder, "", name, settings, alone=True))
-    for other in folder.files:
+        return [FoundArray(ArrayFile(CIFAR_ARCHIVE, path, name))]
+    beside = InputProbe(path, is_file=False).files
+    if name in batches_among(beside):
+        return [_cifar_batch(name, path)]
+    candidates = list(_candidates(path, "", name, settings, alone=True))
+    for other in beside if candidates else ():
         if other != name and parse_array_name(other).role == LABELS:
-            candidates += _candidates(folder, "", other, settings)
-    arrays = [array for array in _pair(candidates, settings) if array.images.file == name]
-    return FoundArrays(path, tuple(sorted(arrays, key=lambda array: array.images)))
+            candidates += _candidates(path, "", other, settings)
+    return [array for array in _pair(candidates, settings) if array.images.file == name]
 
 
 def _folders(probe: InputProbe, relative: str = "", depth: int = 0) -> Iterator[tuple[InputProbe, str]]:
@@ -244,16 +206,16 @@ def _kind_of(name: str) -> str:
 
 
 def _candidates(
-    folder: InputProbe, relative: str, name: str, settings: ConvertSettings, alone: bool = False
+    root: str, relative: str, name: str, settings: ConvertSettings, alone: bool = False
 ) -> Iterator[_Candidate]:
     """Yields the arrays in a file that hold images or labels, judged by their names."""
-    kind = _kind_of(name)
+    array = ArrayFile(_kind_of(name), root, relative + name)
     own = parse_array_name(name).within(parse_array_name(relative.rstrip("/")))
-    if kind == NPZ:
-        for member, named in _members_of_npz(storage.join(folder.path, name), own, settings):
-            yield _Candidate(ArrayPlace(NPZ, relative + name, member), named)
-    elif kind and (own.role or alone):
-        yield _Candidate(ArrayPlace(kind, relative + name), own._replace(role=own.role or IMAGES))
+    if array.kind == NPZ:
+        for member, named in _members_of_npz(array.path, own, settings):
+            yield _Candidate(replace(array, member=member), named)
+    elif array.kind and (own.role or alone):
+        yield _Candidate(array, own._replace(role=own.role or IMAGES))
 
 
 def _members_of_npz(
@@ -271,11 +233,8 @@ def _members_of_npz(
             )
         if column:
             yield column, plain._replace(role=role)
-    unnamed = all(name.startswith("arr_") and name[4:].isdigit() for name in members)
-    if unnamed and len(members) <= 2:  # as `np.savez` names them
-        roles = [own.role or IMAGES] if len(members) == 1 else [IMAGES, LABELS]
-        yield from ((member, plain._replace(role=role)) for member, role in zip(members, roles))
-        return
+    if members == ["arr_0"]:  # `np.savez` was given no name, so that of the file counts
+        yield "arr_0", plain._replace(role=own.role or IMAGES)
     for member in members:
         inner = parse_array_name(member)
         if inner.role and not chosen[inner.role]:
@@ -288,27 +247,23 @@ def _pair(candidates: list[_Candidate], settings: ConvertSettings) -> Iterator[F
     labels = [candidate for candidate in candidates if candidate.named.role == LABELS]
     for candidate in candidates:
         if candidate.named.role == IMAGES:
-            groups[candidate.group].append(candidate)
+            groups[candidate.named.group].append(candidate)
     for several in groups.values():
-        images, *rest = sorted(several, key=lambda item: item.preference)
-        for other in rest:
-            if other.place.file not in (images.place.file, f"{images.place.file}.gz"):
-                raise UsageError(
-                    f"{printable(images.place.file)} and {printable(other.place.file)} both seem to hold the "
-                    "same images; name one of them as --input."
-                )
-        found = _labels_for(images, labels, settings)
-        yield FoundArray(
-            images.place, found.place if found else None, images.named.split, images.named.dataset
-        )
+        (images, named), *rest = sorted(several, key=lambda item: item.preference)
+        for other, _ in rest:
+            if other.file not in (images.file, f"{images.file}.gz"):
+                both = f"{printable(images.file)} and {printable(other.file)}"
+                raise UsageError(f"{both} both seem to hold the same images; name one of them as --input.")
+        yield FoundArray(images, _labels_for(images, named, labels, settings), named.split, named.dataset)
 
 
-def _labels_for(images: _Candidate, labels: list[_Candidate], settings: ConvertSettings) -> _Candidate | None:
-    if settings.label_column and images.place.kind == NPZ:
-        chosen = images.place._replace(member=settings.label_column)
-        return next(item for item in labels if item.place == chosen)
-    fitting = [item for item in labels if item.group == images.group]
+def _labels_for(
+    images: ArrayFile, named: NamedArray, labels: list[_Candidate], settings: ConvertSettings
+) -> ArrayFile | None:
+    if settings.label_column and images.kind == NPZ:
+        return replace(images, member=settings.label_column)
+    fitting = [item for item in labels if item.named.group == named.group]
     if not fitting:  # the names differ, but there is no other array of labels
-        fitting = [item for item in labels if item.group[1:] == images.group[1:]]
-        fitting = fitting if len(fitting) == 1 and images.place.kind == fitting[0].place.kind else []
-    return min(fitting, key=lambda item: item.preference, default=None)
+        fitting = [item for item in labels if item.named.group[1:] == named.group[1:]]
+        fitting = fitting if len(fitting) == 1 and images.kind == fitting[0].array.kind else []
+    return min(fitting, key=lambda item: item.preference).array if fitting else None

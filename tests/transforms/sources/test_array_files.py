@@ -152,7 +152,7 @@ def test_rows_may_have_only_one_class() -> None:
 def test_the_keys_of_many_images_sort_by_number(tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("rows") / "a.bin"
     path.write_bytes(bytes(range(200)) * 2)
-    rows = Rows(slice_of(str(path)), 7, 10, 4, 1_200_000, (2, 2, 1), "|u1")
+    rows = Rows(slice_of(str(path)).after(7), 10, 1_200_000, (2, 2, 1), "|u1")
     refs = list(list_rows(rows, lambda first, count: LabelReader("").read(np.arange(first, first + count)),
                           "a!", "train", str(path)))  # fmt: skip
     assert refs[0].key == "a!0000000" and len(refs) == rows.whole + 10_001
