@@ -21,8 +21,7 @@ from shardwright.core.preview.decoded_values import is_bare_pixels, sample_type,
 from shardwright.core.records.encodings import plain_spec
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.sources.tfrecord.images import find_image
-from shardwright.core.sources.tfrecord.layouts import names_by_role
-from shardwright.core.sources.tfrecord.record import SourceRecord
+from shardwright.core.sources.tfrecord.record import SourceRecord, names_by_role
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, parse_example

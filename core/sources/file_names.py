@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from shardwright.core.sources.archives.kinds import first_archive
+from shardwright.core.sources.archives.files import first_archive
 from shardwright.core.sources.class_folders import (
     NO_MEANING,
     decode_part,

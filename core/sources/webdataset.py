@@ -9,20 +9,18 @@ from dataclasses import dataclass, field
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.archives.files import (
+    ZIP,
     ArchiveFile,
     OpenArchive,
-    is_listed_archive,
-    open_archive,
-    split_archives,
-    why_filtered,
-)
-from shardwright.core.sources.archives.kinds import (
-    ZIP,
     checked_kind,
     extension_kind,
     first_archive,
     first_members,
+    is_listed_archive,
     kind_of_archive,
+    open_archive,
+    split_archives,
+    why_filtered,
 )
 from shardwright.core.sources.archives.members import Member
 from shardwright.core.sources.class_folders import list_class_folders

@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import islice, takewhile
 
 from shardwright.core import storage
 from shardwright.core.images.byte_ranges import read_part_head
@@ -19,24 +19,21 @@ from shardwright.core.images.signatures import (
     is_image_name,
     kind_of,
 )
-from shardwright.core.sources.archives.compressed import COMPRESSED
 from shardwright.core.sources.archives.files import (
     ArchiveFile,
     OpenArchive,
-    is_listed_archive,
-    open_archive,
-    split_archives,
-    why_filtered,
-)
-from shardwright.core.sources.archives.folders import MemberFolders, meaning_of_folders
-from shardwright.core.sources.archives.kinds import (
     checked_kind,
     extension_kind,
     first_archive,
     is_archive_head,
+    is_listed_archive,
     kind_of_archive,
+    open_archive,
+    split_archives,
+    why_filtered,
 )
 from shardwright.core.sources.archives.members import Member, is_left_out
+from shardwright.core.sources.archives.tars import COMPRESSED
 from shardwright.core.sources.class_folders import NO_FOLDER, list_labelled
 from shardwright.core.sources.files_beside import (
     MetadataReader,
@@ -44,7 +41,7 @@ from shardwright.core.sources.files_beside import (
     is_metadata_name,
     stem_of,
 )
-from shardwright.core.sources.folder_tree import IGNORE
+from shardwright.core.sources.folder_tree import IGNORE, FolderTree, decide, split_of_folder
 from shardwright.core.sources.hashing import name_hash
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.label_rules import take_apart
@@ -119,16 +116,7 @@ def _list_archive(part: InputSplit, context: Context, folders: str) -> Iterator[
         metadata = _metadata_of(opened)
         if metadata is None and opened.members:
             check_columns(part.path, "archives", settings)
-        meaning = meaning_of_folders(
-            part.item.path,
-            _image_folders(opened),
-            archive.above,
-            archive.tops,
-            settings.folders_of_label,
-            folders,
-            metadata is not None,
-            settings.record_layout.needs is Needs.IMAGE,
-        )
+        meaning = _meaning_of_folders(opened, context.settings, folders, metadata is not None)
         refs = _looked_into(opened, _references(opened, meaning, metadata or {}))
         if metadata is None:
             yield from refs
@@ -185,8 +173,79 @@ def _has_image_head(opened: OpenArchive, member: Member) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class _MemberFolders:
+    """Meaning of the folders of an archive.
+
+    Attributes:
+      tree: Meaning of the folders around the archive and of those in it.
+      above: Folders below the input that contain the archive.
+      wrappers: Number of folders in the archive that have no meaning, because they are around all images.
+      depth: Number of folders that make a class name (see `FolderTree.place`).
+    """
+
+    tree: FolderTree
+    above: tuple[str, ...]
+    wrappers: int
+    depth: int
+
+    def place(self, path: str) -> tuple[str, str]:
+        """Returns (split, class) of a member; each is empty if no folder gives it."""
+        return self.tree.place(self._inside(path), self.depth)
+
+    def leaves_out(self, path: str) -> bool:
+        """Returns whether a member is left out because it is outside the split folders."""
+        return self.tree.leaves_out(self._inside(path))
+
+    def _inside(self, path: str) -> str:
+        parts = path.split("/")
+        inside = parts[self.wrappers :] if len(parts) > self.wrappers else parts[-1:]
+        return "/".join((*self.above, *inside))
+
+
+def _meaning_of_folders(
+    opened: OpenArchive, settings: ConvertSettings, choice: str, metadata: bool
+) -> _MemberFolders:
+    """Decides what the folders of an archive mean, by the rules for folders on a disk.
+
+    Args:
+      opened: The archive.
+      settings: Checked settings.
+      choice: The setting `--folders`, or that folders have no meaning.
+      metadata: Whether each image has a metadata file beside it.
+
+    Raises:
+      UsageError: if the folders are ambiguous.
+    """
+    paths = [tuple(folder.split("/")) if folder else () for folder in _image_folders(opened)]
+    depths = [len(path) for path in paths]
+    common = [names[0] for names in takewhile(lambda names: len(set(names)) == 1, zip(*paths))]
+    # Skip a folder that contains everything, as long as all images are in folders inside it.
+    wrappers = 0
+    while wrappers < min([len(common), *(n - 1 for n in depths)]) and not split_of_folder(common[wrappers]):
+        wrappers += 1
+    tops: dict[str, bool] = {}
+    above, named = opened.archive.above, tuple[str, ...]()
+    if above:
+        named = (*opened.archive.tops, above[0])
+        for name in named if paths else ():
+            tops[name] = max(depths) > 0 or len(above) > 1
+    else:
+        for path in paths:
+            if len(path) > wrappers:
+                tops[path[wrappers]] = tops.get(path[wrappers], False) or len(path) > wrappers + 1
+    classless = settings.record_layout.needs is Needs.IMAGE
+    tree = decide(tops, choice, opened.part.item.path, named, metadata, classless)
+    # Keep enough folders for a class name, if any image is in that many.
+    depth = settings.folders_of_label
+    kept = depth - len(above) + (1 if above and tree.splits else 0)
+    if kept > 1 and (above or not tree.splits):
+        wrappers = min(wrappers, max(max(depths, default=-1) - kept, 0))
+    return _MemberFolders(tree, above, wrappers, depth)
+
+
 def _references(
-    opened: OpenArchive, meaning: MemberFolders, metadata: Mapping[str, Member]
+    opened: OpenArchive, meaning: _MemberFolders, metadata: Mapping[str, Member]
 ) -> Iterator[tuple[ImageRef, bool]]:
     """Yields a reference for each member, and whether its first bytes must be checked."""
     for ref, member in opened.entries():

@@ -10,9 +10,14 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from shardwright.core import storage
-from shardwright.core.sources.archives.compressed import GZIP
-from shardwright.core.sources.archives.files import ArchiveFile, open_archive
-from shardwright.core.sources.archives.kinds import TAR, first_members, kind_of_head
+from shardwright.core.sources.archives.files import (
+    TAR,
+    ArchiveFile,
+    first_members,
+    kind_of_head,
+    open_archive,
+)
+from shardwright.core.sources.archives.tars import GZIP
 from shardwright.core.sources.arrays.files import FileSlice, Rows, slice_of, spooled
 from shardwright.core.sources.arrays.pickles import PickledArray, PickleError, read_pickle
 from shardwright.core.sources.input_probe import InputProbe

@@ -37,7 +37,7 @@ from shardwright.core.sources.image_files import key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.spool import Spool
-from shardwright.core.sources.tfrecord.checks import check_sample, first_records, sample
+from shardwright.core.sources.tfrecord.checks import check_sample, first_records, listed, sample
 from shardwright.core.sources.tfrecord.files import (
     HEAD_BYTES,
     RecordFile,
@@ -50,15 +50,16 @@ from shardwright.core.sources.tfrecord.files import (
     holds_records,
 )
 from shardwright.core.sources.tfrecord.images import NoImage, image_of, pixels_are_planar
-from shardwright.core.sources.tfrecord.layouts import SOURCE_ID, FeatureNames, layout_name
-from shardwright.core.sources.tfrecord.own import (
+from shardwright.core.sources.tfrecord.record import (
+    SOURCE_ID,
+    FeatureNames,
     LedgerKeys,
     OwnRecords,
+    SourceRecord,
     keys_of_shard,
     own_records,
     parse_record,
 )
-from shardwright.core.sources.tfrecord.record import SourceRecord
 from shardwright.core.sources.tfrecord.values import annotations_of, classes_of_image, extra_of
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import FindingCode, QuarantineReason
@@ -106,7 +107,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     count = counted(len(files), "shard" if files[0].own else "TFRecord file")
     if files[0].own:
         return f"{count} of a dataset of shardwright" if some else "a dataset of shardwright"
-    return f"{count} ({layout_name(names)})" if names else count
+    return f"{count} (records with {listed(sorted(names))})" if names else count
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:

@@ -13,9 +13,7 @@ from shardwright.core.records.framing import Record
 from shardwright.core.records.recovery import read_records
 from shardwright.core.sources.tfrecord.files import HEAD_BYTES, compression_in, unpack
 from shardwright.core.sources.tfrecord.images import NoImage, image_of
-from shardwright.core.sources.tfrecord.layouts import FeatureNames
-from shardwright.core.sources.tfrecord.own import OwnRecords, parse_record
-from shardwright.core.sources.tfrecord.record import SourceRecord
+from shardwright.core.sources.tfrecord.record import FeatureNames, OwnRecords, SourceRecord, parse_record
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import NotAnExample
@@ -170,11 +168,12 @@ def _check_needs(
     without = " (or write --unlabelled keep)" if layout.needs is Needs.LABEL else ""
     raise UsageError(
         f"--layout {layout.name}: the records of {shown} have no {' and no '.join(lacking)}; they have the "
-        f"features: {_listed(features)}; choose --layout {' or '.join(fitting)}{without}."
+        f"features: {listed(features)}; choose --layout {' or '.join(fitting)}{without}."
     )
 
 
-def _listed(features: Sequence[str]) -> str:
+def listed(features: Sequence[str]) -> str:
+    """Returns the names of features, of many the first ones."""
     return ", ".join(features[:_MAX_FEATURES]) + (", ..." if len(features) > _MAX_FEATURES else "")
 
 
@@ -202,5 +201,5 @@ def _check_columns(
         if is_needed and columns.get(column.name, column.name) not in features:
             raise UsageError(
                 f"{settings.option_of(column)}: the records of {shown} have no such feature (features: "
-                f"{_listed(features)}); leave that column out, or name records that have it."
+                f"{listed(features)}); leave that column out, or name records that have it."
             )

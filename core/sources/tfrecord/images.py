@@ -14,9 +14,7 @@ import numpy as np
 from shardwright.core.images.byte_ranges import bare_pixels
 from shardwright.core.images.pixel_order import are_planar
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.sources.tfrecord.layouts import FeatureNames
-from shardwright.core.sources.tfrecord.own import OwnRecords, parse_record
-from shardwright.core.sources.tfrecord.record import SourceRecord
+from shardwright.core.sources.tfrecord.record import FeatureNames, OwnRecords, SourceRecord, parse_record
 from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings

@@ -1,17 +1,179 @@
-"""Reads the features of a record, also those that are stored as base64 text or serialized tensors."""
+"""The features of a record: their roles, by name or from a dataset of Shardwright, and their values."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+from shardwright.core import storage
 from shardwright.core.records.encodings import plain_feature
 from shardwright.schemas.byte_range import BASE64, STORED
+from shardwright.schemas.dataset import (
+    SHARDS_DIR,
+    Dataset,
+    PictureShape,
+    picture_shape,
+    sample_types,
+    stored_format,
+)
 from shardwright.schemas.example import ExampleSpans, Feature, FeatureType, Span
+from shardwright.schemas.feature_roles import FEATURE_ROLES, OBJECT_ROLES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.layouts import Encoding, FeatureSpec
+from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec, Layout, Needs
+from shardwright.schemas.ledger import written_entries
 from shardwright.schemas.tensor_proto import find_tensor
+
+SOURCE_ID = "image/source_id"
+_BOX = "image/object/bbox/"
+_OBJECT = "image/object/"
+
+#: Names of features by role in widely used layouts, the most common first.
+_NAMES: Mapping[FeatureRole, tuple[str, ...]] = {
+    FeatureRole.ENCODED: (
+        "image/encoded", "image_raw", "image/image_raw", "image_bytes", "image/raw", "image",
+        "jpg", "jpeg", "png", "webp", "img", "img_raw", "encoded", "encoded_image", "image_encoded",
+        "image/data", "image_data", "data", "raw", "pixels", "x", "feature", "features",
+    ),
+    FeatureRole.KEY: ("image/filename", "filename", "file_name", "image_name", "image/name"),
+    FeatureRole.SOURCE_ID: (SOURCE_ID, "image/id", "image_id"),
+    FeatureRole.LABEL: (
+        "image/class/label", "label", "labels", "image/label", "class/label", "class_id", "label_id", "class",
+        "target", "y", "image/class", "category_id",
+    ),
+    FeatureRole.LABEL_TEXT: (
+        "image/class/text", "label_text", "label_name", "class_name", "class/text", "class_text", "category",
+        "name",
+    ),
+    FeatureRole.SYNSET: ("image/class/synset", "synset", "wnid"),
+    FeatureRole.HEIGHT: ("image/height", "height", "image_height", "rows", "h"),
+    FeatureRole.WIDTH: ("image/width", "width", "image_width", "cols", "w"),
+    FeatureRole.CHANNELS: ("image/channels", "channels", "image_channels", "depth", "image/depth", "c"),
+    FeatureRole.SHAPE: ("shape", "image/shape", "image_shape", "data_shape"),
+    FeatureRole.SPLIT: ("split",),
+    FeatureRole.CAPTION: ("image/caption", "caption", "captions", "txt"),
+    FeatureRole.SEMANTIC_MASK: (
+        "image/segmentation/class/encoded", "segmentation_mask", "mask", "image/mask", "mask_raw",
+    ),
+    FeatureRole.PANOPTIC_CATEGORY: ("image/panoptic/category_mask",),
+    FeatureRole.PANOPTIC_INSTANCE: ("image/panoptic/instance_mask",),
+    FeatureRole.BOX_XMIN: (_BOX + "xmin",),
+    FeatureRole.BOX_YMIN: (_BOX + "ymin",),
+    FeatureRole.BOX_XMAX: (_BOX + "xmax",),
+    FeatureRole.BOX_YMAX: (_BOX + "ymax",),
+    FeatureRole.BOXES: ("objects/bbox",),  # in TFDS, ymin, xmin, ymax, xmax of all objects in one list
+    FeatureRole.OBJECT_LABEL: (_OBJECT + "class/label", _BOX + "label", "objects/label", "objects/label_id"),
+    FeatureRole.OBJECT_TEXT: (_OBJECT + "class/text",),
+    FeatureRole.OBJECT_CROWD: (_OBJECT + "is_crowd", "objects/is_crowd"),
+    FeatureRole.OBJECT_AREA: (_OBJECT + "area", _OBJECT + "segment/area", "objects/area"),
+    FeatureRole.OBJECT_DIFFICULT: (_OBJECT + "difficult", "objects/is_difficult"),
+    FeatureRole.OBJECT_TRUNCATED: (_OBJECT + "truncated", "objects/is_truncated"),
+    FeatureRole.OBJECT_OCCLUDED: (_OBJECT + "occluded", "objects/is_occluded"),
+    FeatureRole.OBJECT_GROUP_OF: (_OBJECT + "group_of", "objects/is_group_of"),
+    FeatureRole.OBJECT_DEPICTION: (_OBJECT + "depiction", "objects/is_depiction"),
+    FeatureRole.OBJECT_VIEW: (_OBJECT + "view",),
+    FeatureRole.OBJECT_MASK: (_OBJECT + "mask", "image/segmentation/object"),
+    FeatureRole.KEYPOINT_X: (_OBJECT + "keypoint/x",),
+    FeatureRole.KEYPOINT_Y: (_OBJECT + "keypoint/y",),
+    FeatureRole.KEYPOINT_VISIBILITY: (_OBJECT + "keypoint/visibility",),
+    FeatureRole.KEYPOINT_TEXT: (_OBJECT + "keypoint/text",),
+}  # fmt: skip
+#: Features that may name the image, besides their role, the likeliest first.
+_FILE_NAMES = (
+    "image/filename", SOURCE_ID, "filename", "file_name", "image_name", "image/name", "__key__",
+    "key", "image_id", "image/id", "image/path", "path", "filepath", "image_uri", "id",
+)  # fmt: skip
+#: Prefixes that some tools add to every name.
+_PREFIXES = ("train/", "val/", "validation/", "test/")
+_PIXEL_MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
+_CORNERS = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
+_OBJECTS = frozenset((*OBJECT_ROLES, FeatureRole.BOXES))
+
+
+@dataclass(frozen=True)
+class FeatureNames:
+    """Names of a record's features by role.
+
+    Attributes:
+      by_role: Mapping of role to the features that may have it, the likeliest first.
+      file_names: Features that may name the image, the likeliest first.
+      others: Features with unknown names; one of them may contain the image.
+    """
+
+    by_role: Mapping[FeatureRole, tuple[str, ...]]
+    file_names: tuple[str, ...]
+    others: tuple[str, ...] = ()
+
+    def name(self, role: FeatureRole) -> str:
+        """Returns the likeliest feature with a role; empty if there is none."""
+        return next(iter(self.by_role.get(role, ())), "")
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Features that may contain the image, the likeliest first."""
+        return self.by_role.get(FeatureRole.ENCODED, ())
+
+    @property
+    def boxes(self) -> tuple[str, ...]:
+        """The features with xmin, ymin, xmax, ymax, or one with four values for each object."""
+        corners = tuple(filter(None, map(self.name, _CORNERS)))
+        return corners if len(corners) == 4 else self.by_role.get(FeatureRole.BOXES, ())
+
+    @property
+    def has_objects(self) -> bool:
+        """Whether any feature belongs to objects."""
+        return not _OBJECTS.isdisjoint(self.by_role)
+
+    def has(self, needs: Needs) -> bool:
+        """Returns whether records with these features can have the annotations that a layout needs."""
+        have = self.by_role.keys()
+        match needs:
+            case Needs.IMAGE:
+                return True
+            case Needs.LABEL:
+                return not have.isdisjoint((FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
+            case Needs.OBJECTS:
+                return bool(self.boxes)
+            case Needs.SEMANTIC:
+                return FeatureRole.SEMANTIC_MASK in have
+            case Needs.PANOPTIC:
+                return have >= {FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE}
+
+
+@lru_cache(maxsize=64)
+def names_by_role(names: tuple[str, ...]) -> FeatureNames:
+    """Returns the roles of features, detected from their names."""
+    plain: dict[str, str] = {}
+    for name in names:
+        prefix = next((p for p in _PREFIXES if name.lower().startswith(p)), "")
+        plain.setdefault(name[len(prefix) :].lower(), name)
+
+    def every(candidates: Iterable[str]) -> tuple[str, ...]:
+        return tuple(plain[name] for name in candidates if name in plain)
+
+    by_role = {role: found for role, candidates in _NAMES.items() if (found := every(candidates))}
+    images_and_masks = {
+        *by_role.get(FeatureRole.ENCODED, ()),
+        *(by_role[mask][0] for mask in (*_PIXEL_MASKS, FeatureRole.OBJECT_MASK) if mask in by_role),
+    }
+    others = tuple(sorted(name for name in names if name not in images_and_masks))
+    return FeatureNames(by_role, every(_FILE_NAMES), others)
+
+
+def names_of_specs(specs: Iterable[FeatureSpec]) -> FeatureNames:
+    """Returns the roles of features as a dataset of Shardwright defines them."""
+    by_role: dict[FeatureRole, tuple[str, ...]] = {}
+    for spec in specs:
+        if spec.fill is not None:
+            by_role.setdefault(spec.fill, (spec.name,))
+    return FeatureNames(
+        by_role, (*by_role.get(FeatureRole.KEY, ()), *by_role.get(FeatureRole.FILE_BASENAME, ()))
+    )
+
 
 _NOTHING: Mapping[str, FeatureSpec] = {}
 #: Largest number of bytes in a class name.
@@ -144,3 +306,144 @@ class SourceRecord(ExampleSpans):
             return str(value, "utf-8") if isinstance(value, bytes) and len(value) <= limit else ""
         except UnicodeDecodeError:
             return ""
+
+
+@dataclass(frozen=True)
+class OwnRecords:
+    """Description of the records in a dataset, from its `dataset.json`.
+
+    Attributes:
+      features: Features and their roles.
+      names: Class names by id.
+      first_label: Id of the first class.
+      raw: Whether the images are raw pixels.
+      dtypes: Types of the images' samples; float32 is always stored as raw pixels.
+      picture: Height, width and channels of all images; None for values that vary or are in the records.
+      columns: Mapping of column of the source to the feature that contains it.
+    """
+
+    features: tuple[FeatureSpec, ...]
+    names: Mapping[int, str]
+    first_label: int
+    raw: bool
+    picture: PictureShape
+    columns: Mapping[str, str] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ("uint8",)
+
+    @cached_property
+    def feature_names(self) -> FeatureNames:
+        """Names of the features by role."""
+        return names_of_specs(self.features)
+
+    @cached_property
+    def encoded(self) -> Mapping[str, FeatureSpec]:
+        """Features with an encoding other than plain, by name."""
+        return {spec.name: spec for spec in self.features if spec.encoding is not Encoding.PLAIN}
+
+    @cached_property
+    def has_keys(self) -> bool:
+        """Whether records contain the keys of their images."""
+        return any(spec.fill is FeatureRole.KEY for spec in self.features)
+
+    def names_in(self, names: set[str]) -> FeatureNames:
+        """Returns the roles of the features that given records can have.
+
+        Optional features, such as masks, count only if they are in `names`. Features of objects always
+        count, because images without objects may lack them.
+        """
+
+        def there(spec: FeatureSpec) -> bool:
+            objects = spec.fill is not None and FEATURE_ROLES[spec.fill].needs is Needs.OBJECTS
+            return not spec.optional or objects or spec.name in names
+
+        return names_of_specs(filter(there, self.features))
+
+    def id_shift(self, layout: Layout) -> int:
+        """Returns the number to add to class ids, so that the first class gets the layout's first id.
+
+        It is 0 for layouts with masks, because the pixels of masks are ids and are not changed.
+        """
+        stay = any(spec.fill in _PIXEL_MASKS for spec in layout.features)
+        return 0 if stay else layout.first_label - self.first_label
+
+
+def parse_record(data: bytes, own: OwnRecords | None) -> tuple[SourceRecord, FeatureNames]:
+    """Returns a record, and the roles of its features: as its dataset says, or as their names tell.
+
+    Raises:
+      NotAnExample: If the record is a SequenceExample.
+      ValueError: If the record is malformed.
+    """
+    if own:
+        return SourceRecord(data, own.encoded), own.feature_names
+    record = SourceRecord(data)
+    return record, names_by_role(tuple(record.features))
+
+
+def own_records(dataset: Dataset, layout: Layout) -> OwnRecords | None:
+    """Returns the description of a dataset's records; None if it does not name the feature of the image.
+
+    Args:
+      dataset: Dataset of Shardwright.
+      layout: Layout of the records to write.
+    """
+    if not any(spec.fill is FeatureRole.ENCODED for spec in dataset.features):
+        return None
+    features, names = dataset.features, dataset.labels
+    if dataset.plan.texts and FeatureRole.SYNSET not in layout.by_role():
+        # Texts are better names than synset ids, unless two classes share one, as "crane" in ImageNet.
+        texts = tuple(text or name for name, text in zip(names, dataset.plan.texts, strict=True))
+        if len(set(texts)) == len(texts):
+            names = texts
+        else:
+            features = tuple(spec for spec in features if spec.fill is not FeatureRole.LABEL_TEXT)
+    columns: dict[str, str] = {}
+    for spec in dataset.features:
+        if spec.fill is FeatureRole.EXTRA:
+            columns.setdefault(spec.column or spec.name, spec.name)
+    return OwnRecords(
+        features=features,
+        names=dict(enumerate(names, dataset.first_label)),
+        first_label=dataset.first_label,
+        raw=stored_format(dataset) == "raw",
+        picture=picture_shape(dataset),
+        columns=columns,
+        dtypes=sample_types(dataset),
+    )
+
+
+class LedgerKeys(NamedTuple):
+    """Keys of a shard's images, from its ledger.
+
+    Attributes:
+      by_offset: Mapping of byte offset of a record to key.
+      by_name: Mapping of file name in a record to key, for names that only one record has. It is needed
+        after damage, where the byte offsets of records may differ from the ledger.
+    """
+
+    by_offset: Mapping[int, str] = MappingProxyType({})
+    by_name: Mapping[str, str] = MappingProxyType({})
+
+
+def keys_of_shard(path: str, dataset: Dataset) -> LedgerKeys:
+    """Returns the keys of a shard's images; empty if its ledger is missing or belongs to another file."""
+    folder, _, file = path.rpartition("/")
+    shards = (shard for shards in dataset.splits.values() for shard in shards)
+    shard = next((shard for shard in shards if shard.file == file), None)
+    if shard is None:
+        return LedgerKeys()
+    stem = file.partition(".tfrecord")[0]
+    ledger = storage.join(folder or ".", f"{SHARDS_DIR}/{stem}.jsonl.gz")
+    try:
+        with storage.translated_errors("read", ledger):
+            if not storage.exists(ledger):
+                return LedgerKeys()
+            data = storage.read_bytes(ledger)
+        written = written_entries(data, shard.sha256)
+    except ValueError:
+        return LedgerKeys()
+    names = Counter(entry.name_in_record for entry in written)
+    return LedgerKeys(
+        {entry.offset: entry.key for entry in written if entry.offset is not None},
+        {entry.name_in_record: entry.key for entry in written if names[entry.name_in_record] == 1},
+    )

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core.images.signatures import claims_to_be_image
-from shardwright.core.sources.tfrecord.layouts import FeatureNames
-from shardwright.core.sources.tfrecord.record import SourceRecord
+from shardwright.core.sources.tfrecord.record import FeatureNames, SourceRecord
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.columns import ExtraColumn, column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings

@@ -21,8 +21,8 @@ from shardwright.core.concurrency.underway import UNDERWAY, Underway
 from shardwright.core.concurrency.watchdog import Watchdog
 from shardwright.core.records import recovery
 from shardwright.core.records.compression import decompress_into
-from shardwright.core.sources.archives.compressed import GZIP, unpack_tar
 from shardwright.core.sources.archives.members import Member, MemberStore
+from shardwright.core.sources.archives.tars import GZIP, unpack_tar
 from shardwright.core.sources.arrays.files import FileSlice, unpack
 from shardwright.core.sources.folder_walk import walk
 from shardwright.core.sources.json_stream import stream_object

@@ -26,7 +26,7 @@ from helpers.packing import (
     zip_of,
 )
 
-from shardwright.core.sources.archives import compressed, tars, zips
+from shardwright.core.sources.archives import tars, zips
 from shardwright.schemas.image_ref import NO_SPLIT
 
 
@@ -233,7 +233,7 @@ def test_a_header_with_a_false_size_is_a_fault(tmp_path: Path) -> None:
 
 def test_the_unpacked_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zips, "SMALL_BYTES", 300_000)
-    monkeypatch.setattr(compressed, "SMALL_BYTES", 300_000)
+    monkeypatch.setattr(tars, "SMALL_BYTES", 300_000)
     members = {f"a/{i}.png": bytes(100_000) for i in range(50)}
     found = listed(tmp_path, zip_of(members), "a.zip")
     assert found.pop("a.zip") == "TOO_LARGE" and 1 <= len(found) < 50

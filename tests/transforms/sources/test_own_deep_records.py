@@ -10,8 +10,7 @@ from helpers.deep_datasets import KINDS, deep_dataset
 from helpers.tfds_reading import examples_of, read_dataset
 
 from shardwright.core.sources.tfrecord.images import NoImage, own_image, pixel_values
-from shardwright.core.sources.tfrecord.own import OwnRecords, own_records
-from shardwright.core.sources.tfrecord.record import SourceRecord
+from shardwright.core.sources.tfrecord.record import OwnRecords, SourceRecord, own_records
 from shardwright.schemas.byte_range import PIXELS, STORED
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.layouts import CLASSIFICATION

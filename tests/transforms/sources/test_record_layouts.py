@@ -10,12 +10,9 @@ from shardwright.core.images.byte_ranges import read_part
 from shardwright.core.sources.class_files import class_names_of
 from shardwright.core.sources.tfrecord.files import compression_in, split_of
 from shardwright.core.sources.tfrecord.images import NoImage, find_image
-from shardwright.core.sources.tfrecord.layouts import layout_name, names_by_role
-from shardwright.core.sources.tfrecord.record import SourceRecord
+from shardwright.core.sources.tfrecord.record import SourceRecord, names_by_role
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.example import Feature, FeatureType, encode_example
-
-_BOXES = [f"image/object/bbox/{corner}" for corner in ("xmin", "ymin", "xmax", "ymax")]
 
 
 @pytest.mark.parametrize(
@@ -46,12 +43,6 @@ def test_file_names_give_splits(name: str, split: str) -> None:
 def test_file_names_of_tfds_give_any_split() -> None:
     assert split_of("c4-corrupted.tfrecord-00000-of-00001", tfds=True) == "corrupted"
     assert split_of("c4-corrupted.tfrecord-00000-of-00001") == ""
-
-
-def test_layouts_are_recognized() -> None:
-    assert layout_name(["image/encoded", *_BOXES]) == "Object Detection API records"
-    assert layout_name(["image/encoded", "image/class/label"]) == "TF-Slim records"
-    assert layout_name(["foo", "bar"]) == "records with bar, foo"
 
 
 @pytest.mark.parametrize(
