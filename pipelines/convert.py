@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardwright.core import storage
+from shardwright.core.commit import ConversionSpec
 from shardwright.core.dataset_files import remove_work_leftovers
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import without_effect
@@ -45,9 +46,6 @@ from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
-
-if TYPE_CHECKING:
-    from shardwright.transforms.commit import ConversionSpec
 
 HELP = "Turns images into a verified, sharded TFRecord dataset."
 EXAMPLE = """
@@ -173,8 +171,6 @@ def _convert(
       started: Start time in seconds since the epoch.
       progress: Whether to show progress on stderr.
     """
-    from shardwright.transforms.commit import ConversionSpec
-
     settings = request.settings
     described = bool(description_of(beam_options))
     check_reachable(beam_options, **places_read(request), output=settings.output)

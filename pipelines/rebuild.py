@@ -92,9 +92,8 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     from shardwright.core.rebuild.decision import Decision, reusable_builds
     from shardwright.core.rebuild.finish import finish, publish
     from shardwright.core.shards.reuse import ReusableBuilds
-    from shardwright.transforms.compare_builds import CompareWithPrevious
     from shardwright.transforms.lineage import report_sink
-    from shardwright.transforms.rebuild import CommitVersion, GateVersion, VerifyVersion
+    from shardwright.transforms.rebuild import CommitVersion, CompareWithPrevious, GateVersion, VerifyVersion
     from shardwright.transforms.write_shards import WritePlannedShards
 
     settings, one = task.settings, beam.pvalue.AsSingleton

@@ -3,51 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Optional
 
 import apache_beam as beam
 
 from shardwright.core import storage
-from shardwright.core.lease import HeldLease, own_holder, while_held
+from shardwright.core.commit import ConversionSpec, begin_conversion, remove_commit
+from shardwright.core.lease import HeldLease, own_holder
 from shardwright.core.plan.planned_shard import PlannedShard
 from shardwright.core.shards.reuse import lists_decide_otherwise, lists_may_decide
 from shardwright.core.shards.shard_plan import plan_shard
-from shardwright.schemas.dataset import COMMIT_FILES
 from shardwright.schemas.ledger import ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, ledger_file
-from shardwright.transforms.commit import ConversionSpec, outcome_of
 
 _HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
-
-
-def begin_conversion(hold: HeldLease | None, job: ConversionSpec) -> HeldLease | None:
-    """Takes the lease, unless the launcher already has it, and creates the directory to write to.
-
-    An engine may run this step again, even after the run has ended and given the lease back.
-
-    Raises:
-      EngineError: If another run has the lease, or the storage failed.
-    """
-    if outcome_of(replace(job, hold=hold)) is None:
-        if hold is not None:
-            hold.acquire()
-        with storage.translated_errors("write to", job.directory):
-            storage.make_dirs(job.directory)
-    return hold
-
-
-def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionSpec) -> HeldLease | None:
-    """Removes the old `dataset.json` before any shard is overwritten.
-
-    Raises:
-      EngineError: If the lease was lost, or the storage failed.
-    """
-    if changed and outcome_of(replace(job, hold=hold)) is None:
-        with storage.translated_errors("write to", job.directory), while_held(hold):
-            for file in COMMIT_FILES:
-                storage.remove(storage.join(job.directory, file))
-    return hold
 
 
 class BeginConversion(beam.PTransform):

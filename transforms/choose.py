@@ -14,7 +14,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, decode_refs
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Plan
-from shardwright.transforms.global_window import in_global_window
+from shardwright.transforms.merging import in_global_window
 
 #: Settings that decide the hashes and the shares. If one of them changes, the parts are chosen again.
 _OF_SPLITS = ("split_mode", "splits", "seed", "split_by", "group_column", "label_regex", "label_separator")

@@ -26,7 +26,7 @@ from shardwright.core.images.read import check_sha256, map_refs, read_image
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
-from shardwright.transforms.global_window import in_global_window
+from shardwright.transforms.merging import in_global_window
 
 #: Number of buckets in which checksums meet, and so of workers that can share them.
 _BUCKETS = 1024

@@ -28,8 +28,7 @@ from shardwright.core.diff.rows import (
 )
 from shardwright.schemas.changes import MAX_PAIRS, Changes
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.global_window import in_global_window
-from shardwright.transforms.merging import MergeAll
+from shardwright.transforms.merging import MergeAll, in_global_window
 
 #: Old and new classes, and the number of images that changed from the one to the other.
 Relabel = tuple[tuple[str, str], int]

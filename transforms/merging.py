@@ -1,4 +1,4 @@
-"""`MergeAll` and functions that add up what the bundles of a job found, so that no worker holds all of it."""
+"""What the bundles of a job yield when they end, and its sum, so that no worker holds all of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from itertools import chain
 from typing import Any, Generic, Protocol, TypeVar
 
 import apache_beam as beam
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.statistics.dataset_statistics import Statistics
@@ -60,6 +62,12 @@ class MergeAll(beam.CombineFn, Generic[Sum]):
     def extract_output(self, accumulator: Sum) -> Any:
         """Returns the result."""
         return accumulator if self._finish is None else self._finish(accumulator)
+
+
+def in_global_window(value: object) -> WindowedValue:
+    """Returns a value in the form that `finish_bundle` must yield."""
+    window = GlobalWindow()
+    return WindowedValue(value, window.max_timestamp(), (window,))
 
 
 def added_findings(*parts: Iterable[FindingSummary]) -> FindingSummary:

@@ -44,7 +44,7 @@ from shardwright.schemas.labels import ClassId, check_numbering, merge_class_ids
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.source_ids import number_text, source_id_of
-from shardwright.transforms.global_window import in_global_window
+from shardwright.transforms.merging import in_global_window
 
 _LOG = logging.getLogger(__name__)
 

@@ -1,9 +1,9 @@
-"""The steps of a rebuild after the shards are written, as Beam transforms."""
+"""The steps of a rebuild: compare with the latest version; verify, commit and gate the new one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 
@@ -11,13 +11,26 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.diff.rows import LedgerPair, list_pairs
 from shardwright.core.lease import renew
-from shardwright.core.rebuild.begin import PreviousState
-from shardwright.core.rebuild.decision import Decision, previous_build
+from shardwright.core.plan.planned_shard import PlannedShard
+from shardwright.core.rebuild.begin import PreviousState, touched_files
+from shardwright.core.rebuild.commit import commit_version
+from shardwright.core.rebuild.compare import Compared, compare_shard, decide, input_state
+from shardwright.core.rebuild.decision import (
+    Decision,
+    ScrubbedShard,
+    chosen_shards,
+    previous_build,
+    report_decision,
+    scrub_shard,
+)
 from shardwright.core.rebuild.gate import gate_version
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
+from shardwright.core.shards.condensed_results import CondensedResults, merged_results
 from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.reuse import near
+from shardwright.core.shards.shard_plan import plan_shard
+from shardwright.core.sources.listing import ListingDigest, add_up
 from shardwright.core.validation.shard import DEPTHS, Depth, ShardCheck, ShardTask, shard_task_of
 from shardwright.schemas.changes import Changes
 from shardwright.schemas.findings import FindingSummary
@@ -25,12 +38,133 @@ from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.version import VersionRecord, check_file, version_path
-from shardwright.transforms.commit_version import commit_version
+from shardwright.transforms.commit import CondenseBundle
 from shardwright.transforms.compare_ledgers import CompareLedgers
-from shardwright.transforms.condense_results import CondenseBundle, CondensedResults, merged_results
 from shardwright.transforms.diff import CompareDatasets
 from shardwright.transforms.merging import added_findings, added_statistics
 from shardwright.transforms.validate import Validated, ValidateShards
+
+_PLANNED = "planned"
+
+
+class _CompareShard(beam.DoFn):
+    def __init__(self, task: RebuildTask) -> None:
+        self._task = task
+
+    def process(self, planned: PlannedShard, forecast: Forecast, previous: PreviousState) -> Iterator[Any]:
+        task, place = self._task, ShardPlace(*planned[:3])
+        if not previous.ended:
+            renew(task.output, task.holder)  # all sources may have to be read
+        if previous.dataset is None:
+            yield Compared(planned[:2], True)
+            yield beam.pvalue.TaggedOutput(_PLANNED, planned)
+            return
+        planned = planned._replace(refs=list(planned.refs))
+        plan = plan_shard(planned, forecast, task.settings, task.versions)
+        latest = version_path(task.output, previous.version)
+        yield compare_shard(
+            place, plan, latest, previous.missing, task.rules.verify_sources, touched_files(task, previous)
+        )
+        yield beam.pvalue.TaggedOutput(_PLANNED, planned._replace(digests=plan.digests))
+
+
+class ComparedShards(NamedTuple):
+    """The results of `CompareWithPrevious`.
+
+    Attributes:
+      decision: PCollection of the one Decision.
+      planned: PCollection of all PlannedShards, with their digests unless there is no latest version.
+    """
+
+    decision: beam.PCollection
+    planned: beam.PCollection
+
+
+class CompareWithPrevious(beam.PTransform):
+    """Compares planned shards with the latest version. `PCollection[PlannedShard] -> ComparedShards`.
+
+    Meanwhile a part of the latest version's shards is read again (`rebuild/scrub.py`).
+
+    Args:
+      task: The rebuild.
+      forecast: Side input of the forecast.
+      previous: PCollection of the one PreviousState.
+      digests: PCollection of the digests of the listing's parts.
+    """
+
+    def __init__(
+        self, task: RebuildTask, forecast: Any, previous: beam.PCollection, digests: beam.PCollection
+    ) -> None:
+        super().__init__()
+        self._digests = digests
+        self._task = task
+        self._forecast = forecast
+        self._previous = previous
+
+    def expand(self, planned: beam.PCollection) -> ComparedShards:
+        """Applies the transform."""
+        task = self._task
+
+        def decided(
+            previous: PreviousState,
+            compared: Sequence[Compared],
+            forecast: Forecast,
+            scrubbed: Sequence[tuple[str, int, str]],
+            digests: Sequence[ListingDigest],
+        ) -> Decision:
+            read = [ScrubbedShard(*shard) for shard in scrubbed]
+            seen = input_state(task, forecast, len(compared), add_up(digests))
+            decision = decide(previous, forecast, compared, task.versions, task.settings.provenance, read)
+            report_decision(task, previous, decision, seen)
+            return decision._replace(input=seen if seen.listing and task.request else None)
+
+        step = beam.ParDo(_CompareShard(task), self._forecast, beam.pvalue.AsSingleton(self._previous))
+        compared = planned | "CompareShard" >> step.with_output_types(Compared).with_outputs(
+            _PLANNED, main="compared"
+        )  # Compared, PlannedShard
+        scrubbed = self._previous | "ScrubShards" >> ScrubShards(task)  # fields of ScrubbedShard
+        decision = self._previous | "Decide" >> beam.Map(
+            decided,
+            beam.pvalue.AsList(compared.compared),
+            self._forecast,
+            beam.pvalue.AsList(scrubbed),
+            beam.pvalue.AsList(self._digests),
+        ).with_output_types(Decision)  # Decision
+        return ComparedShards(decision, compared[_PLANNED])
+
+
+class ScrubShards(beam.PTransform):
+    """Reads a part of the latest version again. `PCollection[PreviousState] -> PCollection[tuple]`.
+
+    Each output element has the fields of a `ScrubbedShard`.
+
+    Args:
+      task: The rebuild.
+    """
+
+    def __init__(self, task: RebuildTask) -> None:
+        super().__init__()
+        self._task = task
+
+    def expand(self, previous: beam.PCollection) -> beam.PCollection:
+        """Applies the transform."""
+        task = self._task
+
+        def chosen(previous: PreviousState) -> Iterator[tuple[str, str, int, str]]:
+            for shard in chosen_shards(task, previous):
+                yield version_path(task.output, previous.version), shard.file, shard.bytes, shard.sha256
+
+        def scrub(directory: str, file: str, size: int, sha256: str) -> tuple[str, int, str]:
+            renew(task.output, task.holder)
+            return file, size, scrub_shard(directory, file, sha256)
+
+        return (
+            previous
+            | "ChooseShards" >> beam.FlatMap(chosen).with_output_types(tuple[str, str, int, str])  # a shard
+            | "SpreadShards" >> beam.Reshuffle()  # the same
+            | "ScrubShard"
+            >> beam.MapTuple(scrub).with_output_types(tuple[str, int, str])  # file, bytes, damage
+        )
 
 
 class VerifyVersion(beam.PTransform):

@@ -14,8 +14,8 @@ from shardwright.core.lease import HeldLease, given_back, own_holder
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.salvage.commit import SalvageJob, commit_files, commit_salvage, outcome_of
 from shardwright.core.salvage.shard import SalvageTask, SavedShard, save_shard
+from shardwright.core.shards.condensed_results import CondensedResults
 from shardwright.schemas.dataset import Dataset
-from shardwright.transforms.condense_results import CondensedResults
 
 _HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
 

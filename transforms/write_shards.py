@@ -37,7 +37,7 @@ from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.metrics import NAMESPACE
 from shardwright.schemas.plan import Forecast, shard_file
-from shardwright.transforms.global_window import in_global_window
+from shardwright.transforms.merging import in_global_window
 from shardwright.transforms.runners import uses_resource_hints
 
 _COMPRESSION_TYPES = {

@@ -13,10 +13,10 @@ from typing import Any
 
 from PIL import Image
 
+from shardwright.core import commit
 from shardwright.core.preview.card_samples import draw_card_samples
 from shardwright.core.salvage import commit as salvage_commit
 from shardwright.schemas.dataset import Dataset
-from shardwright.transforms import commit
 
 
 def _small_jpeg() -> bytes:

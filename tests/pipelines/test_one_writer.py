@@ -27,7 +27,8 @@ from helpers.hostile import (
     wait,
 )
 
-from shardwright.core import lease, overwrite, storage
+from shardwright.core import commit, lease, overwrite, storage
+from shardwright.core.commit import ConversionSpec, begin_conversion, remove_commit
 from shardwright.core.lease import HeldLease
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines.convert import build_convert, convert
@@ -40,9 +41,7 @@ from shardwright.pipelines.validate import validate
 from shardwright.pipelines.workers import workers_of
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.lease import Lease
-from shardwright.transforms import commit
-from shardwright.transforms.begin_conversion import begin_conversion, remove_commit
-from shardwright.transforms.commit import ConversionSpec
+from shardwright.transforms import commit as commit_step
 
 Capture = pytest.CaptureFixture[str]
 STORAGE = "shardwright.core.storage"
@@ -153,7 +152,7 @@ _STOPS = {
     "file beside": ("shardwright.core.dataset_files:write_held", "labels.txt", ()),
     "commit": ("shardwright.core.dataset_files:write_held", "dataset.json", ()),
     "swap": (f"{STORAGE}:remove_tree", "shardwright-old", ("--overwrite",)),
-    "before the swap": ("shardwright.transforms.commit:swap", "out", ("--overwrite",)),
+    "before the swap": ("shardwright.core.commit:swap", "out", ("--overwrite",)),
 }
 
 
@@ -281,7 +280,7 @@ def test_a_commit_lists_the_dataset_once(
             patch.setattr(storage, "list_files", lambda path: listed.append(path) or real(path))
             return original(job, *args)
 
-    monkeypatch.setattr(commit, "commit", counted)
+    monkeypatch.setattr(commit_step, "commit", counted)
     convert(input=str(tree), output=str(made), shards=2, **({option: True} if option else {}))
     assert len(listed) == 1
 

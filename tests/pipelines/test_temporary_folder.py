@@ -21,7 +21,7 @@ from helpers.from_nothing import begin, write_bmps
 from helpers.hostile import COMMAND, make_tree
 from PIL import Image
 
-from shardwright.core import dataset_files, storage
+from shardwright.core import commit, dataset_files, storage
 from shardwright.core.result_files import answer_path, remove_unfinished
 from shardwright.core.sources.spool import Spool
 from shardwright.core.storage import local
@@ -34,7 +34,6 @@ from shardwright.pipelines.run import exit_code_of, run_pipeline
 from shardwright.pipelines.temporary_folder import own_temporary_folder
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import EngineError
-from shardwright.transforms import commit
 
 
 @pytest.fixture

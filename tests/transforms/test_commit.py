@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
+from shardwright.core import commit
+from shardwright.core.commit import _source_sizes
 from shardwright.core.salvage.shard import SavedShard
+from shardwright.core.shards.condensed_results import CondensedResults, merged_results
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardResult, load_ledger
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.source_sizes import SourceSizes
-from shardwright.transforms import commit
-from shardwright.transforms.commit import _source_sizes
-from shardwright.transforms.condense_results import CondenseBundle, CondensedResults, merged_results
+from shardwright.transforms.commit import CondenseBundle
 from shardwright.transforms.salvage import CondenseSaved
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from shardwright.core.commit import ConversionSpec, commit
 from shardwright.core.dataset_files import dataset_name
 from shardwright.core.rebuild.begin import PreviousState
 from shardwright.core.rebuild.decision import Decision, scrub_facts
@@ -19,7 +20,6 @@ from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast
 from shardwright.schemas.units import counted
 from shardwright.schemas.version import VersionState
-from shardwright.transforms.commit import ConversionSpec, commit
 
 
 def commit_version(

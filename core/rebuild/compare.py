@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-
-import apache_beam as beam
+from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.conversion.convert import ShardRecipe, read_ref
 from shardwright.core.conversion.reusable import SourceDigests
 from shardwright.core.images.encode import HEIF_DECODER
 from shardwright.core.images.read import map_refs
-from shardwright.core.lease import renew
-from shardwright.core.plan.planned_shard import PlannedShard, ShardId
-from shardwright.core.rebuild.begin import PreviousState, touched_files
-from shardwright.core.rebuild.decision import (
-    Decision,
-    ScrubbedShard,
-    chosen_shards,
-    report_decision,
-    scrub_shard,
-)
+from shardwright.core.plan.planned_shard import ShardId
+from shardwright.core.rebuild.begin import PreviousState
+from shardwright.core.rebuild.decision import Decision, ScrubbedShard
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.reuse import can_stay, lists_decide_otherwise, lists_may_decide
-from shardwright.core.shards.shard_plan import ShardPlan, plan_shard
+from shardwright.core.shards.shard_plan import ShardPlan
 from shardwright.core.sources.file_states import TouchedFiles
-from shardwright.core.sources.listing import ListingDigest, add_up
+from shardwright.core.sources.listing import ListingDigest
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
 from shardwright.schemas.input_state import InputState
@@ -36,10 +27,9 @@ from shardwright.schemas.plan import Forecast, index_file, ledger_file
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.scrub import listed
 from shardwright.schemas.units import counted, is_or_are
-from shardwright.schemas.version import version_path
 
 _SHOWN = 3
-_PLANNED = "planned"
+
 #: Reasons with which the ledger records images that could not be read.
 _MAY_BE_READABLE = frozenset((QuarantineReason.UNREADABLE, QuarantineReason.BAD_ANNOTATION))
 
@@ -127,13 +117,7 @@ def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: 
             return outcome != (entry.reason, entry.message, entry.sha256)
         return not read.same
 
-    settings = recipe.settings
-    found = map_refs(
-        has_other_content,
-        refs,
-        settings.max_source_bytes,
-    )
-    return any([*found])
+    return any([*map_refs(has_other_content, refs, recipe.settings.max_source_bytes)])
 
 
 def decide(
@@ -215,27 +199,6 @@ def _reasons(previous: PreviousState, forecast: Forecast, versions: Mapping[str,
         yield f"{files}, such as {min(previous.missing)}"
 
 
-class _CompareShard(beam.DoFn):
-    def __init__(self, task: RebuildTask) -> None:
-        self._task = task
-
-    def process(self, planned: PlannedShard, forecast: Forecast, previous: PreviousState) -> Iterator[Any]:
-        task, place = self._task, ShardPlace(*planned[:3])
-        if not previous.ended:
-            renew(task.output, task.holder)  # all sources may have to be read
-        if previous.dataset is None:
-            yield Compared(planned[:2], True)
-            yield beam.pvalue.TaggedOutput(_PLANNED, planned)
-            return
-        planned = planned._replace(refs=list(planned.refs))
-        plan = plan_shard(planned, forecast, task.settings, task.versions)
-        latest = version_path(task.output, previous.version)
-        yield compare_shard(
-            place, plan, latest, previous.missing, task.rules.verify_sources, touched_files(task, previous)
-        )
-        yield beam.pvalue.TaggedOutput(_PLANNED, planned._replace(digests=plan.digests))
-
-
 def input_state(task: RebuildTask, forecast: Forecast, planned: int, listing: ListingDigest) -> InputState:
     """Returns the state of the input, without a version.
 
@@ -258,102 +221,3 @@ def input_state(task: RebuildTask, forecast: Forecast, planned: int, listing: Li
         splits_from=str(forecast.splits_from),
         checked=task.started,
     )
-
-
-class ComparedShards(NamedTuple):
-    """The results of `CompareWithPrevious`.
-
-    Attributes:
-      decision: PCollection of the one Decision.
-      planned: PCollection of all PlannedShards, with their digests unless there is no latest version.
-    """
-
-    decision: beam.PCollection
-    planned: beam.PCollection
-
-
-class CompareWithPrevious(beam.PTransform):
-    """Compares planned shards with the latest version. `PCollection[PlannedShard] -> ComparedShards`.
-
-    Meanwhile a part of the latest version's shards is read again (`rebuild/decision.py`).
-
-    Args:
-      task: The rebuild.
-      forecast: Side input of the forecast.
-      previous: PCollection of the one PreviousState.
-      digests: PCollection of the digests of the listing's parts.
-    """
-
-    def __init__(
-        self, task: RebuildTask, forecast: Any, previous: beam.PCollection, digests: beam.PCollection
-    ) -> None:
-        super().__init__()
-        self._digests = digests
-        self._task = task
-        self._forecast = forecast
-        self._previous = previous
-
-    def expand(self, planned: beam.PCollection) -> ComparedShards:
-        """Applies the transform."""
-        task = self._task
-
-        def decided(
-            previous: PreviousState,
-            compared: Sequence[Compared],
-            forecast: Forecast,
-            scrubbed: Sequence[tuple[str, int, str]],
-            digests: Sequence[ListingDigest],
-        ) -> Decision:
-            read = [ScrubbedShard(*shard) for shard in scrubbed]
-            seen = input_state(task, forecast, len(compared), add_up(digests))
-            decision = decide(previous, forecast, compared, task.versions, task.settings.provenance, read)
-            report_decision(task, previous, decision, seen)
-            return decision._replace(input=seen if seen.listing and task.request else None)
-
-        step = beam.ParDo(_CompareShard(task), self._forecast, beam.pvalue.AsSingleton(self._previous))
-        compared = planned | "CompareShard" >> step.with_output_types(Compared).with_outputs(
-            _PLANNED, main="compared"
-        )  # Compared, PlannedShard
-        scrubbed = self._previous | "ScrubShards" >> ScrubShards(task)  # fields of ScrubbedShard
-        decision = self._previous | "Decide" >> beam.Map(
-            decided,
-            beam.pvalue.AsList(compared.compared),
-            self._forecast,
-            beam.pvalue.AsList(scrubbed),
-            beam.pvalue.AsList(self._digests),
-        ).with_output_types(Decision)  # Decision
-        return ComparedShards(decision, compared[_PLANNED])
-
-
-class ScrubShards(beam.PTransform):
-    """Reads a part of the latest version again. `PCollection[PreviousState] -> PCollection[tuple]`.
-
-    Each output element has the fields of a `ScrubbedShard`.
-
-    Args:
-      task: The rebuild.
-    """
-
-    def __init__(self, task: RebuildTask) -> None:
-        super().__init__()
-        self._task = task
-
-    def expand(self, previous: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        task = self._task
-
-        def chosen(previous: PreviousState) -> Iterator[tuple[str, str, int, str]]:
-            for shard in chosen_shards(task, previous):
-                yield version_path(task.output, previous.version), shard.file, shard.bytes, shard.sha256
-
-        def scrub(directory: str, file: str, size: int, sha256: str) -> tuple[str, int, str]:
-            renew(task.output, task.holder)
-            return file, size, scrub_shard(directory, file, sha256)
-
-        return (
-            previous
-            | "ChooseShards" >> beam.FlatMap(chosen).with_output_types(tuple[str, str, int, str])  # a shard
-            | "SpreadShards" >> beam.Reshuffle()  # the same
-            | "ScrubShard"
-            >> beam.MapTuple(scrub).with_output_types(tuple[str, int, str])  # file, bytes, damage
-        )

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-
-import apache_beam as beam
-from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.source_sizes import SourceSizes
-from shardwright.transforms.global_window import in_global_window
 
 
 @dataclass
@@ -77,24 +73,3 @@ def merged_results(parts: Iterable[CondensedResults]) -> CondensedResults:
     for part in parts:
         whole.merge(part)
     return whole
-
-
-class CondenseBundle(beam.DoFn):
-    """Condenses the results of each bundle. `ShardResult -> CondensedResults`.
-
-    A pipeline element may have up to 2 GB. With 1,000 classes a result has 21 kB, and nearly all of it is
-    counts for each class. Only the sums of these counts are needed. Without them a result has 1 kB.
-    """
-
-    def start_bundle(self) -> None:
-        """Starts without results."""
-        self._condensed = CondensedResults()
-
-    def process(self, element: ShardResult) -> Iterator[CondensedResults]:
-        """Adds a result."""
-        self._condensed.add(element)
-        yield from ()
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Yields the results of the bundle."""
-        yield in_global_window(self._condensed)

@@ -1,0 +1,509 @@
+"""Publishes a conversion: the ledger totals, the gate, the side files, and `dataset.json`; or refuses it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardwright.core import storage
+from shardwright.core.dataset_files import (
+    check_shards,
+    dataset_name,
+    left_behind,
+    machine_facts,
+    missing_shards,
+    utc,
+    write_commit,
+    write_text,
+)
+from shardwright.core.images.private_metadata import PRIVATE_KINDS
+from shardwright.core.lease import HeldLease, while_held, write_held
+from shardwright.core.overwrite import discard_staging, swap
+from shardwright.core.preview.card_samples import draw_card_samples
+from shardwright.core.shards.quarantined import write_quarantine
+from shardwright.core.validation.directory import check_directory, unexpected_shards, unneeded_indexes
+from shardwright.core.validation.results import (
+    make_report,
+    measured_in,
+    report_text,
+    statistics_files,
+    stored_findings,
+)
+from shardwright.core.validation.shard import ShardCheck
+from shardwright.schemas import dataset
+from shardwright.schemas.check_depths import CheckDepth
+from shardwright.schemas.codes import ExitCode, FindingCode, Outcome, QuarantineReason, Severity
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
+from shardwright.schemas.errors import DataRefused, EngineError
+from shardwright.schemas.findings import FindingSummary, ValidationReport
+from shardwright.schemas.image_ref import NO_SPLIT, printable
+from shardwright.schemas.labels import in_name_order
+from shardwright.schemas.ledger import LedgerTotals, ShardHeader, ShardResult
+from shardwright.schemas.plan import Forecast, ledger_file
+from shardwright.schemas.previous_checks import with_previous_checks
+from shardwright.schemas.sidecars import SIDECARS, with_sidecars
+from shardwright.schemas.source_sizes import SourceSizes
+from shardwright.schemas.split_shares import SplitShares
+from shardwright.schemas.statistics.dataset_statistics import Statistics
+from shardwright.schemas.units import counted, is_or_are
+
+_SHOWN = 3
+#: Option in the message about an image of many channels, and bytes of the quarantine list that are searched.
+_CHANNELS = re.compile(rb"(--channels \d+)")
+_UNLISTED_CLASS = re.compile(rb"its class ('[^'\\]+') is not among the class names")
+_SEARCHED_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class ConversionSpec:
+    """A conversion: its settings, its places, and how it runs.
+
+    Attributes:
+      output: Dataset directory that the user named.
+      directory: Directory in which the dataset is built. Differs from `output` under `--overwrite`.
+      settings: Checked settings.
+      versions: Software versions that affect bytes.
+      run: Values for `run.json` (command, runner, machine).
+      started: Start of the run, in seconds since the epoch.
+      called: Name of the dataset. Empty to use the name of its directory.
+      hold: Lease that the run must hold for each write. None if it needs no lease.
+      described: Whether the job is described now and runs later, maybe several times.
+    """
+
+    output: str
+    directory: str
+    settings: ConvertSettings
+    versions: Mapping[str, str]
+    run: Mapping[str, Any] = field(default_factory=dict)
+    started: float = 0.0
+    called: str = ""
+    hold: HeldLease | None = None
+    described: bool = False
+
+    @property
+    def name(self) -> str:
+        """The dataset's name."""
+        return self.called or dataset_name(self.output)
+
+
+def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
+    """Returns the dataset that consists of the shards."""
+    layout = job.settings.record_layout
+    classes: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
+    formats: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
+    headers = sorted((result.header for result in results), key=lambda header: header.shard)
+    dtypes: Counter[str] = Counter()
+    for header in headers:
+        dtypes.update(header.dtypes)
+        if header.split != NO_SPLIT:
+            classes[header.split].update(header.class_counts)
+            formats[header.split].update(header.formats)
+    return Dataset(
+        name=job.name,
+        layout=layout.name,
+        features=layout.features,
+        plan=forecast.plan,
+        versions=job.versions,
+        splits={
+            split: tuple(header.as_shard() for header in headers if header.split == split)
+            for split in forecast.plan.shards
+        },
+        ledger=LedgerTotals.of(headers).as_json(),
+        class_counts={split: in_name_order(counts) for split, counts in classes.items()},
+        first_label=layout.first_label,
+        formats={split: dict(sorted(counts.items())) for split, counts in formats.items()},
+        files={path: sha256 for result in results for path, sha256 in result.files.items()},
+        statements_version=dataset.STATEMENTS_VERSION,
+        provenance=job.settings.provenance,
+        dtypes=dict(sorted(dtypes.items())),
+    )
+
+
+def check_counts(forecast: Forecast, results: Sequence[ShardResult], checks: Sequence[ShardCheck]) -> None:
+    """Checks that every listed file is accounted for and that every written record was read back.
+
+    Raises:
+      EngineError: If the totals do not balance.
+    """
+    headers = [result.header for result in results]
+    shards = Counter(header.split for header in headers if header.split != NO_SPLIT)
+    if shards != Counter(forecast.plan.shards):
+        raise EngineError(
+            f"The counts do not agree: the plan has the shards {dict(forecast.plan.shards)}, "
+            f"and {dict(shards)} were written; run again with --resume."
+        )
+    accounted: Counter[str] = Counter()
+    for header in headers:
+        accounted[header.split] += sum(header.counts.values()) - header.multiplied
+    for split, listed in forecast.listed.items():
+        if accounted[split] != listed:
+            raise EngineError(
+                f"The counts do not agree: split {split!r} had {counted(listed, 'file')} listed and "
+                f"{accounted[split]:,} accounted for; run again with --resume."
+            )
+    read_back = {check.file: check.records for check in checks if check.file}
+    for header in headers:
+        if read_back.get(header.file, header.records) != header.records:
+            raise EngineError(
+                f"The counts do not agree: {header.file} should hold {counted(header.records, 'record')} "
+                f"and {read_back[header.file]:,} came back; run again with --resume."
+            )
+
+
+def commit(
+    job: ConversionSpec,
+    forecast: Forecast,
+    results: Sequence[ShardResult],
+    checks: Sequence[ShardCheck] = (),
+    findings: FindingSummary | None = None,
+    statistics: Statistics | None = None,
+) -> dict[str, Any]:
+    """Publishes a dataset, or refuses it.
+
+    Returns:
+      The outcome, as `_work/outcome.json` stores it.
+
+    Raises:
+      DataRefused: If too many images are bad or the written data does not verify. The outcome file and the
+        quarantine list name the problems, and nothing is published.
+      EngineError: If the totals do not balance, the lease was lost, or the storage failed.
+    """
+    with storage.translated_errors("write to", job.directory):
+        if job.hold is not None:
+            try:
+                job.hold.keep()
+            except EngineError:
+                finished = outcome_of(job)
+                if finished is None:
+                    raise
+                return finished  # the engine ran this step again
+        check_counts(forecast, results, checks)
+        result = describe(job, forecast, results)
+        outcome = _outcome(job, forecast, result, results)
+        listed = storage.list_files(job.directory)
+        if _was_swapped(job, result, listed):
+            outcome["warnings"] += left_behind(job.directory, lambda: discard_staging(job.output))
+            return outcome
+        check_shards(job.directory, result, listed)
+        result, sidecars = with_sidecars(result, draw_card_samples(job.directory, result))
+        sha256 = write_quarantine(job.directory, dataset.QUARANTINE_JSONL, results, job.hold)
+        result = replace(result, files={**result.files, dataset.QUARANTINE_JSONL: sha256})
+        stale = _remove_stale(job, result, results, listed)
+        left = [file for file in listed if file not in stale]
+        # Publication removes the unfinished files of killed workers.
+        whole_files = [file for file in left if not storage.is_temporary(file)]
+        whole = FindingSummary().add(check_directory(result, whole_files))
+        report = _write_findings(
+            job, result, checks, whole.merge(findings) if findings else whole, statistics
+        )
+        outcome["findings"] = report.counts
+        outcome["warnings"] += report.lines(Severity.WARNING)
+        refusal = _refusal(job, LedgerTotals.of(shard.header for shard in results), report)
+        if refusal:
+            outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
+            write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome), job.hold)
+            raise DataRefused(refusal)
+        run = _run(job, forecast, results, result.split_shares)
+        write_commit(job.directory, result, sidecars, run, outcome, left, job.hold)
+        if job.directory != job.output:
+            _replace_output(job, outcome)
+        return outcome
+
+
+def _outcome(
+    job: ConversionSpec, forecast: Forecast, result: Dataset, results: Sequence[ShardResult]
+) -> dict[str, Any]:
+    """Returns the outcome of a conversion, before its findings are known."""
+    headers = [shard.header for shard in results]
+    boxes: Counter[str] = Counter()
+    for header in headers:
+        boxes.update(header.boxes)
+    return {
+        "run": job.started,
+        "holder": job.hold.holder if job.hold is not None else "",
+        "exit_code": int(ExitCode.DONE),
+        "message": "",
+        "fingerprint": result.fingerprint,
+        "ledger": result.ledger,
+        "reused_shards": sum(shard.reused for shard in results),
+        "animated": sum(header.animated for header in headers),
+        "damaged": sum(header.damaged for header in headers),
+        "warned": sum(header.warned for header in headers),
+        "kept": sum(header.kept for header in headers),
+        "boxes": dict(boxes),
+        "findings": {},
+        "warnings": [
+            *forecast.warnings,
+            *_box_warnings(boxes, results),
+            *_private_warnings(headers),
+            *result.balance.sentences,
+        ],
+    }
+
+
+def _write_findings(
+    job: ConversionSpec,
+    result: Dataset,
+    checks: Sequence[ShardCheck],
+    findings: FindingSummary,
+    statistics: Statistics | None,
+) -> ValidationReport:
+    """Writes `findings.json` and the statistics of the images; returns the findings."""
+    depth = CheckDepth.of_verification(job.settings.verify)
+    report = make_report(checks, findings, printable(job.output), depth, result.fingerprint)
+    earlier = stored_findings(job.output, result.fingerprint)
+    digests = {}
+    if statistics is not None:
+        measured = measured_in(statistics, result.fingerprint)
+        for name, content in statistics_files(statistics, measured).items():
+            write_held(job.directory, name, content, job.hold)
+            digests[name] = hashlib.sha256(content).hexdigest()
+    text = report_text(with_previous_checks(report, [earlier]), digests)
+    write_text(job.directory, dataset.FINDINGS_JSON, text, job.hold)
+    return report
+
+
+def _replace_output(job: ConversionSpec, outcome: dict[str, Any]) -> None:
+    """Replaces the output by the staged dataset, and adds warnings to the outcome."""
+    swap(job.output, job.hold)
+    warnings = left_behind(job.directory, lambda: discard_staging(job.output))
+    if warnings:
+        outcome["warnings"] += warnings
+        with contextlib.suppress(OSError, EngineError):
+            text = pretty_json(with_digest(outcome))
+            write_text(job.output, dataset.OUTCOME_JSON, text, job.hold)
+
+
+def outcome_of(job: ConversionSpec) -> dict[str, Any] | None:
+    """Returns the outcome of a run that has already published its dataset, otherwise None.
+
+    An engine may run any step again, even after the run gave its lease back.
+    """
+    if job.hold is None:
+        return None
+    try:
+        outcome = json.loads(storage.read_bytes(storage.join(job.output, dataset.OUTCOME_JSON)))
+        if outcome["holder"] != job.hold.holder or outcome["exit_code"] != ExitCode.DONE:
+            return None
+        document = json.loads(storage.read_bytes(storage.join(job.output, dataset.DATASET_JSON)))
+        return dict(outcome) if document["fingerprint"] == outcome["fingerprint"] else None
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        return None
+
+
+def begin_conversion(hold: HeldLease | None, job: ConversionSpec) -> HeldLease | None:
+    """Takes the lease, unless the launcher already has it, and creates the directory to write to.
+
+    An engine may run this step again, even after the run has ended and given the lease back.
+
+    Raises:
+      EngineError: If another run has the lease, or the storage failed.
+    """
+    if outcome_of(replace(job, hold=hold)) is None:
+        if hold is not None:
+            hold.acquire()
+        with storage.translated_errors("write to", job.directory):
+            storage.make_dirs(job.directory)
+    return hold
+
+
+def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionSpec) -> HeldLease | None:
+    """Removes the old `dataset.json` before any shard is overwritten.
+
+    Raises:
+      EngineError: If the lease was lost, or the storage failed.
+    """
+    if changed and outcome_of(replace(job, hold=hold)) is None:
+        with storage.translated_errors("write to", job.directory), while_held(hold):
+            for file in dataset.COMMIT_FILES:
+                storage.remove(storage.join(job.directory, file))
+    return hold
+
+
+def _box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> Iterator[str]:
+    """Yields a warning for each kind of annotation that could not be used."""
+    if boxes.get("dropped"):
+        shards = sorted(results, key=lambda result: result.header.file)
+        shown = [text for result in shards for text in result.header.bad_boxes][:_SHOWN]
+        count = boxes["dropped"]
+        examples = "; ".join(map(printable, shown))
+        yield f"{counted(count, 'bad annotation')} {is_or_are(count)} left out, such as {examples}."
+    if boxes.get("unlisted"):
+        count = boxes["unlisted"]
+        segments = counted(count, "segment")
+        yield f"{segments} of masks {is_or_are(count)} not listed by the source and not counted."
+
+
+def _private_warnings(headers: Iterable[ShardHeader]) -> Iterator[str]:
+    """Yields a warning if the metadata of kept originals have data about people."""
+    counts: Counter[str] = Counter()
+    for header in headers:
+        counts.update(header.private)
+    if counts:
+        kinds = ", ".join(
+            f"{PRIVATE_KINDS[kind]} ({counts[kind]:,})" for kind in PRIVATE_KINDS if counts[kind]
+        )
+        yield f"The metadata of kept originals have {kinds}; --strip_metadata removes them."
+
+
+def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) -> bool:
+    """Returns whether an earlier attempt of this step has already replaced the old dataset.
+
+    The staged files are removed last. While all of them exist, the swap starts again.
+    """
+    if job.directory == job.output or not missing_shards(job.directory, result, listed=listed):
+        return False
+    try:
+        document = json.loads(storage.read_bytes(storage.join(job.output, dataset.DATASET_JSON)))
+        return bool(document["fingerprint"] == result.fingerprint)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport) -> str | None:
+    """Returns the reason why nothing is published, as one sentence, or None."""
+    bad, written = totals.total(Outcome.QUARANTINED), totals.total(Outcome.WRITTEN)
+    if report.errors:
+        counts = ", ".join(
+            f"{count:,} {code}"
+            for code, count in report.counts.items()
+            if report.gates.severity(FindingCode(code)) is Severity.ERROR
+        )
+        return (
+            f"The written dataset did not pass verification ({counts}): see "
+            f"{printable(storage.join(job.directory, dataset.FINDINGS_JSON))}; nothing was published. "
+            "Check the disk, then run "
+            "again with --resume."
+        )
+    if not bad and not written:
+        return "No image was written, because all were filtered; nothing was published. Check --input."
+    if totals.bad_fraction > job.settings.max_bad_fraction or not written:
+        reasons = ", ".join(
+            f"{count:,} {reason}" for reason, count in totals.reasons["quarantined"].most_common(_SHOWN)
+        )
+        too_many = f", more than --max_bad_fraction {job.settings.max_bad_fraction:g} allows"
+        quarantine = storage.join(job.directory, dataset.QUARANTINE_JSONL)
+        convert = totals.reasons["quarantined"][QuarantineReason.UNSUPPORTED_FORMAT]
+        advice = f"convert (to JPEG or PNG), {'fix' if written else 'or fix'}" if convert else "fix"
+        unlisted = job.settings.class_names and totals.reasons["quarantined"][QuarantineReason.UNKNOWN_LABEL]
+        if unlisted and (name := _found_in(quarantine, _UNLISTED_CLASS)):
+            advice = f"list the class {name} in --class_names {job.settings.class_names}, {advice}"
+        if convert and (option := _found_in(quarantine, _CHANNELS)):
+            advice = f"keep those of many channels with {option}, {advice}"
+        of_hook = totals.reasons["quarantined"][QuarantineReason.MAP_FAILED]
+        advice += f"{' or remove' if written else ''} {'the others' if of_hook else 'them'}"
+        if of_hook:
+            fix = f"fix the function {job.settings.map} ({_first_failure_of_hook(quarantine)})"
+            advice = fix if of_hook == bad else f"{fix} and {advice}"
+        if written:
+            enough = math.ceil(totals.bad_fraction * 1000) / 1000
+            advice += f", or allow more with --max_bad_fraction {enough:g},"
+        return (
+            f"{bad:,} of {counted(bad + written, 'image')} {is_or_are(bad)} bad "
+            f"({reasons}){too_many if written else ''}: nothing was published. "
+            f"Look at {printable(quarantine)}; {advice} "
+            "and run again with --resume."
+        )
+    return None
+
+
+def _found_in(quarantine: str, pattern: re.Pattern[bytes]) -> str:
+    """Returns what a pattern finds in the first lines of a quarantine list; empty if nothing."""
+    found = pattern.search(storage.read_range(quarantine, 0, _SEARCHED_BYTES))
+    return found[1].decode() if found else ""
+
+
+def _first_failure_of_hook(quarantine: str) -> str:
+    """Returns what the function of `--map` raised first, from the first lines of a quarantine list."""
+    for line in storage.read_range(quarantine, 0, _SEARCHED_BYTES).split(b"\n")[:-1]:
+        entry = json.loads(line)
+        if entry["reason"] == QuarantineReason.MAP_FAILED:
+            return str(entry["message"]).rstrip(".")
+    return str(QuarantineReason.MAP_FAILED)
+
+
+def _run(
+    job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult], shares: SplitShares | None
+) -> dict[str, Any]:
+    finished = time.time()
+    written = [result for result in results if result.header.file and not result.reused]
+    starts = [result.started for result in written]
+    ended = [result.finished for result in written]
+    return {
+        **job.run,
+        "output": printable(job.output),
+        "splits_from": str(forecast.splits_from),
+        **({"split_shares": shares.as_json()} if shares is not None else {}),
+        **({"folds": _folds(forecast, results)} if "folds" in forecast.plan.settings else {}),
+        "sources": _source_sizes(results).as_json(),
+        "started": utc(job.started),
+        "finished": utc(finished),
+        "seconds": round(finished - job.started, 3),
+        "convert_seconds": round(max(ended) - min(starts), 3) if starts else 0.0,
+        "reused_shards": sum(result.reused for result in results),
+        "machine": machine_facts(),
+    }
+
+
+def _folds(forecast: Forecast, results: Iterable[ShardResult]) -> dict[str, list[int]]:
+    """Returns the number of records in each fold of each split."""
+    numbers = range(int(forecast.plan.settings["folds"]))
+    counts: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
+    for result in results:
+        if result.header.split != NO_SPLIT:
+            counts[result.header.split].update(result.header.folds)
+    return {split: [found[str(fold)] for fold in numbers] for split, found in counts.items()}
+
+
+def _source_sizes(results: Iterable[ShardResult]) -> SourceSizes:
+    """Adds up the source sizes of all written images. Ledgers without sizes add nothing."""
+    sizes = SourceSizes()
+    for result in results:
+        try:
+            sizes.merge(SourceSizes.from_state(result.header.sources))
+        except (KeyError, TypeError, ValueError, IndexError):  # a damaged header of an earlier build
+            continue
+    return sizes
+
+
+def _remove_stale(
+    job: ConversionSpec, result: Dataset, results: Iterable[ShardResult], files: Sequence[str]
+) -> set[str]:
+    """Removes files of an earlier run that this run, maybe with other settings, does not overwrite.
+
+    Returns:
+      The listed files that were removed.
+    """
+    ledgers = {ledger_file(*result.header.place) for result in results}
+    stale = [
+        file
+        for file in files
+        if file.startswith(f"{dataset.SHARDS_DIR}/") and file.endswith(".jsonl.gz") and file not in ledgers
+    ]
+    stale += unneeded_indexes(result, files)
+    if job.settings.resume:
+        stale += unexpected_shards(result, files)
+        for_readers = {*SIDECARS, dataset.SAMPLES_JPG}
+        stale += [file for file in files if file in for_readers and file not in result.sidecars]
+    with while_held(job.hold if stale else None):
+        for file in stale:
+            storage.remove(storage.join(job.directory, file))
+    return set(stale)
+
+
+def refused_before(job: ConversionSpec) -> str:
+    """Returns the reason if an earlier attempt of this step refused the data and gave the lease back."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+        outcome = json.loads(storage.read_bytes(storage.join(job.directory, dataset.OUTCOME_JSON)))
+        if job.hold is not None and outcome["holder"] == job.hold.holder:
+            return str(outcome["message"])
+    return ""
