@@ -68,7 +68,7 @@ def facts_of(
     if dataset is None:
         classes.update({name.decode("utf-8", "replace"): n for name, n in total.labels.most_common()})
         formats.update({"jpeg" if name == "jpg" else name: n for name, n in total.pictures.formats.items()})
-        for kind, sums in total.pictures.samples.kinds.items():
+        for kind, sums in total.pictures.samples.stated.items():
             dtypes[kind.dtype] += sums.images
     spreads = total.pictures.spreads
     if not spreads:

@@ -45,10 +45,11 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.layouts import features_json
 from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Picture, Samples
 from shardwright.schemas.statistics.dataset_statistics import Statistics
+from shardwright.schemas.statistics.feature_statistics import RecordStatistics
 from shardwright.schemas.version import check_file
 
 #: Raise this number when a check gives other findings than before, or other quality metrics.
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 _LEVEL = 1
 _DIGEST_BYTES = 16
 #: Largest uncompressed size in bytes of the stored checks of a shard.
@@ -144,7 +145,9 @@ def store_check(
         "rows": [key, source, number, offset, label] if key else [],
         "digests": _packed(digest or bytes(_DIGEST_BYTES) for digest in checked.digests),
         **_pictures_json(checked.pictures),
-        "statistics": None if checked.statistics is None else checked.statistics.state(),
+        "features": None
+        if checked.statistics is None
+        else checked.statistics.splits[task.split].records.state(),
     }
     data = gzip.compress(json.dumps(document).encode(), _LEVEL, mtime=0)
     with storage.translated_errors("write to", _path(task)):
@@ -173,12 +176,14 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSu
             return None
         rows = _rows(contents, task)
         looked = depth >= Depth.QUALITY
+        pictures = list(_pictures(contents, rows)) if looked else []
+        features = RecordStatistics.from_state(contents["features"]) if looked else None
         return ShardSummary(
             task.file, task.split, int(contents["records"]), int(contents["bytes"]), sound,
             _summary(contents) if looked or not sound else FindingSummary(),
             rows,
-            list(_pictures(contents, rows)) if looked else [],
-            Statistics.from_state(contents["statistics"]) if looked else None,
+            pictures,
+            Statistics.of_shard(task.split, pictures, features) if looked else None,
             stored=hashlib.sha256(data).hexdigest(),
         )  # fmt: skip
     except _DAMAGED:

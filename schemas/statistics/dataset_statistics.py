@@ -111,25 +111,6 @@ class SplitStatistics:
         counted = value_counts.most_common() if value_counts is not None else ()
         return dict(sorted((name.decode("utf-8", "replace"), count) for name, count in counted))
 
-    def state(self) -> dict[str, Any]:
-        """Returns the sums as JSON for `from_state`."""
-        return {
-            "pictures": self.pictures.state(),
-            "labels": self.labels.state(),
-            "classes": {label: sums.state() for label, sums in first_of(self.classes, _MAX_CLASSES).items()},
-            "records": self.records.state(),
-        }
-
-    @staticmethod
-    def from_state(state: Mapping[str, Any]) -> SplitStatistics:
-        """Reads the result of `state`."""
-        return SplitStatistics(
-            PictureStatistics.from_state(state["pictures"]),
-            ValueCounts.from_state(state["labels"]),
-            {label: PictureStatistics.from_state(value) for label, value in state["classes"].items()},
-            RecordStatistics.from_state(state["records"]),
-        )
-
 
 @dataclass
 class Statistics:
@@ -156,12 +137,6 @@ class Statistics:
         for picture in pictures:
             sums.add(picture)
         return Statistics({split: sums})
-
-    def add(self, pictures: Iterable[Picture]) -> Statistics:
-        """Adds pictures; returns itself."""
-        for picture in pictures:
-            self.splits.setdefault(picture.split, SplitStatistics()).add(picture)
-        return self
 
     def merge(self, other: Statistics) -> Statistics:
         """Adds other sums; returns itself."""
@@ -193,26 +168,6 @@ class Statistics:
             "splits": splits,
             "total": self.total().as_json(scores),
         }
-
-    def state(self) -> dict[str, Any]:
-        """Returns the sums as JSON for `from_state`, in a compact form that is not for people."""
-        return {
-            "format_version": FORMAT_VERSION,
-            "splits": {split: sums.state() for split, sums in sorted(self.splits.items())},
-        }
-
-    @staticmethod
-    def from_state(state: Mapping[str, Any]) -> Statistics:
-        """Reads the result of `state`.
-
-        Raises:
-          ValueError: if another version wrote it.
-        """
-        if state.get("format_version") != FORMAT_VERSION:
-            raise ValueError(f"format_version {state.get('format_version')!r} is not {FORMAT_VERSION}")
-        return Statistics(
-            {split: SplitStatistics.from_state(sums) for split, sums in state["splits"].items()}
-        )
 
 
 def statistics_text(document: Mapping[str, Any]) -> str:

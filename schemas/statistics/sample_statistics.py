@@ -1,16 +1,18 @@
 """Statistics of the samples of pictures in their own units, and on the scale on which they are trained.
 
-Integers are trained on a scale from 0 to 1, floats as they are: so does the loader with a float type.
+Integers are trained on a scale from 0 to 1, floats as they are: so does the loader with a float type. If the
+records do not state the type of their samples, pictures are measured as they are displayed, in 8 bits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from shardwright.schemas.pictures import ChannelSamples, Samples
+from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Samples
 from shardwright.schemas.sample_types import HIGHEST
 from shardwright.schemas.statistics.sketches import (
     FLOAT32_BITS,
@@ -21,10 +23,15 @@ from shardwright.schemas.statistics.sketches import (
 )
 
 _FLOAT = "float32"
+#: Type of the samples of pictures whose records do not state it.
+_NOT_STATED = ""
 #: Type of samples -> number of its units (those of `Moments.total`) in 1.0 of the scale for training.
-_UNITS_IN_ONE: Mapping[str, int] = {**HIGHEST, _FLOAT: 1 << FLOAT32_BITS}
+_UNITS_IN_ONE: Mapping[str, int] = {**HIGHEST, _FLOAT: 1 << FLOAT32_BITS, _NOT_STATED: HIGHEST["uint8"]}
 #: Number of color channels. Gray is repeated if other pictures have colors.
 _COLORS = 3
+
+#: Weight, sum, and sum of squares.
+_Sums: TypeAlias = tuple[int, int, int]
 
 
 @dataclass
@@ -62,22 +69,19 @@ class ChannelStatistics:
         self.means += (samples.total << FRACTION_BITS) // samples.finite
         self.mean_squares += (samples.squares << FRACTION_BITS) // samples.finite
 
+    def all_pixels(self, factor: int) -> _Sums:
+        """Returns the sums over all pixels, in a unit of which a sample has `factor`."""
+        return self.values.count, self.values.total * factor, self.values.squares * factor**2
+
+    def all_images(self, factor: int) -> _Sums:
+        """Returns the same with equal weight for each picture."""
+        return self.images << FRACTION_BITS, self.means * factor, self.mean_squares * factor**2
+
     def merge(self, other: ChannelStatistics) -> None:
         """Adds the sums over other pictures."""
         self.values.merge(other.values)
         for name in ("nan", "infinite", "images", "means", "mean_squares"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-
-    def state(self) -> list[Any]:
-        """Returns the sums as JSON for `from_state`."""
-        sums = self.images, self.means, self.mean_squares
-        return [self.values.state(), self.nan, self.infinite, *(format(number, "x") for number in sums)]
-
-    @staticmethod
-    def from_state(state: Sequence[Any]) -> ChannelStatistics:
-        """Reads the result of `state`."""
-        values, nan, infinite, *sums = state
-        return ChannelStatistics(Moments.from_state(values), nan, infinite, *(int(text, 16) for text in sums))
 
 
 class Kind(NamedTuple):
@@ -102,7 +106,7 @@ class KindStatistics:
 
 @dataclass
 class SampleStatistics:
-    """Sums over the samples of pictures whose records state their type; merged in any order.
+    """Sums over the samples of pictures; merged in any order.
 
     Attributes:
       kinds: kind of pictures -> sums.
@@ -110,20 +114,29 @@ class SampleStatistics:
 
     kinds: dict[Kind, KindStatistics] = field(default_factory=dict)
 
-    def add(self, samples: Samples) -> None:
+    def add(self, quality: ImageQuality) -> None:
         """Adds a picture."""
-        sums = self._of(Kind(samples.dtype, len(samples.channels)))
-        sums.images += 1
-        for channel, found in zip(sums.channels, samples.channels, strict=True):
-            channel.add(found)
+        samples = quality.samples
+        if samples is None:
+            if not quality.pixels:
+                return
+            sums = zip(quality.sums, quality.squares)
+            samples = Samples(
+                _NOT_STATED,
+                tuple(ChannelSamples(quality.pixels, total, square, 0, 0) for total, square in sums),
+            )
+        mine = self._of(Kind(samples.dtype, len(samples.channels)))
+        mine.images += 1
+        for channel, measured in zip(mine.channels, samples.channels, strict=True):
+            channel.add(measured)
 
     def merge(self, other: SampleStatistics) -> None:
         """Adds the sums over other pictures."""
         for kind, theirs in other.kinds.items():
             mine = self._of(kind)
             mine.images += theirs.images
-            for channel, found in zip(mine.channels, theirs.channels, strict=True):
-                channel.merge(found)
+            for channel, sums in zip(mine.channels, theirs.channels, strict=True):
+                channel.merge(sums)
 
     def _of(self, kind: Kind) -> KindStatistics:
         if kind not in self.kinds:
@@ -132,81 +145,66 @@ class SampleStatistics:
             self.kinds[kind] = KindStatistics(channels=made)
         return self.kinds[kind]
 
-    def images_by_channels(self) -> dict[int, int]:
+    @property
+    def stated(self) -> dict[Kind, KindStatistics]:
+        """The sums over pictures whose records state the type of their samples, in order."""
+        return {kind: sums for kind, sums in sorted(self.kinds.items()) if kind.dtype != _NOT_STATED}
+
+    def images_by_channels(self) -> dict[str, int]:
         """Returns the number of pictures with each number of channels."""
-        found: dict[int, int] = {}
+        images: Counter[int] = Counter()
         for kind, sums in self.kinds.items():
-            found[kind.channels] = found.get(kind.channels, 0) + sums.images
-        return found
+            images[kind.channels] += sums.images
+        return {str(channels): count for channels, count in sorted(images.items())}
 
     def as_json(self) -> dict[str, Any]:
         """Returns the readable form, in the samples' own units: type -> number of channels -> lists."""
         document: dict[str, Any] = {}
-        for kind, sums in sorted(self.kinds.items()):
-            rows = [channel.values for channel in sums.channels]
-            known = [values if values.count else None for values in rows]
-            document.setdefault(kind.dtype, {})[str(kind.channels)] = {
+        for kind, sums in self.stated.items():
+            rows = [channel.values if channel.values.count else None for channel in sums.channels]
+            found = {
                 "images": sums.images,
-                "mean": [None if values is None else rounded(values.mean) for values in known],
-                "std": [None if values is None else rounded(values.deviation) for values in known],
-                "min": [None if values is None else rounded(values.low, 9) for values in known],
-                "max": [None if values is None else rounded(values.high, 9) for values in known],
-                **(
-                    {
-                        "nan": [channel.nan for channel in sums.channels],
-                        "infinite": [channel.infinite for channel in sums.channels],
-                    }
-                    if kind.dtype == _FLOAT
-                    else {}
-                ),
+                "mean": [None if values is None else rounded(values.mean) for values in rows],
+                "std": [None if values is None else rounded(values.deviation) for values in rows],
+                "min": [None if values is None else rounded(values.low, 9) for values in rows],
+                "max": [None if values is None else rounded(values.high, 9) for values in rows],
             }
+            if kind.dtype == _FLOAT:
+                found["nan"] = [channel.nan for channel in sums.channels]
+                found["infinite"] = [channel.infinite for channel in sums.channels]
+            document.setdefault(kind.dtype, {})[str(kind.channels)] = found
         return document
 
-    def scaled_json(self) -> dict[str, Any]:
-        """Returns means and deviations over all pictures on the scale for training.
+    def scaled_json(self) -> dict[str, Any] | None:
+        """Returns means and deviations over all pictures on the scale for training; None without pictures.
 
-        If all pictures have the same number of channels, each channel counts. Otherwise, if any picture has
-        colors, all are read as colors: gray is repeated, and of other channels the first three count.
+        If types are stated and all pictures have the same number of channels, each channel counts. Otherwise,
+        if any picture has colors, all are read as colors: gray is repeated, and of other channels the first
+        three count.
         """
-        counts = {kind.channels for kind in self.kinds}
-        number = max(counts) if len(counts) == 1 else _COLORS if max(counts) >= _COLORS else 1
-        scale = math.lcm(*(_UNITS_IN_ONE[kind.dtype] for kind in self.kinds))
-        totals = [_Scaled() for _ in range(number)]
-        for kind, sums in self.kinds.items():
+        kinds = self.stated or self.kinds  # all records of a dataset state the type of their samples, or none
+        if not kinds:
+            return None
+        counts = {kind.channels for kind in kinds}
+        all_count = len(counts) == 1 and bool(self.stated)
+        number = max(counts) if all_count else _COLORS if max(counts) >= _COLORS else 1
+        scale = math.lcm(*(_UNITS_IN_ONE[kind.dtype] for kind in kinds))
+        columns: list[list[tuple[ChannelStatistics, int]]] = [[] for _ in range(number)]
+        for kind, sums in kinds.items():
             channels = sums.channels
             chosen = channels[:number] if len(channels) >= number else channels[:1] * number
-            for total, channel in zip(totals, chosen, strict=True):
-                total.add(channel, scale // _UNITS_IN_ONE[kind.dtype])
-        found = [total.moments(scale) for total in totals]
+            for column, channel in zip(columns, chosen, strict=True):
+                column.append((channel, scale // _UNITS_IN_ONE[kind.dtype]))
         return {
-            "images": sum(sums.images for sums in self.kinds.values()),
-            "pixels": sum(_pixels(sums) for sums in self.kinds.values()),
-            "mean": [item.mean for item in found],
-            "std": [item.std for item in found],
-            "per_image": {
-                "mean": [item.mean_per_image for item in found],
-                "std": [item.std_per_image for item in found],
-            },
+            "images": sum(sums.images for sums in kinds.values()),
+            "pixels": sum(_pixels(sums) for sums in kinds.values()),
+            **_mean_and_std(
+                [[one.all_pixels(factor) for one, factor in column] for column in columns], scale
+            ),
+            "per_image": _mean_and_std(
+                [[one.all_images(factor) for one, factor in column] for column in columns], scale
+            ),
         }
-
-    def state(self) -> list[Any]:
-        """Returns the sums as JSON for `from_state`."""
-        return [
-            [*kind, sums.images, [channel.state() for channel in sums.channels]]
-            for kind, sums in sorted(self.kinds.items())
-        ]
-
-    @staticmethod
-    def from_state(state: Sequence[Any]) -> SampleStatistics:
-        """Reads the result of `state`."""
-        return SampleStatistics(
-            {
-                Kind(dtype, channels): KindStatistics(
-                    images, [ChannelStatistics.from_state(item) for item in items]
-                )
-                for dtype, channels, images, items in state
-            }
-        )
 
 
 def _pixels(sums: KindStatistics) -> int:
@@ -214,51 +212,17 @@ def _pixels(sums: KindStatistics) -> int:
     return channel.values.count + channel.nan + channel.infinite
 
 
-class _Moments(NamedTuple):
-    """Mean and deviation over all pixels, and with equal weight for each picture; None without samples."""
+def _mean_and_std(columns: Iterable[Iterable[_Sums]], scale: int) -> dict[str, list[float | None]]:
+    """Returns mean and deviation of each channel; None for a channel without samples.
 
-    mean: float | None
-    std: float | None
-    mean_per_image: float | None
-    std_per_image: float | None
-
-
-@dataclass
-class _Scaled:
-    """Sums over one channel of pictures of several types, in a unit that all types share."""
-
-    count: int = 0
-    total: int = 0
-    squares: int = 0
-    images: int = 0
-    means: int = 0
-    mean_squares: int = 0
-
-    def add(self, channel: ChannelStatistics, factor: int) -> None:
-        """Adds a channel whose unit is `factor` of the shared units."""
-        self.count += channel.values.count
-        self.total += channel.values.total * factor
-        self.squares += channel.values.squares * factor**2
-        self.images += channel.images
-        self.means += channel.means * factor
-        self.mean_squares += channel.mean_squares * factor**2
-
-    def moments(self, scale: int) -> _Moments:
-        """Returns the result; `scale` is the number of shared units in 1.0."""
-        if not self.count:
-            return _Moments(None, None, None, None)
-        weight = self.images << FRACTION_BITS
-        return _Moments(
-            _mean(self.total, self.count, scale),
-            _deviation(self.total, self.squares, self.count, scale),
-            _mean(self.means, weight, scale),
-            _deviation(self.means, self.mean_squares, weight, scale),
-        )
-
-
-def _mean(total: int, weight: int, scale: int) -> float:
-    return rounded(total / (weight * scale))
-
-
-def _deviation(total: int, squares: int, weight: int, scale: int) -> float:
-    return rounded(square_root(weight * squares - total * total, weight**2 * scale**2))
+    Args:
+      columns: The sums of each channel, in a unit that all parts share.
+      scale: Number of these units in 1.0.
+    """
+    means, deviations = list[float | None](), list[float | None]()
+    for parts in columns:
+        weight, total, squares = map(sum, zip(*parts))
+        means.append(rounded(total / (weight * scale)) if weight else None)
+        variance = weight * squares - total * total, weight**2 * scale**2
+        deviations.append(rounded(square_root(*variance)) if weight else None)
+    return {"mean": means, "std": deviations}

@@ -72,7 +72,6 @@ def _content(checked: ShardSummary | None) -> dict[str, Any] | None:
         return None
     value = {field.name: getattr(checked, field.name) for field in dataclasses.fields(checked)}
     del value["digests"], value["stored"]
-    value["statistics"] = None if checked.statistics is None else checked.statistics.state()
     return value
 
 
