@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from shardwright.core.plan.assign import group_of, split_bounds, split_of
+from shardwright.core.plan.assign import group_of, hash64, ideal_bounds
 from shardwright.loader.arguments import at_least
 from shardwright.loader.labels_of_records import RecordLabel, read_labels
 from shardwright.loader.open import located, read_dataset
@@ -218,7 +219,7 @@ def _divided(
             "dividing it would separate them; convert it again with the splits that you want."
         )
     pattern = re.compile(settings["split_by"]) if settings.get("split_by") else None
-    bounds = split_bounds(shares)
+    names_in_order, bounds = list(shares), ideal_bounds(list(shares.values()))
     divided: dict[str, list[ShardSlice]] = {name: [] for name in shares}
     for name in dict.fromkeys(names):
         for item, rows in read_labels(directory, dataset, splits[name]):
@@ -226,7 +227,8 @@ def _divided(
             for row in rows:
                 # Not the hash that made the split: its values inside one split are not uniform.
                 group = group_of(row.key, pattern) or row.key
-                numbers[split_of(resplit.seed, group, bounds, "resplit")].append(row.number)
+                part = bisect_right(bounds, hash64(resplit.seed, "resplit", group))
+                numbers[names_in_order[part]].append(row.number)
             for new, found in numbers.items():
                 divided[new].append(_chosen(item, found))
     return {**rest, **divided}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
@@ -33,25 +33,13 @@ def _keyed_hash(seed: int, purpose: str) -> hashlib.blake2b:
     return hashlib.blake2b(digest_size=8, key=seed.to_bytes(8, "big"), person=purpose.encode())
 
 
-def split_bounds(splits: Mapping[str, Fraction]) -> list[tuple[str, int]]:
-    """Returns (split, exclusive upper bound of its hashes) for each split, in their order."""
-    bounds = []
-    total = Fraction(0)
-    for name, share in splits.items():
+def ideal_bounds(shares: Sequence[Fraction]) -> tuple[int, ...]:
+    """Returns the upper bound of the hashes of each part but the last, for infinitely many images."""
+    total, bounds = Fraction(0), []
+    for share in shares[:-1]:
         total += share
-        bounds.append((name, int(total * HASH_RANGE)))
-    return bounds
-
-
-def split_of(seed: int, group: str, bounds: Sequence[tuple[str, int]], purpose: str = "split") -> str:
-    """Returns the split of a group, or of a key that is its own group."""
-    if len(bounds) == 1:
-        return bounds[0][0]
-    value = hash64(seed, purpose, group)
-    for name, bound in bounds:
-        if value < bound:
-            return name
-    return bounds[-1][0]
+        bounds.append(int(total * HASH_RANGE))
+    return tuple(bounds)
 
 
 def group_of(key: str, pattern: re.Pattern[str] | None) -> str | None:

@@ -22,8 +22,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.core.plan.assign import HASH_RANGE, limit_order
-from shardwright.core.plan.parts import HashedImage, ideal_bounds
+from shardwright.core.plan.assign import HASH_RANGE, ideal_bounds, limit_order
+from shardwright.core.plan.parts import HashedImage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import in_name_order

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from shardwright.core.plan.assign import HASH_RANGE, hash64
+from shardwright.core.plan.assign import hash64, ideal_bounds
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.part_bounds import BUCKETS, DIGITS, PartBounds
 
@@ -68,12 +67,3 @@ def shares_of(settings: ConvertSettings, purpose: str) -> tuple[Fraction, ...]:
     if purpose == SPLIT:
         return tuple(settings.parsed_splits.values())
     return (Fraction(1, settings.folds),) * settings.folds
-
-
-def ideal_bounds(shares: Sequence[Fraction]) -> tuple[int, ...]:
-    """Returns the upper bound of the hashes of each part but the last, for infinitely many images."""
-    total, bounds = Fraction(0), []
-    for share in shares[:-1]:
-        total += share
-        bounds.append(int(total * HASH_RANGE))
-    return tuple(bounds)

@@ -13,11 +13,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shardwright.core.plan.forecast import Placement
 from shardwright.core.validation import record
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.validate import validate
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import DataRefused
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import load_ledger
 from shardwright.transforms import validate as validating
 
@@ -138,11 +141,8 @@ def test_findings_equal_those_of_the_whole_version(place: Place, mode: str) -> N
 
 def _in_split(place: Place, names: list[str], split: str) -> str:
     """Returns the name of an image that goes to a split."""
-    from shardwright.core.plan.assign import split_bounds, split_of
-    from shardwright.schemas.units import parse_splits
-
-    bounds = split_bounds(parse_splits(SETTINGS["splits"]))
-    return next(name for name in names if split_of(0, name, bounds) == split)
+    placement = Placement(ConvertSettings(splits=SETTINGS["splits"]))
+    return next(name for name in names if placement.split(ImageRef(name, name)) == split)
 
 
 @pytest.mark.slow

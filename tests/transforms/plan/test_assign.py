@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from fractions import Fraction
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -18,9 +18,10 @@ from shardwright.core.plan.assign import (
     limit_order,
     shard_of,
     shard_order,
-    split_bounds,
-    split_of,
 )
+from shardwright.core.plan.forecast import Placement
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import ImageRef
 
 KEYS = [f"cats/{i:05d}.jpg" for i in range(20_000)]
 
@@ -39,33 +40,31 @@ def test_hashes_never_change(seed: int, purpose: str, text: str, value: int) -> 
     assert hash64(seed, purpose, text) == value
 
 
+def splits_of(keys: Iterable[str], splits: str, seed: int = 0) -> list[str]:
+    """Returns the split of each key."""
+    placement = Placement(ConvertSettings(splits=splits, seed=seed))
+    return [placement.split(ImageRef(key, key)) for key in keys]
+
+
 def test_splits_have_their_shares_and_are_independent_of_shards() -> None:
-    bounds = split_bounds({"train": Fraction(8, 10), "validation": Fraction(1, 10), "test": Fraction(1, 10)})
-    counts = Counter(split_of(0, key, bounds) for key in KEYS)
+    splits = splits_of(KEYS, "train=0.8,validation=0.1,test=0.1")
+    counts = Counter(splits)
     assert counts["train"] == pytest.approx(16_000, abs=4 * 57)  # four standard deviations
     assert counts["validation"] == pytest.approx(2_000, abs=4 * 43)
-    test = [key for key in KEYS if split_of(0, key, bounds) == "test"]
+    test = [key for key, split in zip(KEYS, splits, strict=True) if split == "test"]
     shards = Counter(shard_of(hash64(0, "shard", key), 4) for key in test)
     assert min(shards.values()) > 400
 
 
-def test_bounds_cover_every_hash_whatever_the_rounding() -> None:
-    bounds = split_bounds({name: Fraction(1, 7) for name in "abcdefg"})
-    assert bounds[-1] == ("g", HASH_RANGE)
-    assert split_of(0, "x", [("only", HASH_RANGE)]) == "only"
-
-
 def test_another_seed_is_another_split() -> None:
-    bounds = split_bounds({"a": Fraction(1, 2), "b": Fraction(1, 2)})
-    moved = sum(split_of(0, key, bounds) != split_of(1, key, bounds) for key in KEYS)
-    assert 9_000 < moved < 11_000
+    first, second = (splits_of(KEYS, "a=0.5,b=0.5", seed) for seed in (0, 1))
+    assert 9_000 < sum(one != other for one, other in zip(first, second, strict=True)) < 11_000
+    assert set(splits_of(KEYS[:9], "only=1")) == {"only"}
 
 
 def test_growing_a_share_moves_keys_only_into_it() -> None:
-    before = split_bounds({"train": Fraction(1, 2), "test": Fraction(1, 2)})
-    after = split_bounds({"train": Fraction(6, 10), "test": Fraction(4, 10)})
-    moves = {(split_of(0, key, before), split_of(0, key, after)) for key in KEYS}
-    assert moves == {("train", "train"), ("test", "test"), ("test", "train")}
+    moves = zip(splits_of(KEYS, "train=0.5,test=0.5"), splits_of(KEYS, "train=0.6,test=0.4"), strict=True)
+    assert {*moves} == {("train", "train"), ("test", "test"), ("test", "train")}
 
 
 def test_doubling_the_shards_splits_each_in_two() -> None:

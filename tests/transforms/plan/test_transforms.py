@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from fractions import Fraction
 
 import pytest
 
-from shardwright.core.plan.assign import limit_order, shard_of, shard_order, split_bounds, split_of
+from shardwright.core.plan.assign import HASH_RANGE, hash64, limit_order, shard_of, shard_order
 from shardwright.core.plan.planned_shard import ShardId
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -53,11 +52,10 @@ def test_every_reference_gets_to_the_shard_of_its_hash(
     forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {}, limit_cut=cut)
     groups = sort(transforms._AssignShard(SETTINGS), batched(REFS), forecast)
     arrived = {place: [r for e in encoded for r in decode_refs(e)] for place, encoded in groups.items()}
-    bounds = split_bounds({"train": Fraction(1, 2), "test": Fraction(1, 2)})
     expected = Counter()
     for ref in REFS:
         order = shard_order(0, ref.key)
-        split = ref.split or split_of(0, ref.key, bounds)
+        split = ref.split or ("train" if hash64(0, "split", ref.key) < HASH_RANGE // 2 else "test")
         beyond = cut is not None and limit_order(0, ref.key) > cut
         placed = ref._replace(split=split)
         placed = placed._replace(outcome="filtered", reason="limit") if beyond else placed
