@@ -63,7 +63,10 @@ def note_changes(old: LedgerRow, new: LedgerRow, changes: Changes) -> None:
         found.append((Kind.RENAMED, old.key, new.key))
     if old.source != new.source:
         found.append((Kind.CHANGED, old.source, new.source))
-    elif old.stored != new.stored or (old.length != new.length and _have_same_columns(old, new)):
+    # Only with equal keys and classes can the lengths of the two records be compared.
+    elif old.stored != new.stored or (
+        old.length != new.length and (old.key, old.label) == (new.key, new.label)
+    ):
         found.append((Kind.RE_ENCODED, _stored(old), _stored(new)))
     if old.label != new.label:
         found.append((Kind.RELABELLED, old.label, new.label))
@@ -74,11 +77,6 @@ def note_changes(old: LedgerRow, new: LedgerRow, changes: Changes) -> None:
     for kind, was, now in found:
         changes.note(kind, new.split, Change(new.key, was, now))
     changes.unchanged += not found
-
-
-def _have_same_columns(old: LedgerRow, new: LedgerRow) -> bool:
-    """Returns whether key and classes are equal, so that the lengths of the two records can be compared."""
-    return (old.key, old.label) == (new.key, new.label)
 
 
 def _stored(row: LedgerRow) -> str:

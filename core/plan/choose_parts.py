@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -37,10 +38,6 @@ _MORE = 1000
 Hashes = npt.NDArray[np.uint64]
 
 
-def _no_hashes() -> array[int]:
-    return array("Q")
-
-
 @dataclass
 class CollectedHashes:
     """The hashes of all images to divide. Collections can be merged in any order.
@@ -52,7 +49,9 @@ class CollectedHashes:
       taken_cut: order above which an image is beyond the limit; None while unknown.
     """
 
-    values: defaultdict[tuple[str, str], array[int]] = field(default_factory=lambda: defaultdict(_no_hashes))
+    values: defaultdict[tuple[str, str], array[int]] = field(
+        default_factory=lambda: defaultdict(partial(array, "Q"))
+    )
     buckets: dict[str, dict[int, Counter[str]]] = field(default_factory=dict)
     taken: list[tuple[tuple[int, str], HashedImage]] = field(default_factory=list)
     taken_cut: tuple[int, str] | None = None

@@ -321,6 +321,7 @@ def make_forecast(
             count = before if settings.shards else carried_count(before, old, estimate, count)
             estimate = old if count == before else estimate
         shards[split], estimates[split] = count, estimate
+    splits_from = SplitsFrom.BOTH if summary.drawn else SplitsFrom.SOURCE
     return Forecast(
         plan=Plan(
             labels,
@@ -354,7 +355,7 @@ def make_forecast(
             *_warnings(summary, settings, labels),
         ),
         split_class_counts={split: in_name_order(summary.classes.get(split, {})) for split in shards},
-        splits_from=_splits_from(summary),
+        splits_from=splits_from if summary.named else SplitsFrom.HASH,
         keys=keys,
     )
 
@@ -430,12 +431,6 @@ def _checked_splits(
             f"{', '.join(splits)}."
         )
     return splits
-
-
-def _splits_from(summary: RefSummary) -> SplitsFrom:
-    if not summary.named:
-        return SplitsFrom.HASH
-    return SplitsFrom.BOTH if summary.drawn else SplitsFrom.SOURCE
 
 
 def _texts(

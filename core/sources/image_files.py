@@ -49,15 +49,10 @@ def splits_of_files(paths: Iterable[str]) -> dict[str, str]:
 
 def is_text(value: Any) -> bool:
     """Returns whether a value is a string that is not blank and can be encoded in UTF-8."""
-    return isinstance(value, str) and bool(value.strip()) and _is_utf8(value)
-
-
-def _is_utf8(text: str) -> bool:
     try:
-        text.encode()
+        return isinstance(value, str) and bool(value.strip()) and bool(value.encode())
     except UnicodeEncodeError:
         return False
-    return True
 
 
 def class_name(value: Any) -> str:
