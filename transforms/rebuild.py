@@ -83,7 +83,7 @@ class ComparedShards(NamedTuple):
 class CompareWithPrevious(beam.PTransform):
     """Compares planned shards with the latest version. `PCollection[PlannedShard] -> ComparedShards`.
 
-    Meanwhile a part of the latest version's shards is read again (`rebuild/scrub.py`).
+    Meanwhile a part of the latest version's shards is read again (`rebuild/decision.py`).
 
     Args:
       task: The rebuild.
