@@ -119,14 +119,14 @@ def build(pipeline: Any, size: int, result: str) -> None:
     """
     import apache_beam as beam
 
-    from shardwright.core.sources.label_rules import LabelRules
+    from shardwright.core.plan.request import ConversionRequest
+    from shardwright.core.plan.unique_keys import check_keys
     from shardwright.schemas.configuration.settings import ConvertSettings
     from shardwright.schemas.image_ref import EncodedRefs
     from shardwright.transforms.plan import (
         AssignShards,
         BatchRefs,
         ForecastDataset,
-        check_keys,
         name_planned_shard,
     )
 
@@ -142,7 +142,7 @@ def build(pipeline: Any, size: int, result: str) -> None:
     nothing = pipeline | "NoMatches" >> beam.Create([], reshuffle=False)
     forecast = (
         batches
-        | "ForecastDataset" >> ForecastDataset(settings, ids, nothing, LabelRules())
+        | "ForecastDataset" >> ForecastDataset(ConversionRequest(settings), ids, nothing)
         | "NotePlanned" >> beam.Map(_note_planned)
     )  # fmt: skip
     grouped = (

@@ -14,6 +14,7 @@ from typing import Any
 from shardwright.core import storage
 from shardwright.core.commit import ConversionSpec
 from shardwright.core.dataset_files import remove_work_leftovers
+from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import cli, log
@@ -29,7 +30,6 @@ from shardwright.pipelines.output import (
     with_what_is_left,
 )
 from shardwright.pipelines.prepare import (
-    ConversionRequest,
     as_beam_options,
     build_forecast,
     build_planned_shards,

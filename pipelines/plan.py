@@ -13,12 +13,12 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import left_behind
+from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import (
-    ConversionRequest,
     as_beam_options,
     build_forecast,
     check_reachable,

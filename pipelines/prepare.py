@@ -3,94 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.images.map_hook import hook_version
 from shardwright.core.overwrite import repair_swap
-from shardwright.core.sources.folder_tree import WITH_METADATA
+from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.label_rules import LabelRules, make_label_rules
-from shardwright.core.sources.selection import ListingRules, make_listing_rules
-from shardwright.core.sources.source import SOURCES, Context, Input
+from shardwright.core.sources.label_rules import make_label_rules
+from shardwright.core.sources.selection import make_listing_rules
+from shardwright.core.sources.source import Context, Input
 from shardwright.core.sources.spool import Spool
-from shardwright.core.sources.unused_settings import ConversionFacts, given_names
+from shardwright.core.sources.unused_settings import given_names
 from shardwright.core.versions.pointer import located
 from shardwright.pipelines import options as cli_options
-from shardwright.schemas.configuration.setting import Affects
-from shardwright.schemas.configuration.settings import ConvertSettings, settings_that_affect
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.plan import Forecast, Plan
-
-
-@dataclass(frozen=True)
-class ConversionRequest:
-    """A checked request for a conversion.
-
-    Attributes:
-      settings: The settings.
-      inputs: The parsed inputs.
-      carried: The plan to carry on, if any.
-      class_names: Allowed class names in id order; empty to allow any.
-      explicit_shards: Whether shard settings were given, which replace the carried shard counts.
-      rules: How class names of the sources map to labels.
-      selection: Which listed images are taken.
-      given: Names of the settings that were given, rather than carried on or left at their defaults.
-    """
-
-    settings: ConvertSettings
-    inputs: tuple[Input, ...]
-    carried: Plan | None
-    class_names: tuple[str, ...]
-    explicit_shards: bool
-    rules: LabelRules
-    selection: ListingRules
-    given: frozenset[str] = frozenset()
-
-    @property
-    def facts(self) -> ConversionFacts:
-        """Facts about the conversion that are known before the inputs are listed."""
-        metadata = any(WITH_METADATA in item.detected_as for item in self.inputs)
-        return ConversionFacts(
-            self.settings, frozenset(item.source for item in self.inputs), metadata=metadata
-        )
-
-    def digest(self, software: Mapping[str, str]) -> str:
-        """Returns a digest of everything besides the listing that decides what a conversion makes.
-
-        Args:
-          software: Versions of all software that takes part.
-
-        Returns:
-          The sha256 as a hex digest. Empty if a package added a source, since its code is not known.
-        """
-        if not all(item.source in SOURCES for item in self.inputs):
-            return ""
-        keep, how_to_run = self.rules.keep, settings_that_affect(Affects.RUN)
-        settings = asdict(self.settings)
-        decides = {
-            "settings": {name: value for name, value in settings.items() if name not in how_to_run},
-            "inputs": self.inputs,
-            "carried": self.carried.as_json() if self.carried is not None else None,
-            "class_names": self.class_names,
-            "first_number": self.rules.first_number,
-            "rename": sorted(self.rules.rename.items()),
-            "keep": sorted(keep) if keep is not None else None,
-            "lists": sorted(self.selection.files.items()),
-            "given": sorted(self.given.difference(how_to_run)),
-            "software": sorted(software.items()),
-        }
-        text = json.dumps(decides, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequest:
@@ -195,8 +132,7 @@ def build_forecast(
     """
     import apache_beam as beam
 
-    from shardwright.transforms.class_limit import LimitPerClass
-    from shardwright.transforms.dedupe import DedupeExact
+    from shardwright.transforms.dedupe import chosen_images
     from shardwright.transforms.plan import BatchRefs, ForecastDataset
     from shardwright.transforms.runners import has_one_worker
     from shardwright.transforms.sources import ListSources
@@ -208,28 +144,9 @@ def build_forecast(
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     # Otherwise an unknown class is an error of one object, not of the image.
     fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
-    if settings.dedupe == "exact":
-        batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
-    elif settings.dedupe == "near":
-        from shardwright.transforms.dedupe_near import DedupeNear  # decodes images, which others do not need
-
-        batches = batches | "DedupeNear" >> DedupeNear(settings, request.selection.keys, fatal)  # EncodedRefs
-    if settings.max_per_class:
-        batches = batches | "LimitPerClass" >> LimitPerClass(
-            settings.max_per_class, settings.seed
-        )  # EncodedRefs
+    batches = chosen_images(batches, settings, request.selection.keys, fatal)  # EncodedRefs
     forecast = batches | "ForecastDataset" >> ForecastDataset(
-        settings,
-        class_ids,
-        matches,
-        request.rules,
-        request.carried,
-        request.class_names,
-        request.explicit_shards,
-        carried,
-        request.given,
-        request.facts,
-        request.selection,
+        request, class_ids, matches, carried
     )  # Forecast
     if run and not storage.is_remote(spool.directory) and not has_one_worker(forecast.pipeline.options):
         _ = forecast | "TellTree" >> beam.Map(_keep_tree, spool, run)  # None
@@ -257,13 +174,12 @@ def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest
     import apache_beam as beam
 
     from shardwright.core.plan.planned_shard import PlannedShard, ShardId
+    from shardwright.core.plan.unique_keys import check_keys, check_source_ids
     from shardwright.core.sources.source import source_by_name
     from shardwright.transforms.plan import (
         AssignShards,
         BucketKeys,
         BucketSourceIds,
-        check_keys,
-        check_source_ids,
         name_planned_shard,
     )
 

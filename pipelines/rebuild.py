@@ -15,6 +15,7 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.lease import heartbeat, release, this_process
+from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.rebuild import events
 from shardwright.core.rebuild.begin import is_overtaken
 from shardwright.core.rebuild.task import RebuildTask, outcome_file, read_outcome
@@ -29,7 +30,6 @@ from shardwright.pipelines.job_file import job_of, naming_lines, read_job
 from shardwright.pipelines.one_writer import dies_with_launcher, launcher_of
 from shardwright.pipelines.output import check_remote_writable, check_versioned_output
 from shardwright.pipelines.prepare import (
-    ConversionRequest,
     as_beam_options,
     build_forecast,
     build_planned_shards,

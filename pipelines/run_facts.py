@@ -16,8 +16,8 @@ from typing import Any
 
 from shardwright.core.images.encode import codec_versions, decoder_versions, installed_version
 from shardwright.core.images.map_hook import hook_versions
+from shardwright.core.plan.request import ConversionRequest
 from shardwright.pipelines.against import unstored_settings
-from shardwright.pipelines.prepare import ConversionRequest
 from shardwright.pipelines.workers import Workers
 from shardwright.schemas import __version__
 from shardwright.schemas.image_ref import printable

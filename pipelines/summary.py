@@ -24,7 +24,7 @@ from shardwright.schemas.version import INDEX_HTML
 _SETTLED_SECONDS = 10.0
 
 if TYPE_CHECKING:
-    from shardwright.pipelines.prepare import ConversionRequest
+    from shardwright.core.plan.request import ConversionRequest
     from shardwright.pipelines.results import ConvertResult, RebuildResult
 
 

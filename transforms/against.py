@@ -12,6 +12,7 @@ from shardwright.core.hash_buckets import bucket_count
 from shardwright.core.images.encode import codec_versions
 from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.plan.planned_shard import ShardId
+from shardwright.core.plan.unique_keys import check_keys
 from shardwright.core.sources.label_rules import LabelRules
 from shardwright.core.sources.selection import ListingRules
 from shardwright.core.sources.source import Context, Input
@@ -24,14 +25,8 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import NO_SPLIT, EncodedRefs, decode_refs
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Forecast
-from shardwright.transforms.class_limit import LimitPerClass
-from shardwright.transforms.dedupe import DedupeExact
-from shardwright.transforms.dedupe_near import DedupeNear
-from shardwright.transforms.plan import (
-    AssignShards,
-    BatchRefs,
-    check_keys,
-)
+from shardwright.transforms.dedupe import chosen_images
+from shardwright.transforms.plan import AssignShards, BatchRefs
 from shardwright.transforms.sources import ListSources
 
 _LEFTOVERS = "leftovers"
@@ -139,14 +134,7 @@ class CompareWithSource(beam.PTransform):
         bad = comparison.dataset.ledger.get("reasons", {}).get(Outcome.QUARANTINED, {})
         listed = settings.record_layout.needs is Needs.LABEL and QuarantineReason.UNKNOWN_LABEL in bad
         fatal = plan.labels if listed else ()
-        if settings.dedupe == "exact":
-            batches = batches | "DedupeExact" >> DedupeExact(settings.max_source_bytes, fatal)  # EncodedRefs
-        elif settings.dedupe == "near":
-            batches = batches | "DedupeNear" >> DedupeNear(settings, comparison.keys, fatal)  # EncodedRefs
-        if settings.max_per_class:
-            batches = batches | "LimitPerClass" >> LimitPerClass(
-                settings.max_per_class, settings.seed
-            )  # EncodedRefs
+        batches = chosen_images(batches, settings, comparison.keys, fatal)  # EncodedRefs
         forecast = begin | "CarriedPlan" >> beam.Create(
             [Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})], reshuffle=False
         )  # Forecast

@@ -24,8 +24,11 @@ import apache_beam as beam
 
 from shardwright.core.images.read import check_sha256, map_refs, read_image
 from shardwright.schemas.codes import Outcome, QuarantineReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
+from shardwright.schemas.key_rules import KeyRules
+from shardwright.transforms.class_limit import LimitPerClass
 from shardwright.transforms.merging import in_global_window
 
 #: Number of buckets in which checksums meet, and so of workers that can share them.
@@ -203,3 +206,30 @@ class DedupeExact(beam.PTransform):
         return hashed.hashed | "MarkCopies" >> beam.ParDo(
             _MarkCopies(), beam.pvalue.AsIter(copied)
         ).with_output_types(EncodedRefs)  # EncodedRefs
+
+
+def chosen_images(
+    batches: beam.PCollection, settings: ConvertSettings, keys: KeyRules, class_names: Sequence[str]
+) -> beam.PCollection:
+    """Adds the steps with which the settings leave out images that were listed: copies, then large classes.
+
+    Args:
+      batches: PCollection of EncodedRefs.
+      settings: Checked settings.
+      keys: Rules of `--include` and `--exclude`.
+      class_names: Class names that are allowed. Empty to allow any.
+
+    Returns:
+      A PCollection of EncodedRefs.
+    """
+    if settings.dedupe == "exact":
+        exact = DedupeExact(settings.max_source_bytes, class_names)
+        batches = batches | "DedupeExact" >> exact  # EncodedRefs
+    elif settings.dedupe == "near":
+        from shardwright.transforms.dedupe_near import DedupeNear  # decodes images, which others do not need
+
+        batches = batches | "DedupeNear" >> DedupeNear(settings, keys, class_names)  # EncodedRefs
+    if settings.max_per_class:
+        limit = LimitPerClass(settings.max_per_class, settings.seed)
+        batches = batches | "LimitPerClass" >> limit  # EncodedRefs
+    return batches

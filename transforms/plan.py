@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import logging
-import unicodedata
 import zlib
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.utils.windowed_value import WindowedValue
 
-from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.plan.assign import (
     NEVER_EMPTY,
     fill_empty_shards,
@@ -23,31 +19,26 @@ from shardwright.core.plan.assign import (
     shard_of,
     shard_order,
 )
-from shardwright.core.plan.forecast import Placement, RefSummary, make_forecast
+from shardwright.core.plan.forecast import Placement, RefSummary
 from shardwright.core.plan.parts import FOLD, SPLIT
 from shardwright.core.plan.planned_shard import PlannedShard, ShardId
-from shardwright.core.sources.label_rules import LabelRules, RuleMatches, unmatched_warnings
-from shardwright.core.sources.selection import ListingRules
-from shardwright.core.sources.unused_settings import ConversionFacts, without_effect
+from shardwright.core.plan.request import ConversionRequest, forecast_of, merged_summaries
+from shardwright.core.plan.unique_keys import MADE
+from shardwright.core.sources.label_rules import RuleMatches, unmatched_warnings
 from shardwright.schemas.codes import FilterReason, Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import (
     EncodedRefs,
     ImageRef,
     decode_refs,
     encode_refs,
     is_image,
-    printable,
 )
-from shardwright.schemas.labels import ClassId, check_numbering, merge_class_ids, merge_class_texts
+from shardwright.schemas.labels import ClassId
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.schemas.source_ids import number_text, source_id_of
 from shardwright.transforms.merging import in_global_window
-
-_LOG = logging.getLogger(__name__)
-
 
 _REFS_PER_BATCH = 1000
 #: Number of references that a worker collects before it emits them, sorted by shard.
@@ -57,10 +48,6 @@ _CHARACTERS_PER_REF = 500
 #: Number of buckets for the check of keys, and so of workers that can share it.
 _KEY_BUCKETS = 2048
 _SPLIT = ImageRef._fields.index("split")
-#: Marks an id that was made from its image's key.
-_MADE = "made"
-#: Settings that determine the number of shards.
-_SHARD_COUNTS = ("shards", "shard_size")
 
 
 def _weight(ref: ImageRef) -> int:
@@ -112,154 +99,56 @@ class _SummarizeRefs(beam.DoFn):
         yield in_global_window(self._summary)
 
 
-def merged_summaries(summaries: Iterable[RefSummary], settings: ConvertSettings) -> RefSummary:
-    """Returns the sum of summaries, without changing them."""
-    merged = RefSummary()
-    for summary in summaries:
-        merged.merge(summary, settings)
-    return merged
-
-
-class _MakeForecast(beam.DoFn):
-    def __init__(
-        self,
-        settings: ConvertSettings,
-        rules: LabelRules,
-        carried: Plan | None,
-        class_names: Sequence[str],
-        explicit_shards: bool,
-        given: frozenset[str],
-        facts: ConversionFacts | None,
-        selection: ListingRules,
-    ) -> None:
-        self._selection = selection
-        self._given = given
-        self._facts = facts or ConversionFacts(settings, frozenset())
-        self._settings = settings
-        self._rules = rules
-        self._carried = carried
-        self._class_names = tuple(class_names)
-        self._explicit_shards = explicit_shards
-
-    def process(
-        self,
-        _: bytes,
-        summaries: Iterable[RefSummary],
-        class_ids: Iterable[ClassId],
-        matches: Iterable[RuleMatches],
-        found: Plan | None = None,
-        split_bounds: PartBounds | None = None,
-        fold_bounds: PartBounds | None = None,
-    ) -> Iterator[Forecast]:
-        summary = merged_summaries(summaries, self._settings)
-        carried = found or self._carried
-        class_ids = list(class_ids)
-        unmatched = unmatched_warnings(matches, self._settings, self._rules, self._selection)
-        explicit = self._explicit_shards
-        if carried is not None:  # unchanged shard settings do not choose the numbers of shards again
-            identity = self._settings.identity()
-            explicit = any(carried.settings.get(name) != identity[name] for name in _SHARD_COUNTS)
-        forecast = make_forecast(
-            summary,
-            self._settings,
-            self._rules.apply_to_ids(merge_class_ids(class_ids)),
-            carried,
-            self._class_names,
-            explicit,
-            self._rules.apply_to_texts(merge_class_texts(class_ids)),
-            split_bounds,
-            self._selection.keys,
-            fold_bounds,
-            unmatched,
-        )
-        forecast = self._with_numbering_checked(forecast, class_ids)
-        facts = replace(self._facts, splits_from=forecast.splits_from)
-        notes = tuple(without_effect(self._given, facts, self._facts))
-        PROGRESS.tell(*notes)
-        forecast = replace(forecast, warnings=(*forecast.warnings, *notes))
-        PROGRESS.tree = forecast.tree
-        _LOG.info("The input holds %s", forecast.tree)
-        PROGRESS.total_images = forecast.total
-        PROGRESS.total_shards = sum(forecast.plan.shards.values())
-        yield forecast
-
-    def _with_numbering_checked(self, forecast: Forecast, class_ids: Iterable[ClassId]) -> Forecast:
-        """Adds a warning to a forecast if no image has the number of the first class name.
-
-        Raises:
-          UsageError: if the source counts its classes from 1, but the class names are counted from 0.
-        """
-        names, seen = self._rules.names, forecast.class_counts
-        if not names or self._rules.first_number or names[0] in seen:
-            return forecast
-        first_label = self._settings.record_layout.first_label
-        check_numbering(seen, names, first_label, self._settings.class_names)
-        if not any(item.name == str(item.id) for item in class_ids):
-            return forecast
-        warning = (
-            f"No image has the class number 0 ({names[0]!r}); check that the source does not count "
-            "its classes from 1."
-        )
-        return replace(forecast, warnings=(*forecast.warnings, warning))
-
-
 class ForecastDataset(beam.PTransform):
     """Counts all references, samples some and plans. `PCollection[EncodedRefs] -> [Forecast]`.
 
     Args:
-      settings: checked settings.
-      class_ids: ids that sources give to class names.
-      matches: what the rules match in the inputs (RuleMatches).
-      rules: rules that map class names.
-      carried: plan to carry on.
-      class_names: the allowed class names, in id order; empty to allow all.
-      explicit_shards: whether the shard settings were given. If a plan is carried on, they are compared with
-        those of the plan instead.
-      found: side input with the plan to carry on, if the job finds it itself; or None.
-      given: names of the settings that were given.
-      facts: facts about the conversion; None to use the settings alone.
-      selection: rules that leave out images; None to take all images.
+      request: The checked request.
+      class_ids: PCollection of the ids that sources give to class names.
+      matches: PCollection of what the rules match in the inputs (RuleMatches).
+      carried: Side input with the plan to carry on, if the job finds it itself. None for the request's plan.
     """
 
     def __init__(
         self,
-        settings: ConvertSettings,
+        request: ConversionRequest,
         class_ids: beam.PCollection,
         matches: beam.PCollection,
-        rules: LabelRules,
-        carried: Plan | None = None,
-        class_names: Sequence[str] = (),
-        explicit_shards: bool = False,
-        found: beam.pvalue.AsSingleton | None = None,
-        given: frozenset[str] = frozenset(),
-        facts: ConversionFacts | None = None,
-        selection: ListingRules | None = None,
+        carried: beam.pvalue.AsSingleton | None = None,
     ) -> None:
         super().__init__()
-        self._selection = selection or ListingRules()
-        self._given = given
-        self._facts = facts
-        self._found = found
-        self._settings = settings
+        self._request = request
         self._class_ids = class_ids
         self._matches = matches
-        self._rules = rules
         self._carried = carried
-        self._class_names = class_names
-        self._explicit_shards = explicit_shards
 
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        settings, splits, folds = self._settings, None, None
+        request, settings, splits, folds = self._request, self._request.settings, None, None
         if settings.chooses_splits or settings.chooses_folds:
             from shardwright.transforms.choose import ChooseParts  # needs NumPy
 
         if settings.chooses_splits:
-            choose = ChooseParts(settings, SPLIT, self._carried, self._found)
+            choose = ChooseParts(settings, SPLIT, request.carried, self._carried)
             splits = beam.pvalue.AsSingleton(batches | "ChooseSplits" >> choose)  # PartBounds
         if settings.chooses_folds:
-            choose = ChooseParts(settings, FOLD, self._carried, self._found, splits)
+            choose = ChooseParts(settings, FOLD, request.carried, self._carried, splits)
             folds = beam.pvalue.AsSingleton(batches | "ChooseFolds" >> choose)  # PartBounds
+
+        def forecast(
+            _: bytes,
+            summaries: Iterable[RefSummary],
+            class_ids: Iterable[ClassId],
+            matches: Iterable[RuleMatches],
+            carried: Plan | None,
+            split_bounds: PartBounds | None,
+            fold_bounds: PartBounds | None,
+        ) -> Forecast:
+            summary = merged_summaries(summaries, settings)
+            unmatched = unmatched_warnings(matches, settings, request.rules, request.selection)
+            asked = replace(request, carried=carried or request.carried)
+            return forecast_of(asked, summary, [*class_ids], unmatched, split_bounds, fold_bounds)
+
         # A summary is small, however many references it counts, so one step can add up those of all bundles.
         summaries = batches | "SummarizeRefs" >> beam.ParDo(
             _SummarizeRefs(settings), splits
@@ -268,21 +157,12 @@ class ForecastDataset(beam.PTransform):
             batches.pipeline
             | "Once" >> beam.Impulse()  # bytes
             | "MakeForecast"
-            >> beam.ParDo(
-                _MakeForecast(
-                    self._settings,
-                    self._rules,
-                    self._carried,
-                    self._class_names,
-                    self._explicit_shards,
-                    self._given,
-                    self._facts,
-                    self._selection,
-                ),
+            >> beam.Map(
+                forecast,
                 beam.pvalue.AsIter(summaries),
                 beam.pvalue.AsIter(self._class_ids),
                 beam.pvalue.AsIter(self._matches),
-                self._found,
+                self._carried,
                 splits,
                 folds,
             ).with_output_types(Forecast)  # Forecast
@@ -458,44 +338,6 @@ class BucketKeys(_SortInHand):
         yield from self._flush(at_least=_REFS_IN_HAND)
 
 
-def _stands_twice(key: str, first: str, second: str) -> UsageError:
-    advice = "rename one, or give each --input a name (a=PATH)"
-    if first != second and unicodedata.normalize("NFC", first) == unicodedata.normalize("NFC", second):
-        advice = "they differ only in their Unicode form: rename one"
-    return UsageError(
-        f"Two images have the key {key!r}: {printable(first)} and {printable(second)}; {advice}."
-    )
-
-
-def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
-    """Checks that no key occurs twice in a shard or bucket.
-
-    Equal keys in one split always meet in one shard. If the sources name splits, equal keys may be in
-    different splits; then use `BucketKeys` first.
-
-    Yields:
-      The number of references, so that writing can wait for the check of every shard.
-
-    Raises:
-      UsageError: if a key occurs twice; the message names it and both places.
-    """
-    hashes = array("q")  # a key takes 8 bytes here, and 300 in a dictionary with its location
-    for batch in shard[1]:
-        hashes.extend(hash(ref.key) for ref in decode_refs(batch))
-    found, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
-    repeated = set(found[counts > 1].tolist())
-    seen: dict[str, str] = {}
-    for batch in shard[1] if repeated else ():
-        for ref in decode_refs(batch):
-            if hash(ref.key) not in repeated:
-                continue
-            where = f"{ref.location} ({ref.message})" if ref.message else ref.location
-            if ref.key in seen:
-                raise _stands_twice(ref.key, *sorted((seen[ref.key], where)))
-            seen[ref.key] = where
-    yield len(hashes)
-
-
 class BucketSourceIds(_SortInHand):
     """Groups images by the ids that their records store, so that equal ids meet."""
 
@@ -504,37 +346,10 @@ class BucketSourceIds(_SortInHand):
         for ref in decode_refs(batch):
             number = number_text(source_id_of(ref)) if ref.is_candidate else ""
             if number:  # other ids never look like a number
-                reason = "" if ref.source_id else _MADE
+                reason = "" if ref.source_id else MADE
                 light = ImageRef(ref.key, ref.uri, reason=reason, message=ref.message, source_id=number)
                 self._put(("", int(number) % _KEY_BUCKETS), light)
         yield from self._flush(at_least=_REFS_IN_HAND)
-
-
-def check_source_ids(bucket: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
-    """Checks that no id made from a key is also the id of another image.
-
-    Ids from sources may be equal, because exports often number the images of each split from 0.
-
-    Args:
-      bucket: contents of a bucket from `BucketSourceIds`.
-
-    Yields:
-      The number of ids, so that writing can wait for every bucket's check.
-
-    Raises:
-      UsageError: if ids are equal; the message names the id and both images.
-    """
-    seen: dict[str, ImageRef] = {}
-    for batch in bucket[1]:
-        for ref in decode_refs(batch):
-            other = seen.setdefault(ref.source_id, ref)
-            if other is not ref and _MADE in (ref.reason, other.reason):
-                first, second = sorted((other.key, ref.key))
-                raise UsageError(
-                    f"The images {first!r} and {second!r} would both get the image/source_id "
-                    f"{ref.source_id}; rename one of them."
-                )
-    yield len(seen)
 
 
 def name_planned_shard(

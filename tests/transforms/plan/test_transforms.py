@@ -9,12 +9,13 @@ import pytest
 
 from shardwright.core.plan.assign import HASH_RANGE, hash64, limit_order, shard_of, shard_order
 from shardwright.core.plan.planned_shard import ShardId
+from shardwright.core.plan.unique_keys import check_keys
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.transforms import plan as transforms
-from shardwright.transforms.plan import BatchRefs, BucketKeys, check_keys
+from shardwright.transforms.plan import BatchRefs, BucketKeys
 
 REFS = [
     ImageRef(f"c/{i:05d}.jpg", f"/in/c/{i:05d}.jpg", "c", "" if i % 3 else "test", size=i)
