@@ -6,21 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shardwright.schemas.drift_tables import Document, as_mapping
-from shardwright.schemas.findings import CheckRun
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
 from shardwright.schemas.version import VersionRecord
 
+#: Largest number of findings that are listed, per code and together.
+MAX_ROWS_PER_CODE, MAX_ROWS = 60, 600
 #: Largest number of quarantined images that are listed.
 MAX_QUARANTINED = 120
-
-
-def part_of(document: Document | None, *names: str) -> Document:
-    """Returns a part of a JSON document by the names that lead to it; empty if there is no such mapping."""
-    part = as_mapping(document)
-    for name in names:
-        part = as_mapping(part.get(name))
-    return part
+#: Largest size of a page. If it would be larger, parts are omitted, images first.
+MAX_PAGE_BYTES = 5_000_000
 
 
 class Thumbnail(NamedTuple):
@@ -132,10 +126,9 @@ class ShownFinding(NamedTuple):
       record: Number of the record. None if the finding is not about a record.
       offset: Byte offset of the record.
       key: Key of the image.
-      at: Place of the record. None if it cannot be read.
       other_shard: Shard of the other record of a pair.
+      other_offset: Byte offset of the other record of a pair.
       other_key: Key of the other record of a pair.
-      other_at: Place of the other record of a pair.
       picture: Thumbnail of the record, if the page shows one.
       other_picture: Thumbnail of the other record.
     """
@@ -147,10 +140,9 @@ class ShownFinding(NamedTuple):
     record: int | None = None
     offset: int | None = None
     key: str = ""
-    at: RecordAt | None = None
     other_shard: str = ""
+    other_offset: int | None = None
     other_key: str = ""
-    other_at: RecordAt | None = None
     picture: Thumbnail | None = None
     other_picture: Thumbnail | None = None
 
@@ -166,24 +158,18 @@ class Quarantined(NamedTuple):
     picture: Thumbnail | None = None
 
 
-class CodeGroup(NamedTuple):
-    """The findings of one code.
+class PreviousCheck(NamedTuple):
+    """An earlier check of the same build, whose findings still apply.
 
     Attributes:
-      code: The code.
-      severity: error, warning or note.
-      number: Number of findings, also of those that are not stored.
-      findings: Stored findings, by place.
-      pairs: Some of them, if their two records are shown side by side.
-      images: Some of them, if their records are shown.
+      depth: Depth of the check.
+      time: When the check ended, as text.
+      counts: Mapping of code to the number of findings that still apply.
     """
 
-    code: str
-    severity: str
-    number: int
-    findings: tuple[ShownFinding, ...]
-    pairs: tuple[ShownFinding, ...] = ()
-    images: tuple[ShownFinding, ...] = ()
+    depth: str
+    time: str
+    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -196,11 +182,15 @@ class Checked:
       errors: Number of findings that are errors.
       warnings: Number of findings that are warnings.
       notes: Number of findings that are notes.
-      groups: Findings by code, the most severe first.
+      counts: Mapping of code to number of findings.
+      severities: Mapping of code to severity.
+      findings: Listed findings, by severity and place.
+      pairs: Findings about duplicates that are shown side by side.
+      image_findings: Mapping of code to the findings about single images that are shown.
       records: Number of records that were read.
       current: Whether the results are about the present build of the dataset.
       when: When the results were written, if known.
-      previous: Earlier checks of the same build, whose findings still apply.
+      previous: Earlier checks whose findings still apply.
     """
 
     mode: str
@@ -208,11 +198,15 @@ class Checked:
     errors: int
     warnings: int
     notes: int
-    groups: tuple[CodeGroup, ...]
+    counts: Mapping[str, int]
+    severities: Mapping[str, str]
+    findings: tuple[ShownFinding, ...] = ()
+    pairs: tuple[ShownFinding, ...] = ()
+    image_findings: Mapping[str, tuple[ShownFinding, ...]] = field(default_factory=dict)
     records: int = 0
     current: bool = True
     when: str = ""
-    previous: tuple[CheckRun, ...] = ()
+    previous: tuple[PreviousCheck, ...] = ()
 
 
 class OfVersion(NamedTuple):
@@ -294,11 +288,6 @@ class ReportData:
     drift: Mapping[str, Any] | None = None
     of_version: OfVersion | None = None
     left_out: tuple[str, ...] = ()
-
-    @property
-    def measured(self) -> Document:
-        """Measurements of all images in all splits. Empty if there are none."""
-        return part_of(self.statistics, "total", "all")
 
     @property
     def balance(self) -> SplitBalance:

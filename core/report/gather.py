@@ -20,16 +20,17 @@ from shardwright.core.report.data import (
     Input,
     OfVersion,
     PictureSize,
+    Quarantined,
     RecordAt,
     ReportData,
     Sample,
 )
-from shardwright.core.report.findings import read_validation, record_places, with_thumbnails
+from shardwright.core.report.findings import read_validation
+from shardwright.core.report.objects import count_objects
 from shardwright.core.report.quarantine import read_quarantine, with_pictures
-from shardwright.core.report.samples import (
-    NO_CLASS,
-    choose_sheets,
-    count_objects,
+from shardwright.core.report.samples import NO_CLASS, choose_sheets
+from shardwright.core.report.thumbnails import (
+    Seen,
     draw_thumbnails,
     has_drawn_annotations,
     read_thumbnails,
@@ -154,20 +155,10 @@ def _gather(
     paths = {shard.file: storage.join(directory, shard.file) for _, _, _, shard in dataset.placed_shards()}
     checked = read_validation(validation, dataset.fingerprint, paths, when, left_out)
     sheets = choose_sheets(directory, dataset)
-    samples = {sample.at: sample for sheet in sheets for sample in sheet.samples}  # some are in two sheets
     schema = schema_of_plan(dataset.features, dataset.first_label, dataset.plan)
-    seen = read_thumbnails([*samples, *(record_places(checked) if checked else ())], schema)
-    sizes = [seen[at][1] for at in samples if at in seen]
-    drawn_sheets = [
-        sheet._replace(
-            samples=tuple(
-                sample._replace(picture=seen[sample.at][0]) for sample in sheet.samples if sample.at in seen
-            )
-        )
-        for sheet in sheets
-    ]
+    seen = read_thumbnails([*_places(sheets), *(checked.places() if checked else ())], schema)
     run = _stored(directory, RUN_JSON, left_out, "what was converted is not known") or {}
-    quarantine = read_quarantine(directory) if dataset.ledger["quarantined"] else []
+    quarantine: Sequence[Quarantined] = read_quarantine(directory) if dataset.ledger["quarantined"] else ()
     return ReportData(
         name=dataset.name,
         place=printable(directory),
@@ -186,11 +177,11 @@ def _gather(
         ledger=dict(dataset.ledger),
         settings=settings_json(dataset.plan.settings),
         versions=dict(dataset.versions),
-        checked=with_thumbnails(checked, seen) if checked else None,
+        checked=checked.with_pictures(seen) if checked else None,
         statistics=statistics,
-        sheets=tuple(sheet for sheet in drawn_sheets if sheet.samples),
-        sampled=tuple(size for size in sizes if size),
-        originals=tuple(sample.original for sample in samples.values() if sample.original),
+        sheets=_drawn(sheets, seen),
+        sampled=_facts(sheets, seen),
+        originals=_originals(sheets),
         inputs=_inputs(run),
         splits_from=next((kind for kind in SplitsFrom if kind == run.get("splits_from")), ""),
         sources=as_mapping(run.get("sources")),
@@ -224,21 +215,21 @@ def gather_files(
     samples, facts, schema = _foreign_samples(files)
     paths = {os.path.basename(path): path for path in files}
     checked = read_validation(validation, "", paths, drawn, left_out)
-    seen = read_thumbnails(record_places(checked) if checked else (), schema)
+    seen = read_thumbnails(checked.places() if checked else (), schema)
     total = 0
     for path in files:
         try:
             total += storage.size_of(path)
         except OSError:
             left_out.append(f"{printable(os.path.basename(path))} cannot be read.")
-    records = checked.records if checked else 0
+    records = checked.checked.records if checked else 0
     return ReportData(
         name=printable(name),
         place=printable(name),
         drawn=drawn,
         version=__version__,
         splits={"": (records, total, len(files))},
-        checked=with_thumbnails(checked, seen) if checked else None,
+        checked=checked.with_pictures(seen) if checked else None,
         statistics=statistics,
         sheets=(ClassSheet(NO_CLASS, records, samples),) if samples else (),
         sampled=facts,
@@ -279,8 +270,8 @@ def _stored(
       then: Consequence, or advice, for that sentence.
     """
     try:
-        path = storage.join(directory, name)
-        if not storage.exists(path):
+        path = _path_of(directory, name)
+        if not path:
             return None
         if storage.size_of(path) > _MAX_DOCUMENT:
             left_out.append(f"{name} is too large for this page.")
@@ -294,12 +285,18 @@ def _stored(
     return value
 
 
+def _path_of(directory: str, name: str) -> str:
+    """Returns the path of a file of a dataset; empty if it is missing."""
+    path = storage.join(directory, name)
+    return path if storage.exists(path) else ""
+
+
 def _written(directory: str, name: str) -> str:
     """Returns when a local file was written; empty if it is missing or the storage does not know."""
     if storage.is_remote(directory):
         return ""
     try:
-        return as_time(os.path.getmtime(storage.join(directory, name)))
+        return as_time(os.path.getmtime(_path_of(directory, name)))
     except OSError:
         return ""
 
@@ -307,6 +304,22 @@ def _written(directory: str, name: str) -> str:
 def as_time(seconds: float) -> str:
     """Returns seconds since the epoch as text for people."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
+
+
+def _places(sheets: Sequence[ClassSheet]) -> list[RecordAt]:
+    return [sample.at for sheet in sheets for sample in sheet.samples]
+
+
+def _drawn(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[ClassSheet, ...]:
+    """Adds the thumbnails of samples, and removes samples whose record was not found."""
+    drawn = []
+    for sheet in sheets:
+        samples = [
+            sample._replace(picture=seen[sample.at][0]) for sample in sheet.samples if sample.at in seen
+        ]
+        if samples:
+            drawn.append(sheet._replace(samples=tuple(samples)))
+    return tuple(drawn)
 
 
 def _inputs(run: Document) -> tuple[Input, ...]:
@@ -324,3 +337,13 @@ def _read_again(facts: Any) -> str:
         return printable(scrub_text(facts)) if facts else ""
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         return ""
+
+
+def _originals(sheets: Sequence[ClassSheet]) -> tuple[PictureSize, ...]:
+    samples = {sample.at: sample for sheet in sheets for sample in sheet.samples}
+    return tuple(sample.original for sample in samples.values() if sample.original)
+
+
+def _facts(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[PictureSize, ...]:
+    found = (seen[place][1] for place in dict.fromkeys(_places(sheets)) if place in seen)
+    return tuple(facts for facts in found if facts)

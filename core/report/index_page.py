@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.dataset_files import dataset_name
 from shardwright.core.report.charts import TimePoint, records_over_time
+from shardwright.core.report.data import MAX_PAGE_BYTES
 from shardwright.core.report.gather import as_time
-from shardwright.core.report.pages import draw_page, first_small_page
+from shardwright.core.report.pages import draw_page
 from shardwright.core.report.version_view import (
     MAX_REFUSALS,
     VersionView,
@@ -109,7 +110,12 @@ class VersionRow(NamedTuple):
 
 def render_index(data: IndexData) -> str:
     """Draws the page of all versions, with fewer versions if it would be too large."""
-    return first_small_page(_render(data, versions, refusals) for versions, refusals in _AMOUNTS)
+    page = ""
+    for versions, refusals in _AMOUNTS:
+        page = _render(data, versions, refusals)
+        if len(page.encode()) <= MAX_PAGE_BYTES:
+            break
+    return page
 
 
 def _render(data: IndexData, most: int, refusals: int) -> str:
@@ -147,6 +153,7 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
         ],
         "commands": _commands(data.output, list(rows.values()), latest),
         "fewer": (most, refusals) != _AMOUNTS[0],
+        "limit": MAX_PAGE_BYTES,
     }
     return draw_page("index.html", context)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from shardwright.core.report.data import Thumbnail
-from shardwright.schemas.check_depths import time_in_words
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.units import counted, format_size
 
@@ -19,17 +18,6 @@ if TYPE_CHECKING:
 
 #: Largest number of characters of a name from the data on a page.
 LETTERS = 120
-#: Largest size of a page. If it would be larger, parts are omitted, images first.
-MAX_PAGE_BYTES = 5_000_000
-
-
-def first_small_page(pages: Iterable[str]) -> str:
-    """Returns the first page of at most `MAX_PAGE_BYTES`, or else the last one."""
-    page = ""
-    for page in pages:
-        if len(page.encode()) <= MAX_PAGE_BYTES:
-            break
-    return page
 
 
 def draw_page(template: str, context: Mapping[str, Any]) -> str:
@@ -46,7 +34,6 @@ def draw_page(template: str, context: Mapping[str, Any]) -> str:
         "style": drawing(_resource("style.css")),
         "script": drawing(script),
         "most_letters": LETTERS,
-        "limit": MAX_PAGE_BYTES,
     }
     return environment().get_template(template).render({**shared, **context})
 
@@ -70,7 +57,6 @@ def environment() -> Environment:
         "number": lambda value: f"{value:,}",
         "counted": counted,
         "size": format_size,
-        "in_words": time_in_words,
         "data_uri": _data_uri,
         "decimals": lambda values: ", ".join(f"{value:.4f}" for value in values),
         # Only for files of this package and for what is already escaped, never for anything from the data.

@@ -21,7 +21,7 @@ from shardwright.core.images.decode import open_image
 from shardwright.core.images.pillow_settings import pillow_settings
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.report.data import MAX_QUARANTINED, Quarantined, Thumbnail
-from shardwright.core.report.samples import as_thumbnail
+from shardwright.core.report.thumbnails import as_thumbnail
 from shardwright.schemas.dataset import QUARANTINE_JSONL
 from shardwright.schemas.errors import EngineError, ImageFault
 

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any, NamedTuple
 
-from shardwright.core.report.charts import draw_flow, flow_nodes
-from shardwright.core.report.data import Checked, ReportData
-from shardwright.core.report.findings import MEANINGS
+from shardwright.core.report.data import MAX_PAGE_BYTES, Checked, ReportData
+from shardwright.core.report.flow import draw_flow, flow_nodes
+from shardwright.core.report.meanings import MEANINGS
 from shardwright.core.report.measures import (
+    SPREAD_HEADS,
+    all_pictures,
     best_channels,
     channel_rows,
     compared_sizes,
-    objects_view,
+    measured_originals,
     quality_charts,
+    sample_rows,
     size_charts,
-    spreads,
-    stored_samples,
+    spread_rows,
 )
-from shardwright.core.report.pages import draw_page, first_small_page
-from shardwright.core.report.samples import class_totals, ranked
+from shardwright.core.report.objects import objects_view
+from shardwright.core.report.pages import draw_page, environment
 from shardwright.core.report.version_view import version_view
 from shardwright.core.report.view import (
     AMOUNTS,
     Amount,
     class_tables,
+    code_groups,
     percent,
     reduced,
     settings_in_effect,
@@ -73,71 +77,82 @@ def verdict_of(checked: Checked) -> Verdict:
 
 
 def render(data: ReportData) -> str:
-    """Draws the page of a dataset, with fewer images and rows if it would be too large."""
-    return first_small_page(with_page_digest(_render(reduced(data, amount), amount)) for amount in AMOUNTS)
+    """Draws the page of a dataset.
+
+    If it would be larger than `MAX_PAGE_BYTES`, it is drawn again with fewer images and rows.
+    """
+    page = ""
+    for amount in AMOUNTS:
+        page = with_page_digest(_render(reduced(data, amount), amount))
+        if len(page.encode()) <= MAX_PAGE_BYTES:
+            break
+    return page
 
 
 def _render(data: ReportData, amount: Amount) -> str:
-    checked, version, balance = data.checked, data.of_version, data.balance
     nodes = flow_nodes(data.ledger, list(data.splits))
+    listed = sum(node.files for node in nodes)
+    groups = code_groups(data)
+    drift = None if data.drift is None else _drift(data.drift)
+    checked = data.checked
     reasons = data.ledger.get("reasons", {}).get("quarantined", {})
-    formats = class_totals(data.formats)
-    compared, spread, sizes = compared_sizes(data), spreads(data), size_charts(data)
-    channels, samples, quality = channel_rows(data.statistics), stored_samples(data), quality_charts(data)
-    objects = objects_view(data)
-    sections = (
-        ("findings", "Findings", True),
-        ("flow", "Outcomes", nodes),
-        ("classes", "Classes", data.fingerprint),
-        ("objects", "Objects", objects),
-        ("images", "Images", data.sheets),
-        ("duplicates", "Duplicates", checked and any(group.pairs for group in checked.groups)),
-        ("quality", "Quality", checked and any(group.images for group in checked.groups)),
-        ("quarantine", "Left out", data.ledger.get("quarantined")),
-        ("sizes", "Sizes", compared or spread or sizes),
-        ("channels", "Colors", channels or samples or quality),
-        ("drift", "Drift", data.drift is not None),
-        ("made", "Made", data.settings),
-    )
     context = {
         "data": data,
         "checked": checked,
         "depth": _DEPTHS.get(checked.mode, "") if checked else "",
         "verdict": verdict_of(checked) if checked else None,
-        "word": shell_word(data.place or "DIR"),
-        "meanings": MEANINGS,
+        "advice": _advice(data),
+        "groups": groups,
+        "meanings": _Meanings(MEANINGS),
         "nodes": nodes,
-        "listed": sum(node.files for node in nodes),
+        "listed": listed,
         "bands": draw_flow(nodes),
         "splits": list(data.splits.items())[:_MAX_SPLITS],
         "classes": class_tables(data, amount),
-        "objects": objects,
-        "balance": balance,
+        "objects": (objects := objects_view(data)),
+        "balance": (balance := data.balance),
         "uneven": balance.uneven[: amount.classes // 10],
         "lacking": [item for item in balance.missing if len(item.names) > _NAMED][:_MAX_SPLITS],
         "split_text": split_text(data),
         "most_inputs": _MAX_INPUTS,
         "all_classes": len({sheet.label for sheet in data.sheets}) >= len(data.labels),
-        "quarantine_reasons": [(reason, reasons[reason]) for reason in ranked(reasons)[:_MAX_SPLITS]],
+        "pair_groups": [
+            (code, list(found))
+            for code, found in groupby(checked.pairs if checked else (), key=lambda finding: finding.code)
+        ],
+        "quarantine_reasons": sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_MAX_SPLITS],
         "quarantine_pictures": [item for item in data.quarantine if item.picture],
-        "compared": compared,
-        "spreads": spread,
-        "size_charts": sizes,
-        "channels": channels,
+        "measured": bool(all_pictures(data.statistics)),
+        "compared": (compared := compared_sizes(data)),
+        "originals": measured_originals(data),
+        "spreads": (spreads := spread_rows(data)),
+        "spread_heads": SPREAD_HEADS,
+        "size_charts": (sizes := size_charts(data)),
+        "channels": (channels := channel_rows(data.statistics)),
         "best": best_channels(channels),
-        "samples": samples,
-        "quality_charts": quality,
-        "drift": None if data.drift is None else _drift(data.drift),
-        "version": version and version_view(data.place, version.name, version.record),
+        "samples": (samples := sample_rows(data.statistics)),
+        "quality_charts": (quality := quality_charts(data)),
+        "drift": drift,
+        "version": version_view(data.place, data.of_version.name, data.of_version.record)
+        if data.of_version
+        else None,
         "settings": [
-            (name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else value)
+            (name, _setting(value))
             for name, value in settings_in_effect(data).items()
             if value not in _NOTHING
         ],
-        "formats": [(name, formats[name]) for name in ranked(formats)],
-        "sections": {id_: title for id_, title, content in sections if content},
+        "formats": _formats(data),
+        "sections": _sections(
+            data,
+            flow=bool(nodes),
+            objects=objects is not None,
+            sizes=bool(compared or spreads or sizes),
+            channels=bool(channels or samples or quality),
+            drift=drift is not None,
+        ),
         "percent": percent,
         "fewer": amount != AMOUNTS[0],
+        "limit": MAX_PAGE_BYTES,
         "most_letters": amount.letters,
     }
     return draw_page("report.html", context)
@@ -156,3 +171,65 @@ def _drift(document: Mapping[str, Any]) -> dict[str, Any]:
         ][:_MAX_REFUSALS],
         "tables": drift_tables(document),
     }
+
+
+class _Meanings(dict[str, str]):
+    def __missing__(self, code: str) -> str:
+        return ""
+
+
+def _advice(data: ReportData) -> Mapping[str, Any]:
+    """Returns the commands that add the missing parts."""
+    line = environment().from_string(
+        "{{ before }} <code>shardwright validate --dataset <bdi>{{ place | shortened(200) }}</bdi>"
+        "{{ option }}</code> {{ after }}"
+    )
+
+    def command(before: str, option: str, after: str) -> Any:
+        return environment().filters["drawing"](
+            line.render(before=before, place=shell_word(data.place or "DIR"), option=option, after=after)
+        )
+
+    return {
+        "validate": command("Run", "", "to read the dataset back and check it."),
+        "full": command("Images were not decoded:", "", "decodes every one."),
+        "quality": command("Duplicates, dark and blurred images are found by", " --quality", "."),
+        "statistics": command("Run", " --quality", "to measure all of them."),
+        "objects": command(
+            "Run", " --quality", "to count the objects of each class and to measure their boxes."
+        ),
+    }
+
+
+def _setting(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _formats(data: ReportData) -> list[tuple[str, int]]:
+    counts: dict[str, int] = {}
+    for of_split in data.formats.values():
+        for name, count in of_split.items():
+            counts[name] = counts.get(name, 0) + count
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _sections(
+    data: ReportData, *, flow: bool, objects: bool, sizes: bool, channels: bool, drift: bool
+) -> Mapping[str, str]:
+    """Returns the ids and titles of the sections that have any content."""
+    checked = data.checked
+    there = (
+        ("findings", "Findings", True),
+        ("flow", "Outcomes", flow),
+        ("classes", "Classes", bool(data.fingerprint)),
+        ("objects", "Objects", objects),
+        ("images", "Images", bool(data.sheets)),
+        ("duplicates", "Duplicates", bool(checked and checked.pairs)),
+        ("quality", "Quality", bool(checked and checked.image_findings)),
+        ("quarantine", "Left out", bool(data.ledger and data.ledger["quarantined"])),
+        ("sizes", "Sizes", sizes),
+        ("channels", "Colors", channels),
+        ("drift", "Drift", drift),
+        ("made", "Made", bool(data.settings)),
+    )
+    return {id_: title for id_, title, shown_ in there if shown_}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from shardwright.core.report.charts import Chart, class_curve
-from shardwright.core.report.data import ReportData
+from shardwright.core.report.charts import (
+    Chart,
+    class_curve,
+)
+from shardwright.core.report.data import ReportData, ShownFinding
 from shardwright.core.report.pages import LETTERS
 from shardwright.core.report.samples import class_totals, ranked
 from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
@@ -24,8 +27,8 @@ from shardwright.schemas.units import parse_splits
 
 #: Up to this many classes all bars are shown, else those of this many largest and smallest classes.
 _ALL_CLASSES, _SOME_CLASSES = 60, 30
-#: Largest number of findings of a code that are listed.
-_MAX_ROWS_PER_CODE = 60
+#: Largest number of classes in the table of all classes.
+_LISTED_CLASSES = 1_000
 #: Largest number of splits with their own column and color.
 _MAX_SPLITS = 6
 _CURVE_FROM = 12
@@ -34,18 +37,11 @@ _FOLD_FROM = 5
 
 
 class Amount(NamedTuple):
-    """How much of the page is drawn. Smaller amounts are used if the page would be too large.
-
-    Attributes:
-      pictures: Share of the images.
-      rows: Largest number of findings that are listed.
-      classes: Largest number of classes in the table of all classes.
-      letters: Largest number of characters of a name.
-    """
+    """How much of the page is drawn. Smaller amounts are used if the page would be too large."""
 
     pictures: float = 1.0
     rows: int = 600
-    classes: int = 1_000
+    classes: int = _LISTED_CLASSES
     letters: int = LETTERS
 
 
@@ -117,8 +113,11 @@ def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
         splits = [split for split in splits if split in kept]
     shown = {split: data.class_counts[split] for split in splits}
     if len(splits) < len(data.class_counts):
-        others = {split: counts for split, counts in data.class_counts.items() if split not in shown}
-        shown["all others"] = class_totals(others)
+        others: Counter[str] = Counter()
+        for split, counts in data.class_counts.items():
+            if split not in shown:
+                others.update(counts)
+        shown["all others"] = others
     names = ranked(totals)
     filled = [name for name in names if totals[name]]
     rows = class_rows(names, shown)
@@ -161,20 +160,46 @@ def class_rows(
     return tuple(rows)
 
 
+class CodeGroup(NamedTuple):
+    """The findings of one code."""
+
+    code: str
+    severity: str
+    number: int
+    findings: tuple[ShownFinding, ...]
+
+
+def code_groups(data: ReportData) -> list[CodeGroup]:
+    """Returns the findings by code, the most severe first."""
+    if data.checked is None:
+        return []
+    checked = data.checked
+    return [
+        CodeGroup(
+            code, checked.severities[code], count,
+            tuple(finding for finding in checked.findings if finding.code == code),
+        )
+        for code, count in checked.counts.items()
+    ]  # fmt: skip
+
+
 def reduced(data: ReportData, amount: Amount) -> ReportData:
-    """Returns the data with no more images and rows than an amount."""
+    """Returns the data with fewer images and rows."""
+    if amount == AMOUNTS[0]:
+        return data
 
     def some(items: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(items[: math.ceil(len(items) * amount.pictures)])
+        return tuple(items[: -(-int(len(items) * amount.pictures * 10) // 10)]) if amount.pictures else ()
 
     checked = data.checked
     if checked is not None:
-        rows = max(1, min(_MAX_ROWS_PER_CODE, amount.rows // max(1, len(checked.groups))))
-        groups = [
-            group._replace(findings=group.findings[:rows], pairs=some(group.pairs), images=some(group.images))
-            for group in checked.groups
-        ]
-        checked = replace(checked, groups=tuple(groups))
+        image_findings = {code: some(found) for code, found in checked.image_findings.items()}
+        checked = replace(
+            checked,
+            findings=checked.findings[: amount.rows],
+            pairs=some(checked.pairs),
+            image_findings={code: found for code, found in image_findings.items() if found},
+        )
     sheets = [sheet._replace(samples=some(sheet.samples)) for sheet in data.sheets]
     quarantine = [item if amount.pictures else item._replace(picture=None) for item in data.quarantine]
     return replace(
@@ -200,8 +225,10 @@ def split_text(data: ReportData) -> str:
     if data.settings.get("split_mode"):
         counts = {split: records for split, (records, _, _) in data.splits.items()}
         with contextlib.suppress(ValueError):
-            mode, asked = str(data.settings["split_mode"]), parse_splits(split_setting)
-            drawn += f"; {compare_shares(mode, asked, counts, data.class_counts).sentence}"
+            found = compare_shares(
+                str(data.settings["split_mode"]), parse_splits(split_setting), counts, data.class_counts
+            )
+            drawn += f"; {found.sentence}"
     if data.splits_from == SplitsFrom.HASH:
         return drawn
     if data.splits_from == SplitsFrom.BOTH:

@@ -17,8 +17,8 @@ from shardwright.core.report.data import (
     Sample,
     Thumbnail,
 )
-from shardwright.core.report.findings import PAIRS, read_validation, record_places, with_thumbnails
-from shardwright.core.report.samples import Seen
+from shardwright.core.report.findings import PAIRS, read_validation
+from shardwright.core.report.thumbnails import Seen
 from shardwright.schemas.codes import NOTES, QUALITY, WARNINGS, FindingCode
 
 #: Names that break pages without escaping, each in another place.
@@ -126,12 +126,12 @@ def made_up(
     longest = max(names, key=len, default="key")
     paths = {f"{split}-00000-of-00001.tfrecord": f"/d/{split}" for split in ("train", "test")}
     left_out: list[str] = []
-    checked = read_validation(
+    validation = read_validation(
         validation_of(per_code, codes, longest, longest), "f" * 64, paths, "2026-01-02", left_out
     )
-    assert checked is not None and not left_out
+    assert validation is not None and not left_out
     seen: dict[RecordAt, Seen] = {
-        place: (draw(i), None) for i, place in enumerate(dict.fromkeys(record_places(checked)))
+        place: (draw(i), None) for i, place in enumerate(dict.fromkeys(validation.places()))
     }
     counts = {name: max(1, records // (i + 1)) for i, name in enumerate(names)}
     written = sum(counts.values())
@@ -164,7 +164,7 @@ def made_up(
         },
         settings={"resize": "224", "note": longest, **{name: name for name in names[:20]}},
         versions={"pillow": "12", "odd": longest},
-        checked=with_thumbnails(checked, seen),
+        checked=validation.with_pictures(seen),
         statistics=statistics,
         sheets=tuple(
             ClassSheet(

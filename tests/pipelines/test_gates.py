@@ -157,7 +157,7 @@ def report_of(depth: CheckDepth, *findings: Finding, time: str = "") -> Validati
 def verdict(document: dict[str, Any]) -> tuple[str, str]:
     read = read_validation(document, FINGERPRINT, {}, "", [])
     assert read is not None
-    found = verdict_of(read)
+    found = verdict_of(read.checked)
     return found.text, found.tone
 
 

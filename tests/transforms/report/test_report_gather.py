@@ -119,11 +119,11 @@ def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
     (copied / "findings.json").write_text(json.dumps(validation))
     checked = gather(str(copied)).checked
     assert checked is not None and checked.current
-    (pair,) = (finding for group in checked.groups for finding in group.pairs)
-    assert pair.other_key == written[1]["key"]
-    assert pair.picture and pair.other_picture and pair.picture != pair.other_picture
-    assert [group.code for group in checked.groups if group.images] == ["DARK"]
-    assert sum(len(group.findings) for group in checked.groups) == 5
+    assert [finding.other_key for finding in checked.pairs] == [written[1]["key"]]
+    assert checked.pairs[0].picture and checked.pairs[0].other_picture
+    assert checked.pairs[0].picture != checked.pairs[0].other_picture
+    assert list(checked.image_findings) == ["DARK"]
+    assert len(checked.findings) == 5
     page = render(gather(str(copied)))
     assert "OF_A_LATER_VERSION" in page
 
@@ -194,7 +194,7 @@ def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path)
                       "record": 0, "offset": 0, "key": None}],
     }  # fmt: skip
     data = gather_files("some/*.tfrecord", [*files, "/gone.tfrecord"], validation=validation)
-    assert data.checked is not None and data.checked.groups[0].images[0].picture
+    assert data.checked is not None and data.checked.image_findings["SIZE_MISMATCH"][0].picture
     assert sum(len(sheet.samples) for sheet in data.sheets) >= 40
     page = render(data)
     assert "Not sound" in page and "gone.tfrecord cannot be read" in page
@@ -279,10 +279,9 @@ def test_inputs_sizes_of_originals_and_the_origin_of_splits_are_shown(sound_data
             with Image.open(path) as image:
                 width, height = ImageOps.exif_transpose(image).size
             assert sample.original == (width, height, path.stat().st_size)
-    compared = compared_sizes(data)
-    assert compared is not None
-    (original, stored), *_ = (row[1:] for row in compared.rows)
-    assert original.startswith(f"{min(widths)} to {max(widths)}, mean ") and stored.startswith("64 (of ")
+    rows = {row.what: row for row in compared_sizes(data)}
+    assert rows["width, pixels"].original.startswith(f"{min(widths)} to {max(widths)}, mean ")
+    assert rows["width, pixels"].stored.startswith("64 (of ")
     page = render(data)
     assert str(PHOTOS) in page and "Originals and stored images" in page
 
