@@ -57,7 +57,6 @@ class Sample(NamedTuple):
       label: Class of the record. Several classes are joined by `LABEL_SEPARATOR`.
       key: Key of the image.
       picture: Thumbnail of the image. None if it was not read yet.
-      original: Size of the source image. None if it is not known.
     """
 
     at: RecordAt
@@ -65,7 +64,6 @@ class Sample(NamedTuple):
     label: str
     key: str
     picture: Thumbnail | None = None
-    original: PictureSize | None = None
 
 
 class Input(NamedTuple):
@@ -246,7 +244,6 @@ class ReportData:
       statistics: Contents of `statistics.json`. None if there is none.
       sheets: Images of some classes.
       sampled: Sizes of the images that were read for this page.
-      originals: Sizes of the sources of these images, if known.
       inputs: Inputs of the conversion.
       splits_from: What decided the splits: `source`, `hash` or `both`. Empty if it is not known.
       sources: Summed sizes of all originals from `run.json`. Empty if they are not known.
@@ -277,7 +274,6 @@ class ReportData:
     statistics: Mapping[str, Any] | None = None
     sheets: tuple[ClassSheet, ...] = ()
     sampled: tuple[PictureSize, ...] = ()
-    originals: tuple[PictureSize, ...] = ()
     inputs: tuple[Input, ...] = ()
     splits_from: str = ""
     sources: Mapping[str, Any] = field(default_factory=dict)

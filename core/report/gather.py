@@ -26,9 +26,8 @@ from shardwright.core.report.data import (
     Sample,
 )
 from shardwright.core.report.findings import read_validation
-from shardwright.core.report.objects import count_objects
 from shardwright.core.report.quarantine import read_quarantine, with_pictures
-from shardwright.core.report.samples import NO_CLASS, choose_sheets
+from shardwright.core.report.samples import NO_CLASS, choose_sheets, count_objects
 from shardwright.core.report.thumbnails import (
     Seen,
     draw_thumbnails,
@@ -181,7 +180,6 @@ def _gather(
         statistics=statistics,
         sheets=_drawn(sheets, seen),
         sampled=_facts(sheets, seen),
-        originals=_originals(sheets),
         inputs=_inputs(run),
         splits_from=next((kind for kind in SplitsFrom if kind == run.get("splits_from")), ""),
         sources=as_mapping(run.get("sources")),
@@ -337,11 +335,6 @@ def _read_again(facts: Any) -> str:
         return printable(scrub_text(facts)) if facts else ""
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
         return ""
-
-
-def _originals(sheets: Sequence[ClassSheet]) -> tuple[PictureSize, ...]:
-    samples = {sample.at: sample for sheet in sheets for sample in sheet.samples}
-    return tuple(sample.original for sample in samples.values() if sample.original)
 
 
 def _facts(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[PictureSize, ...]:

@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import dataset_name
-from shardwright.core.report.charts import TimePoint, records_over_time
 from shardwright.core.report.data import MAX_PAGE_BYTES
 from shardwright.core.report.gather import as_time
 from shardwright.core.report.pages import draw_page
 from shardwright.core.report.version_view import (
     MAX_REFUSALS,
     VersionView,
-    version_seconds,
     version_view,
 )
 from shardwright.core.versions.listing import read_version_record, version_names
@@ -55,8 +53,8 @@ _CHANGES = {
     Kind.RENAMED: ("", "renamed"), Kind.RE_ENCODED: ("", "stored differently"),
 }  # fmt: skip
 _MAX_COUNT = 10**18
-#: States of complete versions, with color and sign of their marks in the chart.
-_MARKS = {"published": ("good", "●"), "refused": ("error", "✕"), "withdrawn": ("warning", "○")}
+#: States of complete versions.
+_COMPLETE = ("published", "refused", "withdrawn")
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,7 @@ class VersionRow(NamedTuple):
       pinned: Whether the version is pinned, so that retention keeps it.
       fingerprint: Fingerprint from its `dataset.json`.
       records: Number of records in all splits, as text.
+      share: Percentage of the records of the largest listed version.
       size: Size of all shards, as text.
       changes: Numbers and kinds of changed images since the previous version.
       no_changes: Text if there are no changes.
@@ -101,6 +100,7 @@ class VersionRow(NamedTuple):
     pinned: bool
     fingerprint: str
     records: str
+    share: float
     size: str
     changes: tuple[tuple[str, str], ...]
     no_changes: str
@@ -120,9 +120,11 @@ def render_index(data: IndexData) -> str:
 
 def _render(data: IndexData, most: int, refusals: int) -> str:
     pointer, word = data.pointer, shell_word(data.output)
-    rows = {name: _row(data, name, refusals) for name in shown_versions(data.records, pointer, most)}
+    names = shown_versions(data.records, pointer, most)
+    largest = max((_count(record.records) for name in names if (record := data.records[name])), default=0)
+    rows = {name: _row(data, name, refusals, largest) for name in names}
     latest = rows.get(pointer.version) if pointer else None
-    newest = next((row for row in rows.values() if row.view.state.word in _MARKS), None)
+    newest = next((row for row in rows.values() if row.view.state.word in _COMPLETE), None)
     problem = data.problem
     if pointer and not latest:
         problem = (
@@ -130,8 +132,6 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
             f"with shardwright rollback {word} V."
         )
     counts = Counter(row.state.value if row else "damaged" for row in data.records.values())
-    points = _points(data.records)
-    wide = records_over_time(points, wide=True) if len(points) > 1 else None
     context = {
         "title": dataset_name(data.output),
         "place": data.output,
@@ -145,12 +145,7 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
         "published": _moment(pointer.published) if pointer else "",
         "fingerprint": pointer.fingerprint if pointer and latest else "",
         "refused": newest if newest and newest.view.accept and newest is not latest else None,
-        "states": [(state, counts[state]) for state in (*_MARKS, "building", "damaged") if counts[state]],
-        "wide": wide,
-        "narrow": records_over_time(points, wide=False) if wide else None,
-        "legend": [
-            (state, *mark) for state, mark in _MARKS.items() if any(point.kind == state for point in points)
-        ],
+        "states": [(state, counts[state]) for state in (*_COMPLETE, "building", "damaged") if counts[state]],
         "commands": _commands(data.output, list(rows.values()), latest),
         "fewer": (most, refusals) != _AMOUNTS[0],
         "limit": MAX_PAGE_BYTES,
@@ -167,13 +162,13 @@ def shown_versions(names: Mapping[str, Any], pointer: Pointer | None, most: int 
     return shown
 
 
-def _row(data: IndexData, version: str, refusals: int) -> VersionRow:
+def _row(data: IndexData, version: str, refusals: int, largest: int) -> VersionRow:
     record, files = data.records[version], data.files.get(version, ())
     view = version_view(f"{data.output.rstrip('/')}@{version}", version, record, refusals)
     links = tuple(link for link in _LINKS if link[1] in files)
     latest = data.pointer is not None and data.pointer.version == version
     if record is None:
-        return VersionRow(view, latest, False, "", "–", "–", (), view.state.meaning, (), links)
+        return VersionRow(view, latest, False, "", "–", 0, "–", (), view.state.meaning, (), links)
     made = bool(record.fingerprint)
     return VersionRow(
         view=view,
@@ -181,6 +176,7 @@ def _row(data: IndexData, version: str, refusals: int) -> VersionRow:
         pinned=record.pinned,
         fingerprint=str(record.fingerprint)[:12],
         records=f"{_count(record.records):,}" if made else "–",
+        share=round(100 * _count(record.records) / largest, 2) if made and largest else 0,
         size=format_size(_count(record.total_bytes)) if made else "–",
         changes=_changes(record),
         no_changes=view.state.meaning if not made else "no image" if record.previous else "the first version",
@@ -207,15 +203,6 @@ def _work(work: Mapping[str, Any]) -> tuple[str, ...]:
         (quarantined, f"{quarantined:,} quarantined"),
     )
     return tuple(line for count, line in lines if count)
-
-
-def _points(records: Mapping[str, VersionRecord | None]) -> list[TimePoint]:
-    found = []
-    for version, record in sorted(records.items()):
-        seconds = version_seconds(version)
-        if record is not None and seconds is not None and record.fingerprint and record.state in _MARKS:
-            found.append(TimePoint(seconds, _count(record.records), record.state.value))
-    return found
 
 
 def _count(value: Any) -> int:

@@ -1,12 +1,16 @@
-"""Measurements of the images for the page: from `statistics.json`, or else from the sampled images."""
+"""Measurements of images and objects for the page: from `statistics.json`, or else from sampled images."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shardwright.core.report.charts import Chart, bins_of, histogram, size_scatter
-from shardwright.core.report.data import ReportData
+from shardwright.core.report.charts import Chart, bins_of, histogram
+from shardwright.core.report.data import ObjectCounts, ReportData
+from shardwright.core.report.samples import ranked
+from shardwright.core.report.view import ClassRow, class_rows
 from shardwright.schemas.drift_tables import Document, as_mapping
 from shardwright.schemas.units import format_size
 
@@ -18,47 +22,41 @@ SPREAD_HEADS = ("least", "median", "mean", "greatest", "deviation")
 _MAX_SPLITS = 12
 #: Samples from here on are not shown; float32 ends before.
 _MAX_SAMPLE = 1e39
+#: Up to this many bins each have one number of objects; above, a bin has several.
+_MOST_BINS = 24
 #: Largest number of rows of `sample_rows`.
 _MAX_SAMPLE_ROWS = 64
 
 
 def size_charts(data: ReportData) -> list[Chart]:
-    """Draws the sizes and bytes of the images: of all if they were measured, else of the sampled ones."""
-    charts = []
-    if len({(facts.width, facts.height) for facts in data.originals}) > 1:
-        originals = [(facts.width, facts.height) for facts in data.originals]
-        charts.append(size_scatter(originals, "Width and height of the originals", "originals"))
-    if len({(facts.width, facts.height) for facts in data.sampled}) > 1:
-        title = "Width and height as stored" if data.originals else "Width and height"
-        charts.append(size_scatter([(facts.width, facts.height) for facts in data.sampled], title))
+    """Returns charts of the sizes and bytes of the images: of all if they were measured, else of samples."""
     measured = all_pictures(data.statistics)
-    asked = (
-        ("bytes", "Bytes of an image", "bytes", True),
-        ("width", "Width", "pixels", False),
-        ("height", "Height", "pixels", False),
-        ("aspect_ratio", "Width by height", "width / height", False),
-    )
-    for name, title, label, is_bytes in asked:
-        spread = as_mapping(measured.get(name))
-        if found := histogram_of(spread):
-            charts.append(histogram(name, title, label, *found, is_bytes=is_bytes))
-    if not measured and data.sampled:
-        sizes = [float(facts.bytes) for facts in data.sampled]
-        charts.append(
-            histogram("bytes", "Bytes of an image", "bytes", *bins_of(sizes), is_bytes=True, sampled=True)
-        )
+    charts = []
+    for name, title, label in (
+        ("bytes", "Bytes of an image", "bytes"),
+        ("width", "Width", "pixels"),
+        ("height", "Height", "pixels"),
+        ("aspect_ratio", "Width by height", "width / height"),
+    ):
+        bins = histogram_of(as_mapping(measured.get(name)))
+        what = "images"
+        if not measured and name != "aspect_ratio":
+            values = [float(getattr(facts, name)) for facts in data.sampled]
+            bins, what = bins_of(values) if len(set(values)) > 1 else None, "sampled images"
+        if bins:
+            charts.append(histogram(title, label, *bins, is_bytes=name == "bytes", what=what))
     return charts
 
 
 def quality_charts(data: ReportData) -> list[Chart]:
-    """Draws the quality metrics of the images, if they were measured."""
+    """Returns charts of the quality metrics of the images, if they were measured."""
     measured = all_pictures(data.statistics)
     charts = []
     titles = {"brightness": "Brightness", "sharpness": "Sharpness", "information": "Information"}
     for name, title in titles.items():
         found = histogram_of(as_mapping(as_mapping(measured.get("scores")).get(name)))
         if found:
-            charts.append(histogram(f"score-{name}", title, f"{name}, 0 to 1", *found))
+            charts.append(histogram(title, f"{name}, 0 to 1", *found))
     return charts
 
 
@@ -249,3 +247,61 @@ def _numbers(values: Any) -> list[float]:
         isinstance(value, int | float) and abs(value) < _MAX_DRAWN for value in values
     )
     return list(values) if right else []
+
+
+@dataclass(frozen=True)
+class ObjectsView:
+    """The objects of a dataset as the page shows them.
+
+    Attributes:
+      counts: Objects in each image, from the ledgers. None if they are not known.
+      classes: Rows with the number of objects of each class. Empty if they were not measured.
+      charts: Charts of the objects in an image and of the sizes of boxes.
+    """
+
+    counts: ObjectCounts | None
+    classes: tuple[ClassRow, ...]
+    charts: tuple[Chart, ...]
+
+
+def objects_view(data: ReportData) -> ObjectsView | None:
+    """Returns what the page says about objects; None if nothing is known about them."""
+    measured = as_mapping(all_pictures(data.statistics).get("boxes"))
+    if not measured and (data.objects is None or not data.objects.objects):
+        return None
+    charts = []
+    if data.objects is not None:
+        charts.append(_per_image(data.objects))
+    elif found := histogram_of(as_mapping(measured.get("per_image"))):
+        charts.append(histogram("Objects in an image", "objects", *found))
+    for name, title, label in (
+        ("width", "Width of a box", "share of the image's width"),
+        ("height", "Height of a box", "share of the image's height"),
+        ("area", "Area of a box", "share of the image"),
+    ):
+        if found := histogram_of(as_mapping(measured.get(name))):
+            charts.append(histogram(title, label, *found, what="boxes"))
+    return ObjectsView(data.objects, _classes(data), tuple(charts))
+
+
+def _per_image(counts: ObjectCounts) -> Chart:
+    """Returns a chart of how many images have how many objects."""
+    step = -(-(max(counts.images) + 1) // _MOST_BINS)
+    bins = [0] * (max(counts.images) // step + 1)
+    for number, images in counts.images.items():
+        bins[number // step] += images
+    edges = [place * step for place in range(len(bins) + 1)]
+    return histogram("Objects in an image", "objects", edges, bins, whole=True)
+
+
+def _classes(data: ReportData) -> tuple[ClassRow, ...]:
+    """Returns the number of objects of each class in all splits, the largest first."""
+    document = as_mapping(data.statistics)
+    parts = [as_mapping(document.get("total"))]
+    if not parts[0]:
+        parts = [as_mapping(part) for part in as_mapping(document.get("splits")).values()]
+    totals: Counter[str] = Counter()
+    for part in parts:
+        found: Mapping[str, object] = as_mapping(as_mapping(part.get("objects")).get("classes"))
+        totals.update({str(name): count for name, count in found.items() if isinstance(count, int)})
+    return class_rows(ranked(totals), {"objects": totals}) if totals else ()

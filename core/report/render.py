@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from shardwright.core.report.data import MAX_PAGE_BYTES, Checked, ReportData
-from shardwright.core.report.flow import draw_flow, flow_nodes
 from shardwright.core.report.meanings import MEANINGS
 from shardwright.core.report.measures import (
     SPREAD_HEADS,
@@ -16,12 +15,12 @@ from shardwright.core.report.measures import (
     channel_rows,
     compared_sizes,
     measured_originals,
+    objects_view,
     quality_charts,
     sample_rows,
     size_charts,
     spread_rows,
 )
-from shardwright.core.report.objects import objects_view
 from shardwright.core.report.pages import draw_page, environment
 from shardwright.core.report.version_view import version_view
 from shardwright.core.report.view import (
@@ -29,6 +28,7 @@ from shardwright.core.report.view import (
     Amount,
     class_tables,
     code_groups,
+    flow_nodes,
     percent,
     reduced,
     settings_in_effect,
@@ -106,7 +106,6 @@ def _render(data: ReportData, amount: Amount) -> str:
         "meanings": _Meanings(MEANINGS),
         "nodes": nodes,
         "listed": listed,
-        "bands": draw_flow(nodes),
         "splits": list(data.splits.items())[:_MAX_SPLITS],
         "classes": class_tables(data, amount),
         "objects": (objects := objects_view(data)),

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from shardwright.core import storage
-from shardwright.core.report.data import ClassSheet, PictureSize, RecordAt, Sample
+from shardwright.core.report.data import ClassSheet, ObjectCounts, RecordAt, Sample
 from shardwright.core.report.thumbnails import has_drawn_annotations
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.drift_tables import as_mapping
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.schemas.plan import ledger_file
@@ -24,8 +26,8 @@ _WITHOUT_CLASSES = 48
 #: Such numbers for images with annotations, which are larger.
 _ANNOTATED, _MAX_ANNOTATED = 96, 4
 #: Limits of the search for images of rare classes: number of ledger lines, and of ledgers.
-MAX_LINES = 150_000
-MAX_LEDGERS = 64
+_MAX_LINES = 150_000
+_MAX_LEDGERS = 64
 NO_CLASS = ""
 
 
@@ -73,7 +75,7 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
         totals[NO_CLASS] = dataset.all_records
     missing = {name: min(quota, totals[name]) for name in wanted}
     left = sum(missing.values())
-    for sample in islice(_samples(directory, dataset), MAX_LINES):
+    for sample in islice(_samples(directory, dataset), _MAX_LINES):
         for label in sample.label.split(LABEL_SEPARATOR):
             name = NO_CLASS if not names else label
             if missing.get(name):
@@ -87,19 +89,12 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
 
 def _samples(directory: str, dataset: Dataset) -> Iterator[Sample]:
     """Yields the places of records: the first shard of each split first, then the second ones, and so on."""
-    for split, number, _, shard in islice(dataset.filled_shards_in_turn(), MAX_LEDGERS):
+    for split, number, _, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
         path = storage.join(directory, shard.file)
         for entry in ledger_entries(directory, dataset, split, number):
             if entry.outcome == Outcome.WRITTEN and isinstance(entry.offset, int):
                 at = RecordAt(path, entry.offset)
-                yield Sample(at, split, entry.label, entry.key, original=_original(entry))
-
-
-def _original(entry: Entry) -> PictureSize | None:
-    """Returns the size of an entry's source; None if the ledger does not state it."""
-    found = (entry.source_width, entry.source_height, entry.source_bytes)
-    numbers = [value for value in found if isinstance(value, int) and value >= 0]
-    return PictureSize(*numbers) if len(numbers) == len(found) else None
+                yield Sample(at, split, entry.label, entry.key)
 
 
 def ledger_entries(directory: str, dataset: Dataset, split: str, number: int) -> Iterator[Entry]:
@@ -115,3 +110,27 @@ def ledger_entries(directory: str, dataset: Dataset, split: str, number: int) ->
             yield from entries
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return
+
+
+def count_objects(directory: str, dataset: Dataset) -> ObjectCounts | None:
+    """Counts the objects of the images from the ledgers; None if the records have no boxes.
+
+    Args:
+      directory: The dataset directory.
+      dataset: The dataset.
+    """
+    if not any(spec.fill in (FeatureRole.BOX_XMIN, FeatureRole.BOXES) for spec in dataset.features):
+        return None
+    entries = (
+        entry
+        for split, number, _, _ in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS)
+        for entry in ledger_entries(directory, dataset, split, number)
+        if entry.outcome == Outcome.WRITTEN
+    )
+    images: Counter[int] = Counter()
+    lost = 0
+    for entry in islice(entries, _MAX_LINES):
+        counts = {name: n for name, n in as_mapping(entry.boxes).items() if isinstance(n, int)}
+        images[counts.get("written", 0)] += 1
+        lost += counts.get("dropped", 0) + counts.get("vanished", 0)
+    return ObjectCounts(images, lost) if images else None

@@ -10,10 +10,6 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from shardwright.core.report.charts import (
-    Chart,
-    class_curve,
-)
 from shardwright.core.report.data import ReportData, ShownFinding
 from shardwright.core.report.pages import LETTERS
 from shardwright.core.report.samples import class_totals, ranked
@@ -31,7 +27,10 @@ _ALL_CLASSES, _SOME_CLASSES = 60, 30
 _LISTED_CLASSES = 1_000
 #: Largest number of splits with their own column and color.
 _MAX_SPLITS = 6
-_CURVE_FROM = 12
+#: From this many classes on, a sentence says how different they are.
+_EXTREMES_FROM = 12
+#: Largest number of rows of one outcome. The smallest are combined into one.
+_MAX_ROWS = 7
 #: This many classes with equally many records share a row.
 _FOLD_FROM = 5
 
@@ -88,7 +87,7 @@ class ClassTables:
       largest: Rows with bars.
       smallest: Rows with bars. Empty if `largest` contains all classes.
       every: Rows without bars, at most a few hundred.
-      curve: Chart of all classes.
+      extremes: Records of the largest class, of the one in the middle and of the smallest one with records.
     """
 
     splits: tuple[str, ...]
@@ -97,7 +96,7 @@ class ClassTables:
     largest: tuple[ClassRow, ...]
     smallest: tuple[ClassRow, ...]
     every: tuple[ClassRow, ...]
-    curve: Chart | None
+    extremes: tuple[int, int, int] | None
 
 
 def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
@@ -122,7 +121,8 @@ def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
     filled = [name for name in names if totals[name]]
     rows = class_rows(names, shown)
     few = len(rows) <= _ALL_CLASSES
-    differ = len(filled) >= _CURVE_FROM and totals[filled[0]] != totals[filled[-1]]
+    sizes = [totals[name] for name in filled]
+    differ = len(sizes) >= _EXTREMES_FROM and sizes[0] != sizes[-1]
     return ClassTables(
         splits=tuple(shown),
         number=len(filled),
@@ -130,7 +130,7 @@ def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
         largest=rows if few else rows[:_SOME_CLASSES],
         smallest=() if few else rows[-_SOME_CLASSES:],
         every=() if len(names) <= _ALL_CLASSES else class_rows(names[: amount.classes], shown, fold=False),
-        curve=class_curve([totals[name] for name in filled]) if differ else None,
+        extremes=(sizes[0], sizes[len(sizes) // 2], sizes[-1]) if differ else None,
     )
 
 
@@ -181,6 +181,47 @@ def code_groups(data: ReportData) -> list[CodeGroup]:
         )
         for code, count in checked.counts.items()
     ]  # fmt: skip
+
+
+class Node(NamedTuple):
+    """An outcome of some of the listed files.
+
+    Attributes:
+      name: Name of the split or reason.
+      outcome: written, quarantined, filtered or deduplicated.
+      files: Number of files.
+    """
+
+    name: str
+    outcome: str
+    files: int
+
+
+def flow_nodes(ledger: Mapping[str, Any], order: Sequence[str] = ()) -> list[Node]:
+    """Returns the outcomes of the listed files: written per split, then left out per reason.
+
+    Args:
+      ledger: Ledger of `dataset.json`.
+      order: Order of the splits.
+    """
+    splits = ledger.get("splits", {})
+    splits = {name: splits[name] for name in [*(name for name in order if name in splits), *splits]}
+    groups = {
+        "written": {name: counts["written"] for name, counts in splits.items() if counts["written"]},
+        **{name: dict(ledger.get("reasons", {}).get(name, {})) for name in ("quarantined", "filtered")},
+        "deduplicated": {"copies of another": ledger.get("deduplicated", 0)},
+    }
+    nodes = []
+    for outcome, counts in groups.items():
+        kept = [Node(str(name), outcome, int(count)) for name, count in counts.items() if count]
+        if outcome != "written":
+            kept.sort(key=lambda node: (-node.files, node.name))
+        if len(kept) > _MAX_ROWS:
+            rest = kept[_MAX_ROWS - 1 :]
+            others = Node(f"{len(rest)} others", outcome, sum(node.files for node in rest))
+            kept = [*kept[: _MAX_ROWS - 1], others]
+        nodes += kept
+    return nodes
 
 
 def reduced(data: ReportData, amount: Amount) -> ReportData:

@@ -58,21 +58,6 @@ def test_no_text_is_cut_off_without_a_hint(browser: Browser, page: str, width: i
     assert browser.run(CUT_OFF)
 
 
-@pytest.mark.parametrize("width", [_PHONE, 760, _DESK])
-def test_the_bands_fill_the_width(browser: Browser, page: str, width: int) -> None:
-    browser.open(page, width)
-    room, bands, end = browser.run(
-        "(() => { const box = (q) => document.querySelector(q).getBoundingClientRect();"
-        " const all = box('#flow figure'), bands = box('.flow svg'), ends = box('.flow ul');"
-        " return [all.width, bands.width, all.right - ends.right] })()"
-    )
-    assert abs(end) <= 1 and bands >= 0.25 * room
-    if width == _DESK:
-        assert bands >= 0.6 * room
-    letters = browser.run("parseFloat(getComputedStyle(document.querySelector('.flow b')).fontSize)")
-    assert letters >= 12
-
-
 def test_an_injected_script_does_not_run(browser: Browser, tmp_path: Path, page: str) -> None:
     # The policy is the second defence: insert a script by hand, and check that it does not run.
     text = render(made_up(("a",))).replace("</main>", "<script>document.title = 'broken'</script></main>")
