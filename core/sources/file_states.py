@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 import os
 import stat
-from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-
-import numpy as np
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import side_by_side
@@ -25,31 +22,6 @@ _MIN_LISTED = 10_000
 _LISTED_FOR_EACH = 10
 
 
-class _Listing:
-    """Objects below a remote folder: about 120 bytes for each.
-
-    Args:
-      items: The objects.
-    """
-
-    def __init__(self, items: Iterable[storage.StoredObject]) -> None:
-        hashes = array("Q")
-        self._states: list[str] = []  # size, checksum and version of each object
-        for item in items:
-            hashes.append(name_hash(item.path))
-            self._states.append(f"{item.size} {item.crc32c} {item.version}")
-        self._order = np.argsort(np.frombuffer(hashes, np.uint64), kind="stable")
-        self._sorted = np.frombuffer(hashes, np.uint64)[self._order]
-
-    def find(self, path: str) -> storage.StoredObject | None:
-        wanted = np.uint64(name_hash(path))
-        place = int(np.searchsorted(self._sorted, wanted))
-        if place == len(self._sorted) or self._sorted[place] != wanted:
-            return None
-        size, crc32c, version = self._states[self._order[place]].split(" ", 2)
-        return storage.StoredObject(path, int(size), version, crc32c)
-
-
 class FileStates:
     """Finds the states of files, most of which are in one folder.
 
@@ -62,10 +34,12 @@ class FileStates:
 
     def __init__(self, folder: str, count: int) -> None:
         self._folder = folder.rstrip("/")
-        self._listing: _Listing | None = None
+        #: Hash of each object's path -> its size, checksum and version: about 200 bytes for each.
+        self._listing: dict[int, str] | None = None
         if count and storage.is_remote(folder):
             items = storage.list_objects(f"{self._folder}/")
-            listing = _Listing(islice(items, max(_MIN_LISTED, _LISTED_FOR_EACH * count)))
+            listed = islice(items, max(_MIN_LISTED, _LISTED_FOR_EACH * count))
+            listing = {name_hash(item.path): f"{item.size} {item.crc32c} {item.version}" for item in listed}
             self._listing = listing if next(items, None) is None else None
 
     def has(self, path: str) -> bool | None:
@@ -78,7 +52,11 @@ class FileStates:
     def find(self, path: str) -> storage.StoredObject | None:
         """Returns the state of a file; None if it does not exist or cannot be read."""
         if self._listing is not None and below(path, self._folder) is not None:
-            return self._listing.find(path)
+            state = self._listing.get(name_hash(path))
+            if state is None:
+                return None
+            size, crc32c, version = state.split(" ", 2)
+            return storage.StoredObject(path, int(size), version, crc32c)
         try:
             return storage.stat(path)
         except (OSError, ValueError):  # reading the file later reports the fault

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice, takewhile
+from itertools import takewhile
 
-from shardwright.core import storage
 from shardwright.core.images.byte_ranges import read_part_head
 from shardwright.core.images.decode import check_kind
 from shardwright.core.images.signatures import (
@@ -19,6 +17,7 @@ from shardwright.core.images.signatures import (
     is_image_name,
     kind_of,
 )
+from shardwright.core.sources.annotation_files import side_by_side
 from shardwright.core.sources.archives.files import (
     ArchiveFile,
     OpenArchive,
@@ -57,8 +56,6 @@ from shardwright.schemas.layouts import Needs
 
 #: Extensions of zip files that are not archives of images.
 _NOT_FOR_US = frozenset(("npz", "docx", "xlsx", "pptx", "odt", "jar", "apk", "whl", "pt", "pth", "keras"))
-#: Members whose first bytes are read in one batch, and at once from remote storage.
-_LOOKS_TOGETHER, _REQUESTS_AT_ONCE = 256, 16
 
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
@@ -117,7 +114,8 @@ def _list_archive(part: InputSplit, context: Context, folders: str) -> Iterator[
         if metadata is None and opened.members:
             check_columns(part.path, "archives", settings)
         meaning = _meaning_of_folders(opened, context.settings, folders, metadata is not None)
-        refs = _looked_into(opened, _references(opened, meaning, metadata or {}))
+        members = _references(opened, meaning, metadata or {})
+        refs = side_by_side(lambda item: _look_into(*item), members, opened.file or part.path)
         if metadata is None:
             yield from refs
             return
@@ -266,17 +264,10 @@ def _references(
         yield ref.filtered(reason) if reason else ref, not reason and not claims_to_be_image(path)
 
 
-def _looked_into(opened: OpenArchive, refs: Iterable[tuple[ImageRef, bool]]) -> Iterator[ImageRef]:
-    """Yields all references, after checking the first bytes of each member that needs it."""
-    remote = storage.is_remote(opened.file or opened.part.path)
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
-        run = executor.map if remote else map
-        waiting = iter(refs)
-        while batch := list(islice(waiting, _LOOKS_TOGETHER)):
-            yield from run(lambda item: _look_into(item[0]) if item[1] else item[0], batch)
-
-
-def _look_into(ref: ImageRef) -> ImageRef:
+def _look_into(ref: ImageRef, is_unclear: bool) -> ImageRef:
+    """Returns a reference, after checking the first bytes of a member that needs it."""
+    if not is_unclear:
+        return ref
     try:
         head = read_part_head(ref.uri, decode_place(ref.place), HEAD_BYTES)
         if is_archive_head(head):
