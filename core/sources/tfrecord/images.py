@@ -39,8 +39,6 @@ _TENSOR_TYPES = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 9: "<i8", 10: "|b1", 17: "<u2",
     19: "<f2", 22: "<u4", 23: "<u8",
 }  # fmt: skip
-#: Types of shapes that are stored as bytes, by the number of these bytes.
-_SHAPE_TYPES = {8: "<i4", 12: "<i4", 16: "<i8", 24: "<i8"}
 
 
 class FoundImage(NamedTuple):
@@ -275,8 +273,6 @@ def _own_shape(record: SourceRecord, names: FeatureNames) -> tuple[int, int, int
     """Returns height, width, channels and whether pixels are planar; 0 and None for unknown values."""
     shape = record.feature(names.name(FeatureRole.SHAPE))
     sides = [side for side in shape.values if isinstance(side, int)]
-    if shape.type is FeatureType.BYTES and len(shape.values) == 1 and len(shape.values[0]) in _SHAPE_TYPES:
-        sides = np.frombuffer(shape.values[0], _SHAPE_TYPES[len(shape.values[0])]).tolist()
     if len(sides) in (2, 3) and all(0 < side <= _MAX_SIDE for side in sides):
         return _oriented(sides)
     roles = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
@@ -341,26 +337,7 @@ def _pixels(
     head = record.data[span.begin : min(span.begin + HEAD_BYTES, span.end)]
     if size in (-(-count // 3) * 4, -(-count * 4 // 3)) and _BASE64.match(head):
         return FoundImage(span, BASE64_PIXELS, shape, planar)
-    dtype = _wide_type(record.data, span, size // count if size % count == 0 else 0)
-    if not dtype:
-        raise _not_pixels(f"{size:,} bytes", name, shape, ", and no image file")
-    return FoundImage(span, PIXELS, shape, planar, dtype)
-
-
-def _wide_type(data: bytes, span: Span, width: int) -> str:
-    """Returns the type of pixels with several bytes each; empty if it cannot be determined.
-
-    Integers from 0 to 255 would be extremely small as floating-point numbers, and floating-point numbers
-    from 0 to 1 would be huge as integers.
-    """
-    if width == 2:
-        return "<u2"
-    for kind, highest in (("i", 0xFF), ("f", 1)) if width in (4, 8) else ():
-        values = np.frombuffer(data, f"<{kind}{width}", (span.end - span.begin) // width, span.begin)
-        with np.errstate(invalid="ignore"):
-            if values.min() >= 0 and values.max() <= highest:
-                return f"<{kind}{width}"
-    return ""
+    raise _not_pixels(f"{size:,} bytes", name, shape, ", and no image file")
 
 
 def _numbers(

@@ -114,8 +114,6 @@ _PIXEL_LAYOUTS: dict[str, Callable[[np.ndarray], dict[str, Any]]] = {
     "height, width, depth": lambda x: {"image_raw": x.tobytes(), **_SHAPE},
     "height and width": lambda x: {"image_raw": x.tobytes(), "height": 20, "width": 24},
     "shape": lambda x: {"data": x.tobytes(), "shape": [20, 24, 3]},
-    "shape as bytes": lambda x: {"image": x.tobytes(), "shape": np.array([20, 24, 3], np.int32).tobytes()},
-    "shape as wide bytes": lambda x: {"image": x.tobytes(), "shape": np.array([20, 24, 3]).tobytes()},
     "channels first": lambda x: {"image": np.moveaxis(x, -1, 0).tobytes(), "shape": [3, 20, 24]},
     "tfrecorder": lambda x: {
             "image": base64.urlsafe_b64encode(x.tobytes()), "image_name": "a.jpg",
@@ -123,8 +121,6 @@ _PIXEL_LAYOUTS: dict[str, Callable[[np.ndarray], dict[str, Any]]] = {
         },
     "serialised tensor": lambda x: {"image": tf.io.serialize_tensor(x).numpy()},
     "serialised floats": lambda x: {"image": tf.io.serialize_tensor((x / 255).astype(np.float32)).numpy()},
-    "floats as bytes": lambda x: {"image": (x / 255).astype(np.float32).tobytes(), **_SHAPE},
-    "integers as bytes": lambda x: {"image": x.astype(np.int64).tobytes(), **_SHAPE},
     "list of floats": lambda x: {"image": [float(v) / 255 for v in x.ravel()], **_SHAPE},
     "list of integers": lambda x: {"image": [int(v) for v in x.ravel()], **_SHAPE},
 }  # fmt: skip
