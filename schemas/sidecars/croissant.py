@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 from shardwright.schemas.dataset import Dataset, Shard, pretty_json, sample_types
 from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole
@@ -26,51 +26,31 @@ MAX_LISTED_SHARDS = 10_000
 
 _Json = dict[str, Any]
 
+#: Terms of the standard that stand for themselves.
+_TERMS = (
+    "arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field", "fileObject",
+    "fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset", "jsonPath", "key", "md5",
+    "parentField", "path", "recordSet", "references", "regex", "repeated", "replace", "samplingRate",
+    "separator", "source", "subField", "transform",
+)  # fmt: skip
 #: The prefixes and terms that every Croissant 1.1 file declares.
-_CONTEXT: _Json = {
+_CONTEXT: _Json = dict(sorted({
     "@language": "en",
     "@vocab": "https://schema.org/",
-    "arrayShape": "cr:arrayShape",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
     "conformsTo": "dct:conformsTo",
-    "containedIn": "cr:containedIn",
     "cr": "http://mlcommons.org/croissant/",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "dct": "http://purl.org/dc/terms/",
     "description": {"@container": "@language"},
-    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isArray": "cr:isArray",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
     "name": {"@container": "@language"},
-    "parentField": "cr:parentField",
-    "path": "cr:path",
     "rai": "http://mlcommons.org/croissant/RAI/",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
     "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
-}
-_SHARDS, _FEATURES, _LABELS, _SPLITS = "shards", "features", "labels", "splits"
+    **{term: f"cr:{term}" for term in _TERMS},
+}.items()))  # fmt: skip
+#: Name, description and type of a field of a set of records.
+_Field: TypeAlias = tuple[str, str, str | list[str]]
 _FORMATS = {
     "none": ["application/x-tfrecord"],
     "gzip": ["application/x-tfrecord", "application/gzip"],
@@ -138,8 +118,8 @@ def _distribution(dataset: Dataset) -> Iterable[_Json]:
     shards = [shard for shards in dataset.splits.values() for shard in shards]
     yield {
         "@type": "cr:FileSet",
-        "@id": _SHARDS,
-        "name": _SHARDS,
+        "@id": "shards",
+        "name": "shards",
         "description": "The records of all splits: tf.train.Examples, which TensorFlow reads.",
         "encodingFormat": encoding,
         "includes": [pattern_of(shards[0].file) for shards in dataset.splits.values() if shards],
@@ -166,98 +146,78 @@ def _file(shard: Shard, encoding: list[str]) -> _Json:
     }
 
 
-def _splits(dataset: Dataset) -> _Json:
-    known = all(split in _SPLIT_URLS for split in dataset.splits)
+def _record_set(
+    name: str, description: str, fields: Sequence[_Field], rows: Iterable[Sequence[Any]], data_type: str = ""
+) -> _Json:
+    """Returns a set of records with its data; its first field is the key.
+
+    Args:
+      name: Name of the set.
+      description: What it contains.
+      fields: Name, description and type of each field.
+      rows: Values of the fields of each record.
+      data_type: Type of the records, if the standard knows one.
+    """
     return {
         "@type": "cr:RecordSet",
-        "@id": _SPLITS,
-        "name": _SPLITS,
-        "description": "The splits, and the number of records in each.",
-        "dataType": "cr:Split",
-        "key": _ref(f"{_SPLITS}/name"),
+        "@id": name,
+        "name": name,
+        "description": description,
+        **({"dataType": data_type} if data_type else {}),
+        "key": {"@id": f"{name}/{fields[0][0]}"},
         "field": [
-            _plain_field(_SPLITS, "name", "The split's name.", "sc:Text"),
-            *([_plain_field(_SPLITS, "url", "What it is for.", ["sc:URL", "cr:Split"])] if known else []),
-            _plain_field(_SPLITS, "records", "Its number of records.", "sc:Integer"),
-        ],
-        "data": [
             {
-                f"{_SPLITS}/name": split,
-                **({f"{_SPLITS}/url": _SPLIT_URLS[split]} if known else {}),
-                f"{_SPLITS}/records": dataset.records(split),
+                "@type": "cr:Field",
+                "@id": f"{name}/{field}",
+                "name": field,
+                "description": about,
+                "dataType": field_type,
             }
-            for split in dataset.splits
+            for field, about, field_type in fields
         ],
+        "data": [{f"{name}/{field}": value for (field, _, _), value in zip(fields, row)} for row in rows],
     }
+
+
+def _splits(dataset: Dataset) -> _Json:
+    fields: list[_Field] = [
+        ("name", "The split's name.", "sc:Text"),
+        ("records", "Its number of records.", "sc:Integer"),
+    ]
+    rows: list[tuple[Any, ...]] = [(split, dataset.records(split)) for split in dataset.splits]
+    if all(split in _SPLIT_URLS for split in dataset.splits):
+        fields.insert(1, ("url", "What it is for.", ["sc:URL", "cr:Split"]))
+        rows = [(split, _SPLIT_URLS[split], records) for split, records in rows]
+    description = "The splits, and the number of records in each."
+    return _record_set("splits", description, fields, rows, "cr:Split")
 
 
 def _labels(dataset: Dataset) -> Iterable[_Json]:
     if dataset.labels:
-        texts = bool(dataset.plan.texts)  # the class names are codes
-        classes = dataset.classes
-        yield {
-            "@type": "cr:RecordSet",
-            "@id": _LABELS,
-            "name": _LABELS,
-            "description": "The classes.",
-            "dataType": "sc:Enumeration",
-            "key": _ref(f"{_LABELS}/id"),
-            "field": [
-                _plain_field(_LABELS, "id", "The class id, as records hold it.", "sc:Integer"),
-                _plain_field(_LABELS, "name", "The class name.", "sc:Text"),
-                *([_plain_field(_LABELS, "text", "What the class is called.", "sc:Text")] if texts else []),
-            ],
-            "data": [
-                {
-                    f"{_LABELS}/id": number,
-                    f"{_LABELS}/name": name,
-                    **({f"{_LABELS}/text": text} if texts else {}),
-                }
-                for number, (name, text) in enumerate(
-                    zip(dataset.labels, dataset.plan.label_texts), dataset.first_label
-                )
-                if number in classes
-            ],
-        }
-
-
-def _plain_field(record_set: str, name: str, description: str, data_type: str | list[str]) -> _Json:
-    return {
-        "@type": "cr:Field",
-        "@id": f"{record_set}/{name}",
-        "name": name,
-        "description": description,
-        "dataType": data_type,
-    }
-
-
-def _ref(identifier: str) -> _Json:
-    return {"@id": identifier}
+        fields: list[_Field] = [
+            ("id", "The class id, as records hold it.", "sc:Integer"),
+            ("name", "The class name.", "sc:Text"),
+        ]
+        if dataset.plan.texts:  # the class names are codes
+            fields.append(("text", "What the class is called.", "sc:Text"))
+        named = enumerate(zip(dataset.labels, dataset.plan.label_texts), dataset.first_label)
+        rows = [(number, *names)[: len(fields)] for number, names in named if number in dataset.classes]
+        yield _record_set("labels", "The classes.", fields, rows, "sc:Enumeration")
 
 
 def _features(dataset: Dataset) -> _Json:
-    return {
-        "@type": "cr:RecordSet",
-        "@id": _FEATURES,
-        "name": _FEATURES,
-        "description": "The features of the tf.train.Example that the shards hold for each image.",
-        "key": _ref(f"{_FEATURES}/name"),
-        "field": [
-            _plain_field(_FEATURES, "name", "The feature's name.", "sc:Text"),
-            _plain_field(_FEATURES, "type", "The type of its list: bytes, int64 or float.", "sc:Text"),
-            _plain_field(_FEATURES, "shape", "Its shape; null is any number.", "sc:Text"),
-            _plain_field(_FEATURES, "description", "What it is.", "sc:Text"),
-        ],
-        "data": [
-            {
-                f"{_FEATURES}/name": spec.name,
-                f"{_FEATURES}/type": spec.type.value,
-                f"{_FEATURES}/shape": json.dumps(spec.shape),
-                f"{_FEATURES}/description": meaning_of(spec, dataset),
-            }
-            for spec in dataset.features
-        ],
-    }
+    fields: list[_Field] = [
+        ("name", "The feature's name.", "sc:Text"),
+        ("type", "The type of its list: bytes, int64 or float.", "sc:Text"),
+        ("shape", "Its shape; null is any number.", "sc:Text"),
+        ("description", "What it is.", "sc:Text"),
+    ]
+    rows = [
+        (spec.name, spec.type.value, json.dumps(spec.shape), meaning_of(spec, dataset))
+        for spec in dataset.features
+    ]
+    description = "The features of the tf.train.Example that the shards hold for each image."
+    return _record_set("features", description, fields, rows)
 
 
 def meaning_of(spec: FeatureSpec, dataset: Dataset) -> str:

@@ -134,26 +134,10 @@ def _class_ids(first: int, last: int) -> _Domain | None:
     return "int_domain", [("min", first), ("max", last), ("is_categorical", True)]
 
 
-def _object_label(dataset: Dataset) -> _Domain | None:
-    return _class_ids(dataset.first_label, dataset.first_label + len(dataset.labels) - 1)
-
-
-def _label_text(dataset: Dataset) -> _Domain | None:
-    return _label_names(dataset, dataset.plan.label_texts)
-
-
-def _synset(dataset: Dataset) -> _Domain | None:
-    return _label_names(dataset, dataset.labels)
-
-
 def _label_names(dataset: Dataset, names: Sequence[str]) -> _Domain | None:
     if _layout(dataset).needs is not Needs.LABEL:
         return None  # such an image may have a class that no object and no mask has
     return _one_of([*names, *([""] if _keeps_unlabelled(dataset) else [])])
-
-
-def _object_text(dataset: Dataset) -> _Domain | None:
-    return _one_of(tuple(dataset.classes.values()))
 
 
 def _format(dataset: Dataset) -> _Domain | None:
@@ -168,12 +152,7 @@ def _picture(dataset: Dataset) -> _Domain | None:
 
 
 def _mask(dataset: Dataset) -> _Domain:
-    return _images(_has_masks(dataset))
-
-
-def _has_masks(dataset: Dataset) -> bool:
-    """Returns whether every image has the mask that its layout stores."""
-    return not dataset.keeps_unlabelled
+    return _images(not dataset.keeps_unlabelled)  # an image without a class has no mask
 
 
 def _images(decodable: bool) -> _Domain:
@@ -202,16 +181,18 @@ _DOMAINS: Mapping[FeatureRole, _Domain | Callable[[Dataset], _Domain | None]] = 
     FeatureRole.DTYPE: lambda dataset: _one_of(sample_types(dataset)),
     FeatureRole.COLORSPACE: ("string_domain", [("value", "RGB"), ("value", "Grayscale")]),
     FeatureRole.LABEL: _label,
-    FeatureRole.LABEL_TEXT: _label_text,
-    FeatureRole.SYNSET: _synset,
+    FeatureRole.LABEL_TEXT: lambda dataset: _label_names(dataset, dataset.plan.label_texts),
+    FeatureRole.SYNSET: lambda dataset: _label_names(dataset, dataset.labels),
     FeatureRole.FOLD: lambda dataset: (
         "int_domain",
         [("min", 0), ("max", int(dataset.plan.settings["folds"]) - 1)],
     ),
     FeatureRole.SPLIT: lambda dataset: _one_of(list(dataset.splits)),
     **dict.fromkeys(POSITION_ROLES, _ANY_SHARE),
-    FeatureRole.OBJECT_LABEL: _object_label,
-    FeatureRole.OBJECT_TEXT: _object_text,
+    FeatureRole.OBJECT_LABEL: lambda dataset: _class_ids(
+        dataset.first_label, dataset.first_label + len(dataset.labels) - 1
+    ),
+    FeatureRole.OBJECT_TEXT: lambda dataset: _one_of(list(dataset.classes.values())),
     **dict.fromkeys(
         (
             FeatureRole.OBJECT_CROWD,
@@ -228,7 +209,9 @@ _DOMAINS: Mapping[FeatureRole, _Domain | Callable[[Dataset], _Domain | None]] = 
     FeatureRole.OBJECT_AREA: ("float_domain", [("min", 0.0)]),
     FeatureRole.OBJECT_MASK: lambda _: _images(True),
     FeatureRole.SEMANTIC_MASK: _mask,
-    FeatureRole.SEMANTIC_FORMAT: lambda dataset: _one_of(["png"] if _has_masks(dataset) else ["png", ""]),
+    FeatureRole.SEMANTIC_FORMAT: lambda dataset: _one_of(
+        ["png", *([""] if dataset.keeps_unlabelled else [])]
+    ),
     FeatureRole.PANOPTIC_CATEGORY: _mask,
     FeatureRole.PANOPTIC_INSTANCE: _mask,
 }
