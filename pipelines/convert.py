@@ -20,13 +20,13 @@ from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
-from shardwright.pipelines.one_writer import one_writer
 from shardwright.pipelines.output import (
     check_output,
     check_remote_writable,
     clean_up_empty_output,
     clear_staging,
     mark_stopped_run,
+    one_writer,
     with_what_is_left,
 )
 from shardwright.pipelines.prepare import (
@@ -36,12 +36,12 @@ from shardwright.pipelines.prepare import (
     check_reachable,
     make_request,
     places_read,
+    run_facts,
+    software_versions,
 )
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.results import ConvertResult
+from shardwright.pipelines.results import ConvertResult, print_convert_summary, print_inputs
 from shardwright.pipelines.run import description_of, metrics_of, run_pipeline
-from shardwright.pipelines.run_facts import run_facts, software_versions
-from shardwright.pipelines.summary import print_convert_summary, print_inputs
 from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset

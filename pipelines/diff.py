@@ -6,10 +6,12 @@ import argparse
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+
+from rich.text import Text
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset, read_measured
@@ -20,12 +22,12 @@ from shardwright.core.result_files import write_result
 from shardwright.core.versions.pointer import located
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
-from shardwright.pipelines.drift_tables import print_drift
 from shardwright.pipelines.gates import read_gate_file, tell
+from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.run import run_pipeline
+from shardwright.pipelines.tables import ERROR, as_text, console, one_line, print_table, warn
 from shardwright.schemas.changes import Changes
 from shardwright.schemas.codes import ExitCode, Severity
 from shardwright.schemas.configuration.expectations import unmet
@@ -33,10 +35,12 @@ from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.configuration.thresholds import Thresholds, check
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
 from shardwright.schemas.drift import Described, Drift, Previous, drift_between
+from shardwright.schemas.drift_tables import drift_tables
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_yaml import WrongValue
+from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import version_name
 from shardwright.schemas.violation import Violation
 
@@ -348,3 +352,46 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
 def _refusal_of(result: DiffResult) -> str:
     errors = [refusal.message for refusal in result.refusals if refusal.severity is Severity.ERROR]
     return f"{printable(result.drift.datasets.new)} does not pass: {'; '.join(errors)}."
+
+
+def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> None:
+    """Prints the differences.
+
+    Args:
+      drift: The differences.
+      refusals: Limits that are exceeded; None if there are no limits.
+    """
+    out = console()
+    old, new = map(as_text, drift.datasets)
+    if drift.identical:
+        records = drift.all_records.new
+        out.print(
+            f"  {old} and {new} are identical: {counted(records, 'record')}, "
+            f"fingerprint {drift.fingerprints.new}"
+        )
+    else:
+        print_table(
+            out,
+            ("", "dataset", "fingerprint"),
+            [("before", old, drift.fingerprints.old), ("now", new, drift.fingerprints.new)],
+        )
+        for table in drift_tables(drift.as_json()):
+            rows = [[as_text(cell) if isinstance(cell, str) else cell for cell in row] for row in table.rows]
+            print_table(out, table.heads, rows, title=f"  {table.title}")
+            if table.more:
+                out.print(f"  and {counted(table.more, 'more row', 'more rows')}")
+    if refusals is not None:
+        _print_refusals(out, refusals)
+
+
+def _print_refusals(out: Any, refusals: Iterable[Violation]) -> None:
+    refusals = list(refusals)
+    for refusal in refusals:
+        if refusal.severity is Severity.ERROR:
+            line = Text("  ").append("refused", ERROR).append(f": {one_line(refusal.message)}")
+            out.print(line, soft_wrap=True)
+        else:
+            warn(out, refusal.message)
+    errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)
+    exceeded = counted(errors, "limit") if errors else "no limit"
+    out.print(f"  {exceeded} {is_or_are(errors or 1)} exceeded")

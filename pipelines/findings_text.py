@@ -1,8 +1,9 @@
-"""Prints the findings of a validation: counts, examples of errors and warnings, and the result."""
+"""Prints the result of a validation: counts, examples of errors and warnings, and statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -24,6 +25,11 @@ _NOT_LOOKED_AT = {
     CheckDepth.FRAMES: ", but records were not read",
     CheckDepth.FAST: ", but images were not decoded",
 }
+#: Headers of the columns of `statistics_table`.
+STATISTICS_COLUMNS = ("split", "images", "width", "height", "channel means", "deviations")
+_NOTHING = "-"
+#: Number of channels in a cell; `statistics.json` has all of them.
+_MAX_CHANNELS = 4
 
 
 def print_findings(report: ValidationReport, stored: bool = False) -> None:
@@ -167,3 +173,41 @@ def _of_severity(report: ValidationReport, counts: Mapping[str, int], severity: 
         for code, count in counts.items()
         if report.gates.severity(FindingCode(code)) is severity
     )
+
+
+def statistics_table(document: Mapping[str, Any]) -> list[tuple[object, ...]]:
+    """Returns a row for each split and, if there are several, a row for all splits.
+
+    Args:
+      document: content of `statistics.json`.
+    """
+    splits = document["splits"]
+    rows = [_row(split or _NOTHING, sums["all"]) for split, sums in splits.items()]
+    if len(splits) > 1:
+        rows.append(_row("all", document["total"]["all"]))
+    return rows
+
+
+def _row(split: str, sums: Mapping[str, Any]) -> tuple[object, ...]:
+    pixels = sums.get("pixels", {})
+    return (
+        split,
+        sums["records"],
+        _range(sums["width"]),
+        _range(sums["height"]),
+        _numbers(pixels.get("mean", ())),
+        _numbers(pixels.get("std", ())),
+    )
+
+
+def _range(spread: Mapping[str, Any]) -> str:
+    if not spread["count"]:
+        return _NOTHING
+    low, high = spread["min"], spread["max"]
+    return f"{low}" if low == high else f"{low}-{high}"
+
+
+def _numbers(values: Sequence[float | None]) -> str:
+    """Returns the numbers of the first channels as text; None stands for a channel without finite samples."""
+    shown = [_NOTHING if value is None else f"{value:.4f}" for value in values[:_MAX_CHANNELS]]
+    return " ".join([*shown, "..."] if len(values) > _MAX_CHANNELS else shown) or _NOTHING

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
+from shardwright.core.images.signatures import HEAD_BYTES, kind_of
+from shardwright.core.preview.decoded_values import is_bare_pixels, without_encodings
+from shardwright.core.records.encodings import plain_spec
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.core.records.recovery import DamagedRange
 from shardwright.core.records.sample import read_lazily
@@ -24,16 +28,15 @@ from shardwright.pipelines.datasets import (
     resolve_target,
     schema_of,
 )
-from shardwright.pipelines.record_values import as_text, values_of
-from shardwright.pipelines.results import ledger_rows
-from shardwright.pipelines.summary import print_ledger
-from shardwright.pipelines.tables import console, print_table
+from shardwright.pipelines.results import ledger_rows, print_ledger
+from shardwright.pipelines.tables import as_text, console, print_table
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, Dataset, Shard
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.example import parse_example
+from shardwright.schemas.example import Feature, parse_example
+from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import Encoding, features_json
+from shardwright.schemas.layouts import Encoding, FeatureRole, features_json
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size, parse_int
 
@@ -357,3 +360,41 @@ def execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
     if options.thumbnails is not None and not options.contact_sheet:
         log.note("--thumbnails has no effect without --contact_sheet.")
     return Outcome(lambda: print_inspection(found), lambda: found)
+
+
+def values_of(example: Mapping[str, Feature], schema: RecordSchema) -> Iterator[tuple[str, Any]]:
+    """Yields features as JSON stores them: first those of the schema in its order, then all others.
+
+    Base64 values and serialized tensors are decoded.
+    """
+    example = without_encodings(example, schema)
+    pixels, raw = schema.spec(FeatureRole.ENCODED), is_bare_pixels(example, schema)
+    single = {spec.name for spec in map(plain_spec, schema.features) if spec.length == 1}
+    known = [spec.name for spec in schema.features if spec.name in example]
+    for name in [*known, *sorted(example.keys() - set(known))]:
+        if pixels is not None and name == pixels.name:
+            values = [_picture(value, raw) for value in example[name].values]
+        else:
+            values = [_value(value) for value in example[name].values]
+        yield name, values[0] if name in single and len(values) == 1 else values
+
+
+def _picture(value: Any, raw: bool = False) -> Any:
+    """Returns the size and the kind of bytes."""
+    if not isinstance(value, bytes):
+        return _value(value)
+    kind = "raw" if raw else kind_of(value[:HEAD_BYTES])
+    return {"bytes": len(value), "kind": FORMAT_NAMES.get(kind, kind) if kind else None}
+
+
+def _value(value: Any) -> Any:
+    """Returns a value as JSON stores it; bytes that are not text become their size and kind."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if not isinstance(value, bytes):
+        return value
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return _picture(value)
+    return text if all(char.isprintable() or char in "\n\r\t" for char in text) else _picture(value)

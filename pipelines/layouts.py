@@ -8,8 +8,7 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.pipelines.command import OtherOptions, Outcome
-from shardwright.pipelines.record_values import as_text
-from shardwright.pipelines.tables import console, print_table
+from shardwright.pipelines.tables import as_text, console, print_table
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.feature_roles import FEATURE_ROLES, OBJECT_ROLES, FeatureRole, Needs
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, features_json, is_layout_file

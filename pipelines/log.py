@@ -1,19 +1,24 @@
-"""The messages of a command on stderr: text, or JSON (`--log_format json`), or only errors (`--quiet`)."""
+"""What a command tells people and programs: its messages on stderr, and the JSON object on stdout."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import math
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TextIO
 
+from shardwright.schemas import __version__
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.log_lines import JsonFormatter, StderrHandler, json_line, write_line
 from shardwright.schemas.plain_text import escape_controls
 
 _PREFIX = "shardwright: "
 _WARNINGS = "py.warnings"
+FORMAT = "shardwright-result"
+VERSION = 1
 
 
 class Message(NamedTuple):
@@ -167,3 +172,59 @@ def _write(level: str, message: str, text: str, facts: dict[str, Any]) -> None:
             write_line(json_line(level, {"message": message, **facts}))
         else:
             print(escape_controls(printable(text)), file=sys.stderr, flush=True)
+
+
+def result_object(command: str, exit_code: int, error: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the object.
+
+    Args:
+      command: Name of the command, such as `convert`.
+      exit_code: Its exit code.
+      error: Why it is not 0, in one sentence; empty if it is.
+      fields: Fields of the command; empty if it failed before it had a result.
+
+    Raises:
+      ValueError: A field of the command has the name of a field of all commands.
+    """
+    common = {
+        "format": FORMAT,
+        "version": VERSION,
+        "shardwright_version": __version__,
+        "command": command,
+        "exit_code": int(exit_code),
+        "error": printable(error) or None,
+        "messages": [message._asdict() for message in messages()],
+    }
+    if common.keys() & fields.keys():
+        raise ValueError(f"{sorted(common.keys() & fields.keys())[0]!r} is a field of all commands")
+    return {**common, **fields}
+
+
+def print_result(
+    command: str, exit_code: int, error: str, fields: Mapping[str, Any], file: TextIO | None = None
+) -> None:
+    """Prints the object.
+
+    Args:
+      command: Name of the command.
+      exit_code: Its exit code.
+      error: Why it is not 0; empty if it is.
+      fields: Fields of the command.
+      file: Stream to print to; stdout by default.
+    """
+    stream = file or sys.stdout
+    value = _plain(result_object(command, exit_code, error, fields))
+    # Escapes are valid JSON in any encoding; what Python writes for characters without a code is not.
+    encoding = (stream.encoding or "").lower().replace("-", "").replace("_", "")
+    print(
+        json.dumps(value, indent=2, ensure_ascii=encoding != "utf8", allow_nan=False), file=stream, flush=True
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value whose numbers JSON can express; others become null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

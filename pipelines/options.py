@@ -20,7 +20,7 @@ from shardwright.core.layout_files import read_layout
 from shardwright.core.sources.setting_choices import check_settings, choices_of
 from shardwright.pipelines import log
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
-from shardwright.pipelines.watchdog import WATCHDOG
+from shardwright.pipelines.process import WATCHDOG
 from shardwright.schemas.configuration.setting import Setting, Topic
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from, settings_over

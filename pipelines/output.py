@@ -1,23 +1,26 @@
-"""Checks the output of a conversion before anything is written, and chooses where to build."""
+"""The output of a run: checked before anything is written, and written by one run at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.lease import check_free
+from shardwright.core.lease import HeldLease, check_free, heartbeat, this_process
 from shardwright.core.overwrite import is_being_replaced, repair_swap, staging_path
 from shardwright.core.sources.spool import Spool
 from shardwright.core.storage.faults import FREE_SPACE
-from shardwright.pipelines.result_places import nearest_existing
+from shardwright.pipelines import log
 from shardwright.pipelines.run import without_resume
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, SHARDS_DIR, WORK_DIR, WRITER_JSON
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.lease import Lease
 from shardwright.schemas.units import counted
 from shardwright.schemas.version import (
     INDEX_HTML,
@@ -30,6 +33,9 @@ from shardwright.schemas.version import (
     split_version,
     version_name,
 )
+
+#: Duration of a lease without renewal. Runs renew it after every quarter of this.
+LEASE_SECONDS = 1800.0
 
 
 def check_output(settings: ConvertSettings, holder: str = "") -> str:
@@ -251,3 +257,117 @@ def clean_up_empty_output(directory: str, fresh: bool) -> None:
         return
     if fresh or directory.endswith(".shardwright-new"):
         storage.remove_tree(directory)
+
+
+def nearest_existing(path: str) -> str:
+    """Returns a path if it exists, or else the nearest parent that exists."""
+    path = os.path.abspath(path)
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def check_result_place(option: str, path: str) -> None:
+    """Checks that a file can be written, as far as possible without writing it.
+
+    Args:
+      option: Option that names the file, or could name another.
+      path: Path of the file; empty if no file is written.
+
+    Raises:
+      UsageError: The storage is unknown, or the path cannot be a file.
+      EngineError: The path is not writable.
+    """
+    storage.require_known(option, path)
+    if not path or storage.is_remote(path):
+        return
+    shown = printable(path)
+    if path.endswith("/") or os.path.isdir(path):
+        raise UsageError(f"{option} {shown} is a directory; name a file in it.")
+    if os.path.exists(path) and not os.path.isfile(path):  # a rename would replace a device by a file
+        raise UsageError(f"{option} {shown} is a device or a pipe; name a file.")
+    folder = nearest_existing(os.path.dirname(os.path.abspath(path)))
+    if not os.path.isdir(folder):
+        raise UsageError(f"{option} {shown}: {printable(folder)} is not a directory; choose another place.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise EngineError(
+            f"Cannot write {shown}: {printable(folder)} is not writable; choose another place with {option}."
+        )
+
+
+def dies_with_launcher(beam_options: Any) -> bool:
+    """Returns whether the job ends with the process that started it."""
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    runner = (beam_options.view_as(StandardOptions).runner or "").rpartition(".")[2].lower()
+    return runner.removesuffix("runner") in ("", "fnapi", "inprocess", "direct", "switchingdirect", "prism")
+
+
+def launcher_of(beam_options: Any) -> tuple[str, int, str]:
+    """Returns host, pid and start time of the process that the job ends with, if there is one."""
+    return this_process() if dies_with_launcher(beam_options) else ("", 0, "")
+
+
+@contextlib.contextmanager
+def one_writer(output: str, beam_options: Any, described: bool) -> Iterator[HeldLease | None]:
+    """Holds the lease of an output while the block runs.
+
+    Args:
+      output: Output directory.
+      beam_options: Beam's options, which decide whether the job ends with this process.
+      described: Whether the job is only described; it then takes the lease itself when it runs.
+
+    Yields:
+      The lease; None on storages without conditional requests, which cannot hold a lease.
+
+    Raises:
+      EngineError: Another run has the lease, or the storage failed.
+    """
+    if not storage.knows_conditions(output):
+        yield None
+        return
+    lease = Lease(uuid.uuid4().hex, "", *launcher_of(beam_options), seconds=LEASE_SECONDS)
+    hold = HeldLease(output, lease, WRITER_JSON)
+    if described:
+        yield hold
+        return
+    fresh = not storage.is_remote(output) and not storage.exists(output)
+    with storage.translated_errors("write to", output):
+        storage.make_dirs(storage.join(output, WORK_DIR))
+    if not _acquired(hold):
+        yield None
+        return
+    try:
+        with heartbeat(output, hold.holder, hold.file):
+            yield hold
+    except KeyboardInterrupt:
+        if lease.pid:  # otherwise the job continues
+            _release(hold, fresh)
+        raise
+    except BaseException:
+        _release(hold, fresh)
+        raise
+    _release(hold, fresh)
+
+
+def _acquired(hold: HeldLease) -> bool:
+    """Takes the lease; returns whether the storage supports it."""
+    try:
+        hold.acquire()
+    except storage.NoConditions:
+        log.info(
+            f"the storage of {printable(hold.output)} does not support conditional requests; make sure that "
+            "no other run writes there."
+        )
+        return False
+    return True
+
+
+def _release(hold: HeldLease, fresh: bool) -> None:
+    """Releases the lease, and removes the directories that were created for it."""
+    hold.release()
+    if not storage.is_remote(hold.output):
+        with contextlib.suppress(OSError):  # usually they are not empty
+            os.rmdir(storage.join(hold.output, WORK_DIR))
+            if fresh:
+                os.rmdir(hold.output)

@@ -27,8 +27,8 @@ from shardwright.pipelines.prepare import (
     places_read,
 )
 from shardwright.pipelines.progress import show_progress
+from shardwright.pipelines.results import print_inputs
 from shardwright.pipelines.run import run_pipeline
-from shardwright.pipelines.summary import print_inputs
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.plan import Forecast

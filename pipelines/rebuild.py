@@ -27,27 +27,32 @@ from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.job_file import job_of, naming_lines, read_job
-from shardwright.pipelines.one_writer import dies_with_launcher, launcher_of
-from shardwright.pipelines.output import check_remote_writable, check_versioned_output
+from shardwright.pipelines.output import (
+    check_remote_writable,
+    check_versioned_output,
+    dies_with_launcher,
+    launcher_of,
+)
 from shardwright.pipelines.prepare import (
     as_beam_options,
     build_forecast,
     build_planned_shards,
     check_reachable,
     fetch_result,
+    listing_software,
     make_request,
     places_read,
+    run_facts,
+    software_versions,
 )
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.results import RebuildResult
+from shardwright.pipelines.results import RebuildResult, print_inputs, print_rebuild_summary
 from shardwright.pipelines.run import (
     as_shardwright_error,
     description_of,
     run_pipeline,
     without_resume,
 )
-from shardwright.pipelines.run_facts import listing_software, run_facts, software_versions
-from shardwright.pipelines.summary import print_inputs, print_rebuild_summary
 from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.configuration.job import JobFile, RebuildSettings

@@ -17,7 +17,7 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines import workers
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.datasets import foreign_files, resolve_target
-from shardwright.pipelines.result_places import check_result_place
+from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.tables import console
 from shardwright.schemas.dataset import REPORT_HTML
 from shardwright.schemas.errors import UsageError

@@ -13,16 +13,14 @@ from typing import Any
 from shardwright.core.concurrency.converters import converters
 from shardwright.pipelines import log
 from shardwright.pipelines.options import DEFAULT_RUNNER
+from shardwright.pipelines.process import WATCHDOG, Ending, graceful_shutdown, own_temporary_folder
 from shardwright.pipelines.quiet_beam import (
     hide_tracebacks,
     is_beam_silent,
     no_interactive_runner,
     quiet_worker_processes,
 )
-from shardwright.pipelines.signals import Ending, graceful_shutdown
 from shardwright.pipelines.streams import forgiving_streams
-from shardwright.pipelines.temporary_folder import own_temporary_folder
-from shardwright.pipelines.watchdog import WATCHDOG
 from shardwright.pipelines.workers import workers_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import (

@@ -22,8 +22,7 @@ from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.datasets import Target, foreign_files, resolve_target, schema_of
-from shardwright.pipelines.one_writer import one_writer
-from shardwright.pipelines.output import check_place
+from shardwright.pipelines.output import check_place, one_writer
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import description_of, run_pipeline

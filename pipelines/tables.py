@@ -13,9 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from shardwright.schemas.plain_text import escape_controls
+from shardwright.schemas.units import format_size
 
 #: Line length without a terminal, so that no line is wrapped.
 _UNBROKEN = 1_000_000
+_MAX_VALUES_SHOWN = 8
+_MAX_TEXT_SHOWN = 200
 #: Styles of words that show success or errors, on a terminal with colors.
 ERROR, WARNING, GOOD = "bold red", "yellow", "green"
 
@@ -78,3 +81,18 @@ def print_table(
         out.print(table)
     # Remove the padding at the end of lines, which is long if one value is long.
     out.file.writelines(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
+
+
+def as_text(value: Any) -> str:
+    """Returns a value for the screen: one short line without control characters."""
+    if isinstance(value, list):
+        listed = ", ".join(as_text(item) for item in value[:_MAX_VALUES_SHOWN])
+        more = f", ... {len(value):,} in all" if len(value) > _MAX_VALUES_SHOWN else ""
+        return f"[{listed}{more}]"
+    if isinstance(value, dict):
+        return f"<{format_size(value['bytes'])} {value['kind'] or 'binary'}>"
+    if isinstance(value, float):
+        return f"{value:g}"
+    text = str(value)
+    cut = text[:_MAX_TEXT_SHOWN]
+    return one_line(cut) + (f"... {len(text):,} characters in all" if len(text) > len(cut) else "")

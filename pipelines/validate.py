@@ -47,9 +47,9 @@ from shardwright.pipelines.gates import (
     read_gate_file,
     read_gates,
 )
+from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.result_places import check_result_place
 from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.check_depths import CheckDepth
@@ -344,7 +344,7 @@ def result_files(
 def print_files(files: ResultFiles) -> None:
     """Prints the statistics of each split, if `statistics.json` was written, and the names of the files."""
     if files.statistics:
-        from shardwright.pipelines.statistics_table import STATISTICS_COLUMNS, statistics_table
+        from shardwright.pipelines.findings_text import STATISTICS_COLUMNS, statistics_table
 
         document = json.loads(fetch_result(files.statistics, "--report"))
         print_table(console(), STATISTICS_COLUMNS, statistics_table(document))

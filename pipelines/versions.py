@@ -15,7 +15,7 @@ from shardwright.core.versions.listing import list_versions, no_such_version, ve
 from shardwright.core.versions.pointer import can_hold_versions, read_pointer
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
-from shardwright.pipelines.summary import changes_text
+from shardwright.pipelines.results import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import DATASET_JSON, DIGEST

@@ -18,8 +18,7 @@ from shardwright.core.report.gather import gather
 from shardwright.core.report.render import render
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect, print_inspection
-from shardwright.pipelines.results import ConvertResult
-from shardwright.pipelines.summary import print_convert_summary
+from shardwright.pipelines.results import ConvertResult, print_convert_summary
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.ledger import load_ledger
 

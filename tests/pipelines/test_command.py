@@ -16,7 +16,7 @@ import pytest
 
 from shardwright.pipelines import cli, log, options
 from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
-from shardwright.pipelines.result_json import result_object
+from shardwright.pipelines.log import result_object
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, UsageError

@@ -16,8 +16,7 @@ from helpers.hostile import picture
 from shardwright.pipelines import diff as pipeline
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.diff import DiffResult, diff
-from shardwright.pipelines.drift_tables import print_drift
+from shardwright.pipelines.diff import DiffResult, diff, print_drift
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.errors import UsageError
 

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from shardwright.core.sources.setting_choices import choices_of
 from shardwright.pipelines import cli
-from shardwright.pipelines.init import init
+from shardwright.pipelines.init import init, job_text
 from shardwright.pipelines.job_file import read_job
-from shardwright.pipelines.job_template import job_text
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.configuration.job import JobFile, RebuildSettings
 from shardwright.schemas.configuration.settings import ConvertSettings

@@ -32,11 +32,10 @@ from shardwright.core.commit import ConversionSpec, begin_conversion, remove_com
 from shardwright.core.lease import HeldLease
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines.convert import build_convert, convert
-from shardwright.pipelines.one_writer import one_writer
-from shardwright.pipelines.prepare import as_beam_options, make_request
+from shardwright.pipelines.output import one_writer
+from shardwright.pipelines.prepare import as_beam_options, make_request, run_facts, software_versions
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.run import run_pipeline
-from shardwright.pipelines.run_facts import run_facts, software_versions
 from shardwright.pipelines.validate import validate
 from shardwright.pipelines.workers import workers_of
 from shardwright.schemas.errors import EngineError

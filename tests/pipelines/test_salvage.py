@@ -20,7 +20,7 @@ from shardwright.core.salvage.commit import SalvageJob, outcome_of
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.datasets import Target
-from shardwright.pipelines.one_writer import one_writer
+from shardwright.pipelines.output import one_writer
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.run import run_pipeline

@@ -27,9 +27,8 @@ from shardwright.core.concurrency.watchdog import (
     Watchdog,
 )
 from shardwright.core.concurrency.workers import experiment, values_of
+from shardwright.pipelines.process import ENDING, WATCHDOG, graceful_shutdown
 from shardwright.pipelines.run import exit_code_of
-from shardwright.pipelines.signals import ENDING, graceful_shutdown
-from shardwright.pipelines.watchdog import WATCHDOG
 from shardwright.schemas.errors import DataRefused, EngineError
 
 Capture = pytest.CaptureFixture[str]

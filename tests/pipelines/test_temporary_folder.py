@@ -29,9 +29,9 @@ from shardwright.pipelines import cli
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines import convert as convert_module
 from shardwright.pipelines import salvage as salvaging
+from shardwright.pipelines.process import own_temporary_folder
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.run import exit_code_of, run_pipeline
-from shardwright.pipelines.temporary_folder import own_temporary_folder
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import EngineError
 
@@ -65,7 +65,7 @@ def test_a_command_and_its_processes_put_their_temporary_files_into_one_folder(b
 def test_folders_of_killed_commands_are_removed_and_those_of_running_ones_stay(base: Path) -> None:
     script = (
         "import sys, tempfile, time\n"
-        "from shardwright.pipelines.temporary_folder import own_temporary_folder\n"
+        "from shardwright.pipelines.process import own_temporary_folder\n"
         "with own_temporary_folder():\n"
         "    print(tempfile.mkdtemp(prefix='beam-pipeline-temp'), flush=True)\n"
         "    time.sleep(60)\n"
@@ -95,7 +95,7 @@ def test_folders_of_killed_commands_are_removed_and_those_of_running_ones_stay(b
 def test_a_job_server_of_beam_is_stopped_before_its_folder_is_removed(base: Path) -> None:
     script = (
         "from apache_beam.runners.portability import job_server\n"
-        "from shardwright.pipelines.temporary_folder import own_temporary_folder\n"
+        "from shardwright.pipelines.process import own_temporary_folder\n"
         "class Process:\n"
         "    def __init__(self, *_, **__): pass\n"
         "    def start(self): return 'localhost:1'\n"
@@ -186,7 +186,7 @@ def test_leftovers_of_a_killed_conversion_are_removed_later(tmp_path: Path) -> N
 #: A program that calls the library, prints the path of its temporary files, and waits if requested.
 PROGRAM = """
 import sys, tempfile
-from shardwright.pipelines.temporary_folder import own_temporary_folder
+from shardwright.pipelines.process import own_temporary_folder
 for _ in range(2):
     with own_temporary_folder():
         print(tempfile.mkdtemp(prefix='beam-pipeline-temp'), flush=True)
