@@ -28,7 +28,6 @@ from shardwright.schemas.configuration.settings_values import setting_fields, se
 from shardwright.schemas.dataset import RUN_JSON, WORK_DIR
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.lost_records import LOST_JSONL
 
 if TYPE_CHECKING:
     from shardwright.core.validation.against.shard import Comparison
@@ -141,7 +140,6 @@ def prepared(
         keys=selection.keys,
         convert=mode != "fast",
         same_machine=processor in (None, platform.machine()),
-        salvaged=storage.exists(storage.join(target.directory, LOST_JSONL)),
     )
     # Remote workers can reach the dataset's storage, but not this machine's disk.
     place = os.path.join(scratch, "against")

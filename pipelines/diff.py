@@ -236,7 +236,7 @@ def _violations(gates: JobGates, drift: Drift, dataset: Dataset) -> tuple[Violat
     """Returns the gates that a dataset does not pass, judged by its `dataset.json` and the drift."""
     found = check(drift, gates.limits)
     if gates.expectations.names:
-        from shardwright.core.validation.expect import facts_of
+        from shardwright.core.validation.results import facts_of
 
         records = {split: sum(shard.records for shard in shards) for split, shards in dataset.splits.items()}
         facts = replace(facts_of(dataset, (), FindingSummary(), None), records=records)

@@ -268,7 +268,7 @@ def nearest_existing(path: str) -> str:
 
 
 def check_result_place(option: str, path: str) -> None:
-    """Checks that a file can be written, as far as possible without writing it.
+    """Checks that a file can be written, without writing it.
 
     Args:
       option: Option that names the file, or could name another.

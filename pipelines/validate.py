@@ -18,15 +18,18 @@ from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.result_files import answer_path, remove_unfinished
 from shardwright.core.validation.dataset_json import (
     check_dataset_json,
-    check_reports,
-    check_sidecars,
     recipes_of_dataset,
 )
-from shardwright.core.validation.directory import check_directory, stray_files
+from shardwright.core.validation.directory import (
+    check_directory,
+    check_reports,
+    check_sidecars,
+    check_version_files,
+    stray_files,
+)
 from shardwright.core.validation.ledger import ShardTerms
 from shardwright.core.validation.results import ResultFiles, Results, read_unchanged, write_results
 from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task
-from shardwright.core.validation.version_files import check_version_files
 from shardwright.pipelines import against as source
 from shardwright.pipelines import cli
 from shardwright.pipelines import options as cli_options

@@ -8,11 +8,17 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.validation.balance import ClassCounts, check_balance
 from shardwright.core.validation.duplicate_candidates import duplicate_candidates, pictures_that_share
 from shardwright.core.validation.duplicates import Bucket, link_pictures, name_duplicates
-from shardwright.core.validation.outliers import ShardSizes, Sizes, add_shard, find_outliers
-from shardwright.core.validation.shard_totals import ShardTotals
+from shardwright.core.validation.outliers import (
+    ClassCounts,
+    ShardSizes,
+    Sizes,
+    add_shard,
+    check_balance,
+    find_outliers,
+)
+from shardwright.core.validation.shard import ShardTotals
 from shardwright.schemas.findings import FindingSummary
 from shardwright.transforms.merging import MergeAll
 

@@ -11,14 +11,12 @@ import apache_beam as beam
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.validation.balance import ClassCounts
 from shardwright.core.validation.compared_records import ComparedRecords
 from shardwright.core.validation.duplicate_candidates import bucketed_fingerprints, pictures_by_place
 from shardwright.core.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.core.validation.duplicates import Bucket
-from shardwright.core.validation.outliers import sizes_of
-from shardwright.core.validation.shard import Depth, ShardCheck, ShardTask, check_shard
-from shardwright.core.validation.shard_totals import ShardTotals
+from shardwright.core.validation.outliers import ClassCounts, sizes_of
+from shardwright.core.validation.shard import Depth, ShardCheck, ShardTask, ShardTotals, check_shard
 from shardwright.core.validation.stored_checks import (
     ShardSummary,
     sound_records,

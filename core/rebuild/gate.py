@@ -18,8 +18,7 @@ from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.report.gather import as_time, gather
 from shardwright.core.report.render import render
 from shardwright.core.report.version_view import is_accepted
-from shardwright.core.validation.dataset_json import check_sidecars
-from shardwright.core.validation.directory import check_directory
+from shardwright.core.validation.directory import check_directory, check_sidecars
 from shardwright.core.validation.results import ResultFiles, Results, write_results
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.core.versions.listing import read_version_record, write_version_record

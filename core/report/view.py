@@ -275,7 +275,7 @@ def split_text(data: ReportData) -> str:
     if data.splits_from == SplitsFrom.BOTH:
         return f"{own}: named by the source for some images; for all others {drawn}"
     named = {part.partition("=")[0].strip() for part in split_setting.split(",")}
-    # Older datasets do not state it: a split that the settings do not name comes from the source.
+    # Without run.json, a split that the settings do not name comes from the source.
     if data.splits_from == SplitsFrom.SOURCE or not data.splits.keys() <= named:
         return f"{own}, as the source names them"
     return drawn

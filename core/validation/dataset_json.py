@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.shards.quarantined import LedgerFile, SortedLines, in_order, quarantined_lines
 from shardwright.core.shards.shard_plan import Recipes, recipes_of
+from shardwright.core.validation.directory import other_digest
 from shardwright.core.validation.ledger import LedgerSummary, ledger_summary, mismatch
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas.codes import FindingCode, Outcome
@@ -18,15 +19,9 @@ from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     DIGEST,
-    FINDINGS_JSON,
-    OUTCOME_JSON,
     QUARANTINE_JSONL,
-    REPORT_HTML,
-    RUN_JSON,
     SHARDS_DIR,
     STATEMENTS_VERSION,
-    STATISTICS_JSON,
-    STATS_PB,
     Dataset,
     fingerprint,
     has_own_digest,
@@ -39,7 +34,6 @@ from shardwright.schemas.layouts import features_json
 from shardwright.schemas.ledger import LedgerTotals
 from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
-from shardwright.schemas.side_files import has_page_digest, states_page_digest
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.units import counted
 
@@ -321,7 +315,7 @@ def check_quarantine(directory: str, dataset: Dataset, ledgers: DatasetLedgers) 
         if missing or extra:
             return
     if dataset.files.get(QUARANTINE_JSONL, _sha256(data)) != _sha256(data):
-        yield wrong(_other_digest(data, dataset.files[QUARANTINE_JSONL]))
+        yield wrong(other_digest(_sha256(data), dataset.files[QUARANTINE_JSONL]))
 
 
 def _ledgers(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[LedgerFile]:
@@ -347,10 +341,6 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _other_digest(data: bytes, recorded: str, where: str = DATASET_JSON) -> str:
-    return f"its sha256 begins {_sha256(data)[:_HEX]}, {where} says {str(recorded)[:_HEX]}"
-
-
 def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequence[str]) -> Iterator[Finding]:
     """Yields ledgers that belong to no shard, or whose bytes changed."""
     own = {ledger_file(split, i, n): shard.file for split, i, n, shard in dataset.placed_shards()}
@@ -368,10 +358,7 @@ def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequenc
     for path, summary in {**found, **ledgers.without_shard}.items():
         recorded = dataset.files.get(path)
         if summary is not None and recorded is not None and summary.sha256 != recorded:
-            message = (
-                f"the sha256 of its ledger begins {summary.sha256[:_HEX]}, {DATASET_JSON} says "
-                f"{recorded[:_HEX]}"
-            )
+            message = f"{path}: {other_digest(summary.sha256, recorded)}"
             yield Finding(FindingCode.LEDGER_MISMATCH, message, own.get(path, path))
     for path in dataset.files:
         if path.startswith(f"{SHARDS_DIR}/{NO_SPLIT}-") and path not in files:
@@ -434,59 +421,6 @@ def _not_as_made(directory: str, name: str, recorded: str, wanted: bytes | None)
     yield Finding(FindingCode.SIDECAR_MISMATCH, message, name)
 
 
-def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
-    """Yields files that describe the dataset and were changed.
-
-    Raises:
-      EngineError: If the storage failed.
-    """
-    present = set(files)
-
-    def wrong(file: str, message: str) -> Finding:
-        return Finding(FindingCode.REPORT_MISMATCH, message, file)
-
-    def read(file: str) -> bytes:
-        path = storage.join(directory, file)
-        with storage.translated_errors("read", path):
-            return storage.read_bytes(path)
-
-    recorded = dataset.files.get(LOST_JSONL)
-    if recorded is not None and LOST_JSONL not in present:
-        yield wrong(LOST_JSONL, "the file is missing; salvage wrote it")
-    elif recorded is not None and _sha256(data := read(LOST_JSONL)) != recorded:
-        yield wrong(LOST_JSONL, _other_digest(data, recorded))
-    written = [RUN_JSON] if dataset.statements_version else []
-    if written and recorded is None:  # salvage checks nothing, so it writes no findings
-        written.append(FINDINGS_JSON)
-    for file in written:
-        if file not in present:
-            yield wrong(file, "the file is missing; the command that made the dataset wrote it")
-    for file in (RUN_JSON, OUTCOME_JSON, FINDINGS_JSON):
-        if file not in present:
-            continue
-        try:
-            found = strict_json(read(file))
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, Mapping):
-            yield wrong(file, "the file is damaged")
-        elif DIGEST not in found:
-            yield wrong(file, f"its field {DIGEST!r} is missing")
-        elif not has_own_digest(found):
-            yield wrong(file, f"its fields are not those that its field {DIGEST!r} was made of")
-        elif file == FINDINGS_JSON and found.get("fingerprint") == dataset.fingerprint:
-            stated = found.get("files")
-            for name, recorded in stated.items() if isinstance(stated, Mapping) else ():
-                if name in {STATISTICS_JSON, STATS_PB} & present and _sha256(data := read(name)) != recorded:
-                    yield wrong(name, _other_digest(data, recorded, FINDINGS_JSON))
-    if REPORT_HTML in present:
-        page = read(REPORT_HTML)
-        if not states_page_digest(page):
-            yield wrong(REPORT_HTML, "its last line states no sha256; report writes the page again")
-        elif not has_page_digest(page):
-            yield wrong(REPORT_HTML, "its sha256 differs from the one in its last line")
-
-
 def check_dataset_json(
     directory: str, data: bytes, dataset: Dataset, checks: Iterable[ShardCheck]
 ) -> list[Finding]:
@@ -523,26 +457,3 @@ def check_dataset_json(
         message = f"its fields are not those that its field {DIGEST!r} was made of: one of them was changed"
         found.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
     return found
-
-
-def check_sidecars(dataset: Dataset, directory: str) -> Iterator[Finding]:
-    """Yields a finding for each sidecar that is missing or was changed.
-
-    Raises:
-      EngineError: If the storage failed.
-    """
-    for file, sha256 in dataset.sidecars.items():
-        path = storage.join(directory, file)
-        try:
-            found = hashlib.sha256(storage.read_bytes(path)).hexdigest()
-        except FileNotFoundError:
-            yield Finding(FindingCode.SIDECAR_MISMATCH, "the file is missing; convert wrote it", file)
-            continue
-        except OSError as error:
-            raise storage.fault(error, "read", path) from error
-        if found != sha256:
-            yield Finding(
-                FindingCode.SIDECAR_MISMATCH,
-                f"its sha256 begins {found[:12]}, dataset.json says {sha256[:12]}",
-                file,
-            )

@@ -1,17 +1,48 @@
-"""Checks a dataset directory as a whole: its files, its empty splits, and its ledger totals."""
+"""Checks a dataset directory as a whole: its files, those of a version, empty splits, and ledger totals."""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
+from shardwright.core import storage
 from shardwright.schemas.codes import FindingCode, Outcome
-from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, WORK_DIR, Dataset
+from shardwright.schemas.dataset import (
+    DATASET_JSON,
+    DIGEST,
+    FINDINGS_JSON,
+    INDEX_DIR,
+    OUTCOME_JSON,
+    REPORT_HTML,
+    RUN_JSON,
+    STATISTICS_JSON,
+    STATS_PB,
+    WORK_DIR,
+    Dataset,
+    has_own_digest,
+    strict_json,
+)  # fmt: skip
 from shardwright.schemas.findings import Finding
+from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.plan import index_file, is_compressed
+from shardwright.schemas.side_files import has_page_digest, states_page_digest
 from shardwright.schemas.units import counted
-from shardwright.schemas.version import CHECKS_DIR
+from shardwright.schemas.version import (
+    CHECK_LIST,
+    CHECKS_DIR,
+    PINNED_JSON,
+    VERSION_JSON,
+    VersionRecord,
+    is_pin,
+)
 
+_READS_AT_ONCE = 16
+#: Number of digits of a digest that a message shows.
+_HEX = 12
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_]+-\d{5,}-of-\d{5,}\.tfrecord(?:\.gz|\.zlib)?\Z")
 
 
@@ -49,11 +80,11 @@ def _looks_like_shard(name: str, splits: tuple[str, ...]) -> bool:
 
 
 def index_files(dataset: Dataset, empty: bool = False) -> dict[str, str]:
-    """Returns a mapping of shard to index, which is empty if the dataset has no indexes.
+    """Returns a mapping of shard to index; compressed shards have none.
 
     Args:
       dataset: Contents of `dataset.json`.
-      empty: Whether to include shards without records. Version 0.1 wrote empty indexes for them.
+      empty: Whether to include shards without records, which need no index.
     """
     return {
         shard.file: index_file(split, number, count)
@@ -63,28 +94,20 @@ def index_files(dataset: Dataset, empty: bool = False) -> dict[str, str]:
 
 
 def unneeded_indexes(dataset: Dataset, files: Sequence[str]) -> list[str]:
-    """Returns the indexes that would not be written now: unexpected ones, and those of empty shards."""
+    """Returns the indexes that belong to no shard of the dataset that has one."""
     needed = set(index_files(dataset).values())
-    return [file for file in _indexes(files) if file not in needed]
-
-
-def _indexes(files: Sequence[str]) -> list[str]:
-    return [file for file in files if file.startswith(f"{INDEX_DIR}/") and file.endswith(".idx")]
+    return [file for file in files if file.startswith(f"{INDEX_DIR}/") and file not in needed]
 
 
 def _check_indexes(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
     """Compares the indexes with the shards."""
-    present = set(_indexes(files))
     for file, index in index_files(dataset).items():
-        if index not in present:
+        if index not in files:
             yield Finding(FindingCode.INDEX_MISMATCH, f"its index {index} is missing", file)
     own = set(index_files(dataset, empty=True).values())
     for index in (file for file in files if file.startswith(f"{INDEX_DIR}/") and file not in own):
-        yield Finding(
-            FindingCode.INDEX_MISMATCH,
-            "the index does not belong to an uncompressed shard of dataset.json",
-            index,
-        )
+        message = "the index does not belong to an uncompressed shard of dataset.json"
+        yield Finding(FindingCode.INDEX_MISMATCH, message, index)
 
 
 def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
@@ -113,3 +136,150 @@ def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]
             f"dataset.json counts {ledger.get('listed')} as listed, accounts for {accounted} and "
             f"has {counted(records, 'record')} for {ledger.get('written')} as written",
         )
+
+
+def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
+    """Yields files that describe the dataset and were changed.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    present = set(files)
+    code, lost = FindingCode.REPORT_MISMATCH, dataset.files.get(LOST_JSONL)
+    if lost is not None:
+        yield from compare_files(directory, {LOST_JSONL: lost}, code, DATASET_JSON, "salvage")
+    written = [RUN_JSON] if dataset.statements_version else []
+    if written and lost is None:  # salvage checks nothing, so it writes no findings
+        written.append(FINDINGS_JSON)
+    for file in written:
+        if file not in present:
+            yield _wrong(file, "the file is missing; the command that made the dataset wrote it")
+    for file in (RUN_JSON, OUTCOME_JSON, FINDINGS_JSON):
+        if file not in present:
+            continue
+        try:
+            found = strict_json(_read(directory, file))
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, Mapping):
+            yield _wrong(file, "the file is damaged")
+        elif DIGEST not in found:
+            yield _wrong(file, f"its field {DIGEST!r} is missing")
+        elif not has_own_digest(found):
+            yield _wrong(file, f"its fields are not those that its field {DIGEST!r} was made of")
+        elif file == FINDINGS_JSON and found.get("fingerprint") == dataset.fingerprint:
+            stated = found.get("files")
+            if isinstance(stated, Mapping):
+                beside = {STATISTICS_JSON, STATS_PB} & present & stated.keys()
+                listed = {name: stated[name] for name in beside}
+                yield from compare_files(directory, listed, code, FINDINGS_JSON, "validate")
+    if REPORT_HTML in present:
+        page = _read(directory, REPORT_HTML)
+        if not states_page_digest(page):
+            yield _wrong(REPORT_HTML, "its last line states no sha256; report writes the page again")
+        elif not has_page_digest(page):
+            yield _wrong(REPORT_HTML, "its sha256 differs from the one in its last line")
+
+
+def check_version_files(directory: str, dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
+    """Yields the files of a version that were changed.
+
+    `version.json` and `pinned.json` change after the version was made, so each has a digest of its own.
+    `version.json` states those of `diff.json` and of the list of stored checks, and the list states the rest.
+
+    Args:
+      directory: Directory of the version.
+      dataset: Its `dataset.json`.
+      files: Files in the directory.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    present = set(files)
+    if PINNED_JSON in present and not is_pin(_read(directory, PINNED_JSON)):
+        yield _wrong(PINNED_JSON, f"it is not what its field {DIGEST!r} was made of; pin the version again")
+    if VERSION_JSON not in present:
+        return
+    try:
+        record = VersionRecord.loads(_read(directory, VERSION_JSON))
+    except ValueError as error:
+        yield _wrong(VERSION_JSON, f"it cannot be used: {error}")
+        return
+    if record.fingerprint not in ("", dataset.fingerprint):
+        yield _wrong(VERSION_JSON, "field 'fingerprint' differs from dataset.json")
+    code = FindingCode.REPORT_MISMATCH
+    yield from compare_files(directory, record.files, code, VERSION_JSON, "rebuild")
+    if CHECK_LIST in record.files and CHECK_LIST in present:
+        yield from _check_stored_checks(directory, present)
+
+
+def _check_stored_checks(directory: str, present: set[str]) -> Iterator[Finding]:
+    try:
+        document = json.loads(_read(directory, CHECK_LIST))
+    except (ValueError, RecursionError):
+        return  # its sha256 is wrong too, which is already reported
+    if not isinstance(document, Mapping) or not has_own_digest(document):
+        return  # already reported
+    listed = document.get("files")
+    if not isinstance(listed, Mapping):
+        return
+    code = FindingCode.REPORT_MISMATCH
+    yield from compare_files(directory, listed, code, CHECK_LIST, "rebuild")
+    for file in sorted(present - listed.keys() - {CHECK_LIST}):
+        if file.startswith(f"{CHECKS_DIR}/"):
+            yield _wrong(file, f"{CHECK_LIST} does not list it")
+
+
+def other_digest(true: str, recorded: object, where: str = DATASET_JSON) -> str:
+    """Returns a short text with a file's sha256 and the one that another file states."""
+    return f"its sha256 begins {true[:_HEX]}, {where} says {str(recorded)[:_HEX]}"
+
+
+def compare_files(
+    directory: str, recorded: Mapping[str, str], code: FindingCode, where: str, writer: str
+) -> Iterator[Finding]:
+    """Yields the files that are missing or were changed.
+
+    Args:
+      directory: The dataset directory.
+      recorded: Mapping of file to the sha256 that another file states.
+      code: Code of the findings.
+      where: Name of the other file.
+      writer: Command that wrote the files.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+
+    def digest(file: str) -> str | None:
+        path = storage.join(directory, file)
+        with storage.translated_errors("read", path), contextlib.suppress(FileNotFoundError):
+            return hashlib.sha256(storage.read_bytes(path)).hexdigest()
+        return None
+
+    with ThreadPoolExecutor(_READS_AT_ONCE) as executor:
+        for (file, sha256), true in zip(recorded.items(), executor.map(digest, recorded)):
+            if true is None:
+                yield Finding(code, f"the file is missing; {writer} wrote it", file)
+            elif true != sha256:
+                yield Finding(code, other_digest(true, sha256, where), file)
+
+
+def check_sidecars(dataset: Dataset, directory: str) -> Iterator[Finding]:
+    """Yields a finding for each sidecar that is missing or was changed.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    code = FindingCode.SIDECAR_MISMATCH
+    yield from compare_files(directory, dataset.sidecars, code, DATASET_JSON, "convert")
+
+
+def _read(directory: str, file: str) -> bytes:
+    path = storage.join(directory, file)
+    with storage.translated_errors("read", path):
+        return storage.read_bytes(path)
+
+
+def _wrong(file: str, message: str) -> Finding:
+    return Finding(FindingCode.REPORT_MISMATCH, message, file)

@@ -9,8 +9,13 @@ from operator import itemgetter
 from typing import Any
 
 from shardwright.core.hash_buckets import MAX_BUCKETS, pack_columns, places_by_bucket, unpack_columns
-from shardwright.core.validation.compared_records import ComparedRecord, ComparedRecords
-from shardwright.core.validation.equal_pictures import SAME_SOURCE, EqualPictures, describe_pair
+from shardwright.core.validation.compared_records import (
+    SAME_SOURCE,
+    ComparedRecord,
+    ComparedRecords,
+    EqualPictures,
+    describe_pair,
+)
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.findings import Finding, Where
 from shardwright.schemas.ledger import line_blocks, parsed_lines

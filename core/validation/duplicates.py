@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.core.images.near_duplicates import Rank, alike, bands_of
-from shardwright.core.validation.equal_pictures import (
+from shardwright.core.validation.compared_records import (
     SAME_SOURCE,
     EqualPictures,
     describe_pair,

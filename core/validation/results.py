@@ -1,4 +1,4 @@
-"""The last step of a validation: writes the results to the requested files."""
+"""The last step of a validation: compares with expectations, and writes the requested files."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.core import storage
@@ -18,10 +19,10 @@ from shardwright.core.report.gather import as_time, gather, gather_files
 from shardwright.core.report.render import render
 from shardwright.core.result_files import write_result
 from shardwright.core.stats_pb import stats_pb
-from shardwright.core.validation.expect import unmet_findings
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.configuration.expectations import Expectations
+from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.configuration.expectations import DatasetFacts, Expectations, unmet
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     FINDINGS_JSON,
@@ -32,7 +33,7 @@ from shardwright.schemas.dataset import (
     with_digest,
 )
 from shardwright.schemas.drift import Described, Previous, drift_between
-from shardwright.schemas.findings import FindingSummary, Gates, ValidationReport
+from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
 from shardwright.schemas.previous_checks import with_previous_checks
 from shardwright.schemas.statistics.dataset_statistics import Statistics, statistics_text
 
@@ -254,3 +255,71 @@ def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any
             )
         )
     return render(gather_files(results.name, results.paths, validation=found, statistics=measured, drawn=now))
+
+
+def unmet_findings(
+    expectations: Expectations,
+    dataset: Dataset | None,
+    checks: Sequence[ShardCheck],
+    findings: FindingSummary,
+    statistics: Statistics | None,
+) -> Iterator[Finding]:
+    """Yields a finding for each expectation that is not met; its message begins with the expectation's name.
+
+    Args:
+      expectations: The expectations.
+      dataset: Contents of `dataset.json`. None for foreign files.
+      checks: Checks of the shards.
+      findings: All other findings.
+      statistics: Statistics of the images. None if no image was decoded.
+    """
+    if not expectations.names:
+        return
+    facts = facts_of(dataset, checks, findings, statistics)
+    for violation in unmet(expectations, facts):
+        yield Finding(FindingCode.EXPECTATION, violation.message)
+
+
+def facts_of(
+    dataset: Dataset | None,
+    checks: Sequence[ShardCheck],
+    findings: FindingSummary,
+    statistics: Statistics | None,
+) -> DatasetFacts:
+    """Returns the facts about a dataset: what was read, and the counts in its `dataset.json`."""
+    records: Counter[str] = Counter()
+    for check in checks:
+        records[check.split] += check.records
+    classes: Counter[str] = Counter()
+    formats: Counter[str] = Counter()
+    dtypes: Counter[str] = Counter()
+    bad_fraction = None
+    if dataset is not None:
+        classes.update(dict.fromkeys(dataset.classes.values(), 0))
+        for counts in dataset.class_counts.values():
+            classes.update(counts)
+        for counts in dataset.formats.values():
+            formats.update({"jpeg" if name == "jpg" else name: count for name, count in counts.items()})
+        dtypes.update(dataset.dtypes or {"uint8": dataset.all_records})
+        bad = dataset.ledger.get(Outcome.QUARANTINED.value, 0)
+        tried = bad + dataset.ledger.get(Outcome.WRITTEN.value, 0)
+        bad_fraction = bad / tried if tried else 0.0
+    facts = DatasetFacts(records, classes, formats, dtypes, bad_fraction, findings.by_code())
+    if statistics is None:
+        return facts
+    total = statistics.total()
+    if dataset is None:
+        classes.update({name.decode("utf-8", "replace"): n for name, n in total.labels.most_common()})
+        formats.update({"jpeg" if name == "jpg" else name: n for name, n in total.pictures.formats.items()})
+        for kind, sums in total.pictures.samples.stated.items():
+            dtypes[kind.dtype] += sums.images
+    spreads = total.pictures.spreads
+    if not spreads:
+        return facts
+    widths, heights, ratios = (spreads[name] for name in ("width", "height", "aspect_ratio"))
+    return replace(
+        facts,
+        widths=(int(widths.low), int(widths.high)),
+        heights=(int(heights.low), int(heights.high)),
+        aspect_ratio=max(ratios.high, 1 / ratios.low),
+    )

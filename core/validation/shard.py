@@ -16,6 +16,7 @@ from shardwright.core import storage
 from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.concurrency.pool import reserve_working_bytes
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.hash_buckets import bucket_count
 from shardwright.core.images.private_metadata import in_words
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.framing import FRAME_BYTES, Record
@@ -23,6 +24,8 @@ from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.storage.ranges import RandomAccessFile
 from shardwright.core.validation.compared_records import ComparedRecord, ComparedRecords
+from shardwright.core.validation.directory import other_digest
+from shardwright.core.validation.duplicate_keys import buckets_of_rows
 from shardwright.core.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.core.validation.objects import dropped_objects
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
@@ -82,6 +85,45 @@ class ShardTask(NamedTuple):
     ledger_path: str = ""
     previous_checks: tuple[str, ...] = ()
     terms: ShardTerms | None = None
+
+
+@dataclass(slots=True)
+class ShardTotals:
+    """Totals over shards.
+
+    Attributes:
+      shards: Number of shards.
+      unknown: Number of shards whose number of records is not stated.
+      records: Stated number of records in all others.
+    """
+
+    shards: int = 0
+    unknown: int = 0
+    records: int = 0
+
+    def add(self, task: ShardTask) -> None:
+        """Adds a shard."""
+        self.shards += 1
+        if task.expected is None:
+            self.unknown += 1
+        else:
+            self.records += task.expected.records
+
+    def merge(self, other: ShardTotals) -> None:
+        """Adds other shards."""
+        self.shards += other.shards
+        self.unknown += other.unknown
+        self.records += other.records
+
+    @property
+    def buckets(self) -> int:
+        """Number of buckets for images, which are larger than rows."""
+        return bucket_count(self.shards)
+
+    @property
+    def buckets_of_rows(self) -> int:
+        """Number of buckets for rows of records."""
+        return self.buckets if self.unknown else buckets_of_rows(self.records)
 
 
 def shard_task_of(directory: str, header: ShardHeader) -> ShardTask:
@@ -189,10 +231,7 @@ def check_shard(
             if summed and task.expected:
                 sha256, crc32c = summed.result()
                 if sha256 != task.expected.sha256:
-                    find(
-                        FindingCode.SHARD_CHECKSUM,
-                        f"its sha256 begins {sha256[:12]}, dataset.json says {task.expected.sha256[:12]}",
-                    )
+                    find(FindingCode.SHARD_CHECKSUM, other_digest(sha256, task.expected.sha256))
                     crc32c = ""
             if ledger is not None:
                 _finish_ledger(ledger, task, check, crc32c, find)

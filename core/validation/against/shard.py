@@ -38,7 +38,6 @@ from shardwright.core.validation.against.rows import (
     record_data,
     rows_by_key,
 )
-from shardwright.core.validation.ledger import DISORDERED
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard
@@ -60,7 +59,6 @@ class Comparison:
       keys: Rules of `--include` and `--exclude`.
       convert: Whether to convert every image again. Otherwise images are only read.
       same_machine: Whether this machine's processor gives the same pixels as the one that made the dataset.
-      salvaged: Whether the dataset was salvaged, so that its order may differ.
     """
 
     directory: str
@@ -69,7 +67,6 @@ class Comparison:
     keys: KeyRules = field(default_factory=KeyRules)
     convert: bool = True
     same_machine: bool = True
-    salvaged: bool = False
 
     @property
     def images(self) -> dict[str, int]:
@@ -106,7 +103,7 @@ class Comparison:
         """Returns the recipe for converting images."""
         layout = self.settings.record_layout
         if self.dataset.statements_version != STATEMENTS_VERSION:
-            # Use the dataset's own features: version 0.1 filled image/source_id with the key.
+            # The layout may have had other features in that version.
             layout = replace(layout, features=self.dataset.features)
         plan = self.dataset.plan
         ids = label_ids(plan.labels, layout.first_label)
@@ -197,26 +194,10 @@ def compare_shard(
                 return
             _place(work, refs, _in_order(rows, work.entries, refs) if placed is None else placed)
             yield from _compare(work, file)
-            yield from _check_order(work)
     except FileNotFoundError:
         return  # the check of the shard itself reports this
     except OSError as error:
         raise storage.fault(error, "read", path) from error
-
-
-def _check_order(work: _Shard) -> Iterator[Finding]:
-    """Yields records that the plan places before an earlier record of the shard."""
-    comparison = work.comparison
-    if comparison.salvaged or comparison.dataset.statements_version == STATEMENTS_VERSION:
-        return  # with a plan digest in the ledgers, their check covers this
-    seed, name = comparison.settings.seed, work.name
-    placed = sorted((item.rows[0], item.ref.key) for item in work.items if item.rows)
-    last: tuple[int, str] | None = None
-    for row, key in placed:
-        order = shard_order(seed, key)
-        if last is not None and order < last:
-            yield Finding(FindingCode.RECORD_ORDER, DISORDERED, name, row.number, row.offset, key)
-        last = order if last is None else max(last, order)
 
 
 def _in_order(
@@ -248,8 +229,6 @@ def _place(work: _Shard, refs: Iterable[ImageRef], placed: dict[str, list[SoundR
         if rows:
             if ref.outcome == Outcome.DEDUPLICATED:  # a newer copy now comes before this image
                 ref = ref._replace(outcome="", reason="")
-            if entry is not None and not entry.file_name:  # version 0.1 stored the key in its place
-                ref = ref._replace(file_name="")
             work.items.append(_Item(ref, entry, rows, ref.key))
         elif _is_missing(work, ref, entry):
             work.items.append(_Item(ref, entry, (), ref.key))

@@ -10,11 +10,21 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.validation.balance import ClassCounts, check_balance
-from shardwright.core.validation.compared_records import ComparedRecord, ComparedRecords
+from shardwright.core.validation.compared_records import (
+    ComparedRecord,
+    ComparedRecords,
+    EqualPictures,
+    in_conflict,
+)
 from shardwright.core.validation.duplicate_keys import bucket_rows, compare_bucket
-from shardwright.core.validation.equal_pictures import EqualPictures, in_conflict
-from shardwright.core.validation.outliers import SizeRow, Sizes, add_shard, find_outliers
+from shardwright.core.validation.outliers import (
+    ClassCounts,
+    SizeRow,
+    Sizes,
+    add_shard,
+    check_balance,
+    find_outliers,
+)
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.pictures import Picture

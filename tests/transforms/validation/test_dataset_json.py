@@ -20,6 +20,7 @@ from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.finish import write_ledger as write_whole_ledger
 from shardwright.core.validation import dataset_json
 from shardwright.core.validation.dataset_json import DatasetLedgers, check_quarantine
+from shardwright.core.validation.directory import check_reports
 from shardwright.core.validation.ledger import LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.core.validation.shard import Depth, check_shard
 from shardwright.pipelines.convert import convert
@@ -102,7 +103,7 @@ def test_a_sound_dataset_has_no_findings(
         *dataset_json.check_listed_files(made),
     ]
     assert not [*dataset_json.check_made_files(directory, made)]
-    assert not [*dataset_json.check_reports(directory, made, files)]
+    assert not [*check_reports(directory, made, files)]
 
 
 @pytest.mark.parametrize("field", ["recipe", "plan_digest"])
@@ -195,7 +196,7 @@ def test_files_for_other_tools_are_made_again_and_compared(copy: Path, made: Dat
 
 def test_changed_reports_are_found(copy: Path, made: Dataset) -> None:
     def found(dataset: Dataset = made) -> list[tuple[str, str]]:
-        checked = dataset_json.check_reports(str(copy), dataset, files_of(copy))
+        checked = check_reports(str(copy), dataset, files_of(copy))
         return [(item.shard, item.message) for item in checked]
 
     lost = replace(made, files={**made.files, "lost.jsonl": hashlib.sha256(b"a\n").hexdigest()})
@@ -230,7 +231,7 @@ def test_a_changed_file_of_statistics_is_found(copy: Path, made: Dataset) -> Non
     listed = json.loads((copy / "findings.json").read_bytes())["files"]
     for name in listed:
         (copy / name).write_bytes(b"changed")
-    found = parts_of(dataset_json.check_reports(str(copy), made, files_of(copy)))
+    found = parts_of(check_reports(str(copy), made, files_of(copy)))
     assert sorted((code, file) for code, file, _ in found) == sorted(
         ("REPORT_MISMATCH", name) for name in listed
     )

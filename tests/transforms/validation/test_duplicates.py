@@ -30,8 +30,7 @@ from shardwright.core.validation.duplicates import (
     name_duplicates,
     pack,
 )
-from shardwright.core.validation.shard import ShardTask
-from shardwright.core.validation.shard_totals import ShardTotals
+from shardwright.core.validation.shard import ShardTask, ShardTotals
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import ImageQuality, Picture
