@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.findings import Finding, ValidationReport
 from shardwright.schemas.split_balance import SplitBalance, compare_splits
 from shardwright.schemas.version import VersionRecord
 
@@ -114,33 +116,9 @@ class ObjectCounts(NamedTuple):
 
 
 class ShownFinding(NamedTuple):
-    """A finding as the page lists it.
+    """A finding with the thumbnails of its record and, of a pair, of the other record."""
 
-    Attributes:
-      code: Code of the finding.
-      severity: error, warning or note.
-      message: Message, one sentence.
-      shard: Name of the shard. Empty if the finding is not about a shard.
-      record: Number of the record. None if the finding is not about a record.
-      offset: Byte offset of the record.
-      key: Key of the image.
-      other_shard: Shard of the other record of a pair.
-      other_offset: Byte offset of the other record of a pair.
-      other_key: Key of the other record of a pair.
-      picture: Thumbnail of the record, if the page shows one.
-      other_picture: Thumbnail of the other record.
-    """
-
-    code: str
-    severity: str
-    message: str
-    shard: str = ""
-    record: int | None = None
-    offset: int | None = None
-    key: str = ""
-    other_shard: str = ""
-    other_offset: int | None = None
-    other_key: str = ""
+    finding: Finding
     picture: Thumbnail | None = None
     other_picture: Thumbnail | None = None
 
@@ -156,55 +134,27 @@ class Quarantined(NamedTuple):
     picture: Thumbnail | None = None
 
 
-class PreviousCheck(NamedTuple):
-    """An earlier check of the same build, whose findings still apply.
-
-    Attributes:
-      depth: Depth of the check.
-      time: When the check ended, as text.
-      counts: Mapping of code to the number of findings that still apply.
-    """
-
-    depth: str
-    time: str
-    counts: Mapping[str, int]
-
-
 @dataclass(frozen=True)
 class Checked:
     """Results of a validation.
 
     Attributes:
-      mode: none, frames, fast, full or quality.
-      sound: Whether the dataset passed. None if it was not read.
-      errors: Number of findings that are errors.
-      warnings: Number of findings that are warnings.
-      notes: Number of findings that are notes.
-      counts: Mapping of code to number of findings.
-      severities: Mapping of code to severity.
-      findings: Listed findings, by severity and place.
+      report: Contents of `findings.json`.
       pairs: Findings about duplicates that are shown side by side.
       image_findings: Mapping of code to the findings about single images that are shown.
-      records: Number of records that were read.
       current: Whether the results are about the present build of the dataset.
       when: When the results were written, if known.
-      previous: Earlier checks whose findings still apply.
     """
 
-    mode: str
-    sound: bool | None
-    errors: int
-    warnings: int
-    notes: int
-    counts: Mapping[str, int]
-    severities: Mapping[str, str]
-    findings: tuple[ShownFinding, ...] = ()
+    report: ValidationReport
     pairs: tuple[ShownFinding, ...] = ()
     image_findings: Mapping[str, tuple[ShownFinding, ...]] = field(default_factory=dict)
-    records: int = 0
     current: bool = True
     when: str = ""
-    previous: tuple[PreviousCheck, ...] = ()
+
+    def severity(self, code: str) -> str:
+        """Returns the severity of the findings with a code."""
+        return self.report.gates.severity(FindingCode(code)).value
 
 
 class OfVersion(NamedTuple):

@@ -25,8 +25,8 @@ from shardwright.core.report.data import (
     ReportData,
     Sample,
 )
-from shardwright.core.report.findings import read_validation
-from shardwright.core.report.quarantine import read_quarantine, with_pictures
+from shardwright.core.report.findings import places_of, read_validation, with_pictures
+from shardwright.core.report.quarantine import draw_quarantine, read_quarantine
 from shardwright.core.report.samples import NO_CLASS, choose_sheets, count_objects
 from shardwright.core.report.thumbnails import (
     Seen,
@@ -152,10 +152,10 @@ def _gather(
             left_out.append(f"{STATISTICS_JSON} is about another build; validate with --quality again.")
             statistics = None
     paths = {shard.file: storage.join(directory, shard.file) for _, _, _, shard in dataset.placed_shards()}
-    checked = read_validation(validation, dataset.fingerprint, paths, when, left_out)
+    checked = read_validation(validation, dataset.fingerprint, when, left_out)
     sheets = choose_sheets(directory, dataset)
     schema = schema_of_plan(dataset.features, dataset.first_label, dataset.plan)
-    seen = read_thumbnails([*_places(sheets), *(checked.places() if checked else ())], schema)
+    seen = read_thumbnails([*_places(sheets), *places_of(checked, paths)], schema)
     run = _stored(directory, RUN_JSON, left_out, "what was converted is not known") or {}
     quarantine: Sequence[Quarantined] = read_quarantine(directory) if dataset.ledger["quarantined"] else ()
     return ReportData(
@@ -176,7 +176,7 @@ def _gather(
         ledger=dict(dataset.ledger),
         settings=settings_json(dataset.plan.settings),
         versions=dict(dataset.versions),
-        checked=checked.with_pictures(seen) if checked else None,
+        checked=with_pictures(checked, paths, seen),
         statistics=statistics,
         sheets=_drawn(sheets, seen),
         sampled=_facts(sheets, seen),
@@ -186,7 +186,7 @@ def _gather(
         read_again=_read_again(run.get("scrub")),
         annotated=has_drawn_annotations(dataset.features),
         objects=count_objects(directory, dataset),
-        quarantine=with_pictures(quarantine, directory),
+        quarantine=draw_quarantine(quarantine, directory),
         drift=drift,
         left_out=tuple(left_out),
     )
@@ -212,22 +212,22 @@ def gather_files(
     left_out: list[str] = []
     samples, facts, schema = _foreign_samples(files)
     paths = {os.path.basename(path): path for path in files}
-    checked = read_validation(validation, "", paths, drawn, left_out)
-    seen = read_thumbnails(checked.places() if checked else (), schema)
+    checked = read_validation(validation, "", drawn, left_out)
+    seen = read_thumbnails(places_of(checked, paths), schema)
     total = 0
     for path in files:
         try:
             total += storage.size_of(path)
         except OSError:
             left_out.append(f"{printable(os.path.basename(path))} cannot be read.")
-    records = checked.checked.records if checked else 0
+    records = checked.report.records if checked else 0
     return ReportData(
         name=printable(name),
         place=printable(name),
         drawn=drawn,
         version=__version__,
         splits={"": (records, total, len(files))},
-        checked=checked.with_pictures(seen) if checked else None,
+        checked=with_pictures(checked, paths, seen),
         statistics=statistics,
         sheets=(ClassSheet(NO_CLASS, records, samples),) if samples else (),
         sampled=facts,

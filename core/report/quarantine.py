@@ -64,7 +64,7 @@ def read_quarantine(directory: str) -> list[Quarantined]:
     return taken[:MAX_QUARANTINED]
 
 
-def with_pictures(items: Sequence[Quarantined], directory: str) -> tuple[Quarantined, ...]:
+def draw_quarantine(items: Sequence[Quarantined], directory: str) -> tuple[Quarantined, ...]:
     """Adds thumbnails of images whose source still exists; reads no storage except the dataset's own."""
     tried: list[int] = []
     of_reason: defaultdict[str, int] = defaultdict(int)

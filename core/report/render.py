@@ -34,6 +34,7 @@ from shardwright.core.report.view import (
     settings_in_effect,
     split_text,
 )
+from shardwright.schemas.check_depths import time_in_words
 from shardwright.schemas.drift_tables import as_mapping, drift_tables
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.side_files import with_page_digest
@@ -67,11 +68,11 @@ class Verdict(NamedTuple):
 
 def verdict_of(checked: Checked) -> Verdict:
     """Returns the verdict of a validation. A dataset is sound if it has no finding worse than a note."""
-    if checked.sound is False:
+    if checked.report.sound is False:
         return Verdict("✗ Not sound", "bad")
-    if checked.warnings:
+    if checked.report.warnings:
         return Verdict("! Warnings to look at", "warning")
-    if checked.sound is None:
+    if checked.report.sound is None:
         return Verdict("? Not verified", "unknown")
     return Verdict("✓ Sound", "good")
 
@@ -92,14 +93,15 @@ def render(data: ReportData) -> str:
 def _render(data: ReportData, amount: Amount) -> str:
     nodes = flow_nodes(data.ledger, list(data.splits))
     listed = sum(node.files for node in nodes)
-    groups = code_groups(data)
+    groups = code_groups(data.checked, amount.rows)
     drift = None if data.drift is None else _drift(data.drift)
     checked = data.checked
     reasons = data.ledger.get("reasons", {}).get("quarantined", {})
     context = {
         "data": data,
         "checked": checked,
-        "depth": _DEPTHS.get(checked.mode, "") if checked else "",
+        "report": checked.report if checked else None,
+        "depth": _DEPTHS.get(checked.report.depth, "") if checked else "",
         "verdict": verdict_of(checked) if checked else None,
         "advice": _advice(data),
         "groups": groups,
@@ -117,7 +119,9 @@ def _render(data: ReportData, amount: Amount) -> str:
         "all_classes": len({sheet.label for sheet in data.sheets}) >= len(data.labels),
         "pair_groups": [
             (code, list(found))
-            for code, found in groupby(checked.pairs if checked else (), key=lambda finding: finding.code)
+            for code, found in groupby(
+                checked.pairs if checked else (), key=lambda one: one.finding.code.value
+            )
         ],
         "quarantine_reasons": sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_MAX_SPLITS],
         "quarantine_pictures": [item for item in data.quarantine if item.picture],
@@ -150,6 +154,7 @@ def _render(data: ReportData, amount: Amount) -> str:
             drift=drift is not None,
         ),
         "percent": percent,
+        "time_in_words": time_in_words,
         "fewer": amount != AMOUNTS[0],
         "limit": MAX_PAGE_BYTES,
         "most_letters": amount.letters,

@@ -10,12 +10,14 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from shardwright.core.report.data import ReportData, ShownFinding
+from shardwright.core.report.data import MAX_ROWS, MAX_ROWS_PER_CODE, Checked, ReportData
 from shardwright.core.report.pages import LETTERS
 from shardwright.core.report.samples import class_totals, ranked
 from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
+from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import Finding
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.split_shares import compare_shares
@@ -31,6 +33,7 @@ _MAX_SPLITS = 6
 _EXTREMES_FROM = 12
 #: Largest number of rows of one outcome. The smallest are combined into one.
 _MAX_ROWS = 7
+_SEVERITIES = [severity.value for severity in (Severity.ERROR, Severity.WARNING, Severity.NOTE)]
 #: This many classes with equally many records share a row.
 _FOLD_FROM = 5
 
@@ -39,7 +42,7 @@ class Amount(NamedTuple):
     """How much of the page is drawn. Smaller amounts are used if the page would be too large."""
 
     pictures: float = 1.0
-    rows: int = 600
+    rows: int = MAX_ROWS
     classes: int = _LISTED_CLASSES
     letters: int = LETTERS
 
@@ -166,21 +169,29 @@ class CodeGroup(NamedTuple):
     code: str
     severity: str
     number: int
-    findings: tuple[ShownFinding, ...]
+    findings: tuple[Finding, ...]
 
 
-def code_groups(data: ReportData) -> list[CodeGroup]:
-    """Returns the findings by code, the most severe first."""
-    if data.checked is None:
+def code_groups(checked: Checked | None, rows: int) -> list[CodeGroup]:
+    """Returns the findings by code, the most severe first.
+
+    Args:
+      checked: Results of a validation. None if there are none.
+      rows: Largest number of findings that are listed.
+    """
+    if checked is None:
         return []
-    checked = data.checked
-    return [
+    by_code: dict[str, list[Finding]] = {code: [] for code in checked.report.counts}
+    for finding in checked.report.findings:
+        by_code.setdefault(finding.code.value, []).append(finding)
+    share = max(1, min(MAX_ROWS_PER_CODE, rows // max(1, len(by_code))))
+    groups = [
         CodeGroup(
-            code, checked.severities[code], count,
-            tuple(finding for finding in checked.findings if finding.code == code),
+            code, checked.severity(code), checked.report.counts.get(code, len(some)), tuple(some[:share])
         )
-        for code, count in checked.counts.items()
-    ]  # fmt: skip
+        for code, some in by_code.items()
+    ]
+    return sorted(groups, key=lambda group: (_SEVERITIES.index(group.severity), group.code))
 
 
 class Node(NamedTuple):
@@ -237,7 +248,6 @@ def reduced(data: ReportData, amount: Amount) -> ReportData:
         image_findings = {code: some(found) for code, found in checked.image_findings.items()}
         checked = replace(
             checked,
-            findings=checked.findings[: amount.rows],
             pairs=some(checked.pairs),
             image_findings={code: found for code, found in image_findings.items() if found},
         )

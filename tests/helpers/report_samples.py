@@ -17,7 +17,7 @@ from shardwright.core.report.data import (
     Sample,
     Thumbnail,
 )
-from shardwright.core.report.findings import PAIRS, read_validation
+from shardwright.core.report.findings import PAIRS, places_of, read_validation, with_pictures
 from shardwright.core.report.thumbnails import Seen
 from shardwright.schemas.codes import NOTES, QUALITY, WARNINGS, FindingCode
 
@@ -69,6 +69,8 @@ def validation_of(
     findings = [
         {
             "severity": severity(code),
+            "depth": "quality",
+            "time": "2026-01-02T03:04:05Z",
             "code": code.value,
             "message": f"{message} {number}",
             "shard": "train-00000-of-00001.tfrecord",
@@ -90,6 +92,11 @@ def validation_of(
         "mode": "quality",
         "depth": "quality",
         "sound": not any(item["severity"] == "error" for item in findings),
+        "time": "2026-01-02T03:04:05Z",
+        "against": [],
+        "fail_on": [],
+        "warn_on": [],
+        "checks": [],
         "fingerprint": "f" * 64,
         "shards": 2,
         "records": 1_000,
@@ -127,11 +134,11 @@ def made_up(
     paths = {f"{split}-00000-of-00001.tfrecord": f"/d/{split}" for split in ("train", "test")}
     left_out: list[str] = []
     validation = read_validation(
-        validation_of(per_code, codes, longest, longest), "f" * 64, paths, "2026-01-02", left_out
+        validation_of(per_code, codes, longest, longest), "f" * 64, "2026-01-02", left_out
     )
     assert validation is not None and not left_out
     seen: dict[RecordAt, Seen] = {
-        place: (draw(i), None) for i, place in enumerate(dict.fromkeys(validation.places()))
+        place: (draw(i), None) for i, place in enumerate(dict.fromkeys(places_of(validation, paths)))
     }
     counts = {name: max(1, records // (i + 1)) for i, name in enumerate(names)}
     written = sum(counts.values())
@@ -164,7 +171,7 @@ def made_up(
         },
         settings={"resize": "224", "note": longest, **{name: name for name in names[:20]}},
         versions={"pillow": "12", "odd": longest},
-        checked=validation.with_pictures(seen),
+        checked=with_pictures(validation, paths, seen),
         statistics=statistics,
         sheets=tuple(
             ClassSheet(

@@ -21,10 +21,10 @@ from shardwright.core.report import quarantine as quarantine_module
 from shardwright.core.report.data import OfVersion, Quarantined, ReportData
 from shardwright.core.report.gather import gather, gather_files
 from shardwright.core.report.measures import compared_sizes
-from shardwright.core.report.quarantine import read_quarantine, with_pictures
+from shardwright.core.report.quarantine import draw_quarantine, read_quarantine
 from shardwright.core.report.render import render
 from shardwright.core.report.samples import shown_classes
-from shardwright.core.report.view import settings_in_effect, split_text
+from shardwright.core.report.view import code_groups, settings_in_effect, split_text
 from shardwright.pipelines.cli import main
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import Dataset
@@ -49,6 +49,19 @@ def _ledger(directory: Path, shard: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[1:]]
 
 
+def _findings_json(
+    depth: str, fingerprint: str | None, counts: dict[str, int], findings: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Returns the content of a `findings.json` of one check."""
+    time = "2026-01-02T03:04:05Z"
+    return {
+        "dataset": "pets", "mode": depth, "depth": depth, "time": time, "fingerprint": fingerprint,
+        "shards": 3, "records": 60, "bytes": 1, "counts": counts, "fail_on": [], "warn_on": [],
+        "against": [], "checks": [],
+        "findings": [{**finding, "depth": depth, "time": time} for finding in findings],
+    }  # fmt: skip
+
+
 def test_every_class_has_pictures_and_the_ledger_is_shown(sound_dataset: Path) -> None:
     data = gather(str(sound_dataset))
     dataset = _dataset(sound_dataset)
@@ -63,7 +76,7 @@ def test_every_class_has_pictures_and_the_ledger_is_shown(sound_dataset: Path) -
             assert max(sample.picture.width, sample.picture.height) <= 128
     assert data.records == dataset.all_records
     assert {(facts.width, facts.height) for facts in data.sampled} == {(64, 64)}
-    assert data.checked is not None and data.checked.mode == "frames"
+    assert data.checked is not None and data.checked.report.depth == "frames"
     assert data.statistics is None and not data.left_out
 
 
@@ -108,29 +121,24 @@ def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
         {"severity": "note", "code": "DARK", "message": "dark", **second},
         {"severity": "note", "code": "BLURRY", "message": "none", **first, "offset": 3},
         {"severity": "note", "code": "LIGHT", "message": "elsewhere", **outside},
-        {"severity": "odd", "code": "OF_A_LATER_VERSION", "message": "new", **first},
     ]
-    validation = {
-        "mode": "quality", "depth": "quality", "sound": True, "records": 60,
-        "fingerprint": _dataset(copied).fingerprint,
-        "errors": 0, "warnings": 0, "notes": 4, "findings": findings,
-        "counts": {"NEAR_DUPLICATE": 1, "DARK": 1, "BLURRY": 1, "LIGHT": 1, "OF_A_LATER_VERSION": 1},
-    }  # fmt: skip
+    counts = {"NEAR_DUPLICATE": 1, "DARK": 1, "BLURRY": 1, "LIGHT": 1}
+    validation = _findings_json("quality", _dataset(copied).fingerprint, counts, findings)
     (copied / "findings.json").write_text(json.dumps(validation))
     checked = gather(str(copied)).checked
     assert checked is not None and checked.current
-    assert [finding.other_key for finding in checked.pairs] == [written[1]["key"]]
+    assert [one.finding.other and one.finding.other.key for one in checked.pairs] == [written[1]["key"]]
     assert checked.pairs[0].picture and checked.pairs[0].other_picture
     assert checked.pairs[0].picture != checked.pairs[0].other_picture
     assert list(checked.image_findings) == ["DARK"]
-    assert len(checked.findings) == 5
-    page = render(gather(str(copied)))
-    assert "OF_A_LATER_VERSION" in page
+    assert [group.code for group in code_groups(checked, 600)] == sorted(counts)
+    later = {**validation, "counts": {"OF_A_LATER_VERSION": 1}}
+    (copied / "findings.json").write_text(json.dumps(later))
+    assert gather(str(copied)).left_out[0].startswith("findings.json is damaged or has another version")
 
 
 def test_a_validation_of_another_build_is_not_used(copied: Path) -> None:
-    validation = {"mode": "full", "depth": "full", "sound": True, "fingerprint": "0" * 64,
-                  "records": 1, "errors": 0, "warnings": 0, "findings": [], "counts": {}}  # fmt: skip
+    validation = _findings_json("full", "0" * 64, {}, [])
     (copied / "findings.json").write_text(json.dumps(validation))
     page = render(gather(str(copied)))
     assert "Changed since it was validated" in page and "✓ Sound" not in page
@@ -186,13 +194,15 @@ def test_compressed_shards_have_pictures_too(convert_photos: Callable[..., Any])
 def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path) -> None:
     files = sorted(map(str, sound_dataset.glob("*.tfrecord")))
     name = os.path.basename(files[0])
-    validation = {
-        "mode": "full", "depth": "full", "sound": False, "fingerprint": None, "records": 60,
-        "errors": 1, "warnings": 0,
-        "counts": {"SIZE_MISMATCH": 1},
-        "findings": [{"severity": "error", "code": "SIZE_MISMATCH", "message": "small", "shard": name,
-                      "record": 0, "offset": 0, "key": None}],
-    }  # fmt: skip
+    finding = {
+        "code": "SIZE_MISMATCH",
+        "message": "small",
+        "shard": name,
+        "record": 0,
+        "offset": 0,
+        "key": None,
+    }
+    validation = _findings_json("full", None, {"SIZE_MISMATCH": 1}, [finding])
     data = gather_files("some/*.tfrecord", [*files, "/gone.tfrecord"], validation=validation)
     assert data.checked is not None and data.checked.image_findings["SIZE_MISMATCH"][0].picture
     assert sum(len(sheet.samples) for sheet in data.sheets) >= 40
@@ -223,7 +233,7 @@ def test_images_left_out_are_shown_if_they_can_be_decoded(tmp_path: Path) -> Non
     )
     items = read_quarantine(str(tmp_path))
     assert len(items) == len(uris)
-    shown = {item.key: item.picture for item in with_pictures(items, str(tmp_path))}
+    shown = {item.key: item.picture for item in draw_quarantine(items, str(tmp_path))}
     for seen in ("whole.jpeg", "half.jpeg", "half.png"):
         picture_of = shown[seen]
         assert picture_of is not None and (picture_of.width, picture_of.height) == (128, 85)
@@ -236,7 +246,7 @@ def test_an_unreachable_source_costs_only_its_picture(monkeypatch: pytest.Monkey
     monkeypatch.setattr(quarantine_module, "_read", lambda uri: never.wait(30))
     item = Quarantined("k", "/somewhere", "read", "UNREADABLE", "m")
     try:
-        assert with_pictures([item], "/data")[0].picture is None
+        assert draw_quarantine([item], "/data")[0].picture is None
     finally:
         never.set()
 
@@ -246,8 +256,8 @@ def test_pictures_are_not_read_from_other_storages(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(quarantine_module, "_look", asked.append)
     uris = ("http://host/a.jpg", "https://host/a.jpg", "gs://b/a.jpg", "s3://b/a.jpg", "/local/a.jpg", "")
     items = [Quarantined(uri, uri, "read", f"R{uri}", "m") for uri in uris]
-    with_pictures(items, "/data")
-    with_pictures(items, "gs://bucket/data")
+    draw_quarantine(items, "/data")
+    draw_quarantine(items, "gs://bucket/data")
     assert asked == ["/local/a.jpg", "gs://b/a.jpg"]
 
 
