@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import IO
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import DocumentFile, DocumentFormat, ImagePaths
@@ -34,7 +33,8 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
 
-_ROOT, _IMAGE, _TRACK, _TAG = "annotations", "image", "track", "tag"
+_ROOT, _IMAGE, _TAG = "annotations", "image", "tag"
+_REFUSED = {"track": "it is an export of 'CVAT for video'; export the task as 'CVAT for images 1.1'"}
 _SHAPES = ("box", "polygon", "polyline", "points", "ellipse", "cuboid", "mask", "skeleton")
 _FLAGS = {"0": False, "1": True}
 #: CVAT's name for images without a subset.
@@ -119,15 +119,6 @@ def _first(head: bytes) -> list[XmlElement]:
         return []
 
 
-def _refuse_tracks(element: XmlElement) -> None:
-    if element.name == _TRACK:
-        raise AnnotationFault("it is an export of 'CVAT for video'; export the task as 'CVAT for images 1.1'")
-
-
-def _open(file: IO[bytes], source: DocumentFile, settings: ConvertSettings) -> XmlItems:
-    return XmlItems(file, _ROOT, _IMAGE, _refuse_tracks)
-
-
 def _image_of(image: XmlElement, settings: ConvertSettings) -> ImagePaths:
     """Returns the names of an image; those of some exports are in folders named like their subsets."""
     written = image.attributes.get("name", "")
@@ -174,7 +165,7 @@ SOURCE = DocumentFormat(
     suffix=".xml",
     recognizes=_is_cvat,
     first=_first,
-    open=_open,
+    open=lambda file, *_: XmlItems(file, _ROOT, _IMAGE, _REFUSED),
     image_of=_image_of,
     annotate=_annotate,
     summarize=_summarize,

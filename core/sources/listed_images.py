@@ -67,14 +67,11 @@ def _find(line: str, here: str, root: str, states: FileStates) -> str:
     if is_absolute(line):
         path = resolve(root, line)
         return "" if states.has(path) is False else path
-    # In Ultralytics, `./` is the folder of the list. In Darknet, it is the folder in which it runs.
-    folders = [*dict.fromkeys((here, root, parent_of(root)))]
-    inner = line.removeprefix("./")
-    as_given = [join(folder, inner) for folder in (folders[:1] if line.startswith("./") else folders)]
-    if all(states.has(path) is None for path in as_given):
-        return as_given[0]
-    tried = [*as_given, *(() if ".." in inner.split("/") else possible_paths(inner, folders[:2]))]
-    return next((path for path in tried if states.has(path)), "")
+    tried = [*possible_paths(line, (here, root, parent_of(root)))]
+    for path in tried:
+        if states.has(path):
+            return path
+    return tried[0] if tried and all(states.has(path) is None for path in tried) else ""
 
 
 def _moved(line: str, root: str, moved: MovedFile | None) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 from xml.parsers import expat
@@ -129,11 +129,11 @@ class XmlItems:
       file: The open file.
       root: Name of the root.
       name: Name of the elements.
-      check: Raises AnnotationFault for an element that may not be in the file.
+      refused: Names of elements that may not be in the file -> what is wrong then.
     """
 
-    def __init__(self, file: IO[bytes], root: str, name: str, check: Callable[[XmlElement], None]) -> None:
-        self._file, self._root, self._name, self._check = file, root, name, check
+    def __init__(self, file: IO[bytes], root: str, name: str, refused: Mapping[str, str]) -> None:
+        self._file, self._root, self._name, self._refused = file, root, name, refused
         self._encoding: str | None = None
         self._places = array("q")  # line and begin of each element
 
@@ -149,7 +149,8 @@ class XmlItems:
             data = self._file.read(_STEP_BYTES)
             UNDERWAY.progress()
             for element in reader.feed(data, is_last=not data):
-                self._check(element)
+                if element.name in self._refused:
+                    raise AnnotationFault(self._refused[element.name])
                 if element.name == self._name:
                     self._places.extend((element.line, element.begin))
                     yield element

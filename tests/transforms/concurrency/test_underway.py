@@ -167,7 +167,7 @@ def _stream_json(clock: Clock, tmp_path: Path) -> None:
 
 def _parse_xml(clock: Clock, tmp_path: Path) -> None:
     data = b"<annotations><version>1.1</version>" + b"<meta>x</meta>" * 600 + b"</annotations>"
-    assert not [*XmlItems(SlowFile(data, clock, 100), "annotations", "image", lambda _: None).scan()]
+    assert not [*XmlItems(SlowFile(data, clock, 100), "annotations", "image", {}).scan()]
 
 
 def _search_records(clock: Clock, tmp_path: Path) -> None:
