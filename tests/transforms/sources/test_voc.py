@@ -1,18 +1,17 @@
-"""Pascal VOC: its folders and lists, XML beside images, hostile XML, and masks."""
+"""Pascal VOC: folders, lists and masks, and what is found in practice: odd names and cases, unclear pairs."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.annotation_sets.voc import put_list, put_voc, put_xml
+from helpers.annotation_sets.voc import put_list, put_voc, put_xml, xml_of
 from helpers.listing import Listed, Photo, listed, put_photos
-from helpers.records import examples, picture, value
+from helpers.records import examples, picture, quarantine, value
 from PIL import Image
 
-from shardwright.core.sources.voc import parse_voc
+from shardwright.core.sources.voc import named_images, parse_voc
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
@@ -24,6 +23,25 @@ def check_objects(found: Listed, key: str, photo: Photo) -> None:
     for number, item in enumerate(annotations.objects or ()):
         assert item.difficult is bool(number % 2) and item.truncated is True and item.view == "Left"
         assert item.occluded is None
+
+
+def put(folder: Path, *names: str) -> None:
+    """Writes small pictures; each has a box of class `thing` in its XML file, once that exists."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (30, 20), (len(name) * 7 % 256, 90, 40)).save(path)
+
+
+def put_file(path: Path, filename: str, label: str = "thing") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    photo = Photo(filename, (30, 20), ((label, 1, 2, 21, 12),))
+    path.write_text(xml_of(photo))
+
+
+def labels(found: Listed) -> dict[str, str]:
+    """Returns key -> class of all images with annotations."""
+    return {key: ref.label for key, ref in found.refs.items() if ref.is_candidate}
 
 
 def test_lists_give_splits(tmp_path: Path) -> None:
@@ -73,36 +91,6 @@ def test_two_folders_in_each_split_are_read(tmp_path: Path) -> None:
     assert not found.reasons()
 
 
-def test_xml_files_may_be_named_differently_from_their_images(tmp_path: Path) -> None:
-    """If the names differ, the content of the XML file names its image: filename, then path."""
-    photos = put_photos(tmp_path / "pictures")
-    put_xml(tmp_path / "xml", photos)
-    for number, photo in enumerate(photos):
-        stem = photo.name.rpartition(".")[0]
-        text = (tmp_path / "xml" / f"{stem}.xml").read_text()
-        (tmp_path / "xml" / f"{stem}.xml").unlink()
-        texts = (
-            f"<filename>C:\\photos\\{photo.name}</filename>",
-            f"<filename>unknown</filename><path>/home/ann/{photo.name}</path>",
-            f"<filename>{stem}</filename>",
-            f"<filename>{photo.name}</filename>",
-        )[number]
-        head, tail = text.split("<annotation>")
-        (tmp_path / "xml" / f"{number}.xml").write_text(f"{head}<annotation>{texts}{tail}")
-    found = listed(tmp_path, source="voc")
-    assert not found.reasons() and len(found.refs) == len(photos)
-    for photo in photos:
-        check_objects(found, f"pictures/{photo.name}", photo)
-    # The file could mean two images, so neither is used.
-    (tmp_path / "pictures" / "more").mkdir()
-    shutil.copy(tmp_path / "pictures" / photos[1].name, tmp_path / "pictures" / "more")
-    assert set(listed(tmp_path, source="voc").reasons()) == {
-        f"pictures/{photos[1].name}",
-        f"pictures/more/{photos[1].name}",
-        "xml/1.xml",
-    }
-
-
 def put_masks(root: Path, photos: list[Photo]) -> None:
     """Writes palette PNGs like VOC's."""
     (root / "SegmentationClass").mkdir(parents=True)
@@ -141,6 +129,11 @@ def test_segmentation_needs_masks(tmp_path: Path) -> None:
         listed(tmp_path, layout="segmentation")
 
 
+def test_the_file_names_in_an_xml_file_are_filename_then_path() -> None:
+    texts = "<filename>C:\\photos\\a.jpg</filename><path>/home/ann/b.jpg</path>"
+    assert named_images(f"<annotation>{texts}</annotation>".encode()) == ["a.jpg", "b.jpg"]
+
+
 def test_odd_xml_is_read() -> None:
     annotations = parse_voc(
         b"<annotation><object><name> a <b/>b</name><bndbox><xmin>1.5</xmin><ymin>x</ymin><xmax/></bndbox>"
@@ -152,3 +145,103 @@ def test_odd_xml_is_read() -> None:
     assert second.label == "" and second.box and np.isnan(second.box).all()
     latin = '<?xml version="1.0" encoding="ISO-8859-1"?><annotation><object><name>café</name></object>'
     assert (parse_voc(f"{latin}</annotation>".encode("latin-1")).objects or ())[0].label == "café"
+
+
+ARRANGEMENTS = {
+    "nested in both": ("Annotations/a/b/{}.xml", "JPEGImages/a/b/{}.jpg"),
+    "nested images": ("Annotations/{}.xml", "JPEGImages/2024/may/{}.jpg"),
+    "nested files": ("Annotations/2024/may/{}.xml", "JPEGImages/{}.jpg"),
+    "side by side, nested": ("batch 1/part/{}.xml", "batch 1/part/{}.jpg"),
+    "two folders, nested": ("xml/a/{}.xml", "img/a/{}.jpg"),
+    "two folders": ("labels/{}.xml", "data/{}.jpg"),  # FiftyOne's VOCDetectionDataset
+    "other images": ("annotations/{}.XML", "photos/{}.jpg"),
+    "other folders": ("labels/one/{}.xml", "pictures/two/{}.jpg"),
+    "folder in folder": ("set/ANNOTATIONS/{}.XML", "set/jpegimages/{}.JPG"),
+    "mixed case": ("annotations/{}.xml", "Images/{}.Jpeg"),
+}
+
+
+@pytest.mark.parametrize("name", ARRANGEMENTS)
+def test_images_and_files_are_found_in_any_folders(tmp_path: Path, name: str) -> None:
+    xml, image = ARRANGEMENTS[name]
+    for stem in ("IMG 1", "Grüße-2"):
+        put(tmp_path, image.format(stem))
+        put_file(tmp_path / xml.format(stem), f"{stem}.jpg")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "readme.txt").write_text("x")
+    found = listed(tmp_path)
+    assert found.input.source == "voc"
+    assert labels(found) == {image.format(stem): "thing" for stem in ("IMG 1", "Grüße-2")}
+    assert found.faults() == {}
+
+
+@pytest.mark.parametrize(
+    ("xml", "message", "image"),
+    [
+        ("1", "a.jpg", "a.jpeg"),
+        ("1", "A.JPG", "a.jpg"),
+        ("Photo", "other.jpg", "PHOTO.png"),
+        ("1", "C:\\\\photos\\\\a b.jpg", "a b.JPEG"),
+        ("1", "a", "a.webp"),
+        ("a.rf.123", "a.jpg", "sub/a.rf.123.jpg"),
+    ],
+)
+def test_names_may_differ_in_extension_and_case(tmp_path: Path, xml: str, message: str, image: str) -> None:
+    put(tmp_path / "JPEGImages", image, "more/first.jpg")
+    put_file(tmp_path / "Annotations" / f"{xml}.xml", message)
+    put_file(tmp_path / "Annotations" / "more" / "first.xml", "first.jpg", "first")
+    found = listed(tmp_path)
+    assert labels(found) == {f"JPEGImages/{image}": "thing", "JPEGImages/more/first.jpg": "first"}
+    assert found.faults() == {}
+
+
+def test_exact_names_go_before_similar_ones(tmp_path: Path) -> None:
+    put(tmp_path / "JPEGImages", "x/a.jpg", "y/A.jpg")
+    put_file(tmp_path / "Annotations" / "a.xml", "no", "small")
+    put_file(tmp_path / "Annotations" / "A.xml", "no", "large")
+    assert labels(listed(tmp_path)) == {"JPEGImages/x/a.jpg": "small", "JPEGImages/y/A.jpg": "large"}
+
+
+def test_images_of_one_stem_need_a_file_that_names_one(tmp_path: Path) -> None:
+    put(tmp_path / "JPEGImages", "a.jpg", "a.png", "b.jpg", "b.png", "c.jpg")
+    put_file(tmp_path / "Annotations" / "a.xml", "elsewhere.jpg")
+    put_file(tmp_path / "Annotations" / "b.xml", "b.png")
+    put_file(tmp_path / "Annotations" / "c.xml", "c.jpg")
+    found = listed(tmp_path)
+    assert labels(found) == {"JPEGImages/b.png": "thing", "JPEGImages/c.jpg": "thing"}
+    unclear = "there are several images that its XML file fits"
+    assert found.faults() == {
+        "JPEGImages/a.jpg": f"{unclear}: a.jpg and a.png",
+        "JPEGImages/a.png": f"{unclear}: a.jpg and a.png",
+        "JPEGImages/b.jpg": f"{unclear}: b.jpg and b.png",
+        "Annotations/a.xml": "it fits several images: a.jpg and a.png",
+    }
+
+
+def test_a_name_in_two_folders_is_unclear(tmp_path: Path) -> None:
+    put(tmp_path / "JPEGImages", "x/a.jpg", "y/a.jpg", "x/b.jpg")
+    put_file(tmp_path / "Annotations" / "a.xml", "a.jpg")
+    put_file(tmp_path / "Annotations" / "1" / "b.xml", "b.jpg")
+    put_file(tmp_path / "Annotations" / "2" / "b.xml", "b.jpg")
+    found = listed(tmp_path)
+    assert labels(found) == {}
+    messages = found.faults()
+    both = "x/a.jpg and y/a.jpg"
+    assert messages["JPEGImages/x/a.jpg"] == f"there are several images that its XML file fits: {both}"
+    assert messages["JPEGImages/y/a.jpg"] == messages["JPEGImages/x/a.jpg"]
+    assert messages["Annotations/a.xml"] == f"it fits several images: {both}"
+    assert (
+        messages["JPEGImages/x/b.jpg"]
+        == "there are several XML files that could be its own: 1/b.xml and 2/b.xml"
+    )
+    assert messages["Annotations/1/b.xml"] == messages["Annotations/2/b.xml"] == "its image is missing"
+
+
+def test_annotations_of_another_size_are_quarantined(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "in" / "JPEGImages")
+    put_xml(tmp_path / "in" / "Annotations", photos)
+    wrong = photos[2]._replace(size=(photos[2].size[0] + 5, photos[2].size[1]))
+    put_xml(tmp_path / "in" / "Annotations", [wrong])
+    convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", max_bad_fraction=0.9)
+    ((key, line),) = quarantine(tmp_path / "out").items()
+    assert key == "JPEGImages/house.jpg" and "its annotations are for" in line["message"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.annotation_sets.yolo import DARKNET, SPLITS, YAML, put_darknet, put_labels, put_set
 from helpers.listing import listed, put_photos
-from helpers.records import examples, picture, value
+from helpers.records import examples, picture
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.yolo import label_folder, label_path, parse_labels
@@ -110,13 +110,12 @@ def test_folders_without_yaml_are_splits(tmp_path: Path, names: str, pattern: st
         photos = put_photos(tmp_path / "in" / pattern.format(kind="images", split=split), inner)
         put_labels(tmp_path / "in" / pattern.format(kind="labels", split=split), photos)
     (tmp_path / "in" / names).write_text("thing\nno\nbird")
-    args = ["--layout", "detection", "--splits", "a=0.5,b=0.5", "--shards", "1"]
-    assert main(["convert", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), *args]) == 0
-    found = examples(tmp_path / "out")
-    keys = {split: [value(record, "image/filename") for record in found[split]] for split in found}
-    assert {split: len(inner) for split, inner in keys.items()} == {"train": 3, "val": 2}
-    for split, inner in keys.items():
-        assert all(key.startswith(pattern.format(kind="images", split=split) + "/") for key in inner)
+    found = listed(tmp_path / "in")
+    assert not found.reasons() and {key: ref.split for key, ref in found.refs.items()} == {
+        f"{pattern.format(kind='images', split=split)}/{name}.jpg": split
+        for split, inner in SPLITS.items()
+        for name in inner
+    }
 
 
 def test_images_inside_and_outside_of_split_folders_are_ambiguous(tmp_path: Path) -> None:
