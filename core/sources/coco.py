@@ -98,24 +98,21 @@ class _Coco(JsonItems):
           AnnotationFault: If it is not COCO's JSON; the message says what is wrong.
           JsonFault: If it is not a complete JSON object.
         """
-        has_images = False
         for item in stream_object(self._file):
-            if item.name == "images" and not item.length:
-                has_images = True
-            elif item.name == "images":
+            if item.name == "images":
                 self.add(item)
                 self.ids[_id_in(item.value, "id")] += 1
                 yield item.value
             elif item.name == "categories" and isinstance(item.value, dict):
                 self._add_category(item.value)
-            elif item.name == "annotations" and item.length:
+            elif item.name == "annotations":
                 image = _id_in(item.value, "image_id")
                 self.of_image.setdefault(image, array("q")).append(len(self.annotations))
                 self.annotations.add(item)
                 if image is not None:
                     self.kinds.update(item.value.keys() & _KINDS)
-        if not has_images:
-            raise AnnotationFault("it is not COCO JSON: it has no array of images; name another file")
+        if not self.ids:
+            raise AnnotationFault("it has no array of images, or an empty one; name another file")
         if self.has_objects and "category_id" in self.kinds and not self.categories:
             raise AnnotationFault("it names no categories; add an array of categories with id and name")
         self.mask_states = FileStates(self.masks, len(self.ids) if self.masks else 0)
@@ -220,7 +217,7 @@ def _is_coco(head: bytes) -> bool:
 
 def _first_images(head: bytes) -> list[Any]:
     """Returns the entries of the first images; none if the file begins with annotations."""
-    return [item.value for item in _items_in(head) if item.name == "images" and item.length]
+    return [item.value for item in _items_in(head) if item.name == "images"]
 
 
 def _stores(settings: ConvertSettings, roles: Iterable[FeatureRole]) -> bool:

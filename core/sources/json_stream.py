@@ -130,20 +130,16 @@ class _Window:
             self.more()
 
     def items(self, name: str) -> Iterator[Item]:
-        """Yields the items of an array, and one more without a value and of length 0 at its end."""
+        """Yields the items of an array."""
         self.expect("[")
         end = self.expect("]") if self.skip_space() == "]" else ""
         while end != "]":
             yield Item(name, *self.value())
             end = self.expect(",]")
-        yield Item(name, None, self.begin + self.at, 0)
 
 
 def stream_object(file: IO[bytes]) -> Iterator[Item]:
     """Yields the items of all arrays in a JSON object, and its other values, in order.
-
-    After the last item, each array yields one more item without a value and of length 0, so that empty
-    arrays are visible too.
 
     Raises:
       JsonFault: If the file is not a JSON object, or is incomplete.
@@ -171,7 +167,7 @@ def stream_list(file: IO[bytes]) -> Iterator[Item]:
       JsonFault: If the file is not a JSON array, or is incomplete.
     """
     window = _Window(file)
-    yield from (item for item in window.items("") if item.length)
+    yield from window.items("")
     window.check_end()
 
 
