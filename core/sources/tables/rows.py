@@ -109,22 +109,23 @@ class Rows:
         self._reads_classes, self._reads_objects = needs is Needs.LABEL, needs is Needs.OBJECTS
 
     def refs(self, rows: Iterable[Row]) -> Iterator[ImageRef | ClassId]:
-        """Yields a reference for each row, and the ids of classes that are numbers."""
-        # After the first missing image, all rows wait, so that one search finds all missing images.
-        waiting: list[tuple[Row, ImageRef, str]] = []
+        """Yields a reference for each row, and the ids of classes that are numbers.
+
+        Missing images come last, because one search finds all of them.
+        """
+        missing: list[tuple[Row, ImageRef, str]] = []
         classes = NumberedClasses()
         for row in rows:
             number, values = row
             ref = self._ref(number, values)
             if not self.class_names and (ref.is_candidate or not self._reads_objects):
                 yield from classes.new_ids(ref)
-            path = _path(values[0]) if self._may_have_moved(ref) else ""
-            if path or waiting:
-                waiting.append((row, ref, path))
+            if self._may_have_moved(ref):
+                missing.append((row, ref, _path(values[0])))
             else:
                 yield ref
-        moved = find_moved((path for _, _, path in waiting if path), self._folder)
-        for row, ref, path in waiting:
+        moved = find_moved((path for *_, path in missing), self._folder)
+        for row, ref, path in missing:
             yield self._moved(row, moved[path]) if path in moved else ref
 
     @staticmethod

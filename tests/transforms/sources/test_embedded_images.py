@@ -104,11 +104,11 @@ def test_rows_without_bytes_are_read_by_their_path(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "x.parquet", table_of(images, paths, label=list("aaaaa")))
     refs, _ = refs_of(path, tmp_path / "spool")
     assert [(ref.key, ref.reason) for ref in refs] == [
-        ("x.parquet!000000", ""), ("photos/one.png", ""), ("gone.png", "UNREADABLE"),
-        ("x.parquet:3", "BAD_ROW"), ("x.parquet!000004", ""),
+        ("x.parquet!000000", ""), ("photos/one.png", ""), ("x.parquet:3", "BAD_ROW"),
+        ("x.parquet!000004", ""), ("gone.png", "UNREADABLE"),
     ]  # fmt: skip
     assert _bytes(refs)[:2] == [png(1), png(9)]
-    assert refs[3].message == "x.parquet, row 3: it names no image"
+    assert refs[2].message == "x.parquet, row 3: it names no image"
 
 
 @pytest.mark.parametrize("name", ["saved", "hub"])
