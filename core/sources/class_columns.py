@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from shardwright.core.sources.image_files import class_name, inner_path
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.moved_files import with_slashes
+from shardwright.core.sources.tables.columns import is_usual
 from shardwright.core.sources.tables.image_tables import ImageTable, TableFormat, TableHead
 from shardwright.core.sources.tables.paths import RowFault
 from shardwright.core.sources.tables.rows import check_several
@@ -17,7 +18,6 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 
 _NAME = "_classes.csv"
-_IMAGE_NAMES = ("filename", "file_name", "image", "image_name", "path")
 _YES, _NO = ("1", "1.0"), ("0", "0.0", "")
 
 
@@ -65,7 +65,7 @@ class ClassTable(ImageTable):
 
 def _table_in(head: TableHead, settings: ConvertSettings) -> ClassTable | None:
     """Returns the table if its header names an image first, and a row has only 0 and 1 after it."""
-    if len(head.header) < 2 or head.header[0].lower() not in _IMAGE_NAMES:
+    if len(head.header) < 2 or not is_usual("image", head.header[0]):
         return None
     rows = ([cell.strip() for cell in row[1:]] for row in head.rows[1:] if len(row) > 1)
     is_table = any(all(cell in (*_YES, *_NO) for cell in row) for row in rows)
