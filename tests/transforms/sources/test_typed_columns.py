@@ -16,7 +16,7 @@ import pytest
 from helpers.fewer_imports import late
 from helpers.hostile import shard_hashes
 from helpers.manifests import PICTURES, listed, write_csv, write_jsonl, write_parquet
-from helpers.packing import tar_of
+from helpers.packing import list_refs, tar_of
 from helpers.repository import PHOTOS
 
 from shardwright.pipelines.convert import convert
@@ -197,22 +197,15 @@ def test_lists_in_cells_are_split_at_a_bar_without_a_separator(tmp_path: Path) -
 
 
 def test_columns_in_samples_of_a_tar_are_read(tmp_path: Path) -> None:
-    rows = [{"n": 3, "x": 0.1, "ok": True}, {"n": 3.0, "x": 0.1, "ok": True}, {"n": 3, "x": 1, "ok": 2}]
-    members = {}
-    for number, row in enumerate(rows):
-        members |= {f"{number}.jpg": (PHOTOS / PICTURES[number]).read_bytes(), f"{number}.cls": b"0"}
-        members[f"{number}.json"] = json.dumps(row).encode()
-    (tmp_path / "a.tar").write_bytes(tar_of(members))
-    settings: Any = {"max_bad_fraction": 1, "extra_columns": "n:uint32,x:double,ok:bool", "resize": 8}
-    result = convert(input=tmp_path / "a.tar", output=tmp_path / "out", **settings)
-    assert result.dataset.ledger["quarantined"] == 2
-    lines = (tmp_path / "out" / "quarantine.jsonl").read_text()
-    assert "n: 3.0 is not a valid uint32: it is a float" in lines and "ok: 2 is not a valid bool" in lines
-    (file,) = shard_hashes(tmp_path / "out")
-    (record,) = tf.data.TFRecordDataset(str(tmp_path / "out" / file))
-    feature = tf.train.Example.FromString(record.numpy()).features.feature
-    assert list(feature["n"].int64_list.value) == [3] and list(feature["ok"].int64_list.value) == [1]
-    assert feature["x"].float_list == tf.train.FloatList(value=[0.1])
+    rows = [{"n": 3, "x": 0.5, "ok": True}, {"n": 3.0, "x": 0.5, "ok": True}, {"n": 3, "x": 1, "ok": 2}]
+    names = ["0.jpg", "0.json", "1.jpg", "1.json", "2.jpg", "2.json"]
+    contents = [data for row in rows for data in (b"image", json.dumps(row | {"label": "a"}).encode())]
+    (tmp_path / "a.tar").write_bytes(tar_of(dict(zip(names, contents))))
+    good, *bad = list_refs(tmp_path / "a.tar", "webdataset", extra_columns="n:uint32,x:double,ok:bool")
+    assert decode_extra(good.extra) == {"n": [3], "x": [0.5], "ok": [1]}
+    assert [ref.reason for ref in bad] == ["BAD_ANNOTATION"] * 2
+    assert "n: 3.0 is not a valid uint32: it is a float" in bad[0].message
+    assert "ok: 2 is not a valid bool" in bad[1].message
 
 
 @pytest.mark.parametrize(
