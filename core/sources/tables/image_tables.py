@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.sources.documents import DocumentFile
 from shardwright.core.sources.file_states import FileStates, with_states
 from shardwright.core.sources.image_files import bad_entry, check_folders, folder_of, key_of, split_token
 from shardwright.core.sources.image_lists import (
@@ -137,21 +138,6 @@ class ImageTable(ABC):
         """Returns what a message says about the columns, after a semicolon."""
 
 
-class _TableFile(NamedTuple):
-    """A file of an input.
-
-    Attributes:
-      key: Path relative to the input.
-      root: Folder of its images.
-      split: Split from the name of the file or of its folder; empty if it is the only one.
-    """
-
-    path: str
-    key: str
-    root: str
-    split: str
-
-
 #: Line and cells of a row.
 _Cells = tuple[int, Sequence[str]]
 
@@ -234,7 +220,7 @@ class TableFormat:
         for file in self._find_tables(look_at(item.path), context.settings):
             yield InputSplit(item, file.path, detail=json.dumps(file))
 
-    def _find_tables(self, probe: InputProbe, settings: ConvertSettings) -> dict[_TableFile, ImageTable]:
+    def _find_tables(self, probe: InputProbe, settings: ConvertSettings) -> dict[DocumentFile, ImageTable]:
         """Returns the files of an input, and their tables.
 
         Raises:
@@ -243,11 +229,11 @@ class TableFormat:
         names = [""] if probe.is_file else self._names(probe, settings)
         if not names:
             raise UsageError(f"--input {printable(probe.path)} holds no {self.noun}; {self.rule}")
-        tables: dict[_TableFile, ImageTable] = {}
+        tables: dict[DocumentFile, ImageTable] = {}
         for path, key, split in placed_lists(probe, names):
             table = self._load(path, settings)
             images = list(dict.fromkeys(filter(None, map(table.image_in, table.first_rows))))
-            tables[_TableFile(path, key, self._root_of(path, images, settings), split)] = table
+            tables[DocumentFile(path, key, self._root_of(path, images, settings), split)] = table
         return tables
 
     def _load(self, path: str, settings: ConvertSettings) -> ImageTable:
@@ -284,7 +270,7 @@ class TableFormat:
 
     def _list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields a reference for each image that a file names, and for each row that names none."""
-        file = _TableFile(*json.loads(part.detail))
+        file = DocumentFile(*json.loads(part.detail))
         table = self._load(file.path, context.settings)
         yield from map(ClassId, table.classes, range(len(table.classes)))
         classes = NumberedClasses()
@@ -317,7 +303,7 @@ class TableFormat:
                     yield from classes.new_ids(ref)
                 yield ref
 
-    def _ref(self, ref: ImageRef, file: _TableFile, table: ImageTable, rows: Sequence[_Cells]) -> ImageRef:
+    def _ref(self, ref: ImageRef, file: DocumentFile, table: ImageTable, rows: Sequence[_Cells]) -> ImageRef:
         """Returns a reference with what its rows say, or quarantined if one of them is wrong."""
         shown, width = printable(file.key), len(table.head.rows[0])
         ref = ref._replace(message=f"line {rows[0][0]} of {shown}")
