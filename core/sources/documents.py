@@ -129,7 +129,7 @@ class _Place(NamedTuple):
     entry: int
 
 
-def _usual_folders(path: str, settings: ConvertSettings) -> list[str]:
+def usual_folders(path: str, settings: ConvertSettings) -> list[str]:
     """Returns the folders that may contain the images of a file, the likeliest first.
 
     Args:
@@ -254,7 +254,7 @@ class DocumentFormat:
         """
         if self.is_beside:
             return _folder_named(path, settings)
-        folders = _usual_folders(path, settings)
+        folders = usual_folders(path, settings)
         paths = [path for image in names for path in image.paths]
         found = find_root(folders, [inner for path in paths for inner in _inner_paths(path, "")])
         found = found or find_root(folders, [file_name(path) for path in paths])

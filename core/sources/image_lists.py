@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from shardwright.core import storage
 from shardwright.core.sources.image_files import (
     below,
-    find_root,
-    folder_of,
-    join,
     key_of,
-    parent_of,
     splits_of_files,
 )
 from shardwright.core.sources.input_probe import InputProbe
@@ -57,27 +53,6 @@ def prefix_of_images(part: InputSplit, root: str, context: Context) -> str:
     """
     folder = "" if part.path == part.item.path else part.item.path
     return part.item.prefix + key_of(key_prefix(root, folder, context.settings.image_root))
-
-
-def find_image_root(path: str, names: Sequence[str], named: str, token: str = "") -> str:
-    """Returns the folder that contains the images of an annotation file; empty if none does.
-
-    Args:
-      path: Path of the annotation file.
-      names: Relative paths of a few of its images.
-      named: Folder that `--image_root` names; empty if it is not given.
-      token: Split in the file's name; folders of that name are tried too.
-    """
-    if named:
-        named = named.rstrip("/") or "/"
-        return find_root([join(named, token), named], names) or named if token else named
-    here = folder_of(path)
-    above = parent_of(here)
-    places = [here, join(here, "images"), join(above, "images"), join(above, "data")]
-    if token:
-        folders = (here, above, join(here, "images"), join(above, "images"))
-        places += [join(folder, token) for folder in folders]
-    return find_root(places, names)
 
 
 def key_prefix(root: str, input_folder: str, named: str) -> str:

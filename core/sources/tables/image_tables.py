@@ -18,16 +18,17 @@ from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.sources.documents import DocumentFile
+from shardwright.core.sources.documents import DocumentFile, usual_folders
 from shardwright.core.sources.file_states import FileStates, with_states
-from shardwright.core.sources.image_files import bad_entry, check_folders, folder_of, key_of, split_token
-from shardwright.core.sources.image_lists import (
-    MAX_TRIED,
-    find_image_root,
-    names_with,
-    placed_lists,
-    prefix_of_images,
+from shardwright.core.sources.image_files import (
+    bad_entry,
+    check_folders,
+    find_root,
+    folder_of,
+    key_of,
+    split_token,
 )
+from shardwright.core.sources.image_lists import MAX_TRIED, names_with, placed_lists, prefix_of_images
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe, look_at
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables.columns import check_named, named_columns
@@ -260,11 +261,11 @@ class TableFormat:
         tried = images[:_NAMES_TRIED]
         if not tried or any(name.startswith("/") or "://" in name for name in tried):
             return settings.image_root.rstrip("/") or folder_of(path)
-        root = find_image_root(path, tried, settings.image_root, split_token(path.rpartition("/")[2]))
+        root = find_root(usual_folders(path, settings), tried) or settings.image_root.rstrip("/")
         if not root:
             raise UsageError(
-                f"--input {printable(path)}: {printable(tried[0])} is neither beside it nor in images/; "
-                "name the folder of its images with --image_root."
+                f"--input {printable(path)}: {printable(tried[0])} is neither beside it nor in a usual "
+                "folder; name the folder of its images with --image_root."
             )
         return root
 
