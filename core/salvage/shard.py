@@ -172,20 +172,24 @@ def _is_intact(file: IO[bytes], expected: Shard | None) -> bool:
     return sha256 == expected.sha256
 
 
+def _read_if_there(path: str) -> bytes | None:
+    """Returns the content of a file; None if it is missing."""
+    with storage.translated_errors("read", path):
+        try:
+            return storage.read_bytes(path)
+        except FileNotFoundError:
+            return None
+
+
 def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | None:
     """Returns the contents of a shard's ledger, or None if there is no reliable one."""
     if task.place is None or task.expected is None:
         return None
-    path = storage.join(task.directory, ledger_file(*task.place))
+    data = _read_if_there(storage.join(task.directory, ledger_file(*task.place)))
     try:
-        with storage.translated_errors("read", path):
-            result, entries = ledger_of(storage.read_bytes(path), task.expected.sha256)
+        result, entries = ledger_of(data or b"", task.expected.sha256)
         sum((entry.offset or 0) + (entry.length or 0) for entry in entries)
         return result, entries
-    except EngineError as fault:
-        if isinstance(fault.__cause__, FileNotFoundError):
-            return None
-        raise
     except (ValueError, TypeError):
         return None
 
@@ -196,14 +200,8 @@ def _read_index(task: SalvageTask) -> list[Frame] | None:
         return None
     if not task.expected.records:
         return []
-    path = storage.join(task.directory, index_file(*task.place))
     try:
-        with storage.translated_errors("read", path):
-            frames = load_index(storage.read_bytes(path))
-    except EngineError as fault:
-        if isinstance(fault.__cause__, FileNotFoundError):
-            return None
-        raise
+        frames = load_index(_read_if_there(storage.join(task.directory, index_file(*task.place))) or b"")
     except ValueError:
         return None
     end = 0
