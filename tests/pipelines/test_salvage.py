@@ -45,6 +45,11 @@ def _entries(dataset: Path, ledger: str = LEDGER) -> list[Entry]:
     return [entry for entry in load_ledger((dataset / ledger).read_bytes())[1] if entry.outcome == "written"]
 
 
+def _offsets(dataset: Path) -> list[int]:
+    """Returns where the records of the shard begin."""
+    return [entry.offset or 0 for entry in _entries(dataset)]
+
+
 def _flip(path: Path, offset: int) -> None:
     data = bytearray(path.read_bytes())
     data[offset] ^= 255
@@ -108,10 +113,8 @@ def test_lost_records_are_named_and_all_others_kept(damaged: Path, tmp_path: Pat
     entries = _entries(damaged)
     whole = _records(damaged / SHARD)
     first, second = entries[1], entries[4]
-    assert first.offset is not None
-    assert second.offset is not None
-    _flip(damaged / SHARD, second.offset + 3)
-    _flip(damaged / SHARD, first.offset + 50)
+    _flip(damaged / SHARD, _offsets(damaged)[4] + 3)
+    _flip(damaged / SHARD, _offsets(damaged)[1] + 50)
     path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, 2)
     assert _records(path / SHARD) == [data for number, data in enumerate(whole) if number not in (1, 4)]
     lost = _lines(path / "lost.jsonl")
@@ -136,8 +139,7 @@ def test_lost_records_are_named_and_all_others_kept(damaged: Path, tmp_path: Pat
 
 def test_a_truncated_shard_keeps_its_beginning(damaged: Path, tmp_path: Path) -> None:
     entries = _entries(damaged)
-    cut = entries[3].offset
-    assert cut is not None
+    cut = _offsets(damaged)[3]
     # At the end of a record, so no frame is damaged.
     (damaged / SHARD).write_bytes((damaged / SHARD).read_bytes()[:cut])
     path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, len(entries) - 3)
@@ -147,14 +149,10 @@ def test_a_truncated_shard_keeps_its_beginning(damaged: Path, tmp_path: Path) ->
 def test_inserted_and_removed_bytes_lose_only_the_records_that_they_hit(
     damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    entries = _entries(damaged)
     data = (damaged / SHARD).read_bytes()
-    a, b, c = (entry.offset for entry in (entries[1], entries[3], entries[5]))
-    assert a is not None
-    assert b is not None
-    assert c is not None
+    _, a, _, b, _, c, end, *_ = _offsets(damaged)
     # garbage between two records, halves of two records removed, and a duplicate record
-    double = data[c : entries[6].offset]
+    double = data[c:end]
     (damaged / SHARD).write_bytes(
         data[:a] + b"junk" * 99 + data[a : b - 40] + data[b + 40 : c] + double + data[c:]
     )
@@ -184,8 +182,7 @@ def test_records_whose_keys_are_lost_are_not_out_of_order(tmp_path: Path) -> Non
 
 def test_swapped_ranges_are_restored(damaged: Path, tmp_path: Path) -> None:
     sound = (damaged / SHARD).read_bytes()
-    a = _entries(damaged)[3].offset
-    assert a is not None
+    a = _offsets(damaged)[3]
     (damaged / SHARD).write_bytes(sound[a:] + sound[:a])
     result = salvage(str(damaged), str(tmp_path / "saved"))
     path = _check(result, damaged, 0)
@@ -273,8 +270,7 @@ def test_without_a_ledger_records_are_identified_by_their_content(
 ) -> None:
     entries = _entries(damaged)
     if hit:
-        assert entries[2].offset is not None
-        _flip(damaged / SHARD, entries[2].offset + 50)
+        _flip(damaged / SHARD, _offsets(damaged)[2] + 50)
     other = (damaged / LEDGER.replace("1-of", "0-of")).read_bytes()
     ledger = damaged / LEDGER
     if state == "missing":
@@ -306,10 +302,7 @@ def test_without_a_ledger_records_keep_the_file_names_that_they_store(tmp_path: 
 
 
 def test_without_ledger_and_index_lost_records_are_counted(damaged: Path, tmp_path: Path) -> None:
-    entries = _entries(damaged)
-    begin, end = entries[2].offset, entries[4].offset
-    assert begin is not None
-    assert end is not None
+    _, _, begin, _, end, *_ = _offsets(damaged)
     data = (damaged / SHARD).read_bytes()
     (damaged / SHARD).write_bytes(data[: begin + 20] + bytes(end - begin - 20) + data[end:])
     (damaged / LEDGER).unlink()
