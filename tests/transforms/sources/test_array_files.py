@@ -117,36 +117,27 @@ def test_shapes_of_images_are_recognized(shape: tuple[int, ...], given_shape: st
         assert image_shape(header, settings, "a.npy") == expected
 
 
-def test_unusable_labels_give_no_class() -> None:
-    reader = LabelReader("a.npz!labels", names=["ant", "bee"])
-    labels = reader.read(np.array([1.0, np.nan, -1, 2, 0]))
-    assert [item.label for item in labels] == ["bee", "", "", "", "ant"]
-    assert [bool(item.reason) for item in labels] == [False, False, False, True, False]
-    assert list(reader.class_ids()) == [ClassId("ant", 0), ClassId("bee", 1)]
-
-
-def test_unusable_texts_give_no_class() -> None:
-    reader = LabelReader("a.npz!labels")
-    damaged = np.array([b"ant", b"\xff\xfe", b" "])
-    assert [(item.label, bool(item.reason)) for item in reader.read(damaged)] == [
-        ("ant", False),
-        ("", True),
-        ("", False),
-    ]
-    wide = np.array([0x61, 0xD800, 0x7FFFFFFF, 0], "<u4").view("<U1")
-    assert [(item.label, bool(item.reason)) for item in reader.read(wide)] == [
-        ("a", False),
-        ("", True),
-        ("", True),
-        ("", False),
-    ]
-
-
-def test_rows_may_have_only_one_class() -> None:
-    rows = np.array([[0, 1, 0], [0, 0, 0], [1, 0, 0]])
-    reader = LabelReader("a.npz!labels")
-    assert [item.label for item in reader.read(rows)] == ["1", "", "0"]
-    assert set(reader.class_ids()) == {ClassId("0", 0), ClassId("1", 1), ClassId("2", 2)}
+@pytest.mark.parametrize(
+    ("values", "names", "labels"),
+    [
+        (np.array([1.0, np.nan, -1, 2, 0]), ["ant", "bee"], ["bee", None, None, "BAD_ANNOTATION", "ant"]),
+        (np.array([b"ant", b"\xff\xfe", b" "]), [], ["ant", "BAD_ANNOTATION", None]),
+        (
+            np.array([0x61, 0xD800, 0x7FFFFFFF, 0], "<u4").view("<U1"),
+            [],
+            ["a", "BAD_ANNOTATION", "BAD_ANNOTATION", None],
+        ),
+        (np.array([[0, 1, 0], [0, 0, 0], [1, 0, 0]]), [], ["1", None, "0"]),
+    ],
+)
+def test_unusable_labels_give_no_class(
+    values: np.ndarray, names: list[str], labels: list[str | None]
+) -> None:
+    reader = LabelReader("a.npz!labels", names)
+    assert [item.label or item.reason or None for item in reader.read(values)] == labels
+    if names or values.ndim == 2:
+        every = names or ["0", "1", "2"]
+        assert set(reader.class_ids()) == {ClassId(name, number) for number, name in enumerate(every)}
 
 
 def test_the_keys_of_many_images_sort_by_number(tmp_path_factory: pytest.TempPathFactory) -> None:

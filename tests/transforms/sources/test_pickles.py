@@ -91,6 +91,18 @@ class _WithState:
         Path("pwned").touch()
 
 
+_CALLS: tuple[Any, ...] = (
+    (os.system, ("touch pwned",)),
+    (eval, ("open('pwned', 'w')",)),
+    (exec, ("open('pwned', 'w')",)),
+    (np.lib.npyio.NpzFile, ("x",)),
+    (np.frombuffer, (b"x",)),
+    (getattr, ("x", "y")),
+    (bytearray, (10**12,)),
+    (_WithState, ()),
+)
+
+
 class _Persistent(pickle.Pickler):
     def persistent_id(self, value: Any) -> Any:
         return "pwned" if isinstance(value, set) else None
@@ -109,35 +121,14 @@ def extension() -> Any:
     copyreg.remove_extension("os", "system", 7)
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        (os.system, ("touch pwned",)),
-        (eval, ("open('pwned', 'w')",)),
-        (exec, ("open('pwned', 'w')",)),
-        (np.lib.npyio.NpzFile, ("x",)),
-        (np.frombuffer, (b"x",)),
-        (getattr, ("x", "y")),
-        (bytearray, (10**12,)),
-        (_WithState, ()),
-    ],
-)
-def test_no_code_is_called(what: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for protocol in (0, 2, 4):
-        with pytest.raises(PickleError, match="never run"):
-            read_pickle(io.BytesIO(pickle.dumps([_Calls(*what)], protocol)))
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_other_ways_to_run_code_are_refused(
+def test_no_code_is_run(
     protocol: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extension: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for made in (
         pickle.dumps(_WithState(), protocol),
-        pickle.dumps(_Calls(os.system, ("touch pwned",)), protocol),
+        *(pickle.dumps([_Calls(*call)], protocol) for call in _CALLS),
         _with_persistent_id(protocol),
         b"\x80\x02\x82\x07(X\x0b\0\0\0touch pwnedtR.",
         b"(X\x0b\0\0\0touch pwnedios\nsystem\n.",

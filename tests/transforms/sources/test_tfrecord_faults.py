@@ -109,6 +109,7 @@ class TestDamage:
             ({"image": JPEGS[0], "label": "x" * 5000}, "BAD_ANNOTATION", "not a class name"),
             ({"image": JPEGS[0], "label": [1, 2]}, "BAD_ANNOTATION", "--label_separator"),
             ({"image": JPEGS[0][:300], "label": 1}, "TRUNCATED", ""),
+            ({"image": b"8BPS\0\1" + bytes(200), "label": 1}, "UNSUPPORTED_FORMAT", ""),
             ({"image": b"x" * 30, "height": 5, "width": 5, "depth": 3, "label": 1}, "CORRUPT", "5 x 5 x 3"),
         ]
         file = write(tmp_path / "a.tfrecord", [sound, *(case[0] for case in cases)])
@@ -128,36 +129,35 @@ class TestDamage:
             read_image(refs[0], 1 << 30)
 
 
+def _sequence() -> bytes:
+    message = tf.train.SequenceExample()
+    message.feature_lists.feature_list["frames"].feature.add().bytes_list.value.append(JPEGS[0])
+    data: bytes = message.SerializeToString()
+    return data
+
+
+_SOUND = {"image": JPEGS[0], "label": 1}
+
+
 class TestRefusals:
-    def test_files_without_images_are_refused(self, tmp_path: Path) -> None:
-        file = write(
-            tmp_path / "a.tfrecord", [{"embedding": [0.5, 0.25], "label": 1, "image_uri": "gs://x/y"}]
-        )
-        message = refused_sentence(file, tmp_path)
-        assert "image" in message and "features: embedding, image_uri, label" in message
-
-    def test_sequence_examples_are_refused(self, tmp_path: Path) -> None:
-        message = tf.train.SequenceExample()
-        message.feature_lists.feature_list["frames"].feature.add().bytes_list.value.append(JPEGS[0])
-        file = write(tmp_path / "a.tfrecord", [message.SerializeToString()])
-        assert "SequenceExample" in refused_sentence(file, tmp_path)
-
-    def test_records_of_another_kind_are_refused(self, tmp_path: Path) -> None:
-        file = write(tmp_path / "a.tfrecord", [b"\xff\xff\xff", b"nothing"])
-        assert "are not tf.train.Example" in refused_sentence(file, tmp_path)
-
-    @pytest.mark.parametrize("layout", ["detection", "segmentation", "panoptic"])
-    def test_layouts_that_need_more_than_the_records_have_are_refused(
-        self, layout: str, tmp_path: Path
+    @pytest.mark.parametrize(
+        ("record", "settings", "says"),
+        [
+            (
+                {"embedding": [0.5, 0.25], "label": 1, "image_uri": "gs://x/y"},
+                {},
+                "holds no image, which convert needs (features: embedding, image_uri, label)",
+            ),
+            (_sequence, {}, "SequenceExample"),
+            (b"\xff\xff\xff", {}, "are not tf.train.Example"),
+            (_SOUND, {"extra_columns": "price:float"}, "no such feature"),
+        ],
+    )
+    def test_unsuitable_records_are_refused(
+        self, record: Any, settings: dict[str, str], says: str, tmp_path: Path
     ) -> None:
-        file = write(tmp_path / "a.tfrecord", [{"image": JPEGS[0], "label": 1}])
-        message = refused_sentence(file, tmp_path, layout=layout)
-        assert f"--layout {layout}" in message and "features: image, label" in message
-        assert "choose --layout classification" in message
-
-    def test_missing_columns_are_reported(self, tmp_path: Path) -> None:
-        file = write(tmp_path / "a.tfrecord", [{"image": JPEGS[0], "label": 1}])
-        assert "no such feature" in refused_sentence(file, tmp_path, extra_columns="price:float")
+        file = write(tmp_path / "a.tfrecord", [record() if callable(record) else record])
+        assert says in refused_sentence(file, tmp_path, **settings)
 
     def test_a_broken_link_is_reported(self, tmp_path: Path) -> None:
         write(tmp_path / "in" / "a.tfrecord", [{"image": JPEGS[0], "label": 1}])
@@ -213,12 +213,3 @@ def test_any_record_gives_one_reference(layout: str, tmp_path: Path) -> None:
     for ref in refs:
         if ref.is_candidate and decode_place(ref.place).method == "stored":
             assert ref.size == len(read_image(ref, 1 << 20))
-
-
-def test_records_with_unsupported_pictures_are_faults(tmp_path: Path) -> None:
-    psd = b"8BPS\0\1" + bytes(200)
-    data = [JPEGS[0], psd, JPEGS[1]]
-    records = [{"image/encoded": item, "image/class/label": i % 2} for i, item in enumerate(data)]
-    made = converted(write(tmp_path / "a.tfrecord", records), tmp_path / "out", max_bad_fraction=1)
-    (entry,) = (entry for entry in ledger_entries(made) if entry["outcome"] != "written")
-    assert (entry["outcome"], entry["reason"]) == ("quarantined", "UNSUPPORTED_FORMAT")
