@@ -20,7 +20,9 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, k
 _SPLIT_NAME = re.compile(r"[a-z0-9_]{1,64}\Z")
 
 #: Names of splits in names of files and folders; no other letter may be directly beside them.
-_SPLIT_TOKEN = re.compile(r"(?:\A|[^a-z])(train|training|val|valid|validation|dev|test|testing)(?![a-z])")
+_SPLIT_TOKEN = re.compile(
+    r"(?:\A|[^a-z])(train|training|val|valid|validation|minival|dev|test|testing|eval)(?![a-z])"
+)
 MISSING = "its image is missing"
 
 

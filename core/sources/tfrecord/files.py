@@ -19,6 +19,7 @@ from shardwright.core.records.compression import WBITS, compression_of
 from shardwright.core.records.framing import HEADER_BYTES, masked_crc32c
 from shardwright.core.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
 from shardwright.core.sources.containers import ContainerFile, folders_near
+from shardwright.core.sources.image_files import split_token
 from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
@@ -35,11 +36,6 @@ _SIDE_FILES = re.compile(
 )
 _CERTAIN = re.compile(r"\.tf_?rec(?:ord)?s?(?=[.\-_]|$)", re.IGNORECASE)
 _LIKELY = re.compile(r"tf_?rec|\.record|-\d+-of-\d+", re.IGNORECASE)
-_SHARD_NUMBER = re.compile(r"[-_.]\d+(?:-of-\d+)?(?=\.|$)")
-_SUFFIX = re.compile(r"\.(?:tf_?rec(?:ord)?s?|record|gz|zlib)(?=[.\-_]|$)", re.IGNORECASE)
-_SPLIT_WORD = re.compile(
-    r"(train|training|val|valid|validation|minival|dev|test|testing|eval)(?:19|20)?\d{0,2}\Z"
-)
 _TFDS_SPLIT = re.compile(r".*-([a-z0-9_]{1,64})\.tfrecord-\d+-of-\d+\Z")
 #: Bytes at the beginning of a file that show what it is.
 HEAD_BYTES = 4096
@@ -203,16 +199,11 @@ def split_of(relative: str, tfds: bool = False) -> str:
     >>> split_of("mnist-train.tfrecord-00000-of-00004"), split_of("val/a.tfrecord")
     ('train', 'val')
     """
-    *folders, name = relative.split("/")
+    name = relative.rpartition("/")[2]
     named = _TFDS_SPLIT.match(name)
     if tfds and named:
         return named[1]
-    words = re.split(r"[-_.]", _SHARD_NUMBER.sub("", _SUFFIX.sub("", name)).lower())
-    for word in (words[-1], words[0], *(folder.lower() for folder in reversed(folders))):
-        found = _SPLIT_WORD.match(word)
-        if found:
-            return found[1]
-    return ""
+    return split_token(name) or split_token(relative)
 
 
 def _class_file(folder: str, relative: str, listed: Collection[str], needs: Needs) -> str:

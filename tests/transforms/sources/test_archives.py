@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import random
 import tarfile
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 from helpers.hostile import check_books, document, make_tree, outcomes, picture, refused, run
 from helpers.packing import PACKERS, by_key, list_refs, tar_of, tree_members, zip_of
 from helpers.repository import copy_photos
-from helpers.tensorflow_records import read_records
+from helpers.tfrecords import read
 
 from shardwright.core import storage
 from shardwright.core.images.read import read_image
@@ -23,26 +21,12 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import EngineError
 
 
-def records(dataset: Path) -> dict[str, tuple[str, int, bytes]]:
-    """Returns file name -> (class, id, sha256 of the source) of every record, read with TensorFlow."""
-    tf = pytest.importorskip("tensorflow")
-    found = {}
-    for record in read_records(sorted(dataset.glob("*.tfrecord"))):
-        features = tf.train.Example.FromString(record).features.feature
-        name = features["image/filename"].bytes_list.value[0].decode()
-        found[name.rpartition("/")[2]] = (
-            features["image/class/text"].bytes_list.value[0].decode(),
-            features["image/class/label"].int64_list.value[0],
-            features["image/encoded"].bytes_list.value[0],
-        )
-    return found
-
-
-def archive_bytes(name: str, members: dict[str, bytes]) -> bytes:
-    if name.endswith(".zip"):
-        return zip_of(members)
-    suffix = next(suffix for suffix in PACKERS if name == f"a{suffix}")
-    return bytes(PACKERS[suffix](tar_of(members)))
+def pictures_of(dataset: Path) -> dict[str, tuple[Any, ...]]:
+    """Returns file name -> (class, id, encoded image) of every record, read with TensorFlow."""
+    names = ("image/class/text", "image/class/label", "image/encoded")
+    return {
+        key.rpartition("/")[2]: tuple(record[name] for name in names) for key, record in read(dataset).items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -52,21 +36,21 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def from_folder(few: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, int, bytes]]:
+def from_folder(few: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, ...]]:
     output = tmp_path_factory.mktemp("folder") / "out"
     convert(input=str(few), output=str(output), resize=64)
-    return records(output)
+    return pictures_of(output)
 
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tar.zst"])
 def test_photos_in_an_archive_give_the_same_records(
-    tmp_path: Path, name: str, few: Path, from_folder: dict[str, tuple[str, int, bytes]]
+    tmp_path: Path, name: str, few: Path, from_folder: dict[str, tuple[Any, ...]]
 ) -> None:
     members = tree_members(few, "photos/")
-    (tmp_path / name).write_bytes(archive_bytes(name, members))
+    (tmp_path / name).write_bytes(zip_of(members) if name == "a.zip" else PACKERS[name[1:]](tar_of(members)))
     made = convert(input=str(tmp_path / name), output=str(tmp_path / "out"), resize=64)
-    assert records(tmp_path / "out") == from_folder
+    assert pictures_of(tmp_path / "out") == from_folder
     assert made.dataset.ledger["written"] == len(members)
     assert set(check_books(tmp_path / "out")) == {f"{name}!{key}" for key in members}
     assert validate(str(tmp_path / "out")).sound
@@ -128,7 +112,9 @@ def test_folders_inside_archives_give_classes(
         assert places == {f"a.zip!{path}": place for path, place in expected.items()}, entries
 
 
-def test_members_that_are_not_images_are_filtered(tmp_path: Path) -> None:
+def test_members_that_are_not_images_are_filtered_and_unsafe_ones_are_written_nowhere(
+    tmp_path: Path,
+) -> None:
     inner = zip_of({"ant/9.png": picture(9)})
     members = {
         "ant/1.png": picture(1),
@@ -144,6 +130,8 @@ def test_members_that_are_not_images_are_filtered(tmp_path: Path) -> None:
         "__MACOSX/ant/._1.png": b"\0\5\x16\7",
         "ant/Thumbs.db": b"\xd0\xcf\x11\xe0",
         "ant/empty.png": b"",
+        "../../up.png": picture(4),
+        "/abs.png": picture(5),
         "empty/": b"",
     }
     expected = {
@@ -160,38 +148,17 @@ def test_members_that_are_not_images_are_filtered(tmp_path: Path) -> None:
         "__MACOSX/ant/._1.png": "dotfile",
         "ant/Thumbs.db": "dotfile",
         "ant/empty.png": "EMPTY_FILE",
+        "%2E%2E/%2E%2E/up.png": "UNSAFE_MEMBER",
+        "%2Fabs.png": "UNSAFE_MEMBER",
     }
-    for name, data in (
-        ("a.zip", zip_of(members)),
-        ("b.tar", tar_of({k: v for k, v in members.items() if k != "empty/"})),
-    ):
+    packed = tar_of({k: v for k, v in members.items() if k != "empty/"})
+    for name, data in (("a.zip", zip_of(members)), ("b.tar", packed), ("c.tgz", PACKERS[".tar.gz"](packed))):
         (tmp_path / name).write_bytes(data)
         output = tmp_path / f"out-{name}"
         convert(input=str(tmp_path / name), output=str(output), max_bad_fraction=1)
         assert outcomes(output) == {f"{name}!{key}": value for key, value in expected.items()}
-
-
-def test_hostile_members_are_named_and_nothing_is_written_elsewhere(tmp_path: Path) -> None:
-    link = tarfile.TarInfo("ant/link.png")
-    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-    members: list[Any] = [
-        ("../../up.png", picture(1)),
-        ("/abs.png", picture(2)),
-        (link, b""),
-        ("ant/3.png", picture(3)),
-    ]
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.tar.gz").write_bytes(PACKERS[".tar.gz"](tar_of(members)))
-    convert(input=str(tmp_path / "in" / "a.tar.gz"), output=str(tmp_path / "out"), max_bad_fraction=1)
-    entries = check_books(tmp_path / "out")
-    assert {key: entry.get("reason", "written") for key, entry in entries.items()} == {
-        "a.tar.gz!%2E%2E/%2E%2E/up.png": "UNSAFE_MEMBER",
-        "a.tar.gz!%2Fabs.png": "UNSAFE_MEMBER",
-        "a.tar.gz!ant/link.png": "UNSAFE_MEMBER",
-        "a.tar.gz!ant/3.png": "written",
-    }
-    assert "symbolic link" in entries["a.tar.gz!ant/link.png"]["message"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+    made = [f"{kind}{name}" for kind in ("", "out-") for name in ("a.zip", "b.tar", "c.tgz")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(made)
 
 
 def test_classes_can_come_from_file_names_in_archives(tmp_path: Path) -> None:
@@ -285,30 +252,3 @@ def test_wrong_archives_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture
         refused(capfd, tmp_path, *command, empty, "--source", source)
     (tmp_path / "b.zip").write_bytes(zip_of({}))
     assert run(capfd, *command, tmp_path / "b.zip").code == 2
-
-
-def test_ledgers_balance_after_a_hundred_damaged_archives(tmp_path: Path) -> None:
-    noise = random.Random(7)
-    members = {f"{'ant' if i % 2 else 'bee'}/{i}.png": picture(i) for i in range(8)}
-    makers: list[tuple[str, Callable[[], bytes]]] = [
-        (".zip", lambda: zip_of(members)),
-        (".zip", lambda: zip_of(members, 0)),
-        *((suffix, partial(pack, tar_of(members))) for suffix, pack in PACKERS.items()),
-    ]
-    (tmp_path / "in").mkdir()
-    for case in range(100):
-        suffix, make = makers[case % len(makers)]
-        data = bytearray(make())
-        for _ in range(noise.randrange(1, 6)):
-            place = noise.randrange(len(data))
-            if noise.random() < 0.5:
-                data[place] ^= 1 << noise.randrange(8)
-            elif noise.random() < 0.5:
-                del data[place : place + noise.randrange(1, 300)]
-            else:
-                data[place:place] = noise.randbytes(noise.randrange(1, 300))
-        (tmp_path / "in" / f"{case:03d}{suffix}").write_bytes(bytes(data) or b"x")
-    made = convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), max_bad_fraction=1, resize=16)
-    found = check_books(tmp_path / "out")
-    assert len({key.partition("!")[0].partition("#")[0] for key in found}) == 100
-    assert made.dataset.ledger["written"] > 80

@@ -8,7 +8,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from helpers.hostile import check_books
 from helpers.packing import FORMS, PACKERS, PICTURES, by_key, list_refs, listed, tar_of, zip_of
+
+from shardwright.pipelines.convert import convert
 
 
 def test_a_truncated_zip_is_quarantined(tmp_path: Path) -> None:
@@ -121,3 +124,16 @@ def test_damage_anywhere_is_reported(tmp_path: Path, kind: str) -> None:
             or any(isinstance(value, str) for value in found.values())
             or len(found) >= len(pictures)
         ), (case, found)
+
+
+def test_ledgers_balance_after_a_hundred_damaged_archives(tmp_path: Path) -> None:
+    noise = random.Random(7)
+    sound = [(".zip", zip_of(PICTURES, method)) for method in (0, 8)]
+    sound += [(suffix, pack(tar_of(PICTURES))) for suffix, pack in PACKERS.items()]
+    (tmp_path / "in").mkdir()
+    for case in range(100):
+        suffix, data = sound[case % len(sound)]
+        (tmp_path / "in" / f"{case:03d}{suffix}").write_bytes(_damaged(noise, data) or b"x")
+    made = convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), max_bad_fraction=1, resize=16)
+    keys = {key.partition("!")[0].partition("#")[0] for key in check_books(tmp_path / "out")}
+    assert len(keys) == 100 and made.dataset.ledger["written"] > 80

@@ -1,18 +1,30 @@
-"""The meaning of features by their names, splits in file names, and class names beside records."""
+"""The features of records: their meaning by name, their encodings, raw pixels, and files beside records."""
 
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from helpers.deep_datasets import KINDS, deep_dataset
+from helpers.tfds_reading import examples_of, read_dataset
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardwright.core.images.byte_ranges import read_part
+from shardwright.core.records.encodings import encoded_values, plain_spec
 from shardwright.core.sources.class_files import class_names_of
 from shardwright.core.sources.tfrecord.files import compression_in, split_of
-from shardwright.core.sources.tfrecord.images import NoImage, find_image
-from shardwright.core.sources.tfrecord.record import SourceRecord, names_by_role
-from shardwright.schemas.byte_range import ByteRange
+from shardwright.core.sources.tfrecord.images import NoImage, find_image, own_image, pixel_values
+from shardwright.core.sources.tfrecord.record import OwnRecords, SourceRecord, names_by_role, own_records
+from shardwright.schemas.byte_range import BASE64, PIXELS, STORED, ByteRange
+from shardwright.schemas.codes import QuarantineReason
+from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example
+from shardwright.schemas.layouts import CLASSIFICATION, Encoding, FeatureRole, FeatureSpec
 
 
 @pytest.mark.parametrize(
@@ -97,9 +109,7 @@ def test_hostile_tensors_are_not_images() -> None:
             _image({"image": Feature(FeatureType.BYTES, [blob])})
 
 
-def test_packed_numbers_beyond_pixels_are_faults(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    from shardwright.schemas.errors import ImageFault
-
+def test_packed_numbers_beyond_pixels_are_faults(tmp_path: Path) -> None:
     for data in (b"\x80\x80\x80\x01", b"\x80", b"\xff\x7f\1\1"):
         (tmp_path / "f").write_bytes(data)
         place = ByteRange("", 0, len(data), "varint_pixels", shape=(1, 1, 1), dtype="<i4")
@@ -109,3 +119,106 @@ def test_packed_numbers_beyond_pixels_are_faults(tmp_path) -> None:  # type: ign
     place = ByteRange("", 0, 12, "base64_pixels", shape=(3, 3, 1))
     with pytest.raises(ImageFault, match="base64"):
         read_part(str(tmp_path / "f"), place, 12, 1 << 20)
+
+
+_TEXTS = FeatureSpec(
+    "x",
+    FeatureType.BYTES,
+    (),
+    FeatureRole.CAPTION,
+    encoding=Encoding.TENSOR,
+    dtype="object",
+    tensor_shape=(None,),
+)
+_NUMBERS = FeatureSpec(
+    "x",
+    FeatureType.BYTES,
+    (),
+    FeatureRole.BOXES,
+    encoding=Encoding.TENSOR,
+    dtype="float32",
+    tensor_shape=(None, 4),
+)
+_BASE64 = FeatureSpec("x", FeatureType.BYTES, (None,), FeatureRole.CAPTION, encoding=Encoding.BASE64)
+_FLOATS = st.floats(width=32, allow_nan=False)
+
+
+def record_of(spec: FeatureSpec, values: list[Any]) -> SourceRecord:
+    """Returns a record with an encoded feature between others."""
+    stored = Feature(spec.type, encoded_values(spec, values, (1, 1, 1)))
+    filler = Feature(FeatureType.BYTES, [b"filler"])
+    return SourceRecord(encode_example({"a": filler, spec.name: stored, "z": filler}), {spec.name: spec})
+
+
+@given(st.sampled_from([_TEXTS, _BASE64]), st.lists(st.binary(max_size=40), max_size=5))
+def test_bytes_are_found_at_their_place(spec: FeatureSpec, values: list[bytes]) -> None:
+    record = record_of(spec, values)
+    spans = record.bytes_of("x") or []
+    assert [record.value_of("x", span) for span in spans] == values == list(record.feature("x").values)
+    assert [record.size_of("x", span) for span in spans] == [len(value) for value in values]
+    assert record.method_of("x") == (BASE64 if spec is _BASE64 else STORED)
+    assert record.method_of("a") == STORED and list(record.feature("a").values) == [b"filler"]
+
+
+@given(st.lists(st.tuples(_FLOATS, _FLOATS, _FLOATS, _FLOATS), max_size=4))
+def test_numbers_of_a_tensor_are_read(rows: list[tuple[float, ...]]) -> None:
+    numbers = [number for row in rows for number in row]
+    feature = record_of(_NUMBERS, numbers).feature("x")
+    assert (feature.type, list(feature.values)) == (plain_spec(_NUMBERS).type, numbers)
+
+
+@given(st.sampled_from([_TEXTS, _NUMBERS, _BASE64]), st.lists(st.binary(max_size=30), max_size=2))
+def test_a_wrong_encoding_is_a_fault_of_its_record(spec: FeatureSpec, values: list[bytes]) -> None:
+    """Any other exception would end the job."""
+    stored = Feature(FeatureType.BYTES, values)
+    record = SourceRecord(encode_example({"x": stored}), {"x": spec})
+    try:
+        record.feature("x")
+        for span in record.bytes_of("x") or ():
+            record.value_of("x", span)
+    except ValueError:
+        return
+    if spec is _BASE64:
+        found = record.feature("x").values
+        assert all(4 * len(value) <= 3 * len(text) for value, text in zip(found, values, strict=True))
+
+
+def stored(name: str) -> tuple[OwnRecords, list[SourceRecord]]:
+    """Returns the description of a dataset's records, and the records."""
+    directory, _ = deep_dataset(name)
+    dataset = read_dataset(directory)
+    own = own_records(dataset, CLASSIFICATION)
+    assert own is not None
+    return own, [
+        SourceRecord(example.SerializeToString()) for example in examples_of(directory, dataset, "train")
+    ]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_bare_pixels_are_found_with_their_type(name: str) -> None:
+    _, pictures = deep_dataset(name)
+    own, records = stored(name)
+    for record, pixels, (_, form) in zip(records, pictures, KINDS[name].stored, strict=True):
+        found = own_image(record, own, None)
+        if form != "raw":
+            assert found.method == STORED and found.shape == ()
+            continue
+        assert (found.method, found.shape) == (PIXELS, pixels.shape)
+        values = pixel_values(record, found).reshape(found.shape)
+        assert values.dtype == pixels.dtype
+        np.testing.assert_array_equal(values, pixels)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"dtypes": ("uint8", "uint16")}, r"'image/dtype' is 'float32', not one of uint8, uint16"),
+        ({"dtypes": ("uint8",)}, r"960 bytes of .* are not 6 x 8 x 5 pixels"),
+        ({"dtypes": ("uint16",), "picture": (None, None, 5)}, r"are not 6 x 8 x 5 pixels of uint16"),
+    ],
+)
+def test_a_contradiction_to_the_dataset_is_corrupt(change: dict[str, object], what: str) -> None:
+    own, records = stored("raw of all types")
+    with pytest.raises(NoImage, match=what) as caught:
+        own_image(records[1], replace(own, **change), None)  # type: ignore[arg-type]
+    assert caught.value.reason is QuarantineReason.CORRUPT

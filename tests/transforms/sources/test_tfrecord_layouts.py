@@ -64,6 +64,10 @@ _LAYOUTS: dict[str, tuple[Any, list[tuple[int, str]]]] = {
         lambda i: {"image": JPEGS[i], "label": [float(i % 3 == n) for n in range(3)]},
         [(0, "0"), (1, "1"), (2, "2")],
     ),
+    "a name for a label": (
+        lambda i: {"data": JPEGS[i], "shape": [20, 24, 3], "name": ["ant", "bee", "cat"][i % 3]},
+        [(0, "ant"), (1, "bee"), (2, "cat")],
+    ),
     "names of one's own": (
         lambda i: {"foto": JPEGS[i], "zahl": 3, "class_name": "abc"[i % 3], "note": "text"},
         [(0, "a"), (1, "b"), (2, "c")],
@@ -144,15 +148,6 @@ def test_every_form_of_raw_pixels_is_read(tmp_path: Path) -> None:
         for label, pixels in enumerate(_PIXELS):
             encoded = found[f"form{number}", label]
             assert np.array_equal(tf.io.decode_png(encoded).numpy(), pixels), layout
-
-
-def test_raw_pixels_are_read_with_the_shape_given(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.tfrecord", [{"label": i, "image": x.tobytes()} for i, x in enumerate(_PIXELS)])
-    made = converted(file, tmp_path / "out", image_format="png", pixel_shape="20x24x3")
-    found = {record["image/class/label"][0]: record["image/encoded"][0] for record in read(made).values()}
-    assert len(found) == 3
-    for number, encoded in found.items():
-        assert np.array_equal(tf.io.decode_png(encoded).numpy(), _PIXELS[number])
 
 
 def test_mnist_with_gray_pixels_is_read(tmp_path: Path) -> None:
@@ -276,15 +271,6 @@ def test_detection_records_of_tfds_are_read(tmp_path: Path) -> None:
     assert document(made)["ledger"]["listed"] == 1
     with pytest.raises(UsageError, match=r"no class of the image .*--layout detection"):
         convert(input=str(tmp_path / "in"), output=str(tmp_path / "no"))
-
-
-def test_pixels_with_shape_and_name_are_read(tmp_path: Path) -> None:
-    records = [
-        {"data": x.tobytes(), "shape": [20, 24, 3], "name": ["ant", "bee", "ant"][i]}
-        for i, x in enumerate(_PIXELS)
-    ]
-    made = converted(write(tmp_path / "a.tfrecord", records), tmp_path / "out")
-    assert sorted(labels_of(made).values()) == [(0, "ant"), (0, "ant"), (1, "bee")]
 
 
 @pytest.mark.parametrize("label", [np.int64(1), np.uint8(3), np.float32([0, 1, 0]), np.float32([0, 0])])

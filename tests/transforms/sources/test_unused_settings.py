@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shardwright.core.sources import image_files
 from shardwright.core.sources.source import SOURCES, all_sources
 from shardwright.core.sources.unused_settings import (
     ConversionFacts,
@@ -76,6 +78,8 @@ def test_the_sources_use_the_settings_in_the_table() -> None:
                 texts[source] += (folder / "tables" / f"{module}.py").read_text()
         if "with_metadata" in texts[source] or "MetadataReader" in texts[source]:
             texts[source] += (folder / "files_beside.py").read_text()
+        if re.search(r"\blabelled\(", texts[source]):
+            texts[source] += inspect.getsource(image_files.labelled)
     for name in ("mask_dir", "pixel_shape", "label_separator"):
         reading = {source for source, text in texts.items() if re.search(rf"settings\.{name}\b", text)}
         assert used_by(name) == reading, name
