@@ -16,7 +16,7 @@ import io
 import json
 import platform
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -25,7 +25,6 @@ import numpy as np
 
 from shardwright.core import storage
 from shardwright.core.images.encode import codec_versions
-from shardwright.core.images.perceptual_hash import HASH_BYTES, PATCH_BYTES
 from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.compared_records import ComparedRecord, ComparedRecords
@@ -144,7 +143,7 @@ def store_check(
         "findings": [finding.as_json() for finding in checked.findings.by_place()],
         "rows": [key, source, number, offset, label] if key else [],
         "digests": _packed(digest or bytes(_DIGEST_BYTES) for digest in checked.digests),
-        **_pictures_json(checked.pictures),
+        "pictures": [_picture_json(picture) for picture in checked.pictures],
         "features": None
         if checked.statistics is None
         else checked.statistics.splits[task.split].records.state(),
@@ -176,7 +175,7 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSu
             return None
         rows = _rows(contents, task)
         looked = depth >= Depth.QUALITY
-        pictures = list(_pictures(contents, rows)) if looked else []
+        pictures = [_picture(*item) for item in contents["pictures"]] if looked else []
         features = RecordStatistics.from_state(contents["features"]) if looked else None
         return ShardSummary(
             task.file, task.split, int(contents["records"]), int(contents["bytes"]), sound,
@@ -206,7 +205,8 @@ def sound_records(task: ShardTask, schema: RecordSchema, depth: Depth) -> SoundR
                 continue
             rows = _rows(contents, task)
             looked = depth >= Depth.QUALITY
-            pictures = {picture.number: picture for picture in _pictures(contents, rows)} if looked else {}
+            stored = (_picture(*item) for item in contents["pictures"])
+            pictures = {picture.number: picture for picture in stored} if looked else {}
             digests = _unpacked(contents["digests"], _DIGEST_BYTES)
             for digest, row in zip(digests, rows, strict=True):
                 found[digest] = pictures.get(row.number)
@@ -317,67 +317,32 @@ def _summary(values: Mapping[str, Any]) -> FindingSummary:
     return summary
 
 
-def _pictures_json(pictures: Sequence[Picture]) -> dict[str, Any]:
-    """Returns images with their quality metrics by column, without the values in their rows."""
-    looked = [(picture, picture.quality) for picture in pictures if picture.quality is not None]
-    return {
-        "pictures": [
-            [*column]
-            for column in zip(
-                *(
-                    (
-                        picture.number, picture.labels, picture.bytes, picture.format, picture.width,
-                        picture.height, picture.channels, picture.boxes, picture.source is not None,
-                        quality.sums, quality.squares, quality.pixels, quality.issues, quality.scores,
-                    )
-                    for picture, quality in looked
-                )
-            )
-        ],
-        "pixels": _packed(quality.digest for _, quality in looked),
-        "hashes": _packed(quality.hash for _, quality in looked),
-        "patches": _packed(quality.patch or bytes(PATCH_BYTES) for _, quality in looked),
-        **_samples_json([quality.samples for _, quality in looked]),
-    }  # fmt: skip
+def _picture_json(picture: Picture) -> list[Any]:
+    """Returns an image with its quality metrics as JSON for `_picture`."""
+    *facts, quality = picture
+    if not isinstance(quality, ImageQuality):
+        return [facts]
+    sums, squares, pixels, digest, hash_, patch, *rest = quality
+    prints = [base64.b64encode(value).decode() for value in (digest, hash_, patch)]
+    return [facts, [sums, squares, pixels, *prints, *rest]]
 
 
-def _samples_json(found: Sequence[Samples | None]) -> dict[str, Any]:
-    """Returns the sums over stored samples; nothing if no record states their type."""
-    return {"samples": found} if any(item is not None for item in found) else {}
-
-
-def _samples(item: Sequence[Any] | None) -> Samples | None:
-    """Reads an element of the result of `_samples_json`."""
-    return None if item is None else Samples(item[0], tuple(ChannelSamples(*sums) for sums in item[1]))
-
-
-def _pictures(values: Mapping[str, Any], rows: ComparedRecords) -> Iterator[Picture]:
-    """Yields the images that `_pictures_json` packed.
-
-    Args:
-      values: Result of `_pictures_json`.
-      rows: Rows of the shard's records.
-    """
-    by_number = {row.number: row for row in rows}
-    fingerprints = (
-        _unpacked(values["pixels"], _DIGEST_BYTES),
-        _unpacked(values["hashes"], HASH_BYTES),
-        _unpacked(values["patches"], PATCH_BYTES),
-    )
-    items = list(zip(*values["pictures"], *fingerprints, strict=True)) if values["pictures"] else []
-    samples = values.get("samples") or [None] * len(items)
-    for item, measured in zip(items, samples, strict=True):
-        number, labels, size, format_, width, height, channels, boxes, source_in_record, *quality = item
-        sums, squares, pixels, issues, scores, digest, hash_, patch = quality
-        row = by_number[number]
-        yield Picture(
-            row.file, number, row.offset, row.key, row.split, tuple(labels), size, format_, width, height,
-            channels, tuple(map(tuple, boxes)), row.source if source_in_record else None,
-            ImageQuality(
-                tuple(sums), tuple(squares), pixels, digest, hash_, patch if pixels else b"",
-                tuple(issues), tuple(scores), _samples(measured),
-            ),
-        )  # fmt: skip
+def _picture(facts: list[Any], quality: list[Any] | None = None) -> Picture:
+    """Reads the result of `_picture_json`."""
+    picture = Picture(*facts)
+    picture = picture._replace(labels=tuple(picture.labels), boxes=tuple(map(tuple, picture.boxes)))
+    if quality is None:
+        return picture
+    sums, squares, pixels, *prints, issues, scores, samples = quality
+    digest, hash_, patch = map(base64.b64decode, prints)
+    if samples is not None:
+        samples = Samples(samples[0], tuple(ChannelSamples(*channel) for channel in samples[1]))
+    return picture._replace(
+        quality=ImageQuality(
+            tuple(sums), tuple(squares), pixels, digest, hash_, patch,
+            tuple(issues), tuple(scores), samples,
+        )
+    )  # fmt: skip
 
 
 def _packed(values: Iterator[bytes]) -> str:
