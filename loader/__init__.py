@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from shardwright.schemas.missing_packages import needed_by
 
 if TYPE_CHECKING:
+    from shardwright.loader.labels_of_records import ShardSlice
     from shardwright.loader.open import open_dataset, pin
     from shardwright.loader.records import Records
     from shardwright.loader.selection import Resplit, select
-    from shardwright.loader.shard_slice import ShardSlice
     from shardwright.loader.tf_dataset import load
 
 _HOME = {
     "Records": "records",
     "Resplit": "selection",
-    "ShardSlice": "shard_slice",
+    "ShardSlice": "labels_of_records",
     "load": "tf_dataset",
     "open_dataset": "open",
     "pin": "open",

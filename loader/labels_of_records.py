@@ -1,17 +1,16 @@
-"""Reads the keys and classes of a shard's records from its ledger, without reading the records."""
+"""Selected records of shards, and their keys and classes from the ledgers, without reading the records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from shardwright.core import storage
-from shardwright.loader.shard_slice import ShardSlice
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.ledger import OtherBuild, written_entries
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.ledger import Entry, OtherBuild, written_entries
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.units import counted
 
@@ -19,31 +18,26 @@ from shardwright.schemas.units import counted
 _AT_ONCE = 16
 
 
-class RecordLabel(NamedTuple):
-    """The key and the class of one record, from a ledger.
+class ShardSlice(NamedTuple):
+    """Records of one shard.
 
     Attributes:
-      number: Position of the record in its shard, from 0.
-      key: Key of the image.
-      label: Class name. Several names are joined by U+001F; empty if the image has no class.
-      fold: Fold of the image; None if the dataset has no folds.
+      file: File name of the shard in the dataset directory.
+      compression: Compression of the shard: none, gzip or zlib.
+      records_in_shard: Number of records in the whole shard.
+      numbers: Numbers of the selected records, from 0, ascending.
     """
 
-    number: int
-    key: str
-    label: str
-    fold: int | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The class names."""
-        return tuple(self.label.split(LABEL_SEPARATOR)) if self.label else ()
+    file: str
+    compression: str
+    records_in_shard: int
+    numbers: Sequence[int]
 
 
 def read_labels(
     directory: str, dataset: Dataset, slices: Sequence[ShardSlice]
-) -> Iterator[tuple[ShardSlice, list[RecordLabel]]]:
-    """Yields each slice with the keys and classes of its records, in order.
+) -> Iterator[tuple[ShardSlice, list[tuple[int, Entry]]]]:
+    """Yields each slice with the numbers and ledger entries of its records, in order.
 
     Raises:
       UsageError: if a ledger is missing or belongs to another build.
@@ -54,7 +48,7 @@ def read_labels(
         for split, number, count, shard in dataset.placed_shards()
     }
 
-    def read(item: ShardSlice) -> list[RecordLabel]:
+    def read(item: ShardSlice) -> list[tuple[int, Entry]]:
         return _of_slice(item, *ledgers[item.file])
 
     with ThreadPoolExecutor(_AT_ONCE) as executor:
@@ -64,7 +58,7 @@ def read_labels(
             yield from zip(batch, executor.map(read, batch))
 
 
-def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[RecordLabel]:
+def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[tuple[int, Entry]]:
     with storage.translated_errors("read", path):
         try:
             written = written_entries(storage.read_bytes(path), sha256)
@@ -87,11 +81,5 @@ def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[RecordLabel]:
             f"{printable(path)} lists {counted(len(written), 'record')} of {item.records_in_shard:,}; "
             "restore it or convert again."
         )
-    return list(_at(item.numbers, ((e.key, e.label, e.fold) for e in written)))
-
-
-def _at(numbers: Sequence[int], rows: Iterable[tuple[str, str, int | None]]) -> Iterator[RecordLabel]:
-    wanted = frozenset(numbers) if not isinstance(numbers, range) else numbers
-    for number, (key, label, fold) in enumerate(rows):
-        if number in wanted:
-            yield RecordLabel(number, key, label, fold)
+    wanted = item.numbers if isinstance(item.numbers, range) else frozenset(item.numbers)
+    return [(number, entry) for number, entry in enumerate(written) if number in wanted]

@@ -15,15 +15,13 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from PIL import Image
 
-from shardwright.loader.arguments import at_least, require_seed
 from shardwright.loader.batches import Batch, iterate_batches
 from shardwright.loader.decode import PictureReader
-from shardwright.loader.labels_of_records import read_labels
-from shardwright.loader.open import located, read_dataset
+from shardwright.loader.labels_of_records import ShardSlice, read_labels
+from shardwright.loader.open import at_least, located, read_dataset, require_seed
 from shardwright.loader.sample_values import NUMPY_TYPES, Pixels, chosen_type, stored_types
 from shardwright.loader.selection import TRAIN, Predicate, Resplit, slices_of
 from shardwright.loader.shard_reader import ShardReader
-from shardwright.loader.shard_slice import ShardSlice
 from shardwright.loader.values import FeatureReader, Value
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import ParsedExample
@@ -120,7 +118,7 @@ class Records:
           UsageError: if a ledger is missing.
         """
         rows = read_labels(self.directory, self.dataset, self._slices)
-        found = [row.key for _, of_slice in rows for row in of_slice]
+        found = [entry.key for _, of_slice in rows for _, entry in of_slice]
         return found if len(self) == len(found) else [found[i] for i in self._positions]
 
     def __len__(self) -> int:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from shardwright.core.plan.assign import group_of, hash64, ideal_bounds
-from shardwright.loader.arguments import at_least
-from shardwright.loader.labels_of_records import RecordLabel, read_labels
-from shardwright.loader.open import located, read_dataset
-from shardwright.loader.shard_slice import ShardSlice
+from shardwright.loader.labels_of_records import ShardSlice, read_labels
+from shardwright.loader.open import at_least, located, read_dataset
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.units import counted, parse_splits
 
 #: Selects every split of the dataset, in order.
@@ -106,10 +105,10 @@ def slices_of(
                 _chosen(
                     item,
                     (
-                        row.number
-                        for row in rows
-                        if (wanted is None or wanted(row.key, row.label))
-                        and (fold is None or (row.fold == fold) is (part == VALIDATION))
+                        number
+                        for number, entry in rows
+                        if (wanted is None or wanted(entry.key, entry.label))
+                        and (fold is None or (entry.fold == fold) is (part == VALIDATION))
                     ),
                 )
                 for item, rows in read_labels(directory, dataset, splits[name])
@@ -168,7 +167,7 @@ def _predicate(dataset: Dataset, keep: Collection[str] | Predicate) -> Predicate
                 f"keep: the dataset has no class {name!r}"
                 f"{nearest(str(name), dataset.labels) or '; labels.txt lists its classes.'}"
             )
-    return lambda key, label: not names.isdisjoint(RecordLabel(0, key, label).names)
+    return lambda key, label: not names.isdisjoint(label.split(LABEL_SEPARATOR) if label else ())
 
 
 def _as_resplit(resplit: Resplit | Mapping[str, float | str | Fraction] | str) -> Resplit:
@@ -224,11 +223,11 @@ def _divided(
     for name in dict.fromkeys(names):
         for item, rows in read_labels(directory, dataset, splits[name]):
             numbers = {new: array("q") for new in shares}
-            for row in rows:
+            for number, entry in rows:
                 # Not the hash that made the split: its values inside one split are not uniform.
-                group = group_of(row.key, pattern) or row.key
+                group = group_of(entry.key, pattern) or entry.key
                 part = bisect_right(bounds, hash64(resplit.seed, "resplit", group))
-                numbers[names_in_order[part]].append(row.number)
+                numbers[names_in_order[part]].append(number)
             for new, found in numbers.items():
                 divided[new].append(_chosen(item, found))
     return {**rest, **divided}

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from shardwright.core import storage
-from shardwright.loader.arguments import absolute, at_least, require_seed
-from shardwright.loader.open import located, read_dataset
+from shardwright.loader.labels_of_records import ShardSlice
+from shardwright.loader.open import absolute, at_least, located, read_dataset, require_seed
 from shardwright.loader.sample_values import NUMPY_TYPES, chosen_type, stored_types
 from shardwright.loader.selection import (
     TRAIN,
@@ -23,7 +23,6 @@ from shardwright.loader.selection import (
     number_of_records,
     slices_of,
 )
-from shardwright.loader.shard_slice import ShardSlice
 from shardwright.loader.tf_images import Picture, Size, converted, mask_decoder
 from shardwright.loader.tf_parse import class_feature, class_index, feature_of, parser
 from shardwright.loader.tf_records import serialized_records

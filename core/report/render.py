@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -105,7 +106,7 @@ def _render(data: ReportData, amount: Amount) -> str:
         "verdict": verdict_of(checked) if checked else None,
         "advice": _advice(data),
         "groups": groups,
-        "meanings": _Meanings(MEANINGS),
+        "meanings": defaultdict(str, MEANINGS),
         "nodes": nodes,
         "listed": listed,
         "splits": list(data.splits.items())[:_MAX_SPLITS],
@@ -175,11 +176,6 @@ def _drift(document: Mapping[str, Any]) -> dict[str, Any]:
         ][:_MAX_REFUSALS],
         "tables": drift_tables(document),
     }
-
-
-class _Meanings(dict[str, str]):
-    def __missing__(self, code: str) -> str:
-        return ""
 
 
 def _advice(data: ReportData) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import ShardHeader, line_blocks, parsed_lines
 from shardwright.schemas.units import counted, is_or_are
 
-#: Tolerance by which a side may leave the image, because writers use 32-bit floats.
+#: Tolerance by which a side or a point may leave the image, because writers use 32-bit floats.
 _TOLERANCE = 1e-6
 #: Roles of features with the values 0 and 1.
 _FLAGS = (FeatureRole.OBJECT_CROWD,)
@@ -128,8 +128,6 @@ def _object_problems(values: Mapping[FeatureRole, Any], schema: RecordSchema) ->
     yield from check_class(values.get(FeatureRole.OBJECT_LABEL), values.get(FeatureRole.OBJECT_TEXT), schema)
 
 
-#: Tolerance by which a point may leave the image, because writers use 32-bit floats.
-_TOLERANCE = 1e-6
 _VISIBILITIES = (0, 1, 2)
 
 

@@ -330,7 +330,9 @@ def _picture_json(picture: Picture) -> list[Any]:
 def _picture(facts: list[Any], quality: list[Any] | None = None) -> Picture:
     """Reads the result of `_picture_json`."""
     picture = Picture(*facts)
-    picture = picture._replace(labels=tuple(picture.labels), boxes=tuple(map(tuple, picture.boxes)))
+    picture = picture._replace(
+        labels=tuple(picture.labels), boxes=tuple((width, height) for width, height in picture.boxes)
+    )
     if quality is None:
         return picture
     sums, squares, pixels, *prints, issues, scores, samples = quality

@@ -77,13 +77,6 @@ def found_in(layout: str, values: Mapping[str, Any], **schema: Any) -> list[tupl
     return [(code.value, message) for code, message in checked.problems]
 
 
-def test_sound_objects_are_sound() -> None:
-    assert found_in("detection", OBJECTS) == []
-    assert found_in("detection", {name: [] for name in OBJECTS}) == []
-    flags = {"image/object/difficult": [0, 1], "image/object/mask": [mask_png(), mask_png()]}
-    assert found_in("detection", {**OBJECTS, **flags}) == []
-
-
 @pytest.mark.parametrize(
     ("name", "values", "code", "message"),
     [
@@ -123,13 +116,50 @@ POINTS: Mapping[str, Any] = {
     "image/object/keypoint/text": [b"eye", b"tail"] * 2,
     "image/object/keypoint/num": [1, 2],
 }
+MASK, FORMAT = "image/segmentation/class/encoded", "image/segmentation/class/format"
+_NO_POINTS = {**{name: [] for name in POINTS if "keypoint" in name}, "image/object/keypoint/num": [0, 0]}
+_THREE_POINTS = {name: values[:3] for name, values in POINTS.items() if "keypoint" in name}
+_PANOPTIC = {"image/panoptic/category_mask": [mask_png()], "image/panoptic/instance_mask": [mask_png(12, 10)]}
+_WITHOUT_CLASS = {"image/class/label": [-1], "image/class/text": [b""]}
+_RAW = {**OBJECTS, "image/encoded": [bytes(12 * 9 * 3)], "image/format": [b"raw"]}
 
 
-def test_sound_key_points_are_sound() -> None:
-    assert found_in("keypoints", POINTS) == []
-    assert found_in("keypoints", {name: [] for name in POINTS}) == []
-    none = {name: [] for name in POINTS if "keypoint" in name}
-    assert found_in("keypoints", {**POINTS, **none, "image/object/keypoint/num": [0, 0]}) == []
+@pytest.mark.parametrize(
+    ("layout", "values", "schema", "code", "message"),
+    [
+        ("detection", OBJECTS, {}, "", ""),
+        ("detection", {name: [] for name in OBJECTS}, {}, "", ""),
+        ("detection", {**OBJECTS, "image/object/difficult": [0, 1], "image/object/mask": [mask_png()] * 2},
+         {}, "", ""),
+        # A float of 32 bits may round above one.
+        ("detection", {**OBJECTS, "image/object/bbox/xmax": [1 + 2**-23, 0.5]}, {}, "", ""),
+        ("detection", _RAW, {}, "", ""),
+        ("detection", {**_RAW, "image/encoded": [bytes(12 * 9 * 3 + 1)]}, {}, "SIZE_MISMATCH", ""),
+        ("keypoints", POINTS, {}, "", ""),
+        ("keypoints", {name: [] for name in POINTS}, {}, "", ""),
+        ("keypoints", {**POINTS, **_NO_POINTS}, {}, "", ""),
+        ("keypoints", {**POINTS, **_THREE_POINTS, "image/object/keypoint/num": [1, 1]},
+         {}, "LENGTH_MISMATCH", "it has 3 key points and 2 objects"),
+        ("segmentation", {MASK: [mask_png()], FORMAT: [b"png"]}, {}, "", ""),
+        ("segmentation", {MASK: [mask_png(11)], FORMAT: [b"png"]},
+         {}, "MASK_MISMATCH", "its semantic mask: it has 11 x 9 pixels but the record says 12 x 9"),
+        ("segmentation", {MASK: [b"no mask"], FORMAT: [b"png"]}, {}, "UNDECODABLE", ""),
+        ("segmentation", {MASK: [mask_png()], FORMAT: [b"jpeg"]},
+         {}, "FORMAT_MISMATCH", "its semantic mask is png but the record says 'jpeg'"),
+        ("panoptic", _PANOPTIC, {}, "MASK_MISMATCH", "its mask of instances: it has 12 x 10 pixels"),
+        # An empty mask, and an image without a class, are sound only if such images are kept.
+        ("segmentation", {MASK: [b""], FORMAT: [b""]}, {}, "UNDECODABLE", ""),
+        ("segmentation", {MASK: [b""], FORMAT: [b""]}, {"unlabelled": True}, "", ""),
+        ("classification", _WITHOUT_CLASS, {}, "LABEL_RANGE", ""),
+        ("classification", _WITHOUT_CLASS, {"unlabelled": True}, "", ""),
+    ],
+)  # fmt: skip
+def test_records_of_each_layout_are_checked(
+    layout: str, values: Mapping[str, Any], schema: Mapping[str, Any], code: str, message: str
+) -> None:
+    problems = found_in(layout, values, **schema)
+    assert [one for one, _ in problems] == [code] * bool(code)
+    assert all(text.startswith(message) for _, text in problems)
 
 
 @pytest.mark.parametrize(
@@ -152,36 +182,6 @@ def test_faults_of_key_points_are_reported(name: str, values: Any, code: str, me
     assert message in found[0][1]
 
 
-def test_each_object_has_equally_many_key_points() -> None:
-    three = {name: values[:3] for name, values in POINTS.items() if "keypoint" in name}
-    found = found_in("keypoints", {**POINTS, **three, "image/object/keypoint/num": [1, 1]})
-    assert [code for code, _ in found] == ["LENGTH_MISMATCH"] and "3 key points and 2 objects" in found[0][1]
-
-
-def test_a_32_bit_float_may_round_above_one() -> None:
-    assert found_in("detection", {**OBJECTS, "image/object/bbox/xmax": [1 + 2**-23, 0.5]}) == []
-
-
-MASK, FORMAT = "image/segmentation/class/encoded", "image/segmentation/class/format"
-
-
-def test_masks_are_decoded_and_measured() -> None:
-    assert found_in("segmentation", {MASK: [mask_png()], FORMAT: [b"png"]}) == []
-    wrong = found_in("segmentation", {MASK: [mask_png(11)], FORMAT: [b"png"]})
-    assert wrong == [("MASK_MISMATCH", "its semantic mask: it has 11 x 9 pixels but the record says 12 x 9")]
-    torn = found_in("segmentation", {MASK: [b"no mask"], FORMAT: [b"png"]})
-    assert [code for code, _ in torn] == ["UNDECODABLE"]
-    masks = {"image/panoptic/category_mask": [mask_png()], "image/panoptic/instance_mask": [mask_png(12, 10)]}
-    wrong = found_in("panoptic", masks)
-    assert wrong[0][1].startswith("its mask of instances: it has 12 x 10 pixels")
-
-
-def test_an_empty_mask_is_sound_only_if_images_without_masks_are_kept() -> None:
-    values = {MASK: [b""], FORMAT: [b""]}
-    assert [code for code, _ in found_in("segmentation", values)] == ["UNDECODABLE"]
-    assert found_in("segmentation", values, unlabelled=True) == []
-
-
 def test_every_class_of_an_image_with_several_is_checked() -> None:
     def check(ids: list[int], names: list[bytes], **schema: Any) -> list[str]:
         values = {"image/class/label": ids, "image/class/text": names}
@@ -194,19 +194,6 @@ def test_every_class_of_an_image_with_several_is_checked() -> None:
     assert check([0, 1], [b"cat", b"owl"]) == ["LABEL_TEXT"]
     assert check([0, 1], [b"cat"]) == ["LENGTH_MISMATCH"]
     assert check([], [], unlabelled=True) == []
-
-
-def test_an_image_without_a_class_is_sound_only_if_such_images_are_kept() -> None:
-    values = {"image/class/label": [-1], "image/class/text": [b""]}
-    assert [code for code, _ in found_in("classification", values)] == ["LABEL_RANGE"]
-    assert found_in("classification", values, unlabelled=True) == []
-
-
-def test_raw_pixels_need_no_number_of_channels() -> None:
-    raw = {"image/encoded": [bytes(12 * 9 * 3)], "image/format": [b"raw"]}
-    assert found_in("detection", {**OBJECTS, **raw}) == []
-    odd = found_in("detection", {**OBJECTS, **raw, "image/encoded": [bytes(12 * 9 * 3 + 1)]})
-    assert [code for code, _ in odd] == ["SIZE_MISMATCH"]
 
 
 def test_objects_of_foreign_records_are_recognized_by_names() -> None:
@@ -264,11 +251,6 @@ def test_ids_without_a_class_are_reported(layout: str, name: str, value: int, me
     found = found_in(layout, {**sound, FORMAT: [b"png"], name: [out.getvalue()]})
     assert [code for code, _ in found] == ["MASK_MISMATCH"] * bool(message)
     assert all(actual.startswith(message) for _, actual in found)
-
-
-def test_the_stated_format_of_a_mask_is_compared_with_its_bytes() -> None:
-    wrong = found_in("segmentation", {MASK: [mask_png()], FORMAT: [b"jpeg"]})
-    assert wrong == [("FORMAT_MISMATCH", "its semantic mask is png but the record says 'jpeg'")]
 
 
 DTYPE = FeatureSpec("image/dtype", FeatureType.BYTES, (), FeatureRole.DTYPE)
