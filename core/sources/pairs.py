@@ -255,8 +255,9 @@ class PairFormat:
         files = _annotation_files(folders)
         matches = Matches()
         if self.named_images and not folders.has_masks:
-            names_in = partial(self._names_in, folders)
-            matches = match_by_names(folders.images, sorted(files), names_in, self.noun)
+            matches = match_by_names(
+                folders.images, sorted(files), partial(self._names_in, folders.annotations), self.noun
+            )
         by_stem = _by_stem(files, folders.suffixes)
         used: set[str] = set()
         tree = split_tree(folders.images) if folders.split_by_folder else FolderTree()
@@ -292,26 +293,25 @@ class PairFormat:
                 ref = _with_mask(ref, files.get(file))
             yield _Pair(ref, place if ref.is_candidate and not folders.has_masks else "")
         for file in sorted({*by_stem.values()} - used | (matches.faults.keys() & files.keys())):
-            key, why = _key_of_file(item, folders, file), matches.faults.get(file)
-            state = files[file]
-            if why or not self.alone:
-                yield _Pair(bad_entry(key, state.path, why or MISSING))
+            path, key = join(folders.annotations, file), _key_of_file(item, folders, file)
+            if file in matches.faults or not self.alone:
+                yield _Pair(bad_entry(key, path, matches.faults.get(file, MISSING)))
                 continue
-            split = folders.split or tree.place(file)[0]
-            ref = ImageRef(key, state.path, "", split, "", state.size, state.version, message=MISSING)
-            yield _Pair(ref, state.path)
+            split, state = folders.split or tree.place(file)[0], files[file]
+            ref = ImageRef(key, path, "", split, "", state.size, state.version, message=MISSING)
+            yield _Pair(ref, path)
 
-    def _names_in(self, folders: PairedFolders, files: Iterable[str]) -> Iterator[list[str]]:
-        """Yields the names that annotation files give their images."""
+    def _names_in(self, folder: str, files: Iterable[str]) -> Iterator[list[str]]:
+        """Yields the names that annotation files in a folder give their images."""
 
-        def names_in(file: str) -> list[str]:
+        def read(file: str) -> list[str]:
             try:
-                data = read_annotation_file(join(folders.annotations, file), self.max_bytes) or b""
+                data = read_annotation_file(join(folder, file), self.max_bytes) or b""
                 return self.named_images(data) if self.named_images else []
             except AnnotationFault:
                 return []
 
-        return side_by_side(names_in, files, folders.annotations)
+        return side_by_side(read, files, folder)
 
     def _prefix(self, item: Input, folders: PairedFolders, settings: ConvertSettings) -> str:
         """Returns the beginning of the keys of the images in a folder."""
