@@ -27,6 +27,7 @@ from shardwright.schemas.sidecars.tfx_schema import schema_pbtxt
 tf = late("tensorflow")
 
 DTYPES = {schema_pb2.INT: "int64", schema_pb2.FLOAT: "float32", schema_pb2.BYTES: "string"}
+FLOAT, BYTES = FeatureType.FLOAT, FeatureType.BYTES
 LISTS = {schema_pb2.INT: "int64_list", schema_pb2.FLOAT: "float_list", schema_pb2.BYTES: "bytes_list"}
 
 
@@ -34,10 +35,13 @@ def parsed(text: str) -> schema_pb2.Schema:
     return text_format.Parse(text, schema_pb2.Schema())
 
 
+def by_name(text: str) -> dict[str, schema_pb2.Feature]:
+    return {feature.name: feature for feature in parsed(text).feature}
+
+
 def written(kind: str) -> dict[str, schema_pb2.Feature]:
     """Returns the features in the file that a conversion wrote."""
-    text = (described(kind) / "schema.pbtxt").read_text(encoding="ascii")
-    return {feature.name: feature for feature in parsed(text).feature}
+    return by_name((described(kind) / "schema.pbtxt").read_text(encoding="ascii"))
 
 
 def serialized(directory: Path) -> Iterator[bytes]:
@@ -93,16 +97,6 @@ def in_domain(feature: schema_pb2.Feature, value: Any) -> bool:
     return bool(low <= value <= (domain.max if domain.HasField("max") else np.inf))
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_record_matches_the_schema(kind: str) -> None:
-    dataset, features = read(described(kind)), written(kind)
-    assert list(features) == [spec.name for spec in dataset.features]
-    records = list(serialized(described(kind)))
-    assert len(records) == sum(dataset.records(split) for split in dataset.splits) > 0
-    assert [fault for record in records for fault in faults(features, record)] == []
-
-
 def feature_spec(features: dict[str, schema_pb2.Feature]) -> dict[str, Any]:
     """Returns the result of TensorFlow Transform's `schema_utils.schema_as_feature_spec` for a schema.
 
@@ -122,14 +116,18 @@ def feature_spec(features: dict[str, schema_pb2.Feature]) -> dict[str, Any]:
 
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", KINDS)
-def test_records_parse_as_in_tensorflow_transform(kind: str) -> None:
-    spec = feature_spec(written(kind))
-    for name, how in parsing_spec(read(described(kind)).features).items():
+def test_records_match_the_schema_and_parse_as_in_tensorflow_transform(kind: str) -> None:
+    dataset, features = read(described(kind)), written(kind)
+    assert list(features) == [spec.name for spec in dataset.features]
+    records = list(serialized(described(kind)))
+    assert len(records) == sum(dataset.records(split) for split in dataset.splits) > 0
+    assert [fault for record in records for fault in faults(features, record)] == []
+    spec = feature_spec(features)
+    for name, how in parsing_spec(dataset.features).items():
         if how.kind is ParsingKind.FIXED and how.default is None:
             assert spec[name] == tf.io.FixedLenFeature(list(how.shape), tf.as_dtype(how.dtype))
         else:
             assert spec[name] == tf.io.VarLenFeature(tf.as_dtype(how.dtype))
-    records = list(serialized(described(kind)))
     batch = tf.io.parse_example(records, spec)
     for name, value in batch.items():
         assert value.shape[0] == len(records), name
@@ -138,7 +136,7 @@ def test_records_parse_as_in_tensorflow_transform(kind: str) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_it_is_valid_for_every_layout(layout: str) -> None:
     dataset = of_layout(layout)
-    features = {feature.name: feature for feature in parsed(schema_pbtxt(dataset)).feature}
+    features = by_name(schema_pbtxt(dataset))
     spec = feature_spec(features)
     for item in dataset.features:
         feature = features[item.name]
@@ -156,8 +154,7 @@ def test_it_is_valid_for_every_layout(layout: str) -> None:
 
 @pytest.mark.parametrize("unlabelled", ["keep", "quarantine"])
 def test_masks_may_be_missing(unlabelled: str) -> None:
-    text = schema_pbtxt(of_layout("segmentation", unlabelled=unlabelled))
-    features = {feature.name: feature for feature in parsed(text).feature}
+    features = by_name(schema_pbtxt(of_layout("segmentation", unlabelled=unlabelled)))
     mask, format_ = (features[f"image/segmentation/class/{name}"] for name in ("encoded", "format"))
     assert mask.image_domain.minimum_supported_image_fraction == (unlabelled != "keep")
     assert list(format_.string_domain.value) == (["png", ""] if unlabelled == "keep" else ["png"])
@@ -185,10 +182,7 @@ def test_classes_whose_names_are_codes() -> None:
     dataset = read(described("gray"))
     # Two classes may have the same readable name.
     texts = ("bird, fowl", "", *dataset.labels[2:4], "bird, fowl")
-    features = {
-        feature.name: feature
-        for feature in parsed(schema_pbtxt(replace(dataset, plan=replace(dataset.plan, texts=texts)))).feature
-    }
+    features = by_name(schema_pbtxt(replace(dataset, plan=replace(dataset.plan, texts=texts))))
     assert tuple(features["image/class/synset"].string_domain.value) == dataset.labels
     assert list(features["image/class/text"].string_domain.value) == ["bird, fowl", *dataset.labels[1:4]]
 
@@ -228,24 +222,24 @@ def only(spec: FeatureSpec, **changes: Any) -> schema_pb2.Feature:
 
 
 def test_an_optional_feature_of_fixed_length_has_a_count_instead_of_a_shape() -> None:
-    feature = only(FeatureSpec("x", FeatureType.FLOAT, (2, 3), optional=True))
+    feature = only(FeatureSpec("x", FLOAT, (2, 3), optional=True))
     assert not feature.HasField("shape") and not feature.HasField("presence")
     assert (feature.value_count.min, feature.value_count.max) == (6, 6)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), b"\xff"])
-def test_some_constants_have_no_domain(value: Any) -> None:
-    type_ = FeatureType.BYTES if isinstance(value, bytes) else FeatureType.FLOAT
-    assert (
-        only(FeatureSpec("x", type_, fill=FeatureRole.CONSTANT, value=(value,))).WhichOneof("domain_info")
-        is None
-    )
-
-
-def test_without_classes_there_is_no_domain() -> None:
+@pytest.mark.parametrize(
+    "spec",
+    [
+        FeatureSpec("x", FLOAT, fill=FeatureRole.CONSTANT, value=(float("nan"),)),
+        FeatureSpec("x", FLOAT, fill=FeatureRole.CONSTANT, value=(float("inf"),)),
+        FeatureSpec("x", BYTES, fill=FeatureRole.CONSTANT, value=(b"\xff",)),
+        FeatureSpec("x", FeatureType.INT64, fill=FeatureRole.LABEL),
+        FeatureSpec("x", BYTES, fill=FeatureRole.LABEL_TEXT),
+    ],
+)
+def test_some_constants_and_missing_classes_have_no_domain(spec: FeatureSpec) -> None:
     plan = replace(read(described("photos")).plan, labels=())
-    for role, type_ in ((FeatureRole.LABEL, FeatureType.INT64), (FeatureRole.LABEL_TEXT, FeatureType.BYTES)):
-        assert only(FeatureSpec("x", type_, fill=role), plan=plan).WhichOneof("domain_info") is None
+    assert only(spec, plan=plan).WhichOneof("domain_info") is None
 
 
 def test_a_record_that_violates_the_schema_is_detected() -> None:
