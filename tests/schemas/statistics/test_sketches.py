@@ -82,18 +82,15 @@ def test_sums_of_floats_of_32_bits_are_exact(values: list[float]) -> None:
     assert spread.zeros == values.count(0)
 
 
+@pytest.mark.parametrize(
+    ("bits", "values"), [(0, st.integers(0, 10**7)), (FRACTION_BITS, st.floats(1e-6, 1e6))]
+)
 @_FEW
-@given(st.lists(st.integers(0, 10**7), min_size=1))
-def test_quantiles_of_whole_numbers_match_numpy_within_the_stated_error(values: list[int]) -> None:
-    for found, true in zip(_spread(values).quantiles(_SHARES), np.quantile(values, _SHARES)):
-        assert abs(found - true) <= _RELATIVE_ERROR * true + 1e-6
-
-
-@_FEW
-@given(st.lists(st.floats(1e-6, 1e6), min_size=1))
-def test_quantiles_of_floats_match_numpy_within_the_stated_error(values: list[float]) -> None:
-    for found, true in zip(_spread(values, FRACTION_BITS).quantiles(_SHARES), np.quantile(values, _SHARES)):
-        assert abs(found - true) <= _RELATIVE_ERROR * 1.0001 * true
+@given(st.data())
+def test_quantiles_match_numpy_within_the_stated_error(bits: int, values: Any, data: st.DataObject) -> None:
+    drawn = data.draw(st.lists(values, min_size=1))
+    for found, true in zip(_spread(drawn, bits).quantiles(_SHARES), np.quantile(drawn, _SHARES)):
+        assert abs(found - true) <= _RELATIVE_ERROR * 1.0001 * true + (0 if bits else 1e-6)
 
 
 @_FEW
@@ -128,32 +125,19 @@ def test_shares_have_twenty_equal_buckets(values: list[float]) -> None:
     assert sum(histogram["counts"]) == len(values)
 
 
+@pytest.mark.parametrize(("bits", "values"), [(0, _INT64), (FLOAT32_BITS, _FLOAT32)])
 @_FEW
-@given(st.lists(st.tuples(_INT64, st.integers(0, 3))), st.permutations(range(4)))
+@given(st.data(), st.permutations(range(4)))
 def test_merged_histograms_do_not_depend_on_parts_or_order(
-    values: list[tuple[int, int]], order: list[int]
+    bits: int, values: Any, data: st.DataObject, order: list[int]
 ) -> None:
-    parts = [_spread([value for value, part in values if part == number]) for number in range(4)]
-    stored = [Histogram.from_state(json.loads(json.dumps(part.state()))) for part in parts]
-    merged = Histogram()
+    drawn = data.draw(st.lists(st.tuples(values, st.integers(0, 3))))
+    parts = [_spread([value for value, part in drawn if part == number], bits) for number in range(4)]
+    merged = Histogram(bits)
     for number in order:
-        merged.merge(stored[number])
-    assert merged.state() == _spread([value for value, _ in values]).state()
-
-
-@_FEW
-@given(st.lists(st.tuples(_FLOAT32, st.integers(0, 3))), st.permutations(range(4)))
-def test_merged_histograms_of_floats_do_not_depend_on_parts_or_order(
-    values: list[tuple[float, int]], order: list[int]
-) -> None:
-    parts = [
-        _spread([value for value, part in values if part == number], FLOAT32_BITS) for number in range(4)
-    ]
-    merged = Histogram(FLOAT32_BITS)
-    for number in order:
-        merged.merge(pickle.loads(pickle.dumps(parts[number])))
-    whole = _spread([value for value, _ in values], FLOAT32_BITS)
-    assert json.dumps(merged.state()) == json.dumps(whole.state())
+        sent = pickle.loads(pickle.dumps(parts[number]))
+        merged.merge(Histogram.from_state(json.loads(json.dumps(sent.state()))))
+    assert json.dumps(merged.state()) == json.dumps(_spread([value for value, _ in drawn], bits).state())
 
 
 def test_moments_equal_those_of_a_histogram() -> None:

@@ -77,14 +77,10 @@ def row_of(page: str, version: str) -> str:
 def test_versions_are_listed_newest_first_with_their_state() -> None:
     records = records_of(5)
     _, second, third, fourth, fifth = records
-    assert all(record is not None for record in records.values())
+    refusals = (refusal("SPLIT_LEAKAGE", gate="findings", error=False), refusal("max_count_drop"))
     records[third] = replace(records[third], state=VersionState.WITHDRAWN)  # type: ignore[type-var]
     records[fourth] = replace(records[fourth], pinned=True)  # type: ignore[type-var]
-    records[fifth] = replace(  # type: ignore[type-var]
-        records[fifth],
-        state=VersionState.REFUSED,
-        refusals=(refusal("SPLIT_LEAKAGE", gate="findings", error=False), refusal("max_count_drop")),
-    )
+    records[fifth] = replace(records[fifth], state=VersionState.REFUSED, refusals=refusals)  # type: ignore[type-var]
     page = render_index(index_of(records, fourth))
     assert re.findall(r'id="v-(\w+)"', page) == sorted(records, reverse=True)
     assert "the first version" not in row_of(page, second)
@@ -104,10 +100,13 @@ def test_versions_are_listed_newest_first_with_their_state() -> None:
     assert f"shardwright rollback data/pets {second}" in text  # not to the withdrawn version
 
 
-def test_a_first_version_that_changed_nothing_says_so() -> None:
-    first, second = records_of(2, changes={}, work={})
-    page = render_index(index_of(records_of(2, changes={}, work={}), second))
+def test_pages_without_changes_or_versions_say_so() -> None:
+    records = records_of(2, changes={}, work={})
+    first, second = records
+    page = render_index(index_of(records, second))
     assert "the first version" in row_of(page, first) and "no image" in row_of(page, second)
+    text = Page(render_index(index_of({}))).text
+    assert "There are no versions here" in text and "Nothing is published" in text
 
 
 @pytest.mark.parametrize("field", ["output", "gate", "name", "message", "fingerprint", "previous"])
@@ -129,13 +128,6 @@ def test_names_are_shown_as_text_everywhere(field: str) -> None:
             assert name in read.text
 
 
-def test_the_page_loads_nothing_and_runs_only_its_own_script() -> None:
-    page = render_index(index_of(records_of(3)))
-    assert "default-src 'none'" in page.replace("&#39;", "'")
-    assert not Page(page).of("src") and "@import" not in page and "url(" not in page.replace("url(#", "")
-    assert "http://" not in page and "https://" not in page
-
-
 def test_a_page_of_many_versions_stays_small() -> None:
     records = records_of(1_000)
     old = sorted(records)[0]
@@ -144,11 +136,6 @@ def test_a_page_of_many_versions_stays_small() -> None:
     assert re.findall(r'id="v-(\w+)"', page) == [*sorted(records, reverse=True)[: MAX_VERSIONS - 1], old]
     text = Page(page).text
     assert "300 of 1,000 versions" in " ".join(text.split())
-
-
-def test_no_versions_give_a_page() -> None:
-    text = Page(render_index(index_of({}))).text
-    assert "There are no versions here" in text and "Nothing is published" in text
 
 
 def test_documents_with_nonsense_give_a_page(tmp_path: Path) -> None:
