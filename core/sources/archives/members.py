@@ -50,15 +50,16 @@ class ArchiveDamage(Exception):
         self.reason, self.message = reason, message
 
 
-def check_count(count: int, most: int) -> None:
+def check_count(count: int) -> None:
     """Checks that an archive does not have too many members.
 
     Raises:
       ArchiveDamage: If it does.
     """
-    if count > most:
+    if count > MAX_MEMBERS:
         raise ArchiveDamage(
-            QuarantineReason.TOO_LARGE, f"it has more than {most} members; pack the rest into another archive"
+            QuarantineReason.TOO_LARGE,
+            f"it has more than {MAX_MEMBERS} members; pack the rest into another archive",
         )
 
 

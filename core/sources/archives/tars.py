@@ -16,7 +16,6 @@ import zstandard
 
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.sources.archives.members import (
-    MAX_MEMBERS,
     MAX_RATIO,
     MAX_UNPACKED_BYTES,
     SMALL_BYTES,
@@ -202,7 +201,7 @@ def list_tar(read_at: ReadAt, end: int, state: str = "") -> Iterator[Member]:
                 if info.type == _VOLUME_LABEL:
                     continue
                 count += 1
-                check_count(count, MAX_MEMBERS)
+                check_count(count)
                 member = _member(info, state)
                 if position > end and member.offset + member.length > end:
                     member = member.at_fault(

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 
 from shardwright.core import storage
 from shardwright.core.sources.archives.members import (
-    MAX_MEMBERS,
     MAX_RATIO,
     SMALL_BYTES,
     ArchiveDamage,
@@ -66,7 +65,7 @@ def list_zip(reader: RangeReader) -> Iterator[Member]:
                 f"its members unpack to more than {format_size(most)}; those from {member.key[:200]} on are "
                 "left out",
             )
-        check_count(index + 1, MAX_MEMBERS)
+        check_count(index + 1)
         yield member
 
 
