@@ -36,10 +36,11 @@ from rounds import SPEED, SPEED_BY_PROCESSOR, Turn, summarize, take_turns, timed
 
 from shardwright.core.concurrency.workers import usable_cpus
 from shardwright.core.validation.duplicate_keys import bucket_rows, buckets_of_rows
-from shardwright.core.validation.shard import Depth, ShardTask, check_shard
+from shardwright.core.validation.shard import ShardTask, check_shard
 from shardwright.loader import Records
 from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks, validate
+from shardwright.schemas.check_depths import CheckDepth
 
 _CHUNK = 16
 _BLOCK = 1 << 18
@@ -77,7 +78,7 @@ def make_ways(dataset: Path, whole_shard: Path, one: Path) -> dict[str, Callable
         "image/class/label": tf.io.FixedLenFeature([], tf.int64),
     }
 
-    def check(depth: Depth, tasks: list[ShardTask] = tasks) -> int:
+    def check(depth: CheckDepth, tasks: list[ShardTask] = tasks) -> int:
         seen, buckets = 0, buckets_of_rows(len(records))
         for task in tasks:
             found = check_shard(task, schema, depth)
@@ -120,12 +121,12 @@ def make_ways(dataset: Path, whole_shard: Path, one: Path) -> dict[str, Callable
         return report.records
 
     return {
-        "every image decoded": lambda: check(Depth.FULL),
+        "every image decoded": lambda: check(CheckDepth.FULL),
         "decoding alone": limit,
         "tf.data, parse, decode_jpeg": by_tensorflow,
-        "--fast": lambda: check(Depth.FAST),
-        "--fast, one shard": lambda: check(Depth.FAST, single),
-        "frames and checksums": lambda: check(Depth.FRAMES),
+        "--fast": lambda: check(CheckDepth.FAST),
+        "--fast, one shard": lambda: check(CheckDepth.FAST, single),
+        "frames and checksums": lambda: check(CheckDepth.FRAMES),
         "read, sha256 and crc32c alone": checksums,
         "validate()": lambda: whole(dataset, "full"),
         "validate(fast)": lambda: whole(dataset, "fast"),

@@ -73,7 +73,8 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     import apache_beam as beam
 
     from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
-    from shardwright.core.validation.shard import DEPTHS, Depth, ShardTask, shard_task_of
+    from shardwright.core.validation.shard import ShardTask, shard_task_of
+    from shardwright.schemas.check_depths import CheckDepth
     from shardwright.schemas.ledger import ShardResult
     from shardwright.transforms.begin_conversion import BeginConversion, RemoveCommit
     from shardwright.transforms.commit import CommitDataset
@@ -106,8 +107,8 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     )
     checks = statistics = None
     findings: list[Any] = []  # PCollections of FindingSummary
-    depth = DEPTHS.get(settings.verify)
-    if depth is not None:
+    depth = CheckDepth.of_verification(settings.verify)
+    if depth is not CheckDepth.NONE:
         layout = settings.record_layout
         schema = forecast | "NameSchema" >> beam.Map(
             lambda forecast: schema_of_plan(layout.features, layout.first_label, forecast.plan)
@@ -123,7 +124,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
             | "VerifyShards" >> ValidateShards(schema, depth)
         )  # ShardCheck, FindingSummary, Statistics
         findings.append(found)
-    if depth is None or depth is Depth.FRAMES:  # a deeper check compares the records
+    if depth <= CheckDepth.FRAMES:  # a deeper check compares the records
         compare = CompareLedgers(job.directory, beam.pvalue.AsSingleton(forecast))
         findings += results | "CompareLedgers" >> compare  # FindingSummary
     commit = CommitDataset(job, forecast, checks, findings, statistics, hold)

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from shardwright.core import storage
-from shardwright.core.validation.shard import Depth
 from shardwright.pipelines import log
 from shardwright.pipelines.datasets import Target
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import QUALITY, FindingCode, Severity
 from shardwright.schemas.configuration.expectations import Expectations
 from shardwright.schemas.configuration.job import JobGates
@@ -17,7 +17,7 @@ from shardwright.schemas.findings import Gates
 
 _LISTED = "; shardwright validate --help lists them."
 #: Depth of a validation by its name in the report.
-MODES = {"fast": Depth.FAST, "full": Depth.FULL, "quality": Depth.QUALITY}
+MODES = {"fast": CheckDepth.FAST, "full": CheckDepth.FULL, "quality": CheckDepth.QUALITY}
 
 
 def _codes(names: str | Sequence[str]) -> tuple[str, ...]:

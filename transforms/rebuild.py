@@ -31,8 +31,9 @@ from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.reuse import near
 from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.sources.listing import ListingDigest, add_up
-from shardwright.core.validation.shard import DEPTHS, Depth, ShardCheck, ShardTask, shard_task_of
+from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task_of
 from shardwright.schemas.changes import Changes
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, shard_file
@@ -189,10 +190,10 @@ class VerifyVersion(beam.PTransform):
         """Applies the transform."""
         task, verify = self._task, self._task.settings.verify
         layout = task.settings.record_layout
-        depth = DEPTHS.get(verify, Depth.FRAMES)
+        depth = max(CheckDepth.of_verification(verify), CheckDepth.FRAMES)
 
         def is_known(result: ShardResult) -> bool:
-            return verify == "none" or (depth is Depth.FRAMES and result.carried)
+            return verify == "none" or (depth is CheckDepth.FRAMES and result.carried)
 
         def known(result: ShardResult) -> Iterator[ShardCheck]:
             header = result.header
@@ -231,7 +232,7 @@ class VerifyVersion(beam.PTransform):
         )  # ShardCheck
         together = (checks, read) | "AllChecks" >> beam.Flatten()  # ShardCheck
         findings = validated.findings
-        if depth is Depth.FRAMES:
+        if depth is CheckDepth.FRAMES:
             equal = results | "CompareLedgers" >> compare  # FindingSummary
             findings = (findings, *equal) | "AllFindings" >> beam.Flatten()  # FindingSummary
         return Validated(together, findings, validated.statistics)

@@ -16,7 +16,7 @@ from shardwright.core.validation.duplicate_candidates import bucketed_fingerprin
 from shardwright.core.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.core.validation.duplicates import Bucket
 from shardwright.core.validation.outliers import ClassCounts, sizes_of
-from shardwright.core.validation.shard import Depth, ShardCheck, ShardTask, ShardTotals, check_shard
+from shardwright.core.validation.shard import ShardCheck, ShardTask, ShardTotals, check_shard
 from shardwright.core.validation.stored_checks import (
     ShardSummary,
     sound_records,
@@ -24,6 +24,7 @@ from shardwright.core.validation.stored_checks import (
     stored_check,
     sum_up,
 )
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.findings import FindingSummary
 from shardwright.transforms.merging import MergeAll
 from shardwright.transforms.quality import CompareImages, SeenPictures
@@ -49,7 +50,7 @@ class Validated(NamedTuple):
 
 
 class _CheckShard(beam.DoFn):
-    def __init__(self, depth: Depth, stores: bool, hold: HeldLease | None, summaries: bool) -> None:
+    def __init__(self, depth: CheckDepth, stores: bool, hold: HeldLease | None, summaries: bool) -> None:
         self._depth = depth
         self._stores = stores
         self._hold = hold
@@ -60,7 +61,7 @@ class _CheckShard(beam.DoFn):
         if totals is not None:
             for bucket in bucket_rows(_rows(check, self._depth), totals.buckets_of_rows):
                 yield beam.pvalue.TaggedOutput(_ROWS, bucket)
-        if totals is not None and self._depth >= Depth.QUALITY:
+        if totals is not None and self._depth >= CheckDepth.QUALITY:
             buckets = totals.buckets
             for fingerprints in bucketed_fingerprints(check.pictures, buckets):
                 yield beam.pvalue.TaggedOutput(_FINGERPRINTS, fingerprints)
@@ -85,14 +86,14 @@ class _CheckShard(beam.DoFn):
     def _check(self, task: ShardTask, schema: RecordSchema) -> ShardSummary:
         """Checks a shard, or returns the stored result of an earlier check."""
         depth = self._depth
-        if not self._stores or depth < Depth.FAST:
+        if not self._stores or depth < CheckDepth.FAST:
             check = check_shard(task, schema, depth)
             return replace(sum_up(check, depth), ledger_summary=check.ledger_summary)
         known = stored_check(task, schema, depth)
         if known is not None:
             return known
         # A check that decodes no image cannot save anything with the digests of sound records.
-        sound = sound_records(task, schema, depth) if depth >= Depth.FULL else None
+        sound = sound_records(task, schema, depth) if depth >= CheckDepth.FULL else None
         checked = sum_up(check_shard(task, schema, depth, sound), depth)
         return replace(checked, stored=store_check(task, schema, depth, checked, self._hold))
 
@@ -115,7 +116,7 @@ class ValidateShards(beam.PTransform):
     def __init__(
         self,
         schema: beam.PCollection,
-        depth: Depth,
+        depth: CheckDepth,
         stores: bool = False,
         hold: HeldLease | None = None,
         summaries: bool = False,
@@ -131,7 +132,7 @@ class ValidateShards(beam.PTransform):
         """Applies the transform."""
         schema = beam.pvalue.AsSingleton(self._schema)
         totals: Any = None
-        if self._depth > Depth.FRAMES:
+        if self._depth > CheckDepth.FRAMES:
             sums = MergeAll(ShardTotals, ShardTotals.add).with_output_types(ShardTotals)
             totals = tasks | "CountShards" >> beam.CombineGlobally(sums).as_singleton_view()  # ShardTotals
             tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
@@ -140,13 +141,13 @@ class ValidateShards(beam.PTransform):
         checked = tasks | "CheckShard" >> check.with_outputs(*_TAGS, main="checks")
         # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
         findings = [checked[_FINDINGS]]
-        if self._depth >= Depth.FAST:
+        if self._depth >= CheckDepth.FAST:
             findings.append(
                 checked[_ROWS]
                 | "GroupByBucket" >> beam.GroupByKey()  # ((what, bucket), [rows])
                 | "CompareBucket" >> beam.Map(_compare)
             )  # FindingSummary
-        if self._depth >= Depth.QUALITY:
+        if self._depth >= CheckDepth.QUALITY:
             seen = SeenPictures(*(checked[name] for name in (_FINGERPRINTS, _PLACES, _SIZES, _CLASSES)))
             findings.append(seen | "CompareImages" >> CompareImages(schema, totals))  # FindingSummary
         together = findings[0]
@@ -154,13 +155,13 @@ class ValidateShards(beam.PTransform):
             flatten = beam.Flatten().with_output_types(FindingSummary)
             together = findings | "FindingsOfRecords" >> flatten  # FindingSummary
         return Validated(
-            checked.checks, together, checked[_STATISTICS] if self._depth >= Depth.QUALITY else None
+            checked.checks, together, checked[_STATISTICS] if self._depth >= CheckDepth.QUALITY else None
         )
 
 
-def _rows(check: ShardSummary, depth: Depth) -> ComparedRecords:
+def _rows(check: ShardSummary, depth: CheckDepth) -> ComparedRecords:
     """Returns the records to compare; images with quality metrics are compared elsewhere by source."""
-    if depth < Depth.QUALITY:
+    if depth < CheckDepth.QUALITY:
         return check.rows
     looked = {picture.number for picture in check.pictures}
     return ComparedRecords(row._replace(source=None) if row.number in looked else row for row in check.rows)

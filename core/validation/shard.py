@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from enum import IntEnum
 from functools import partial
 from itertools import tee, zip_longest
 from typing import IO, NamedTuple, cast
@@ -29,6 +28,7 @@ from shardwright.core.validation.duplicate_keys import buckets_of_rows
 from shardwright.core.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.core.validation.objects import dropped_objects
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding
@@ -47,19 +47,6 @@ Digest = bytes
 #: Codes of findings that explain why a shard lacks entries of its ledger.
 _DAMAGES = (FindingCode.SHARD_TRUNCATED, FindingCode.LENGTH_CRC, FindingCode.DATA_CRC)
 _SHOWN_BYTES = 60
-
-
-class Depth(IntEnum):
-    """Depth of a check; each depth includes the previous ones."""
-
-    FRAMES = 0  # framing, CRCs, counts, checksums
-    FAST = 1  # every Example and its features
-    FULL = 2  # every image decoded and compared with its record
-    QUALITY = 3  # quality metrics of every image
-
-
-#: Depth at which new shards are read back, by the value of `verify`.
-DEPTHS = {"fast": Depth.FRAMES, "full": Depth.FULL, "quality": Depth.QUALITY}
 
 
 class ShardTask(NamedTuple):
@@ -196,7 +183,7 @@ SoundRecords = Mapping[Digest, Picture | None]
 def check_shard(
     task: ShardTask,
     schema: RecordSchema,
-    depth: Depth,
+    depth: CheckDepth,
     sound: SoundRecords | None = None,
 ) -> ShardCheck:
     """Checks a shard.
@@ -224,7 +211,7 @@ def check_shard(
                     FindingCode.SHARD_TRUNCATED,
                     f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
                 )
-            ledger = _open_ledger(task, find) if depth >= Depth.FAST else None
+            ledger = _open_ledger(task, find) if depth >= CheckDepth.FAST else None
             records = _Records(task, schema, check, ledger, index, find)
             _check_records(file, records, depth, sound)
             crc32c = ""
@@ -403,7 +390,7 @@ def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
     find(FindingCode.INDEX_MISMATCH, f"line {number + 1} of its index {name} is {line_text}, not {wanted}")
 
 
-def _check_records(file: IO[bytes], records: _Records, depth: Depth, known: SoundRecords | None) -> None:
+def _check_records(file: IO[bytes], records: _Records, depth: CheckDepth, known: SoundRecords | None) -> None:
     """Checks every sound record of a shard, and reports damage as a finding."""
     task, find = records.task, records.find
     with uncompressed(file, task.file) as (plain, _, error):
@@ -415,7 +402,7 @@ def _check_records(file: IO[bytes], records: _Records, depth: Depth, known: Soun
                 else:
                     yield item
 
-        if depth is Depth.FRAMES:
+        if depth is CheckDepth.FRAMES:
             for record in sound():
                 records.count(record)
         else:
@@ -453,12 +440,12 @@ class _RecordToCheck(NamedTuple):
 
 
 def _checked(
-    items: Iterator[_RecordToCheck], schema: RecordSchema, depth: Depth, task: ShardTask
+    items: Iterator[_RecordToCheck], schema: RecordSchema, depth: CheckDepth, task: ShardTask
 ) -> Iterator[CheckedRecord]:
     """Yields the results for records, in order."""
-    look = depth >= Depth.QUALITY
+    look = depth >= CheckDepth.QUALITY
     reader = RecordChecker(schema, decode=False, look=look)
-    if depth < Depth.FULL:
+    if depth < CheckDepth.FULL:
         return map(partial(_check_record, reader, reader), items)
     checker = RecordChecker(
         schema,

@@ -31,13 +31,13 @@ from shardwright.core.validation.compared_records import ComparedRecord, Compare
 from shardwright.core.validation.ledger import LedgerSummary
 from shardwright.core.validation.outliers import odd_pictures
 from shardwright.core.validation.shard import (
-    Depth,
     Digest,
     ShardCheck,
     ShardTask,
     SoundRecords,
 )
 from shardwright.schemas import __version__
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import canonical_json
 from shardwright.schemas.findings import Finding, FindingSummary
@@ -93,11 +93,11 @@ class ShardSummary:
     stored: str = ""
 
 
-def sum_up(check: ShardCheck, depth: Depth) -> ShardSummary:
+def sum_up(check: ShardCheck, depth: CheckDepth) -> ShardSummary:
     """Returns the summary of a check."""
     findings = FindingSummary().add(check.findings)
     statistics = None
-    if depth >= Depth.QUALITY:
+    if depth >= CheckDepth.QUALITY:
         findings.add(odd_pictures(check.pictures))
         statistics = Statistics.of_shard(check.split, check.pictures, check.features)
     return ShardSummary(
@@ -109,7 +109,7 @@ def sum_up(check: ShardCheck, depth: Depth) -> ShardSummary:
 def store_check(
     task: ShardTask,
     schema: RecordSchema,
-    depth: Depth,
+    depth: CheckDepth,
     checked: ShardSummary,
     hold: HeldLease | None = None,
 ) -> str:
@@ -154,7 +154,7 @@ def store_check(
     return hashlib.sha256(data).hexdigest()
 
 
-def stored_check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSummary | None:
+def stored_check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> ShardSummary | None:
     """Returns the stored result of checking a shard, or None if there is none that applies.
 
     Args:
@@ -174,7 +174,7 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSu
         ):
             return None
         rows = _rows(contents, task)
-        looked = depth >= Depth.QUALITY
+        looked = depth >= CheckDepth.QUALITY
         pictures = [_picture(*item) for item in contents["pictures"]] if looked else []
         features = RecordStatistics.from_state(contents["features"]) if looked else None
         return ShardSummary(
@@ -189,7 +189,7 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSu
         return None
 
 
-def sound_records(task: ShardTask, schema: RecordSchema, depth: Depth) -> SoundRecords:
+def sound_records(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> SoundRecords:
     """Returns the sound records of an earlier version, from the checks stored beside its shards.
 
     Args:
@@ -204,7 +204,7 @@ def sound_records(task: ShardTask, schema: RecordSchema, depth: Depth) -> SoundR
             if contents is None or contents["depth"] < depth:
                 continue
             rows = _rows(contents, task)
-            looked = depth >= Depth.QUALITY
+            looked = depth >= CheckDepth.QUALITY
             stored = (_picture(*item) for item in contents["pictures"])
             pictures = {picture.number: picture for picture in stored} if looked else {}
             digests = _unpacked(contents["digests"], _DIGEST_BYTES)

@@ -155,9 +155,9 @@ def report_of(depth: CheckDepth, *findings: Finding, time: str = "") -> Validati
 
 
 def verdict(document: dict[str, Any]) -> tuple[str, str]:
-    read = read_validation(document, FINGERPRINT, {}, "", [])
+    read = read_validation(document, FINGERPRINT, "", [])
     assert read is not None
-    found = verdict_of(read.checked)
+    found = verdict_of(read)
     return found.text, found.tone
 
 

@@ -22,11 +22,12 @@ from shardwright.core.validation import dataset_json
 from shardwright.core.validation.dataset_json import DatasetLedgers, check_quarantine
 from shardwright.core.validation.directory import check_reports
 from shardwright.core.validation.ledger import LedgerCheck, LedgerSummary, ShardTerms
-from shardwright.core.validation.shard import Depth, check_shard
+from shardwright.core.validation.shard import check_shard
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks
 from shardwright.schemas import ledger as ledger_lines
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.findings import Finding
@@ -283,7 +284,7 @@ def test_records_before_damage_in_a_ledger_are_compared_with_it(
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
     target = resolve_target(str(tmp_path / "out"))
     (task,) = list_tasks(target)
-    messages = [finding.message for finding in check_shard(task, schema_of(target), Depth.FAST).findings]
+    messages = [finding.message for finding in check_shard(task, schema_of(target), CheckDepth.FAST).findings]
     assert any("its class is" in message for message in messages)
     assert any("it is damaged" in message for message in messages)
 

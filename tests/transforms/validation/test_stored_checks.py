@@ -24,7 +24,7 @@ from shardwright.core.validation import record as checks_record
 from shardwright.core.validation import shard as shard_module
 from shardwright.core.validation import stored_checks
 from shardwright.core.validation.record import RecordChecker
-from shardwright.core.validation.shard import Depth, ShardTask, check_shard, shard_task
+from shardwright.core.validation.shard import ShardTask, check_shard, shard_task
 from shardwright.core.validation.stored_checks import (
     ShardSummary,
     sound_records,
@@ -33,6 +33,7 @@ from shardwright.core.validation.stored_checks import (
     sum_up,
 )
 from shardwright.pipelines.datasets import Target, schema_of
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
@@ -41,7 +42,7 @@ from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.lease import Lease
 
-DEEP = (Depth.FAST, Depth.FULL, Depth.QUALITY)
+DEEP = (CheckDepth.FAST, CheckDepth.FULL, CheckDepth.QUALITY)
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def _schema(folder: Path) -> RecordSchema:
     return schema_of(Target("", str(folder), None))
 
 
-def _check(task: ShardTask, schema: RecordSchema, depth: Depth) -> ShardSummary:
+def _check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> ShardSummary:
     return sum_up(check_shard(task, schema, depth, sound={}), depth)
 
 
@@ -101,14 +102,14 @@ def _break_one(folder: Path, task: ShardTask) -> ShardTask:
 
 
 @pytest.mark.parametrize("depth", DEEP)
-def test_stored_findings_are_reused_exactly(folder: Path, depth: Depth) -> None:
+def test_stored_findings_are_reused_exactly(folder: Path, depth: CheckDepth) -> None:
     schema = _schema(folder)
     tasks = _tasks(folder)
     tasks[0] = _break_one(folder, tasks[0])
     for task in tasks:
         found = _check(task, schema, depth)
         assert found.rows
-        assert bool(found.pictures) == (depth is Depth.QUALITY)
+        assert bool(found.pictures) == (depth is CheckDepth.QUALITY)
         stored = store_check(task, schema, depth, found)
         assert stored == hashlib.sha256(Path(stored_checks._path(task)).read_bytes()).hexdigest()
         os.unlink(task.path)  # the shard itself is not needed
@@ -117,7 +118,7 @@ def test_stored_findings_are_reused_exactly(folder: Path, depth: Depth) -> None:
         assert _content(stored_check(task, schema, depth)) == _content(found)
     wrong = stored_check(tasks[0], schema, depth)
     assert wrong is not None and wrong.sound == (wrong.findings.counts == {})
-    if depth >= Depth.FULL:
+    if depth >= CheckDepth.FULL:
         assert wrong.findings.counts[FindingCode.UNDECODABLE] == 1
     assert len(wrong.rows) == wrong.records
 
@@ -125,15 +126,15 @@ def test_stored_findings_are_reused_exactly(folder: Path, depth: Depth) -> None:
 def test_a_sound_check_also_serves_shallower_ones(folder: Path) -> None:
     schema, (broken, *tasks) = _schema(folder), _tasks(folder)
     for task in tasks:
-        found = _check(task, schema, Depth.FULL)
-        store_check(task, schema, Depth.QUALITY, _check(task, schema, Depth.QUALITY))
-        assert _content(stored_check(task, schema, Depth.FULL)) == _content(found)
-        store_check(task, schema, Depth.FULL, found)
-        assert stored_check(task, schema, Depth.QUALITY) is None
+        found = _check(task, schema, CheckDepth.FULL)
+        store_check(task, schema, CheckDepth.QUALITY, _check(task, schema, CheckDepth.QUALITY))
+        assert _content(stored_check(task, schema, CheckDepth.FULL)) == _content(found)
+        store_check(task, schema, CheckDepth.FULL, found)
+        assert stored_check(task, schema, CheckDepth.QUALITY) is None
     broken = _break_one(folder, broken)
-    store_check(broken, schema, Depth.QUALITY, _check(broken, schema, Depth.QUALITY))
-    assert stored_check(broken, schema, Depth.QUALITY) is not None
-    assert stored_check(broken, schema, Depth.FULL) is None
+    store_check(broken, schema, CheckDepth.QUALITY, _check(broken, schema, CheckDepth.QUALITY))
+    assert stored_check(broken, schema, CheckDepth.QUALITY) is not None
+    assert stored_check(broken, schema, CheckDepth.FULL) is None
 
 
 def _other_ledger(folder: Path, task: ShardTask) -> ShardTask:
@@ -170,20 +171,20 @@ def test_checks_of_other_files_are_not_used(
     folder: Path, alter: Callable[[Path, ShardTask], ShardTask]
 ) -> None:
     schema, task = _schema(folder), _tasks(folder)[0]
-    store_check(task, schema, Depth.FULL, _check(task, schema, Depth.FULL))
+    store_check(task, schema, CheckDepth.FULL, _check(task, schema, CheckDepth.FULL))
     altered = alter(folder, task)
-    known = stored_check(altered, schema, Depth.FULL)
+    known = stored_check(altered, schema, CheckDepth.FULL)
     assert (known is not None) == (alter.__name__ == "<lambda>")
 
 
 def test_other_software_checks_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     schema, task = _schema(folder), _tasks(folder)[0]
-    store_check(task, schema, Depth.FULL, _check(task, schema, Depth.FULL))
+    store_check(task, schema, CheckDepth.FULL, _check(task, schema, CheckDepth.FULL))
     here = stored_checks._software()
     monkeypatch.setattr(stored_checks, "_software", lambda: {**here, "pillow": "0"})
-    assert stored_check(task, schema, Depth.FULL) is None
+    assert stored_check(task, schema, CheckDepth.FULL) is None
     later = task._replace(previous_checks=(str(folder / "_checks" / f"{task.file}.json.gz"),))
-    assert sound_records(later, schema, Depth.FULL) == {}
+    assert sound_records(later, schema, CheckDepth.FULL) == {}
 
 
 def test_new_classes_do_not_affect_sound_records(folder: Path) -> None:
@@ -191,10 +192,12 @@ def test_new_classes_do_not_affect_sound_records(folder: Path) -> None:
     names = schema.labels or ()
     broken = _break_one(folder, broken)
     for item in (broken, task):
-        store_check(item, schema, Depth.QUALITY, _check(item, schema, Depth.QUALITY))
+        store_check(item, schema, CheckDepth.QUALITY, _check(item, schema, CheckDepth.QUALITY))
     more = schema._replace(labels=(*names, "a new one"))
-    assert _content(stored_check(task, more, Depth.QUALITY)) == _content(_check(task, more, Depth.QUALITY))
-    assert stored_check(broken, more, Depth.QUALITY) is None
+    assert _content(stored_check(task, more, CheckDepth.QUALITY)) == _content(
+        _check(task, more, CheckDepth.QUALITY)
+    )
+    assert stored_check(broken, more, CheckDepth.QUALITY) is None
     spec = next(spec for spec in schema.features if spec.fill is FeatureRole.KEY)
     others = [
         schema._replace(labels=names[:-1]),
@@ -209,8 +212,8 @@ def test_new_classes_do_not_affect_sound_records(folder: Path) -> None:
         schema._replace(pixels=(8, 8, 3)),
     ]
     for other in others:
-        assert stored_check(task, other, Depth.QUALITY) is None, other
-    assert stored_check(task._replace(split="another"), schema, Depth.QUALITY) is None
+        assert stored_check(task, other, CheckDepth.QUALITY) is None, other
+    assert stored_check(task._replace(split="another"), schema, CheckDepth.QUALITY) is None
 
 
 def test_findings_from_other_bytes_are_not_stored(folder: Path) -> None:
@@ -219,15 +222,15 @@ def test_findings_from_other_bytes_are_not_stored(folder: Path) -> None:
         file.write(b"more")
     os.unlink(gone.path)
     for item in (task, gone):
-        found = _check(item, schema, Depth.FULL)
+        found = _check(item, schema, CheckDepth.FULL)
         assert not found.sound
-        store_check(item, schema, Depth.FULL, found)
+        store_check(item, schema, CheckDepth.FULL, found)
     assert not (folder / "_checks").exists()
 
 
 @pytest.mark.parametrize("depth", DEEP)
 def test_records_that_were_sound_are_not_decoded_again(
-    folder: Path, depth: Depth, monkeypatch: pytest.MonkeyPatch
+    folder: Path, depth: CheckDepth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same records in another order, one broken and one changed: the result is as if all were decoded."""
     schema, task = _schema(folder), _tasks(folder)[0]
@@ -247,11 +250,11 @@ def test_records_that_were_sound_are_not_decoded_again(
     decoded.clear()
     quick = check_shard(broken, schema, depth, sound=sound)
     assert len(decoded) == whole.records > 3
-    assert sum(decoded) == (depth >= Depth.FULL)  # the broken record
+    assert sum(decoded) == (depth >= CheckDepth.FULL)  # the broken record
     assert quick.findings == whole.findings
     assert _content(sum_up(quick, depth)) == _content(sum_up(whole, depth))
     assert quick.digests == whole.digests
-    if depth >= Depth.FULL:  # wrong records are checked each time
+    if depth >= CheckDepth.FULL:  # wrong records are checked each time
         store_check(broken, schema, depth, sum_up(whole, depth))
         assert len(sound_records(later, schema, depth)) == whole.records - 1
     assert shard_module.record_digest(b"") not in sound
@@ -260,10 +263,10 @@ def test_records_that_were_sound_are_not_decoded_again(
 def test_the_stored_file_is_json_without_dates(folder: Path) -> None:
     schema, task = _schema(folder), _tasks(folder)[0]
     path = folder / "_checks" / f"{task.file}.json.gz"
-    found = _check(task, schema, Depth.QUALITY)
-    store_check(task, schema, Depth.QUALITY, found)
+    found = _check(task, schema, CheckDepth.QUALITY)
+    store_check(task, schema, CheckDepth.QUALITY, found)
     first = path.read_bytes()
-    store_check(task, schema, Depth.QUALITY, found)
+    store_check(task, schema, CheckDepth.QUALITY, found)
     assert path.read_bytes() == first
     import gzip
 
@@ -275,18 +278,18 @@ def test_a_run_that_lost_its_lease_stores_nothing(folder: Path, removed: bool) -
     output = folder.parent
     mine, other = (HeldLease(str(output), Lease(holder, "v", seconds=60.0)) for holder in ("me", "other"))
     schema, (task, *_) = _schema(folder), _tasks(folder)
-    found = _check(task, schema, Depth.FAST)
+    found = _check(task, schema, CheckDepth.FAST)
     mine.acquire()
-    assert store_check(task, schema, Depth.FAST, found, mine)
+    assert store_check(task, schema, CheckDepth.FAST, found, mine)
     shutil.rmtree(folder / "_checks")
     mine.release()
     other.acquire()
     if removed:
         shutil.rmtree(folder)
     with pytest.raises(EngineError, match="lost its lease"):
-        store_check(task, schema, Depth.FAST, found, mine)
+        store_check(task, schema, CheckDepth.FAST, found, mine)
     assert not (folder / "_checks").exists() and folder.exists() != removed
-    assert store_check(task, schema, Depth.FAST, found, None if removed else other)
+    assert store_check(task, schema, CheckDepth.FAST, found, None if removed else other)
 
 
 MINIMAL = RecordSchema(layout_by_name("minimal").features, ("cat",))
