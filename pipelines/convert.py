@@ -72,21 +72,16 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     """
     import apache_beam as beam
 
-    from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
     from shardwright.core.validation.shard import ShardTask, shard_task_of
-    from shardwright.schemas.check_depths import CheckDepth
     from shardwright.schemas.ledger import ShardResult
     from shardwright.transforms.begin_conversion import BeginConversion, RemoveCommit
     from shardwright.transforms.commit import CommitDataset
-    from shardwright.transforms.compare_ledgers import CompareLedgers
-    from shardwright.transforms.validate import ValidateShards
+    from shardwright.transforms.validate import verify_results
     from shardwright.transforms.write_shards import WritePlannedShards
 
     settings = job.settings
     lease = pipeline | "BeginConversion" >> BeginConversion(job)  # HeldLease or None
-    batches, forecast, _ = build_forecast(
-        lease, request, Spool(job.directory), run=job.started
-    )  # EncodedRefs, Forecast
+    batches, forecast, _ = build_forecast(lease, request, Spool(job.directory))  # EncodedRefs, Forecast
     planned = build_planned_shards(batches, forecast, request)  # PlannedShard
     if settings.resume or job.described:  # otherwise the launcher found an empty output
         lease = lease | "RemoveCommit" >> RemoveCommit(
@@ -105,28 +100,12 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
             hold=hold,
         )  # ShardResult
     )
-    checks = statistics = None
-    findings: list[Any] = []  # PCollections of FindingSummary
-    depth = CheckDepth.of_verification(settings.verify)
-    if depth is not CheckDepth.NONE:
-        layout = settings.record_layout
-        schema = forecast | "NameSchema" >> beam.Map(
-            lambda forecast: schema_of_plan(layout.features, layout.first_label, forecast.plan)
-        ).with_output_types(RecordSchema)  # RecordSchema
 
-        def to_check(result: ShardResult) -> list[ShardTask]:
-            header = result.header
-            return [shard_task_of(job.directory, header)] if header.file else []
+    def to_check(result: ShardResult) -> list[ShardTask]:
+        header = result.header
+        return [shard_task_of(job.directory, header)] if header.file else []
 
-        checks, found, statistics = (
-            results
-            | "NameShardTasks" >> beam.FlatMap(to_check).with_output_types(ShardTask)  # ShardTask
-            | "VerifyShards" >> ValidateShards(schema, depth)
-        )  # ShardCheck, FindingSummary, Statistics
-        findings.append(found)
-    if depth <= CheckDepth.FRAMES:  # a deeper check compares the records
-        compare = CompareLedgers(job.directory, beam.pvalue.AsSingleton(forecast))
-        findings += results | "CompareLedgers" >> compare  # FindingSummary
+    checks, findings, statistics = verify_results(results, forecast, job.directory, settings, to_check)
     commit = CommitDataset(job, forecast, checks, findings, statistics, hold)
     return results | "CommitDataset" >> commit  # outcome
 
@@ -199,7 +178,7 @@ def _convert(
             )
             if progress:
                 print_inputs(request)
-            with show_progress(progress, directory, started):
+            with show_progress(progress, directory):
                 return _run(job, request, beam_options)
     except BaseException as error:
         if isinstance(error, UsageError):

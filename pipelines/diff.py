@@ -20,9 +20,10 @@ from shardwright.core.diff.rows import list_pairs
 from shardwright.core.overwrite import repair_swap
 from shardwright.core.result_files import write_result
 from shardwright.core.versions.pointer import located
+from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
-from shardwright.pipelines.gates import read_gate_file, tell
+from shardwright.pipelines.gates import read_gate_file
 from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
 from shardwright.pipelines.progress import show_progress
@@ -155,10 +156,8 @@ def diff(
     gates = _gates(thresholds)
     check_result_place("--report", report)
     before, after = _describe("OLD", old), _describe("NEW", new)
-    if before.dataset.fingerprint == after.dataset.fingerprint:
-        changes = Changes(unchanged=after.dataset.all_records)
-    else:
-        changes = _compare(before, after, report, beam_options, progress)
+    changes = _changes(before, after, report, beam_options, progress)
+    if before.dataset.fingerprint != after.dataset.fingerprint:
         before, after = _with_measurements(before), _with_measurements(after)
     drift = _drift(before, after, changes)
     result = DiffResult(drift, gates, () if gates is None else _violations(gates, drift, after.dataset))
@@ -221,7 +220,7 @@ def _gates(thresholds: Thresholds | Mapping[str, Any] | str | None) -> JobGates 
             note = (
                 f"diff reads no shards, so it ignores {', '.join(names)}; use shardwright validate for them"
             )
-            tell(path, [note])
+            log.about(path, note)
         return gates
     from shardwright.schemas.configuration.gate_file import gates_from  # and with it pydantic
 

@@ -18,12 +18,10 @@ from pydantic_core import core_schema
 
 import shardwright
 from shardwright.core.sources.setting_choices import choices_of
+from shardwright.schemas.configuration.file_models import LayoutFile, Sections
 from shardwright.schemas.configuration.gate_file import GateFile
-from shardwright.schemas.configuration.job import RebuildSettings
-from shardwright.schemas.configuration.job_model import Sections
-from shardwright.schemas.configuration.layout_model import LayoutFile
-from shardwright.schemas.configuration.setting import Setting, settings_of
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.job import rebuild_fields
+from shardwright.schemas.configuration.setting import Setting
 from shardwright.schemas.configuration.typed_yaml import FileModel
 
 FOLDER = Path(__file__).with_name("json_schemas")
@@ -57,7 +55,7 @@ def _job_schema() -> dict[str, Any]:
     gates = schema["$defs"]["GateFile"]["properties"]
     for name, gate in gates.items():
         gates[name] = {"anyOf": [gate, PLACEHOLDER], "description": gate["description"]}
-    for item in [*setting_fields().values(), *settings_of(RebuildSettings).values()]:
+    for item in rebuild_fields().values():
         setting = {**_setting_schema(item), "description": item.help}
         schema["properties"][item.name] = setting
         if "_" in item.name:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from shardwright.core import storage
 from shardwright.pipelines import log
@@ -82,7 +82,7 @@ def expected_of(gates: JobGates, path: str) -> Expectations:
             f"{', '.join(others)} compare two datasets, so they are ignored here; use shardwright diff "
             "for them"
         )
-        tell(path, [note])
+        log.about(path, note)
     return gates.alone
 
 
@@ -93,12 +93,6 @@ def findings_of(options: Gates, file: Gates) -> Gates:
         tuple(code for code in codes if code not in chosen) for codes in (file.fail_on, file.warn_on)
     )
     return Gates((*options.fail_on, *fail_on), (*options.warn_on, *warn_on))
-
-
-def tell(path: str, notes: Iterable[str]) -> None:
-    """Prints notes about a gate file on stderr."""
-    for note in notes:
-        log.about(path, note)
 
 
 def mode_for(mode: str, gates: Gates, expectations: Expectations, target: Target) -> str:

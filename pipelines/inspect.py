@@ -28,7 +28,7 @@ from shardwright.pipelines.datasets import (
     resolve_target,
     schema_of,
 )
-from shardwright.pipelines.results import ledger_rows, print_ledger
+from shardwright.pipelines.results import ledger_rows, print_ledger, sizes_of_splits
 from shardwright.pipelines.tables import as_text, console, print_table
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, Dataset, Shard
@@ -123,14 +123,7 @@ def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
             "settings": dict(made.plan.settings),
             "changed_settings": _changed(made.plan.settings),
             "versions": dict(made.versions),
-            "splits": {
-                name: {
-                    "records": made.records(name),
-                    "shards": len(shards),
-                    "bytes": sum(shard.bytes for shard in shards),
-                }
-                for name, shards in made.splits.items()
-            },
+            "splits": sizes_of_splits(made),
             "ledger": dict(made.ledger),
             "first_label": made.first_label,
             "labels": list(made.labels),

@@ -18,9 +18,16 @@ from shardwright.core.sources.setting_choices import checked_value
 from shardwright.pipelines import log
 from shardwright.pipelines.gates import read_gate_file
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
+from shardwright.schemas.configuration.file_models import HookBlock, Hooks
 from shardwright.schemas.configuration.gate_file import gate_names, gates_from
-from shardwright.schemas.configuration.job import EVENTS, Hook, JobFile, JobGates, RebuildSettings
-from shardwright.schemas.configuration.job_model import HookBlock, Hooks
+from shardwright.schemas.configuration.job import (
+    EVENTS,
+    Hook,
+    JobFile,
+    JobGates,
+    RebuildSettings,
+    rebuild_fields,
+)
 from shardwright.schemas.configuration.job_values import Variables, expanded, variables_at, without_secrets
 from shardwright.schemas.configuration.setting import Setting, settings_of
 from shardwright.schemas.configuration.settings_values import (
@@ -103,7 +110,7 @@ def read_job(
     Raises:
       UsageError: The file is wrong; the message names the line, the mistake and a correct value.
     """
-    known = {**setting_fields(), **_REBUILD_SETTINGS}
+    known = rebuild_fields()
     given = dict(overrides or {})
     for name in given:
         if name not in known:

@@ -6,19 +6,16 @@ import argparse
 import difflib
 import importlib
 import re
-import shutil
-import subprocess
 import sys
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT
 from shardwright.core.concurrency.workers import POOLS
 from shardwright.core.layout_files import read_layout
 from shardwright.core.sources.setting_choices import check_settings, choices_of
-from shardwright.pipelines import log
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
 from shardwright.pipelines.process import WATCHDOG
 from shardwright.schemas.configuration.setting import Setting, Topic
@@ -160,30 +157,19 @@ def add_setting(group: argparse._ActionsContainer, item: Setting, before: str = 
     )
 
 
-class OutputOptions(NamedTuple):
-    """The options that decide what a command prints.
+def output_options(argv: Sequence[str]) -> argparse.Namespace:
+    """Reads the options for the output even if another one is wrong, so that they apply to its message.
 
-    Attributes:
-      json: Whether stdout gets a JSON object.
-      quiet: Whether stderr gets only errors, and stdout only the JSON object.
-      log_format: Format of the lines on stderr: text or json.
+    Returns:
+      `json` (stdout gets a JSON object), `quiet` (stderr gets only errors) and `log_format` (text or json).
     """
-
-    json: bool = False
-    quiet: bool = False
-    log_format: str = "text"
-
-
-def output_options(argv: Sequence[str]) -> OutputOptions:
-    """Reads these options even if another option is wrong, so that they apply to its error message."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     _add_output(parser)
     words = [_with_underscores(word) for word in takewhile(lambda word: word != "--", argv)]
     try:
-        found, _ = parser.parse_known_args(words)
+        return parser.parse_known_args(words)[0]
     except argparse.ArgumentError:
-        return OutputOptions("--json" in words, "--quiet" in words)
-    return OutputOptions(found.json, found.quiet, found.log_format)
+        return argparse.Namespace(json="--json" in words, quiet="--quiet" in words, log_format="text")
 
 
 def check_output_options(namespace: argparse.Namespace) -> None:
@@ -442,7 +428,6 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
     if runner in _CLOSED_RUNNERS or f"{runner}runner" in _CLOSED_RUNNERS:
         _refuse_unknown(argv, known)
     else:
-        _check_worker_python(options)
         if _NO_LIST_OF_PACKAGES not in (options.view_as(DebugOptions).experiments or ()):
             options.view_as(DebugOptions).add_experiment(_NO_LIST_OF_PACKAGES)
     if not standard.runner:
@@ -451,31 +436,6 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
         # Workers of a cluster get nothing from this process except Beam's options.
         options.view_as(DebugOptions).add_experiment(f"{STUCK_EXPERIMENT}={WATCHDOG.stuck_after / 60}")
     return options
-
-
-def _check_worker_python(options: Any) -> None:
-    """Warns if workers cannot start on this machine, because Beam's boot program needs `pip`.
-
-    The launcher knows the environment of these workers only if it starts the job server and the engine is
-    inside that server.
-    """
-    from apache_beam.options.pipeline_options import FlinkRunnerOptions, PortableOptions
-
-    portable = options.view_as(PortableOptions)
-    local = options.view_as(FlinkRunnerOptions).flink_master in ("[local]", "[auto]")
-    if portable.environment_type != "PROCESS" or portable.job_endpoint or not local:
-        return
-    python = shutil.which("python")
-    if python is None:
-        log.warning(
-            "PATH has no `python`, which Beam's boot program starts; put the workers' environment first "
-            "in it."
-        )
-    elif subprocess.run([python, "-c", "import pip"], capture_output=True).returncode:
-        log.warning(
-            f"{python} has no pip, without which Beam's boot program ends with exit code 1; install it with "
-            f"`uv pip install --python {python} pip`."
-        )
 
 
 def _check_runner(runner: str, known: Sequence[str]) -> None:

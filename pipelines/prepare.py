@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 import os
 import platform
 import sys
@@ -30,6 +28,7 @@ from shardwright.core.sources.unused_settings import given_names
 from shardwright.core.versions.pointer import located
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.against import unstored_settings
+from shardwright.pipelines.run import is_dataflow
 from shardwright.pipelines.workers import Workers
 from shardwright.schemas import __version__
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -38,7 +37,7 @@ from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
 from shardwright.schemas.layouts import FeatureRole, Needs
-from shardwright.schemas.plan import Forecast, Plan
+from shardwright.schemas.plan import Plan
 
 #: Packages of this project whose code decides what is made, and packages that read sources.
 _PACKAGES = ("schemas", "core", "transforms", "pipelines")
@@ -131,7 +130,6 @@ def build_forecast(
     request: ConversionRequest,
     spool: Spool,
     carried: Any = None,
-    run: float = 0.0,
 ) -> tuple[Any, Any, Any]:
     """Builds the planning part of a conversion: list, batch, deduplicate, forecast.
 
@@ -140,7 +138,6 @@ def build_forecast(
       request: The checked request.
       spool: Place for copies of sources without random access.
       carried: Side input with the plan to carry on, if the job finds it itself; None for the request's plan.
-      run: Start time of the run, if the launcher prints a summary of the input once it is listed.
 
     Returns:
       A PCollection of reference batches, one with the forecast, and one with digests of the listing's parts.
@@ -149,7 +146,6 @@ def build_forecast(
 
     from shardwright.transforms.dedupe import chosen_images
     from shardwright.transforms.plan import BatchRefs, ForecastDataset
-    from shardwright.transforms.runners import has_one_worker
     from shardwright.transforms.sources import ListSources
 
     settings = request.settings
@@ -163,16 +159,7 @@ def build_forecast(
     forecast = batches | "ForecastDataset" >> ForecastDataset(
         request, class_ids, matches, carried
     )  # Forecast
-    if run and not storage.is_remote(spool.directory) and not has_one_worker(forecast.pipeline.options):
-        _ = forecast | "TellTree" >> beam.Map(_keep_tree, spool, run)  # None
     return batches, forecast, digests
-
-
-def _keep_tree(forecast: Forecast, spool: Spool, run: float) -> None:
-    """Passes a summary of the input to the launcher if workers are other processes on its machine."""
-    with contextlib.suppress(OSError):  # the step that needs the directory reports that it is not writable
-        document = json.dumps({"run": run, "tree": forecast.tree}).encode()
-        storage.write_bytes(spool.tree_path, document, inside=spool.directory)
 
 
 def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest) -> Any:
@@ -273,9 +260,7 @@ def check_reachable(beam_options: Any, **places: str | Sequence[str]) -> None:
     Raises:
       UsageError: Only this machine can reach a path; the message names it.
     """
-    from apache_beam.options.pipeline_options import StandardOptions
-
-    if "dataflow" not in (beam_options.view_as(StandardOptions).runner or "").lower():
+    if not is_dataflow(beam_options):
         return
     for option, paths in places.items():
         for path in (paths,) if isinstance(paths, str) else paths:
@@ -337,6 +322,16 @@ def _code_state() -> str:
     return hashlib.sha256("\n".join(sorted(states)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def launch_facts(beam_options: Any) -> dict[str, Any]:
+    """Returns the command and the runner, for `run.json`."""
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    return {
+        "command": [printable(argument) for argument in sys.argv],
+        "runner": beam_options.view_as(StandardOptions).runner,
+    }
+
+
 def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -> dict[str, Any]:
     """Returns the contents of `run.json` that are known before the run begins.
 
@@ -345,11 +340,8 @@ def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -
       beam_options: Beam's options.
       workers: The processes and threads of the run.
     """
-    from apache_beam.options.pipeline_options import StandardOptions
-
     return {
-        "command": [printable(argument) for argument in sys.argv],
-        "runner": beam_options.view_as(StandardOptions).runner,
+        **launch_facts(beam_options),
         "workers": {**asdict(workers), "text": str(workers)},
         "input": [printable(item) for item in request.settings.input],
         "detected_as": [item.detected_as for item in request.inputs],

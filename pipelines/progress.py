@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import sys
 import threading
 import time
@@ -12,7 +10,6 @@ from collections.abc import Iterator
 
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
-from shardwright.core.sources.spool import Spool
 from shardwright.core.storage.retries import longest_wait
 from shardwright.pipelines import log
 from shardwright.schemas.image_ref import printable
@@ -29,13 +26,13 @@ _WAIT_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def show_progress(wanted: bool, directory: str = "", run: float = 0.0) -> Iterator[None]:
+def show_progress(wanted: bool, directory: str = "") -> Iterator[None]:
     """Shows the progress of this process's workers on stderr while the block runs.
 
     Args:
       wanted: Whether to show anything.
-      directory: Directory of the shard ledgers, to count the shards of workers in other processes.
-      run: Start time of the run, to print a summary of the input once it is listed; 0 for no summary.
+      directory: Directory in which a dataset is built, for a summary of its input, and for the number of
+        shards of workers in other processes; empty if none is built.
     """
     PROGRESS.reset()
     if not wanted or log.is_quiet():
@@ -43,7 +40,7 @@ def show_progress(wanted: bool, directory: str = "", run: float = 0.0) -> Iterat
         return
     stop = threading.Event()
     watch = _on_terminal if sys.stderr.isatty() and not log.is_json() else _in_lines
-    found = _Found(directory, run)
+    found = _Found(bool(directory))
     thread = threading.Thread(target=watch, args=(stop, directory, found), daemon=True)
     thread.start()
     try:
@@ -53,7 +50,6 @@ def show_progress(wanted: bool, directory: str = "", run: float = 0.0) -> Iterat
         thread.join()
         for line in found.news():  # the run may have ended before the first tick
             log.info(line)
-        found.clear_up()
         _print_sentences()
 
 
@@ -64,35 +60,20 @@ def _print_sentences() -> None:
 
 
 class _Found:
-    """Prints a summary of the input once, from the process that has it."""
+    """Prints a summary of the input once it is listed.
 
-    def __init__(self, directory: str, run: float) -> None:
-        local = bool(directory) and not storage.is_remote(directory)
-        self._path = Spool(directory).tree_path if local else ""
-        self._run, self._is_printed = run, not run
+    Args:
+      wanted: Whether to print it.
+    """
+
+    def __init__(self, wanted: bool) -> None:
+        self._is_printed = not wanted
 
     def news(self) -> Iterator[str]:
         """Yields the line to print, if it is known and was not printed before."""
-        tree = "" if self._is_printed else PROGRESS.tree or self._of_workers()
-        if tree:
+        if PROGRESS.tree and not self._is_printed:
             self._is_printed = True
-            yield f"found: {tree}"
-
-    def _of_workers(self) -> str:
-        if not self._path:
-            return ""
-        try:
-            with open(self._path, "rb") as file:
-                progress = json.load(file)
-            return str(progress["tree"]) if progress["run"] == self._run else ""
-        except (OSError, ValueError):
-            return ""
-
-    def clear_up(self) -> None:
-        """Removes the files that workers wrote for this."""
-        if self._path and self._run:
-            with contextlib.suppress(OSError):
-                os.unlink(self._path)
+            yield f"found: {PROGRESS.tree}"
 
 
 def _shards_done(directory: str) -> int:

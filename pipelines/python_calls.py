@@ -14,9 +14,9 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from shardwright.schemas.configuration.job import RebuildSettings
-from shardwright.schemas.configuration.setting import Setting, settings_of
-from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.job import rebuild_fields
+from shardwright.schemas.configuration.setting import Setting
+from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.errors import ShardwrightError, UnexpectedError
 from shardwright.schemas.image_ref import printable
 
@@ -56,9 +56,8 @@ def called_from_python(function: Callable[Arguments, Result]) -> Callable[Argume
 def _settings_taken(function: Callable[..., Any]) -> list[Setting]:
     """Returns the settings that a function takes as `**values`."""
     if function.__name__ == "rebuild":
-        settings = {**settings_of(ConvertSettings), **settings_of(RebuildSettings)}
-        return [item for item in settings.values() if not item.not_for_rebuilds]
-    return list(settings_of(ConvertSettings).values())
+        return [item for item in rebuild_fields().values() if not item.not_for_rebuilds]
+    return list(setting_fields().values())
 
 
 def _describe_settings(call: Callable[..., Any], function: Callable[..., Any]) -> None:
@@ -94,7 +93,7 @@ def in_python_words(message: str, function: Callable[..., Any], given: Iterable[
       function: Function that was called.
       given: Values of its arguments, which may follow their option in the message.
     """
-    settings = {**settings_of(ConvertSettings), **settings_of(RebuildSettings)}
+    settings = rebuild_fields()
     parameters = inspect.signature(function).parameters
     name_of_function = function.__name__
     switches = {name for name, item in settings.items() if item.is_switch}

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,9 +55,8 @@ from shardwright.pipelines.run import (
 )
 from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.configuration.job import JobFile, RebuildSettings
+from shardwright.schemas.configuration.job import JobFile, RebuildSettings, rebuild_fields
 from shardwright.schemas.configuration.setting import settings_of
-from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.input_state import InputState
 from shardwright.schemas.labels import check_carried
@@ -197,21 +196,24 @@ def rebuild(
     job_file = read_job(os.fspath(job), values) if job else job_of(values)
     extra = () if hasattr(beam_options, "view_as") else tuple(beam_options or ())
     given = None if hasattr(beam_options, "view_as") else [*job_file.beam, *extra]
-    engine = _Engine(given, beam_options)
+    options, described = None, False  # Beam is not imported if there turns out to be nothing to do
     with naming_lines(job_file, extra) if job else contextlib.nullcontext():
-        if not engine.is_default:
-            engine.make_options()
+        if given != []:
+            options = as_beam_options(beam_options if given is None else given)
         request = make_request(job_file.settings, with_output=True)
-    engine.check(request)
+    if options is not None:
+        check_reachable(options, **places_read(request), output=request.settings.output)
+        _check_launched_once(options)
+        described = bool(description_of(options))
     check_versioned_output(request.settings.output)
-    if storage.is_remote(request.settings.output) and not engine.described:
+    if storage.is_remote(request.settings.output) and not described:
         check_remote_writable(request.settings.output)
     if log_format:
         events.configure()
     notes = list(_notes(job_file, request))
     if progress:
         print_inputs(request, notes)
-    host, pid, began = engine.launcher
+    host, pid, began = this_process() if options is None else launcher_of(options)
     output, versions = request.settings.output, software_versions(request.settings.map)
     task = RebuildTask(
         output=output,
@@ -235,11 +237,17 @@ def rebuild(
             events.stage(task, "note", sentence)
             log.note(sentence, written=True)
     fresh = not os.path.isdir(output)
+    is_here = options is None or (not described and dies_with_launcher(options))
+
+    def work(task: RebuildTask) -> None:
+        if not (is_here and _has_ended(task, request)):
+            _build(task, request, given, options)
+
     try:
         for _ in range(_ATTEMPTS - 1):
             with contextlib.suppress(_Overtaken):
-                return _run(_named(task), request, engine, progress)
-        return _run(_named(task), request, engine, progress)
+                return _run(_named(task), work, progress)
+        return _run(_named(task), work, progress)
     except UsageError:
         if not storage.is_remote(output):
             _remove_empty_folders(output, fresh)
@@ -254,71 +262,22 @@ def _remove_empty_folders(output: str, fresh: bool) -> None:
             os.rmdir(output)
 
 
-class _Engine:
-    """The engine of a rebuild. Beam is not imported for a rebuild that turns out to have nothing to do.
+def _build(task: RebuildTask, request: ConversionRequest, given: Sequence[str] | None, options: Any) -> None:
+    """Runs the job of a rebuild.
 
     Args:
+      task: What to rebuild.
+      request: The checked request.
       given: Beam's options as the user wrote them; None if they came as an object.
-      options: That object.
+      options: Beam's PipelineOptions; None for the defaults.
+
+    Raises:
+      ShardwrightError: It failed.
     """
-
-    def __init__(self, given: Sequence[str] | None, options: Any) -> None:
-        self._given = given
-        self._options = options if given is None else None
-
-    @property
-    def is_default(self) -> bool:
-        """Whether the user said nothing about the engine."""
-        return self._given is not None and not self._given
-
-    def make_options(self) -> Any:
-        """Returns Beam's PipelineOptions. From then on, the storage uses them too.
-
-        Raises:
-          UsageError: An option is wrong.
-        """
-        if self._options is None:
-            self._options = as_beam_options(self._given)
-        elif self._given is None:
-            as_beam_options(self._options)
-        return self._options
-
-    def check(self, request: ConversionRequest) -> None:
-        """Checks what the job reads and writes, and that it is not a job that can be launched twice.
-
-        Raises:
-          UsageError: The engine cannot run this request.
-        """
-        if not self.is_default:
-            options = self.make_options()
-            check_reachable(options, **places_read(request), output=request.settings.output)
-            _check_launched_once(options)
-
-    @property
-    def described(self) -> bool:
-        """Whether Beam's options only describe the job."""
-        return not self.is_default and bool(description_of(self.make_options()))
-
-    @property
-    def launcher(self) -> tuple[str, int, str]:
-        """Host, pid and start time of the process that the job ends with, if there is one."""
-        return this_process() if self.is_default else launcher_of(self.make_options())
-
-    @property
-    def is_here(self) -> bool:
-        """Whether the work is done by this machine, which may then list the input itself."""
-        return self.is_default or (not self.described and dies_with_launcher(self.make_options()))
-
-    def run(self, task: RebuildTask, request: ConversionRequest) -> None:
-        """Runs the whole rebuild.
-
-        Raises:
-          ShardwrightError: It failed.
-        """
-        with converting(self._given):
-            options = self.make_options()
-            task = replace(task, run=run_facts(request, options, workers_of(options)))
-            run_pipeline(lambda pipeline: build_rebuild(pipeline, task, request), options)
+    with converting(given):
+        options = options or as_beam_options(given)
+        task = replace(task, run=run_facts(request, options, workers_of(options)))
+        run_pipeline(lambda pipeline: build_rebuild(pipeline, task, request), options)
 
 
 def _notes(job: JobFile, request: ConversionRequest) -> Iterator[str]:
@@ -339,11 +298,11 @@ def _named(task: RebuildTask) -> RebuildTask:
     return replace(task, version=version, holder=uuid.uuid4().hex)
 
 
-def _run(task: RebuildTask, request: ConversionRequest, engine: _Engine, progress: bool) -> RebuildResult:
+def _run(task: RebuildTask, work: Callable[[RebuildTask], None], progress: bool) -> RebuildResult:
+    """Does the work of a rebuild, and cleans up after it if it fails."""
     try:
-        with show_progress(progress, task.directory, task.started), heartbeat(task.output, task.holder):
-            if not (engine.is_here and _has_ended(task, request)):
-                engine.run(task, request)
+        with show_progress(progress, task.directory), heartbeat(task.output, task.holder):
+            work(task)
     except (ShardwrightError, KeyboardInterrupt) as error:
         if isinstance(error, ShardwrightError):
             error = type(error)(without_resume(error.message))
@@ -443,14 +402,13 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
         others.for_beam()  # refuses unknown options
     if options.quiet:
         events.configure(shown=False)  # an earlier command of this process may have shown them
-    known = {**setting_fields(), **settings_of(RebuildSettings)}
     result = rebuild(
         _job_of(options),
         wait_minutes=_minutes(options.wait),
         log_format="" if options.quiet else options.log_format,
         beam_options=others.tokens,
         progress=options.quiet or options.log_format == "text",
-        **{name: value for name, value in vars(options).items() if name in known},
+        **{name: value for name, value in vars(options).items() if name in rebuild_fields()},
     )
 
     def show() -> None:

@@ -18,6 +18,7 @@ from shardwright.pipelines import workers
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.datasets import foreign_files, resolve_target
 from shardwright.pipelines.output import check_result_place
+from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.tables import console
 from shardwright.schemas.dataset import REPORT_HTML
 from shardwright.schemas.errors import UsageError
@@ -121,10 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     """Runs the command."""
     place = cli_options.dataset_of(options)
-    beam_options = None
-    if others.tokens:
-        beam_options = others.for_beam()
-        cli_options.use_in_storage(beam_options)
+    beam_options = as_beam_options(others.for_beam()) if others.tokens else None
     made = report(
         place, previous=options.previous, output=options.output, beam_options=beam_options, progress=True
     )

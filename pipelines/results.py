@@ -98,14 +98,7 @@ class ConvertResult:
     def as_json(self) -> dict[str, Any]:
         """Returns the result as `--json` prints it."""
         made, outcome = self.dataset, self.outcome
-        sizes = {
-            split: {
-                "records": made.records(split),
-                "shards": len(shards),
-                "bytes": sum(shard.bytes for shard in shards),
-            }
-            for split, shards in made.splits.items()
-        }
+        sizes = sizes_of_splits(made)
         totals = {name: sum(size[name] for size in sizes.values()) for name in ("records", "shards", "bytes")}
         return {
             "output": printable(self.path),
@@ -156,6 +149,18 @@ class RebuildResult:
             "changed": self.changed,
             **{name: self.outcome[name] for name in _OF_REBUILD},
         }
+
+
+def sizes_of_splits(made: Dataset) -> dict[str, dict[str, int]]:
+    """Returns the numbers of records, shards and bytes of each split."""
+    return {
+        split: {
+            "records": made.records(split),
+            "shards": len(shards),
+            "bytes": sum(shard.bytes for shard in shards),
+        }
+        for split, shards in made.splits.items()
+    }
 
 
 def ledger_rows(ledger: Mapping[str, Any]) -> list[list[object]]:
@@ -242,8 +247,7 @@ def print_convert_summary(result: ConvertResult) -> None:
     out = console()
     made, outcome = result.dataset, result.outcome
     print_ledger(out, made.ledger)
-    shards = sum(len(shards) for shards in made.splits.values())
-    size = sum(shard.bytes for shards in made.splits.values() for shard in shards)
+    sizes = sizes_of_splits(made).values()
     records = made.ledger["written"]
     seconds = result.run["seconds"]
     # A short run takes most of its time to start.
@@ -251,7 +255,8 @@ def print_convert_summary(result: ConvertResult) -> None:
     layout = layout_by_name(str(made.plan.settings["layout"]))
     classes = "no classes" if layout.needs is Needs.IMAGE else counted(len(made.classes), "class")
     out.print(
-        f"  {counted(records, 'record')} in {counted(shards, 'shard')}, {format_size(size)}, "
+        f"  {counted(records, 'record')} in {counted(sum(size['shards'] for size in sizes), 'shard')}, "
+        f"{format_size(sum(size['bytes'] for size in sizes))}, "
         f"{classes}; {seconds:.1f} s{speed}"
     )
     if made.split_shares is not None:

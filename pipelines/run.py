@@ -70,7 +70,7 @@ def _run_pipeline(build: Callable[[Any], Any], options: Any) -> Any:
         with no_interactive_runner():
             build(pipeline)
         described = description_of(options)
-        if options.view_as(TestOptions).dry_run and not _is_dataflow(options):
+        if options.view_as(TestOptions).dry_run and not is_dataflow(options):
             raise NotRun(described)  # other runners ignore the option and would run the job
         if is_beam_silent():
             hide_tracebacks()
@@ -124,7 +124,8 @@ def _wait(result: Any, options: Any) -> Any:
         ) from None
 
 
-def _is_dataflow(options: Any) -> bool:
+def is_dataflow(options: Any) -> bool:
+    """Returns whether Beam's options choose Dataflow."""
     from apache_beam.options.pipeline_options import StandardOptions
 
     return "dataflow" in (options.view_as(StandardOptions).runner or "").lower()
@@ -143,7 +144,7 @@ def description_of(options: Any) -> str:
     jar = options.view_as(PortableOptions).output_executable_path
     if options.view_as(TestOptions).dry_run:
         return "--dry_run described the job; nothing was converted. Leave it out to run the job."
-    if template and _is_dataflow(options):
+    if template and is_dataflow(options):
         return f"The job was written to the template {template}; nothing runs until it is launched."
     if jar and options.view_as(StandardOptions).runner != DEFAULT_RUNNER:
         return f"The job was written to {jar}; nothing runs until it is submitted."

@@ -23,7 +23,7 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.datasets import Target, foreign_files, resolve_target, schema_of
 from shardwright.pipelines.output import check_place, one_writer
-from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
+from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result, launch_facts
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import description_of, run_pipeline
 from shardwright.pipelines.tables import console, warn
@@ -187,7 +187,7 @@ def salvage(
             target.directory or "",
             output,
             not fast,
-            _run_facts(beam_options),
+            launch_facts(beam_options),
             started,
             hold,
             described,
@@ -301,15 +301,6 @@ def _is_unfinished(target: Target, output: str, files: Sequence[str]) -> bool:
         except ValueError:
             return False
     return bool(mark == {"dataset": printable(target.name)})
-
-
-def _run_facts(beam_options: Any) -> dict[str, Any]:
-    from apache_beam.options.pipeline_options import StandardOptions
-
-    return {
-        "command": [printable(argument) for argument in sys.argv],
-        "runner": beam_options.view_as(StandardOptions).runner,
-    }
 
 
 def print_salvage_summary(result: SalvageResult) -> None:

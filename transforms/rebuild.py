@@ -25,7 +25,6 @@ from shardwright.core.rebuild.decision import (
 )
 from shardwright.core.rebuild.gate import gate_version
 from shardwright.core.rebuild.task import RebuildTask
-from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.core.shards.condensed_results import CondensedResults, merged_results
 from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.reuse import near
@@ -40,10 +39,9 @@ from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.version import VersionRecord, check_file, version_path
 from shardwright.transforms.commit import CondenseBundle
-from shardwright.transforms.compare_ledgers import CompareLedgers
 from shardwright.transforms.diff import CompareDatasets
 from shardwright.transforms.merging import added_findings, added_statistics
-from shardwright.transforms.validate import Validated, ValidateShards
+from shardwright.transforms.validate import Validated, verify_results
 
 _PLANNED = "planned"
 
@@ -189,7 +187,7 @@ class VerifyVersion(beam.PTransform):
     def expand(self, results: beam.PCollection) -> Validated:
         """Applies the transform."""
         task, verify = self._task, self._task.settings.verify
-        layout = task.settings.record_layout
+
         depth = max(CheckDepth.of_verification(verify), CheckDepth.FRAMES)
 
         def is_known(result: ShardResult) -> bool:
@@ -210,32 +208,15 @@ class VerifyVersion(beam.PTransform):
             renew(task.output, task.holder)
             return check
 
-        def schema(forecast: Forecast) -> RecordSchema:
-            return schema_of_plan(layout.features, layout.first_label, forecast.plan)
-
         checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
-        compare = CompareLedgers(task.directory, beam.pvalue.AsSingleton(self._forecast))
-        if verify == "none":
-            equal = results | "CompareLedgers" >> compare  # FindingSummary
-            return Validated(checks, equal | "AllFindings" >> beam.Flatten(), None)
-        contracts = self._forecast | "NameSchema" >> beam.Map(schema).with_output_types(
-            RecordSchema
-        )  # RecordSchema
-        validated = (
-            results
-            | "NameShardTasks"
-            >> beam.FlatMap(to_check, self._previous).with_output_types(ShardTask)  # ShardTask
-            | "VerifyShards" >> ValidateShards(contracts, depth, stores=True, hold=task.hold)
-        )
-        read = validated.checks | "StillAtWork" >> beam.Map(still_at_work).with_output_types(
-            ShardCheck
-        )  # ShardCheck
-        together = (checks, read) | "AllChecks" >> beam.Flatten()  # ShardCheck
-        findings = validated.findings
-        if depth is CheckDepth.FRAMES:
-            equal = results | "CompareLedgers" >> compare  # FindingSummary
-            findings = (findings, *equal) | "AllFindings" >> beam.Flatten()  # FindingSummary
-        return Validated(together, findings, validated.statistics)
+        read, findings, statistics = verify_results(
+            results, self._forecast, task.directory, task.settings, to_check, self._previous,
+            stores=True, hold=task.hold,
+        )  # fmt: skip
+        if read is not None:
+            read = read | "StillAtWork" >> beam.Map(still_at_work).with_output_types(ShardCheck)  # ShardCheck
+            checks = (checks, read) | "AllChecks" >> beam.Flatten()  # ShardCheck
+        return Validated(checks, findings | "AllFindings" >> beam.Flatten(), statistics)  # FindingSummary
 
 
 def _previous_checks(task: RebuildTask, previous: PreviousState, place: ShardPlace) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import apache_beam as beam
 
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.lease import HeldLease
-from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.core.validation.compared_records import ComparedRecords
 from shardwright.core.validation.duplicate_candidates import bucketed_fingerprints, pictures_by_place
 from shardwright.core.validation.duplicate_keys import bucket_rows, compare_bucket
@@ -25,7 +25,9 @@ from shardwright.core.validation.stored_checks import (
     sum_up,
 )
 from shardwright.schemas.check_depths import CheckDepth
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.findings import FindingSummary
+from shardwright.transforms.compare_ledgers import CompareLedgers
 from shardwright.transforms.merging import MergeAll
 from shardwright.transforms.quality import CompareImages, SeenPictures
 
@@ -157,6 +159,51 @@ class ValidateShards(beam.PTransform):
         return Validated(
             checked.checks, together, checked[_STATISTICS] if self._depth >= CheckDepth.QUALITY else None
         )
+
+
+def verify_results(
+    results: beam.PCollection,
+    forecast: beam.PCollection,
+    directory: str,
+    settings: ConvertSettings,
+    tasks_of: Callable[..., Iterable[ShardTask]],
+    *sides: beam.pvalue.AsSideInput,
+    stores: bool = False,
+    hold: HeldLease | None = None,
+) -> tuple[beam.PCollection | None, list[beam.PCollection], beam.PCollection | None]:
+    """Adds the steps that read written shards back, as `--verify` says.
+
+    Args:
+      results: PCollection of ShardResult.
+      forecast: PCollection of the one Forecast.
+      directory: Directory of the shards.
+      settings: Checked settings.
+      tasks_of: Returns the shards to read for a result, given the side inputs.
+      *sides: Side inputs of `tasks_of`.
+      stores: Whether to store the results beside the shards, and to skip shards with a stored result.
+      hold: Lease that the run must hold to store results. None if it needs no lease.
+
+    Returns:
+      PCollections of ShardCheck, of FindingSummary (several), and of Statistics. None for what `--verify`
+      does not ask for.
+    """
+    depth, layout = CheckDepth.of_verification(settings.verify), settings.record_layout
+    checks = statistics = None
+    findings: list[beam.PCollection] = []
+    if depth is not CheckDepth.NONE:
+        schema = forecast | "NameSchema" >> beam.Map(
+            lambda forecast: schema_of_plan(layout.features, layout.first_label, forecast.plan)
+        ).with_output_types(RecordSchema)  # RecordSchema
+        tasks = results | "NameShardTasks" >> beam.FlatMap(tasks_of, *sides).with_output_types(
+            ShardTask
+        )  # ShardTask
+        checks, found, statistics = tasks | "VerifyShards" >> ValidateShards(schema, depth, stores, hold)
+        # ShardCheck, FindingSummary, Statistics
+        findings.append(found)
+    if depth <= CheckDepth.FRAMES:  # a deeper check compares the records
+        compare = CompareLedgers(directory, beam.pvalue.AsSingleton(forecast))
+        findings += results | "CompareLedgers" >> compare  # FindingSummary
+    return checks, findings, statistics
 
 
 def _rows(check: ShardSummary, depth: CheckDepth) -> ComparedRecords:

@@ -14,7 +14,6 @@ from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.schemas.dataset import WORK_DIR
 
 _DIRECTORY = "spool"
-_TREE = "tree.json"
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,6 @@ class Spool:
     def path(self) -> str:
         """Path of the folder with the spool files."""
         return storage.join(self.directory, WORK_DIR, _DIRECTORY)
-
-    @property
-    def tree_path(self) -> str:
-        """Path of the file in which a worker describes the input's folders to the main process."""
-        return storage.join(self.path, _TREE)
 
     def fill(self, identity: str, place: str, write: Callable[[IO[bytes]], None]) -> str:
         """Returns the path of a spool file, which is written if it does not exist.

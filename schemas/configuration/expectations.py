@@ -1,16 +1,44 @@
-"""The requirements of a dataset, and the messages for those that it does not meet."""
+"""The declaration of gates; the requirements of a dataset, and messages about those that are not met."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from enum import Enum, auto
+from typing import Any
 
 from shardwright.schemas.codes import QUALITY, FindingCode, Severity
-from shardwright.schemas.configuration.gate_values import GateValue, gate
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
 from shardwright.schemas.violation import Violation
 
 _SHOWN = 5
+
+
+class GateValue(Enum):
+    """The kinds of values of gates; `gate_file.py` has their types and messages."""
+
+    COUNT = auto()
+    COUNT_PER_SPLIT = auto()
+    #: A number from 1 on.
+    RATIO = auto()
+    #: A number from 0 to 1.
+    SHARE = auto()
+    SHARE_PER_CODE = auto()
+    #: A number from 0 on.
+    GROWTH = auto()
+    GROWTH_PER_CODE = auto()
+    GROWTH_PER_NUMBER = auto()
+    NAMES = auto()
+    FORMATS = auto()
+    DTYPES = auto()
+    POLICY = auto()
+
+
+def gate(value: GateValue, default: Any = None) -> Any:
+    """Declares a field of a dataclass as a gate; the docstring below it is the description."""
+    if default == {}:
+        return field(default_factory=dict, metadata={"value": value})
+    return field(default=default, metadata={"value": value})
 
 
 @dataclass(frozen=True)

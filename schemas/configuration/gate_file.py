@@ -20,10 +20,9 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
 
 from shardwright.schemas.codes import FindingCode
-from shardwright.schemas.configuration.attribute_docstrings import attribute_docstrings
-from shardwright.schemas.configuration.expectations import Expectations
-from shardwright.schemas.configuration.gate_values import GateValue
+from shardwright.schemas.configuration.expectations import Expectations, GateValue
 from shardwright.schemas.configuration.job import JobGates
+from shardwright.schemas.configuration.setting import attribute_docstrings
 from shardwright.schemas.configuration.thresholds import Policy, Thresholds
 from shardwright.schemas.configuration.typed_yaml import FileModel, quoted_value, read_model, write, wrong
 from shardwright.schemas.errors import UsageError, nearest

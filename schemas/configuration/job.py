@@ -8,7 +8,8 @@ from typing import Any
 
 from shardwright.schemas.configuration import kinds
 from shardwright.schemas.configuration.expectations import Expectations
-from shardwright.schemas.configuration.setting import Affects, Topic, setting
+from shardwright.schemas.configuration.setting import Affects, Setting, Topic, setting, settings_of
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.thresholds import Thresholds
 from shardwright.schemas.findings import Gates
 from shardwright.schemas.scrub import DEFAULT_SCRUB
@@ -57,6 +58,11 @@ class RebuildSettings:
     rebuilt from the source (default: 1/30, which reads all within 30 nights)."""
     lease_minutes: float = setting(60.0, Affects.RUN, Topic.RUNNING, kinds.MINUTES)
     """Minutes without a sign of life after which another run takes over."""
+
+
+def rebuild_fields() -> Mapping[str, Setting]:
+    """Returns the settings of a rebuild by name: those of a conversion, and its own."""
+    return {**settings_of(ConvertSettings), **settings_of(RebuildSettings)}
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cache
+from itertools import pairwise
 from typing import Any, Literal
 
-from shardwright.schemas.configuration.attribute_docstrings import attribute_docstrings
 from shardwright.schemas.errors import UsageError, nearest
 
 
@@ -86,6 +89,27 @@ class Kind:
     choices: tuple[str, ...] = ()
     minimum: float | None = None
     advice: str = ""
+
+
+@cache
+def attribute_docstrings(cls: type) -> Mapping[str, str]:
+    """Returns the attributes that a class has itself, each with the docstring below it on one line.
+
+    This reads the source, which takes milliseconds. Only descriptions for people need it.
+    """
+    module = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
+    (definition,) = (
+        node for node in module.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__
+    )
+    docstrings = {}
+    for attribute, text in pairwise(definition.body):
+        match attribute, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(docstring))),
+            ):
+                docstrings[name] = " ".join(docstring.split())
+    return docstrings
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from shardwright.schemas.configuration.attribute_docstrings import attribute_docstrings
+from shardwright.schemas.configuration.setting import attribute_docstrings
 from shardwright.schemas.errors import nearest
 from shardwright.schemas.plain_yaml import WrongValue
 

@@ -236,7 +236,7 @@ def test_an_unchanged_state_is_printed_once(capsys: Capture, monkeypatch: pytest
         return text or "starting"
 
     monkeypatch.setattr(progress, "progress_text", state)
-    progress._in_lines(stop, "", progress._Found("", 0.0))
+    progress._in_lines(stop, "", progress._Found(wanted=False))
     err = capsys.readouterr().err.splitlines()
     assert err == [f"shardwright: {text}" for text in ("starting", "listing", "starting")]
 
@@ -340,36 +340,6 @@ def test_a_dry_run_does_not_drop_the_job_file(tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     with pytest.raises(UsageError, match="leave out one of the two"):
         options.beam_options(["--runner=DataflowRunner", "--dry_run=True", f"--dataflow_job_file={path}"], ())
-
-
-def worker_python(folder: Path, exit_code: int) -> None:
-    (folder / "python").write_text(f"#!/bin/sh\nexit {exit_code}\n")
-    (folder / "python").chmod(0o755)
-
-
-@pytest.mark.parametrize(
-    ("engine", "exit_code", "says"),
-    [
-        (["--flink_master=[local]"], 1, "python has no pip, without which Beam's boot program ends"),
-        (["--flink_master=[local]"], 0, ""),
-        (["--flink_master=[local]"], None, "PATH has no `python`"),
-        (["--flink_master=elsewhere:8081"], 1, ""),
-        (["--flink_master=[local]", "--job_endpoint=localhost:8099"], 1, ""),
-    ],
-    ids=["no pip", "pip", "no python", "cluster", "own job server"],
-)
-def test_workers_without_pip_are_noticed_before_the_job_starts(
-    engine: list[str], exit_code: int | None, says: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    if exit_code is not None:
-        worker_python(tmp_path, exit_code)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    options.beam_options(["--runner=FlinkRunner", "--environment_type=PROCESS", *engine], ())
-    err = capsys.readouterr().err
-    assert says in err and (err == "") == (says == "")
-    options.beam_options(["--runner=FlinkRunner", "--environment_type=LOOPBACK", *engine], ())
-    assert capsys.readouterr().err == ""
 
 
 def test_a_worker_that_does_not_start_is_explained() -> None:

@@ -14,7 +14,6 @@ from apache_beam.metrics.metricbase import MetricName
 from helpers.repository import PHOTOS
 
 from shardwright.core.concurrency.progress import PROGRESS
-from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import cli
 from shardwright.pipelines.progress import progress_text, show_progress
 from shardwright.pipelines.run import metrics_of
@@ -48,27 +47,12 @@ def test_workers_in_other_processes_are_counted_from_their_ledgers(tmp_path) -> 
 def test_the_input_is_described_once_before_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with show_progress(True, run=1.0):
+    with show_progress(True, str(tmp_path)):
         PROGRESS.tree = "3 splits x 10 classes, 3,781 images"
     assert capsys.readouterr().err == "shardwright: found: 3 splits x 10 classes, 3,781 images\n"
     with show_progress(True):  # the command prints it itself
         PROGRESS.tree = "10 classes"
     assert not capsys.readouterr().err
-
-
-def test_the_description_may_come_from_another_process(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = Path(Spool(str(tmp_path)).tree_path)
-    path.parent.mkdir(parents=True)
-    for run, output in (
-        (1.0, ""),
-        (2.5, "shardwright: found: 1 class, 2 images\n"),
-    ):  # the first one is another run's
-        path.write_text('{"run": 2.5, "tree": "1 class, 2 images"}')
-        with show_progress(True, str(tmp_path), run):
-            pass
-        assert capsys.readouterr().err == output and not path.exists()
 
 
 class _Told(MetricResults):

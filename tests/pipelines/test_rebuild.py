@@ -29,10 +29,10 @@ from PIL import Image
 
 from shardwright.core import storage
 from shardwright.core.conversion.reusable import ReusableRecord
+from shardwright.core.rebuild import compare as comparison
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.ledger import Entry
-from shardwright.transforms import compare_builds as comparison
 
 Make = Callable[..., Rebuilt]
 

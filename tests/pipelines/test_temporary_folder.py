@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -27,7 +26,6 @@ from shardwright.core.sources.spool import Spool
 from shardwright.core.storage import local
 from shardwright.pipelines import cli
 from shardwright.pipelines import convert as conversion
-from shardwright.pipelines import convert as convert_module
 from shardwright.pipelines import salvage as salvaging
 from shardwright.pipelines.process import own_temporary_folder
 from shardwright.pipelines.rebuild import rebuild
@@ -62,31 +60,43 @@ def test_a_command_and_its_processes_put_their_temporary_files_into_one_folder(b
     assert tempfile.gettempdir() == str(base) and os.environ.get("TMPDIR") == before
 
 
-def test_folders_of_killed_commands_are_removed_and_those_of_running_ones_stay(base: Path) -> None:
-    script = (
-        "import sys, tempfile, time\n"
-        "from shardwright.pipelines.process import own_temporary_folder\n"
-        "with own_temporary_folder():\n"
-        "    print(tempfile.mkdtemp(prefix='beam-pipeline-temp'), flush=True)\n"
-        "    time.sleep(60)\n"
-    )
+#: A program that calls the library, prints the path of its temporary files, and waits if requested.
+PROGRAM = """
+import sys, tempfile
+from shardwright.pipelines.process import own_temporary_folder
+for _ in range(2):
+    with own_temporary_folder():
+        print(tempfile.mkdtemp(prefix='beam-pipeline-temp'), flush=True)
+        if sys.argv[1:]:
+            sys.stdin.read()
+"""
+
+
+def test_folders_of_killed_processes_are_removed_by_the_next_one_and_those_of_running_ones_stay(
+    base: Path,
+) -> None:
     environment = {**os.environ, "TMPDIR": str(base)}
+    program = [sys.executable, "-c", PROGRAM]
+
+    def run_another() -> list[Path]:
+        done = subprocess.run(program, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+        return [Path(line) for line in done.stdout.splitlines()]
+
     with subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment
+        [*program, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as other:
         assert other.stdout is not None
         left = Path(other.stdout.readline().strip())
         (base / "shardwright-run-of-nobody").mkdir()
         (base / "shardwright-run-link").symlink_to(base.parent)
         (base / "beam-pipeline-tempsomebody").mkdir()
-        run_another = [sys.executable, "-c", script.replace("time.sleep(60)", "pass")]
-        subprocess.run(run_another, env=environment, check=True, stdout=subprocess.DEVNULL)
-        assert left.is_dir()
+        made = run_another()
+        assert len({path.parent for path in made}) == 1 and made[0].parent.parent == base
+        assert left.is_dir() and not made[0].exists()
         assert not (base / "shardwright-run-of-nobody").exists()
-        other.send_signal(signal.SIGKILL)
-        other.wait()
+        other.kill()
     assert left.is_dir()
-    subprocess.run(run_another, env=environment, check=True, stdout=subprocess.DEVNULL)
+    run_another()
     assert not left.parent.exists()
     assert {path.name for path in base.iterdir()} == {"shardwright-run-link", "beam-pipeline-tempsomebody"}
     assert base.parent.is_dir()
@@ -181,36 +191,6 @@ def test_leftovers_of_a_killed_conversion_are_removed_later(tmp_path: Path) -> N
     subprocess.run([*command, "--overwrite"], env=environment, check=True, capture_output=True)
     assert not list(base.iterdir())
     assert not list((tmp_path / "out").rglob("*.tmp"))
-
-
-#: A program that calls the library, prints the path of its temporary files, and waits if requested.
-PROGRAM = """
-import sys, tempfile
-from shardwright.pipelines.process import own_temporary_folder
-for _ in range(2):
-    with own_temporary_folder():
-        print(tempfile.mkdtemp(prefix='beam-pipeline-temp'), flush=True)
-        if sys.argv[1:]:
-            sys.stdin.read()
-"""
-
-
-def test_temporary_files_of_library_calls_are_removed_at_the_end_or_by_the_next_process(base: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(base)}
-    program = [sys.executable, "-c", PROGRAM]
-    killed = subprocess.Popen(
-        [*program, "wait"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    )
-    assert killed.stdout is not None
-    left = Path(killed.stdout.readline().strip())
-    assert left.parent.parent == base and left.is_dir()
-    killed.kill()
-    killed.communicate()
-    assert left.is_dir()
-    done = subprocess.run(program, stdout=subprocess.PIPE, text=True, env=environment, check=True)
-    made = [Path(line) for line in done.stdout.splitlines()]
-    assert len({path.parent for path in made}) == 1 and made[0].parent.parent == base
-    assert not list(base.iterdir())
 
 
 def test_a_library_call_runs_its_pipeline_in_that_folder(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +317,7 @@ def test_an_engine_that_fails_after_the_commit_is_a_warning(
         run_pipeline(build, options)
         raise EngineError("The engine could not remove its files; look at the disk.")
 
-    monkeypatch.setattr(convert_module, "run_pipeline", run)
+    monkeypatch.setattr(conversion, "run_pipeline", run)
     assert cli.main(argv) == 0
     out = capsys.readouterr().out
     assert "warning: The dataset is published and complete; after that the run failed: The engine" in out
@@ -351,5 +331,5 @@ def test_an_engine_that_fails_before_the_commit_is_an_error_despite_an_older_dat
     def run(build: Any, options: Any) -> Any:
         raise EngineError("The engine failed; look at the disk.")
 
-    monkeypatch.setattr(convert_module, "run_pipeline", run)
+    monkeypatch.setattr(conversion, "run_pipeline", run)
     assert cli.main([*argv, "--overwrite"]) == 3

@@ -1,4 +1,8 @@
-"""Types for the keys of a layout file. They serve editors; `layout_file.py` checks how keys go together."""
+"""Types for the keys of job files and layout files other than settings and gates.
+
+They serve editors. `job_file.py` checks the values of a job, and `layout_file.py` how the keys of a layout go
+together.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,55 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from shardwright.schemas.configuration.gate_file import GateFile
 from shardwright.schemas.configuration.typed_yaml import FileModel
 from shardwright.schemas.feature_roles import FeatureRole, Needs
 from shardwright.schemas.layouts.built_in import LAYOUTS
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.values import TYPE_NAMES
 
+_Command = str | Annotated[list[str], Field(min_length=1)]
 _ROLES = [role.value for role in FeatureRole if role.name not in ("EXTRA", "CONSTANT")]
 _Role = Annotated[str | None, Field(json_schema_extra={"enum": _ROLES})]
 _Side = Annotated[int, Field(ge=1)] | None
+
+
+class HookBlock(FileModel):
+    """A command or URL to call at the end of a run."""
+
+    command: _Command | None = None
+    """A command. It runs without a shell."""
+    webhook: str | None = None
+    """A URL that receives a JSON document."""
+
+
+_Hooks = _Command | HookBlock | list[HookBlock]
+
+
+class Hooks(FileModel):
+    """The commands and URLs to call at the end of a run."""
+
+    on_any: _Hooks | None = None
+    """After every run."""
+    on_success: _Hooks | None = None
+    """After a run that published a version."""
+    on_no_change: _Hooks | None = None
+    """After a run that found nothing new."""
+    on_refused: _Hooks | None = None
+    """After a run whose version a gate refused."""
+    on_failure: _Hooks | None = None
+    """After a run that failed."""
+
+
+class Sections(FileModel):
+    """The sections of a job file besides settings."""
+
+    gates: GateFile | str | None = None  # type: ignore[valid-type]
+    """The checks that a new version has to pass, or the path of a gate file."""
+    hooks: Hooks | None = None
+    """The commands and URLs to call at the end of a run."""
+    runner: dict[str, Any] | None = None
+    """Beam's options, as on the command line."""
 
 
 class FeatureBlock(FileModel):
