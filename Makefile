@@ -9,8 +9,8 @@ DEMO := demo-out
 # The oldest Beam that the package accepts, and what tests it and others: conversion, validation, rebuild, equal bytes.
 OLDEST_BEAM := 2.70.0
 COMPAT_PACKAGES := pytest pytest-xdist hypothesis psutil opencv-python-headless scipy tifffile
-COMPAT_TESTS ?= tests/golden tests/transforms/images tests/transforms/validation \
-	tests/pipelines/test_quiet_beam.py tests/pipelines/test_overwrite_resume.py tests/pipelines/test_rebuild_same_bytes.py
+COMPAT_TESTS ?= tests/contract/golden tests/core/images tests/core/validation \
+	tests/commands/test_quiet_beam.py tests/commands/test_overwrite_resume.py tests/contract/test_rebuild_same_bytes.py
 # Processes that share the tests, a whole module each; the folders with the short ones come last. There are twice as
 # many as processors, because many tests wait. Each takes about 1 GB.
 TESTERS ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
@@ -69,8 +69,8 @@ test: $(STAMP) ## the test suite without its long tests
 		-n $(TESTERS) --dist loadfile --no-loadscope-reorder
 
 package-test: $(STAMP) uv ## build the wheels and the source distribution, install each in an empty environment, use it there
-	$(BIN)/python -m pytest -rs tests/package/test_installed.py tests/package/test_reader.py tests/deploy/test_image.py \
-		tests/deploy/test_jobs.py::test_the_templates_file_runs_with_only_the_package_installed
+	$(BIN)/python -m pytest -rs tests/commands/test_installed.py tests/commands/test_reader.py tests/engines/deploy/test_image.py \
+		tests/engines/deploy/test_jobs.py::test_the_templates_file_runs_with_only_the_package_installed
 
 # The oldest Beam has versions of its own in constraints-oldest-beam.txt; any other gets the newest that it allows.
 COMPAT = build/compat-$(notdir $(PYTHON))-$(BEAM)
@@ -93,8 +93,8 @@ flink-test: $(STAMP) ## run the engine tests on Flink; gets its job server with 
 airflow-test: $(STAMP) ## test the DAGs with Airflow; installs it (2 GB)
 	test -x build/airflow-venv/bin/python || $(PYTHON) -m venv build/airflow-venv
 	build/airflow-venv/bin/python -m pip install --quiet --disable-pip-version-check \
-		--requirement tests/deploy/airflow-requirements.txt
-	$(BIN)/python -m pytest tests/deploy/test_airflow.py
+		--requirement tests/engines/deploy/airflow-requirements.txt
+	$(BIN)/python -m pytest tests/engines/deploy/test_airflow.py
 
 test-all: $(STAMP) ## the suite with its long tests, and on real and hostile images: CORPORA=folder
 	SHARDWRIGHT_CORPORA=$(CORPORA) $(BIN)/python -m pytest -rs --hypothesis-profile=full \

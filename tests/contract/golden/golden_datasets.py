@@ -25,7 +25,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.dataset import DATASET_JSON
 
-PHOTOS = Path(__file__).parents[2] / "examples" / "photos"
+PHOTOS = Path(__file__).parents[3] / "examples" / "photos"
 Settings = Mapping[str, Any]
 _CATEGORIES = [{"id": 3, "name": "cat"}, {"id": 8, "name": "dog"}]
 

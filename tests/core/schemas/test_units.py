@@ -134,7 +134,7 @@ def test_fractions_and_whole_numbers_are_parsed() -> None:
             units.parse_int(text, 0, 9)
 
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 #: `{...} shards` in an f-string, but not `{...:,} of {...} shards` and similar.
 _BARE = re.compile(
     r"\{[^{}]*\} (?:more )?"

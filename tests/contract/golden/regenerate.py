@@ -5,7 +5,7 @@ of each layout; the third the digests of datasets from every kind of source; the
 in changed datasets. Run this, and check the changes, if pixels, records, the order of records or findings are
 meant to change. Names of files limit what is written:
 
-    python tests/golden/regenerate.py [findings.json]
+    python tests/contract/golden/regenerate.py [findings.json]
 """
 
 from __future__ import annotations

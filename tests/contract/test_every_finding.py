@@ -35,21 +35,21 @@ from shardwright.schemas.codes import QUALITY, FindingCode
 #: Codes with tests in the modules of the pipelines that report them: code -> test modules.
 #: A module must contain the code.
 ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
-    FindingCode.SOURCE_MISSING: ("pipelines/test_against.py",),
-    FindingCode.RECORD_MISSING: ("pipelines/test_against.py",),
-    FindingCode.SOURCE_CHANGED: ("pipelines/test_against.py",),
-    FindingCode.SOURCE_LABEL: ("pipelines/test_against.py",),
-    FindingCode.KEPT_BYTES: ("pipelines/test_against.py",),
-    FindingCode.SHARD_REPAIRED: ("pipelines/test_scrub.py",),
-    FindingCode.EXPECTATION: ("pipelines/test_gates.py",),
-    FindingCode.PRIVATE_METADATA: ("pipelines/test_report.py",),
-    FindingCode.LABEL_CONFLICT: ("pipelines/test_equal_bytes.py",),
+    FindingCode.SOURCE_MISSING: ("commands/test_against.py",),
+    FindingCode.RECORD_MISSING: ("commands/test_against.py",),
+    FindingCode.SOURCE_CHANGED: ("commands/test_against.py",),
+    FindingCode.SOURCE_LABEL: ("commands/test_against.py",),
+    FindingCode.KEPT_BYTES: ("commands/test_against.py",),
+    FindingCode.SHARD_REPAIRED: ("commands/test_scrub.py",),
+    FindingCode.EXPECTATION: ("commands/test_gates.py",),
+    FindingCode.PRIVATE_METADATA: ("commands/test_report.py",),
+    FindingCode.LABEL_CONFLICT: ("commands/test_equal_bytes.py",),
     **dict.fromkeys(
         QUALITY,
         (
-            "pipelines/test_quality.py",
-            "transforms/images/test_quality_metrics.py",
-            "transforms/validation/test_balance.py",
+            "commands/test_quality.py",
+            "core/images/test_quality_metrics.py",
+            "core/validation/test_balance.py",
         ),
     ),
 }

@@ -20,7 +20,7 @@ ORIENTATIONS = range(1, 9)
 RGB = pictures.rgb_pixels()
 GRAY = RGB[..., 2]
 ALPHA = pictures.alpha_pixels()
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[2] / "contract" / "golden"
 
 
 def _three(gray: np.ndarray) -> np.ndarray:

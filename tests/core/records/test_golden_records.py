@@ -13,7 +13,7 @@ from helpers.fewer_imports import late
 
 tf = late("tensorflow")
 
-GOLDEN = Path(__file__).parents[2] / "golden"
+GOLDEN = Path(__file__).parents[2] / "contract" / "golden"
 RECORDS = json.loads((GOLDEN / "records.json").read_text("utf-8"))
 
 
