@@ -52,9 +52,9 @@ def expected_minutes(names: Sequence[str], size: str, runs: Sequence[Run]) -> fl
     """Returns how long some benchmarks are likely to take: as long as their last runs, or a guess.
 
     Args:
-      names: names of the benchmarks.
+      names: Names of the benchmarks.
       size: "quick" or "full".
-      runs: all runs, oldest first.
+      runs: All runs, oldest first.
     """
     last = {run.benchmark: run.minutes for run in runs if run.size == size and run.minutes}
     return sum(last.get(name, SUITE[name][size == "full"]) for name in names)
@@ -79,9 +79,9 @@ def arguments_of(name: str, options: argparse.Namespace, peers: Sequence[str]) -
     """Returns the arguments of one benchmark.
 
     Args:
-      name: name of the benchmark.
-      options: parsed options of this program.
-      peers: interpreters of the peers.
+      name: Name of the benchmark.
+      options: Parsed options of this program.
+      peers: Interpreters of the peers.
     """
     words = ["--quick"] if options.quick else []
     if options.source and name not in WITHOUT_PHOTOS:

@@ -57,9 +57,9 @@ class CodecPath:
     """One way to decode, resize and encode.
 
     Attributes:
-      name: name to print.
-      pixels: turns a JPEG into the resized picture, in a form that `encode` accepts.
-      encode: turns the resized picture into a JPEG.
+      name: Name to print.
+      pixels: Turns a JPEG into the resized picture, in a form that `encode` accepts.
+      encode: Turns the resized picture into a JPEG.
     """
 
     name: str
@@ -159,9 +159,9 @@ def time_path(path: CodecPath, images: list[bytes], threads: int) -> float:
     """Runs a path over all images.
 
     Args:
-      path: codec path to run.
+      path: Codec path to run.
       images: JPEGs to convert.
-      threads: number of threads that share them.
+      threads: Number of threads that share them.
 
     Returns:
       Images per second.
@@ -198,7 +198,7 @@ def judge(path: CodecPath, sample: list[bytes]) -> tuple[float, float]:
     """Compares the resized pictures of a path with Pillow's.
 
     Args:
-      path: codec path to judge.
+      path: Codec path to judge.
       sample: JPEGs to compare.
 
     Returns:

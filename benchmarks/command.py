@@ -31,11 +31,11 @@ class Found:
     """What a benchmark found.
 
     Attributes:
-      input: what was processed, in words.
-      results: the measured values.
-      problems: subjects that have no result, and why.
-      versions: versions in environments other than this one.
-      failed: whether a problem means that something is wrong, not only that something is not installed.
+      input: What was processed, in words.
+      results: The measured values.
+      problems: Subjects that have no result, and why.
+      versions: Versions in environments other than this one.
+      failed: Whether a problem means that something is wrong, not only that something is not installed.
     """
 
     input: str
@@ -50,12 +50,12 @@ class Benchmark:
     """A benchmark.
 
     Attributes:
-      name: its name in the history.
-      description: one sentence for `--help`.
-      measure: runs it with the parsed options.
-      quick: values of options for the small size.
-      full: values of options for the full size.
-      needs_photos: whether it processes images, and so has the options that name them.
+      name: Its name in the history.
+      description: One sentence for `--help`.
+      measure: Runs it with the parsed options.
+      quick: Values of options for the small size.
+      full: Values of options for the full size.
+      needs_photos: Whether it processes images, and so has the options that name them.
     """
 
     name: str
@@ -82,8 +82,8 @@ def parse_options(benchmark: Benchmark, words: Sequence[str] | None = None) -> a
     """Parses the command line of a benchmark.
 
     Args:
-      benchmark: the benchmark; each value of its full size becomes an option.
-      words: arguments; None for those of this process.
+      benchmark: The benchmark; each value of its full size becomes an option.
+      words: Arguments; None for those of this process.
     """
     parser = argparse.ArgumentParser(description=benchmark.description)
     parser.add_argument("--quick", action="store_true", help="the small size, which takes seconds to minutes")
@@ -118,8 +118,8 @@ def run_benchmark(benchmark: Benchmark, words: Sequence[str] | None = None) -> i
     """Measures, prints a table, and adds the run to the history if that is asked for.
 
     Args:
-      benchmark: the benchmark.
-      words: arguments; None for those of this process.
+      benchmark: The benchmark.
+      words: Arguments; None for those of this process.
 
     Returns:
       The exit code: 1 if a subject gave a wrong result, else 0.

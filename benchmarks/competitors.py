@@ -36,10 +36,10 @@ class Peer:
     """A program to compare with.
 
     Attributes:
-      name: name to show.
-      script: script in the folder peers.
-      modules: modules that it imports; if one is missing, it is not installed.
-      count: counts the records of an output folder.
+      name: Name to show.
+      script: Script in the folder peers.
+      modules: Modules that it imports; if one is missing, it is not installed.
+      count: Counts the records of an output folder.
     """
 
     name: str
@@ -63,10 +63,10 @@ class Competitor:
     """A program that is installed.
 
     Args:
-      command: command that starts it, without the folders.
-      count: counts the records of an output folder.
-      photos: input folder.
-      expected: number of records that it must write.
+      command: Command that starts it, without the folders.
+      count: Counts the records of an output folder.
+      photos: Input folder.
+      expected: Number of records that it must write.
     """
 
     def __init__(self, command: list[str], count: Callable[[Path], int], photos: Path, expected: int) -> None:

@@ -25,9 +25,9 @@ class Converted:
     """A measured conversion.
 
     Attributes:
-      measurement: time and memory of the whole process.
-      run: contents of run.json.
-      dataset: contents of dataset.json.
+      measurement: Time and memory of the whole process.
+      run: Contents of run.json.
+      dataset: Contents of dataset.json.
     """
 
     measurement: Measurement
@@ -50,12 +50,12 @@ def run_program(
     """Runs a command of Shardwright in a process and measures it.
 
     Args:
-      words: the command and its arguments.
-      timeout: seconds after which it is killed.
-      program: the program and its first arguments.
+      words: The command and its arguments.
+      timeout: Seconds after which it is killed.
+      program: The program and its first arguments.
 
     Raises:
-      SystemExit: if it fails, with the end of its output.
+      SystemExit: If it fails, with the end of its output.
     """
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch, "log")
@@ -74,13 +74,13 @@ def convert_once(
     """Converts and measures.
 
     Args:
-      source: input of the conversion.
-      options: further options of `shardwright convert`.
-      output: folder for the dataset, which is kept; None for one that is removed.
-      program: as in `run_program`.
+      source: Input of the conversion.
+      options: Further options of `shardwright convert`.
+      output: Folder for the dataset, which is kept; None for one that is removed.
+      program: As in `run_program`.
 
     Raises:
-      SystemExit: if the conversion fails.
+      SystemExit: If the conversion fails.
     """
     if output is None:
         with tempfile.TemporaryDirectory() as scratch:
@@ -94,9 +94,9 @@ def kept_dataset(work: Path, photos: Path, options: Sequence[str] = USUAL) -> Pa
     """Returns a dataset of the images; converts them if it does not exist yet.
 
     Args:
-      work: folder for datasets.
-      photos: folder of class folders.
-      options: further options of `shardwright convert`; they are part of the folder's name.
+      work: Folder for datasets.
+      photos: Folder of class folders.
+      options: Further options of `shardwright convert`; they are part of the folder's name.
     """
     output = work / "-".join(
         (photos.name, "dataset", *(word.lstrip("-").replace("=", "") for word in options))

@@ -134,10 +134,10 @@ def judge(paths: Sequence[Path], part: str, varied: int, shown: int) -> list[Res
     """Finds out how many variants are found, and prints which different pictures are reported as duplicates.
 
     Args:
-      paths: pictures of one half.
-      part: name of the half.
-      varied: number of pictures that are varied.
-      shown: number of findings that are printed.
+      paths: Pictures of one half.
+      part: Name of the half.
+      varied: Number of pictures that are varied.
+      shown: Number of findings that are printed.
 
     Returns:
       The share of each kind of variant that is found, in percent.

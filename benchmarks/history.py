@@ -21,10 +21,10 @@ def load_history(path: Path = HISTORY) -> list[Run]:
     """Reads all runs, oldest first.
 
     Args:
-      path: file with one run on each line.
+      path: File with one run on each line.
 
     Raises:
-      ValueError: if a line is not a run; the message names the line.
+      ValueError: If a line is not a run; the message names the line.
     """
     if not path.exists():
         return []
@@ -50,8 +50,8 @@ def run_before(run: Run, runs: Iterable[Run]) -> Run | None:
     """Returns the last earlier run of the same benchmark, size and input on the same kind of machine.
 
     Args:
-      run: run to compare.
-      runs: all runs, oldest first.
+      run: Run to compare.
+      runs: All runs, oldest first.
     """
     earlier = [other for other in runs if other.kind == run.kind and other.when < run.when]
     return earlier[-1] if earlier else None
@@ -62,7 +62,7 @@ class Change:
     """A result beside the same result of an earlier run.
 
     Attributes:
-      ratio: value divided by the earlier value.
+      ratio: Value divided by the earlier value.
       verdict: "slower", "larger", "faster" or "smaller" if the difference is larger than the spread; else
         empty.
     """
@@ -84,8 +84,8 @@ def compare(result: Result, earlier: Result) -> Change | None:
     A difference counts if the ranges of both do not overlap and it is larger than what a machine alone makes.
 
     Args:
-      result: the result.
-      earlier: result of the earlier run.
+      result: The result.
+      earlier: Result of the earlier run.
 
     Returns:
       The change, or None if there is nothing to divide by.
@@ -106,8 +106,8 @@ def changes(run: Run, runs: Sequence[Run]) -> dict[tuple[str, str], Change]:
     """Compares all results of a run with those of the run before.
 
     Args:
-      run: run to compare.
-      runs: all runs, oldest first.
+      run: Run to compare.
+      runs: All runs, oldest first.
 
     Returns:
       Changes by subject and measure, of the results that both runs have.

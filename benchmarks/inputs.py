@@ -18,9 +18,9 @@ class Photos:
     """Images to process.
 
     Attributes:
-      folder: folder of class folders with JPEGs.
-      count: number of images.
-      text: number, size and origin in words.
+      folder: Folder of class folders with JPEGs.
+      count: Number of images.
+      text: Number, size and origin in words.
     """
 
     folder: Path
@@ -43,12 +43,12 @@ def photos(options: argparse.Namespace, count: int, *make: str) -> Photos:
     """Returns the images to process; makes them if they do not exist yet.
 
     Args:
-      options: parsed options.
-      count: number of images.
-      make: further arguments of make_photos.py, such as "--megapixels=8".
+      options: Parsed options.
+      count: Number of images.
+      make: Further arguments of make_photos.py, such as "--megapixels=8".
 
     Raises:
-      SystemExit: if the folder that was named has no images, or they cannot be made.
+      SystemExit: If the folder that was named has no images, or they cannot be made.
     """
     folder, origin = options.photos, "given"
     if folder is None:

@@ -49,8 +49,8 @@ def compute(images: int, given: Mapping[str, float]) -> dict[str, tuple[float, s
     """Computes the needs of a number of images.
 
     Args:
-      images: number of images.
-      given: inputs that differ from `INPUTS`.
+      images: Number of images.
+      given: Inputs that differ from `INPUTS`.
 
     Returns:
       Values by name, each with its formula in words.
@@ -101,8 +101,8 @@ def print_model(images: int, given: Mapping[str, float]) -> None:
     """Prints inputs and results as tables.
 
     Args:
-      images: number of images.
-      given: inputs that differ from `INPUTS`.
+      images: Number of images.
+      given: Inputs that differ from `INPUTS`.
     """
     print("| input | | what | from |\n|---|---:|---|---|")
     for name, (value, what, source) in INPUTS.items():

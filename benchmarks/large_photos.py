@@ -30,8 +30,8 @@ class Settings:
     """Settings of a decoder.
 
     Attributes:
-      size: target width and height.
-      resample: resampling filter.
+      size: Target width and height.
+      resample: Resampling filter.
     """
 
     size: tuple[int, int]

@@ -51,7 +51,7 @@ def package_versions(python: str) -> dict[str, str]:
     """Returns the installed versions of the packages that matter.
 
     Args:
-      python: interpreter to ask.
+      python: Interpreter to ask.
 
     Returns:
       Versions by package name.
@@ -64,8 +64,8 @@ def missing_modules(python: str, modules: tuple[str, ...]) -> list[str]:
     """Finds the modules that an interpreter does not have.
 
     Args:
-      python: interpreter to ask.
-      modules: top-level modules that are needed.
+      python: Interpreter to ask.
+      modules: Top-level modules that are needed.
 
     Returns:
       The names of the missing modules.

@@ -45,12 +45,12 @@ class Wanted(NamedTuple):
     """The images to make.
 
     Attributes:
-      folder: folder for the class folders.
-      seed: seed of the random numbers.
-      megapixels: size of large photographs; None for other kinds.
-      piece: width and height of pieces that are cut out without resizing; None for other kinds.
-      classes: number of class folders.
-      copies: number of files of each image, all in its class folder.
+      folder: Folder for the class folders.
+      seed: Seed of the random numbers.
+      megapixels: Size of large photographs; None for other kinds.
+      piece: Width and height of pieces that are cut out without resizing; None for other kinds.
+      classes: Number of class folders.
+      copies: Number of files of each image, all in its class folder.
     """
 
     folder: Path
@@ -65,7 +65,7 @@ def generate_source(number: int) -> Image.Image:
     """Generates a picture with edges and noise of all sizes, as photographs have.
 
     Args:
-      number: seed of the picture.
+      number: Seed of the picture.
 
     Returns:
       An RGB picture of 9.7 megapixels.
@@ -95,8 +95,8 @@ def find_sources(folder: Path, min_pixels: float) -> list[Path]:
     """Lists the photographs that are large enough, in an order that does not depend on the disk.
 
     Args:
-      folder: folder to search recursively.
-      min_pixels: minimum number of pixels (width x height).
+      folder: Folder to search recursively.
+      min_pixels: Minimum number of pixels (width x height).
 
     Returns:
       Paths sorted by their path relative to the folder.
@@ -116,8 +116,8 @@ def small_crop(picture: Image.Image, rng: random.Random) -> Image.Image:
     """Cuts a random piece of about 500x400 pixels at a random scale.
 
     Args:
-      picture: picture to cut from.
-      rng: random numbers of this image.
+      picture: Picture to cut from.
+      rng: Random numbers of this image.
 
     Returns:
       The crop.
@@ -135,9 +135,9 @@ def large_crop(picture: Image.Image, rng: random.Random, pixels: float) -> Image
     """Cuts a large piece, at most the whole picture, and resizes it to a number of pixels.
 
     Args:
-      picture: picture to cut from, with at least `pixels` pixels.
-      rng: random numbers of this image.
-      pixels: minimum number of pixels of the result.
+      picture: Picture to cut from, with at least `pixels` pixels.
+      rng: Random numbers of this image.
+      pixels: Minimum number of pixels of the result.
 
     Returns:
       The crop, with the aspect ratio of the picture.
@@ -156,9 +156,9 @@ def cut_piece(picture: Image.Image, rng: random.Random, size: tuple[int, int]) -
     """Cuts a random piece of a size out of a picture, without resizing it.
 
     Args:
-      picture: picture to cut from.
-      rng: random numbers of this image.
-      size: width and height of the piece.
+      picture: Picture to cut from.
+      rng: Random numbers of this image.
+      size: Width and height of the piece.
 
     Returns:
       The piece.
@@ -172,9 +172,9 @@ def cut_source(source: Path | int, numbers: list[int], wanted: Wanted) -> int:
     """Writes all images from one source, so that each source is decoded once.
 
     Args:
-      source: path of the photograph, or the number of a generated one.
-      numbers: numbers of the images to cut from it.
-      wanted: the images to make.
+      source: Path of the photograph, or the number of a generated one.
+      numbers: Numbers of the images to cut from it.
+      wanted: The images to make.
 
     Returns:
       The number of files written.
@@ -211,9 +211,9 @@ def make_photos(sources: Sequence[Path | int], count: int, wanted: Wanted) -> in
     """Writes images, the same number from each source.
 
     Args:
-      sources: paths of photographs, or numbers of generated ones.
-      count: number of files, with all copies.
-      wanted: the images to make; the folder must not exist.
+      sources: Paths of photographs, or numbers of generated ones.
+      count: Number of files, with all copies.
+      wanted: The images to make; the folder must not exist.
 
     Returns:
       The number of files written.

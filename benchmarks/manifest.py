@@ -41,8 +41,8 @@ def table(size: int, base: str) -> Iterator[tuple[str, str, str, str]]:
     """Yields rows: an image's path, its class, its split, and unused columns.
 
     Args:
-      size: number of rows.
-      base: prefix of the paths.
+      size: Number of rows.
+      base: Prefix of the paths.
     """
     for i in range(size):
         label = f"class {i // 100 % CLASSES:04d}"
@@ -54,9 +54,9 @@ def write_manifest(kind: str, size: int, folder: Path) -> Path:
     """Writes a manifest and, for local images, the files that it names.
 
     Args:
-      kind: one of `KINDS`.
-      size: number of rows.
-      folder: folder to write to.
+      kind: One of `KINDS`.
+      size: Number of rows.
+      folder: Folder to write to.
     """
     where = kind.rpartition(" ")[2]
     rows = table(size, "gs://a-bucket-of-photographs/raw/" if where == "gs" else "")
@@ -100,8 +100,8 @@ def run_one(path: str, size: int) -> None:
     """Plans one manifest in this process and prints the measurements as a line of JSON.
 
     Args:
-      path: path of the manifest.
-      size: number of its rows.
+      path: Path of the manifest.
+      size: Number of its rows.
     """
     from shardwright.core.plan import forecast
     from shardwright.core.plan.estimate import Sample
@@ -128,8 +128,8 @@ def plan_kind(kind: str, size: int) -> Turn:
     """Plans one kind of manifest in its own process.
 
     Args:
-      kind: one of `KINDS`.
-      size: number of rows.
+      kind: One of `KINDS`.
+      size: Number of rows.
     """
     here = str(Path(__file__).parent)
     with tempfile.TemporaryDirectory() as scratch:

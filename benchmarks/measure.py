@@ -25,11 +25,11 @@ class Measurement:
     """Measurements of one run.
 
     Attributes:
-      seconds: wall time from the start of the process to its end.
-      peak_mb: peak resident memory of the largest process, in 10^6 bytes.
-      tree_mb: peak of the sum over all processes, in 10^6 bytes; shared pages count for each process.
-      exit_code: exit code of the process; negative for a signal.
-      processor_seconds: processor time of the process and its children, in user and system mode.
+      seconds: Wall time from the start of the process to its end.
+      peak_mb: Peak resident memory of the largest process, in 10^6 bytes.
+      tree_mb: Peak of the sum over all processes, in 10^6 bytes; shared pages count for each process.
+      exit_code: Exit code of the process; negative for a signal.
+      processor_seconds: Processor time of the process and its children, in user and system mode.
     """
 
     seconds: float
@@ -45,7 +45,7 @@ def resident_sizes(session: int) -> list[int]:
     A session still identifies its processes after their parents have ended.
 
     Args:
-      session: id of the session, which is the id of its first process.
+      session: Id of the session, which is the id of its first process.
 
     Returns:
       One number of bytes per process.
@@ -67,15 +67,15 @@ class MemorySampler(threading.Thread):
     """Reads the memory of a session several times per second.
 
     Attributes:
-      largest: size of the largest process so far, in bytes.
-      total: largest sum over all processes so far, in bytes.
+      largest: Size of the largest process so far, in bytes.
+      total: Largest sum over all processes so far, in bytes.
     """
 
     def __init__(self, session: int) -> None:
         """Prepares the sampler.
 
         Args:
-          session: id of the session to watch.
+          session: Id of the session to watch.
         """
         super().__init__(daemon=True)
         self.largest = 0
@@ -105,9 +105,9 @@ def run_measured(command: Sequence[str], log: Path, timeout: float) -> Measureme
     """Runs a command in its own session and measures it.
 
     Args:
-      command: the program and its arguments.
-      log: file for its output.
-      timeout: seconds after which the command is killed.
+      command: The program and its arguments.
+      log: File for its output.
+      timeout: Seconds after which the command is killed.
 
     Returns:
       The measurement.

@@ -40,7 +40,7 @@ class Objects:
     """The objects of a bucket, with prepared answers.
 
     Args:
-      folder: folder with the files.
+      folder: Folder with the files.
     """
 
     def __init__(self, folder: Path) -> None:

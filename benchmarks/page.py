@@ -34,8 +34,8 @@ def run_to_show(benchmark: str, runs: Sequence[Run]) -> Run | None:
     """Returns the last full run of a benchmark, or its last quick run if there is no full one.
 
     Args:
-      benchmark: name of the benchmark.
-      runs: all runs, oldest first.
+      benchmark: Name of the benchmark.
+      runs: All runs, oldest first.
     """
     own = [run for run in runs if run.benchmark == benchmark]
     full = [run for run in own if run.size == "full"]
@@ -46,7 +46,7 @@ class Page:
     """The generated page.
 
     Args:
-      runs: all runs, oldest first.
+      runs: All runs, oldest first.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
@@ -57,7 +57,7 @@ class Page:
         """Returns the text with its places filled.
 
         Raises:
-          ValueError: if a place cannot be filled, with the reason.
+          ValueError: If a place cannot be filled, with the reason.
         """
         filled = _PLACE.sub(self._place, text)
         if "{{" in filled:
@@ -119,11 +119,11 @@ def generate(text: Path = TEXT, history: Path = HISTORY) -> str:
     """Returns the page.
 
     Args:
-      text: file with the text and the places for tables.
-      history: file with the runs.
+      text: File with the text and the places for tables.
+      history: File with the runs.
 
     Raises:
-      ValueError: if a place of the text cannot be filled.
+      ValueError: If a place of the text cannot be filled.
     """
     return Page(load_history(history)).fill(text.read_text())
 

@@ -14,8 +14,8 @@ def psnr(reference: Image.Image, picture: Image.Image) -> float:
     """Computes the peak signal-to-noise ratio of two RGB pictures of equal size.
 
     Args:
-      reference: the correct picture.
-      picture: the picture to judge.
+      reference: The correct picture.
+      picture: The picture to judge.
 
     Returns:
       Decibels; equal pictures count as 100, so that means are finite.

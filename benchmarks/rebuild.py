@@ -135,7 +135,7 @@ def make_ways(photos: Path, work: Path) -> dict[str, Callable[[], Turn]]:
     """Makes the first version, changes the photos, and returns the ways to measure.
 
     Raises:
-      SystemExit: if the result of a rebuild differs from that of a conversion.
+      SystemExit: If the result of a rebuild differs from that of a conversion.
     """
     first, scratch, source = work / "first", work / "scratch", work / "photos"
     folders = {UNCHANGED: work / "photos-unchanged"}

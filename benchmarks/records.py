@@ -14,13 +14,13 @@ def count_tfrecord(path: Path) -> int:
     """Counts the records of one TFRecord file by its framing.
 
     Args:
-      path: path of an uncompressed file.
+      path: Path of an uncompressed file.
 
     Returns:
       The number of records.
 
     Raises:
-      ValueError: if the file ends inside a record.
+      ValueError: If the file ends inside a record.
     """
     size = path.stat().st_size
     count, position = 0, 0

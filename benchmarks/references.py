@@ -38,7 +38,7 @@ def synthetic_refs(numbers: range) -> Iterator[Any]:
     """Yields references like those of a listing of Google Cloud Storage.
 
     Args:
-      numbers: numbers of the images; the key of each ends with its number.
+      numbers: Numbers of the images; the key of each ends with its number.
     """
     from shardwright.schemas.image_ref import ImageRef
 
@@ -114,8 +114,8 @@ def build(pipeline: Any, size: int, result: str) -> None:
 
     Args:
       pipeline: Beam pipeline.
-      size: number of references.
-      result: file for the sums of `prepare_shard`.
+      size: Number of references.
+      result: File for the sums of `prepare_shard`.
     """
     import apache_beam as beam
 
@@ -165,7 +165,7 @@ def run_one(size: int) -> None:
     """Runs one size in this process and prints the measurements as a line of JSON.
 
     Args:
-      size: number of references.
+      size: Number of references.
     """
     from shardwright.core.plan import forecast
     from shardwright.core.plan.estimate import Sample
@@ -194,7 +194,7 @@ def run_apart(size: int) -> Turn:
     """Runs one size in a separate process.
 
     Args:
-      size: number of references.
+      size: Number of references.
 
     Returns:
       Its measures; the seconds of each phase without those of the phases before.

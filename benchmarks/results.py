@@ -22,15 +22,15 @@ class Result:
     """One measured value.
 
     Attributes:
-      subject: what was measured, for example a program or a size; a row of a table.
-      measure: name of the value, for example "time"; a column of a table.
-      unit: unit of the value.
-      value: median of all runs.
-      least: smallest value of all runs.
-      most: largest value of all runs.
-      runs: number of runs.
-      ratio: median of the ratios to the same measure of another subject, round by round; None without one.
-      ratio_to: that other subject; empty without a ratio.
+      subject: What was measured, for example a program or a size; a row of a table.
+      measure: Name of the value, for example "time"; a column of a table.
+      unit: Unit of the value.
+      value: Median of all runs.
+      least: Smallest value of all runs.
+      most: Largest value of all runs.
+      runs: Number of runs.
+      ratio: Median of the ratios to the same measure of another subject, round by round; None without one.
+      ratio_to: That other subject; empty without a ratio.
     """
 
     subject: str
@@ -55,12 +55,12 @@ def result_of(
     """Returns the result of the values of some runs, rounded to four digits.
 
     Args:
-      subject: what was measured.
-      measure: name of the value.
-      unit: unit of the values.
-      values: one value for each run.
-      ratio: ratio to the same measure of another subject.
-      ratio_to: that other subject.
+      subject: What was measured.
+      measure: Name of the value.
+      unit: Unit of the values.
+      values: One value for each run.
+      ratio: Ratio to the same measure of another subject.
+      ratio_to: That other subject.
     """
     middle, least, most = (_rounded(value) for value in (statistics.median(values), min(values), max(values)))
     if ratio is None:
@@ -73,16 +73,16 @@ class Run:
     """One run of a benchmark; a line of the history.
 
     Attributes:
-      benchmark: name of the benchmark.
+      benchmark: Name of the benchmark.
       size: "quick" or "full".
-      input: what was processed, in words.
-      results: the measured values.
-      problems: subjects that have no result, and why.
-      when: time of the start, in UTC, such as "2026-11-23T08:00Z".
-      minutes: duration of the whole run.
-      commit: abbreviated commit of the code, followed by "+" if files had been changed.
-      machine: facts about the machine, by name.
-      versions: versions of the packages that matter, by name.
+      input: What was processed, in words.
+      results: The measured values.
+      problems: Subjects that have no result, and why.
+      when: Time of the start, in UTC, such as "2026-11-23T08:00Z".
+      minutes: Duration of the whole run.
+      commit: Abbreviated commit of the code, followed by "+" if files had been changed.
+      machine: Facts about the machine, by name.
+      versions: Versions of the packages that matter, by name.
     """
 
     benchmark: str

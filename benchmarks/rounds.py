@@ -22,10 +22,10 @@ def take_turns(
     """Runs all ways once in each round, so that other work on the machine affects all of them equally.
 
     Args:
-      ways: way -> function that runs it and returns what it measured.
-      rounds: number of rounds.
-      warm_up: whether to run each way once before the first round.
-      shuffled: whether each round has another order.
+      ways: Way -> function that runs it and returns what it measured.
+      rounds: Number of rounds.
+      warm_up: Whether to run each way once before the first round.
+      shuffled: Whether each round has another order.
 
     Returns:
       What each way measured.
@@ -67,10 +67,10 @@ def summarize(
     """Turns what was measured into results.
 
     Args:
-      rounds: what each way measured.
-      units: measure -> unit, of the measures to keep, in the order of the columns.
-      ratios: way -> the way that it is compared with, round by round.
-      only: measures that are compared; empty for all.
+      rounds: What each way measured.
+      units: Measure -> unit, of the measures to keep, in the order of the columns.
+      ratios: Way -> the way that it is compared with, round by round.
+      only: Measures that are compared; empty for all.
 
     Returns:
       One result for each way and measure.

@@ -40,13 +40,13 @@ class Case(NamedTuple):
     """A large input.
 
     Attributes:
-      images: number of images.
-      pixels: width and height of the images.
-      classes: number of classes.
-      copies: number of files that hold the same image.
-      shards: number of shards; 0 for the default.
-      more: further options of `shardwright convert`.
-      fixed: whether the tenth has the same number of classes.
+      images: Number of images.
+      pixels: Width and height of the images.
+      classes: Number of classes.
+      copies: Number of files that hold the same image.
+      shards: Number of shards; 0 for the default.
+      more: Further options of `shardwright convert`.
+      fixed: Whether the tenth has the same number of classes.
     """
 
     images: int

@@ -44,9 +44,9 @@ class Server:
     """The storage: a process that serves a folder.
 
     Args:
-      folder: folder with the files.
-      delay: seconds that each answer waits.
-      tls: files of a certificate and its key; empty for plain HTTP.
+      folder: Folder with the files.
+      delay: Seconds that each answer waits.
+      tls: Files of a certificate and its key; empty for plain HTTP.
     """
 
     def __init__(self, folder: Path, delay: float = 0.0, tls: tuple[Path, ...] = ()) -> None:
@@ -78,13 +78,13 @@ def convert_from_both(folder: Path, delay: float, rounds: int, title: str) -> li
     """Converts from both places in turn.
 
     Args:
-      folder: folder of class folders.
-      delay: seconds that each answer of the storage waits.
-      rounds: number of rounds.
-      title: start of the subjects.
+      folder: Folder of class folders.
+      delay: Seconds that each answer of the storage waits.
+      rounds: Number of rounds.
+      title: Start of the subjects.
 
     Raises:
-      SystemExit: if the datasets differ.
+      SystemExit: If the datasets differ.
     """
     fingerprints = set()
 
@@ -120,10 +120,10 @@ def read_with_both(folder: Path, rounds: int, title: str, tls: tuple[Path, ...] 
     """Reads all objects with both clients in turn.
 
     Args:
-      folder: folder of class folders.
-      rounds: number of rounds.
-      title: start of the subjects.
-      tls: files of a certificate and its key; empty for plain HTTP.
+      folder: Folder of class folders.
+      rounds: Number of rounds.
+      title: Start of the subjects.
+      tls: Files of a certificate and its key; empty for plain HTTP.
     """
     measure_name = "processor time per object"
     with Server(folder, tls=tls) as server:

@@ -12,9 +12,9 @@ def as_table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1)
     """Writes a Markdown table.
 
     Args:
-      head: titles of the columns.
-      rows: cells of each row.
-      texts: number of columns with text, which come first; the others hold numbers.
+      head: Titles of the columns.
+      rows: Cells of each row.
+      texts: Number of columns with text, which come first; the others hold numbers.
     """
     rule = ["---"] * texts + ["---:"] * (len(head) - texts)
     lines = ["| " + " | ".join(head) + " |", "|" + "|".join(rule) + "|"]
@@ -44,9 +44,9 @@ def pivot(run: Run, measures: Collection[str] = (), subjects: Collection[str] = 
     """Writes a run as a table with a row for each subject and a column for each measure.
 
     Args:
-      run: run to write.
-      measures: measures to show; empty for all.
-      subjects: subjects to show; empty for all.
+      run: Run to write.
+      measures: Measures to show; empty for all.
+      subjects: Subjects to show; empty for all.
     """
     shown = [
         result
@@ -96,8 +96,8 @@ def caption(run: Run, machine: str = "") -> str:
     """Writes what a table shows in one line: input, runs, date, commit, machine and load.
 
     Args:
-      run: run to describe.
-      machine: name of the machine on the page; empty to write its processor.
+      run: Run to describe.
+      machine: Name of the machine on the page; empty to write its processor.
     """
     runs = {result.runs for result in run.results}
     many = f"medians of {max(runs)} runs with least and most" if runs and max(runs) > 1 else "one run"
@@ -112,8 +112,8 @@ def one_table(found: Sequence[Run], history: Sequence[Run]) -> str:
     """Writes all results of some runs in one table, each beside the run before.
 
     Args:
-      found: runs to write.
-      history: all runs, oldest first.
+      found: Runs to write.
+      history: All runs, oldest first.
     """
     rows = []
     for run in found:

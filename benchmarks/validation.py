@@ -61,9 +61,9 @@ def make_ways(dataset: Path, whole_shard: Path, one: Path) -> dict[str, Callable
     """Returns the ways to measure: name -> function that returns the number of records read.
 
     Args:
-      dataset: a dataset in several shards.
-      whole_shard: the same images in one shard.
-      one: a dataset of one image.
+      dataset: A dataset in several shards.
+      whole_shard: The same images in one shard.
+      one: A dataset of one image.
     """
     target = resolve_target(str(dataset))
     schema, tasks = schema_of(target), list(list_tasks(target))
@@ -138,8 +138,8 @@ def with_bytes(run: Callable[[], int], each: float) -> Turn:
     """Times a way; adds the bytes per second of processor time to its measures.
 
     Args:
-      run: function that returns how many records it read.
-      each: mean size of a record, in bytes.
+      run: Function that returns how many records it read.
+      each: Mean size of a record, in bytes.
     """
     turn = timed(run)
     return {**turn, BYTES: turn[SPEED_BY_PROCESSOR] * each / 1e9}

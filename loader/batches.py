@@ -35,7 +35,7 @@ def iterate_batches(
       threads: Number of threads. None means one more than there are processors.
 
     Raises:
-      UsageError: if the images of a batch differ in size or type.
+      UsageError: If the images of a batch differ in size or type.
     """
     if threads is None:
         threads = (os.cpu_count() or 1) + 1

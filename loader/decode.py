@@ -63,8 +63,8 @@ class PictureReader:
         There are 3 channels unless the dataset's settings say another number.
 
         Raises:
-          UsageError: if the layout stores no image.
-          ValueError: if it cannot be decoded.
+          UsageError: If the layout stores no image.
+          ValueError: If it cannot be decoded.
         """
         pixels = self._own_pixels(example)
         if self._dtype is None:
@@ -75,8 +75,8 @@ class PictureReader:
         """Returns a record's image as a Pillow image with 8 bits: mode L if it has 1 or 2 channels, else RGB.
 
         Raises:
-          UsageError: if the layout stores no image.
-          ValueError: if it cannot be decoded.
+          UsageError: If the layout stores no image.
+          ValueError: If it cannot be decoded.
         """
         found = self._stored(example)
         if isinstance(found, Image.Image):
@@ -154,8 +154,8 @@ def decode_deep_png(data: bytes) -> Pixels:
     Transparent pixels become white.
 
     Raises:
-      ValueError: if it cannot be decoded, or is something else.
-      MissingPackage: if it has colors or alpha, and imagecodecs is not installed.
+      ValueError: If it cannot be decoded, or is something else.
+      MissingPackage: If it has colors or alpha, and imagecodecs is not installed.
     """
     try:
         image = Image.open(io.BytesIO(data), formats=("PNG",))
@@ -187,8 +187,8 @@ def decode_picture(data: bytes) -> Image.Image:
     """Decodes an image file's bytes to mode RGB or L.
 
     Raises:
-      ValueError: if it cannot be decoded.
-      UsageError: if it has more pixels than Pillow opens.
+      ValueError: If it cannot be decoded.
+      UsageError: If it has more pixels than Pillow opens.
     """
     try:
         image: Image.Image = Image.open(io.BytesIO(data), formats=_FORMATS)

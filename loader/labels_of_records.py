@@ -40,8 +40,8 @@ def read_labels(
     """Yields each slice with the numbers and ledger entries of its records, in order.
 
     Raises:
-      UsageError: if a ledger is missing or belongs to another build.
-      EngineError: if it cannot be read.
+      UsageError: If a ledger is missing or belongs to another build.
+      EngineError: If it cannot be read.
     """
     ledgers = {
         shard.file: (storage.join(directory, ledger_file(split, number, count)), shard.sha256)

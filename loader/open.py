@@ -24,8 +24,8 @@ def open_dataset(dataset: str | os.PathLike[str]) -> Dataset:
         version that this process opened first (`pin`), and `out@20261121T020000Z` is that version.
 
     Raises:
-      UsageError: if there is no dataset.
-      EngineError: if the storage failed.
+      UsageError: If there is no dataset.
+      EngineError: If the storage failed.
     """
     return read_dataset(located(dataset))
 
@@ -53,8 +53,8 @@ def pin(dataset: str | os.PathLike[str]) -> str:
       `OUT@V`, which the loader and all commands that read accept; the directory, if it has no versions.
 
     Raises:
-      UsageError: if there is no dataset, or no such version.
-      EngineError: if the storage failed.
+      UsageError: If there is no dataset, or no such version.
+      EngineError: If the storage failed.
     """
     found = _located_now(absolute(dataset))
     read_dataset(found)
@@ -68,8 +68,8 @@ def located(directory: str | os.PathLike[str]) -> str:
     """Returns the absolute dataset directory that a name means in this process.
 
     Raises:
-      UsageError: if the name is empty, or there is no such version.
-      EngineError: if the storage failed.
+      UsageError: If the name is empty, or there is no such version.
+      EngineError: If the storage failed.
     """
     path = absolute(directory)
     if path in _pinned:
@@ -89,8 +89,8 @@ def read_dataset(directory: str) -> Dataset:
     """Reads the `dataset.json` of a directory that `located` returned.
 
     Raises:
-      UsageError: if there is no dataset.
-      EngineError: if the storage failed.
+      UsageError: If there is no dataset.
+      EngineError: If the storage failed.
     """
     path = storage.join(directory, DATASET_JSON)
     with storage.translated_errors("read", path):
@@ -115,7 +115,7 @@ def require_seed(seed: object) -> None:
     """Checks a seed.
 
     Raises:
-      UsageError: if it is not a valid seed.
+      UsageError: If it is not a valid seed.
     """
     if not at_least(0, seed):
         raise UsageError(f"seed {seed!r}: write a whole number from 0 on.")
@@ -125,7 +125,7 @@ def absolute(directory: str | os.PathLike[str]) -> str:
     """Returns the absolute path of a directory, which stays valid if the working directory changes.
 
     Raises:
-      UsageError: if the name is empty.
+      UsageError: If the name is empty.
     """
     path = os.fspath(directory)
     if not path:

@@ -69,8 +69,8 @@ class Records:
       unpacked_bytes: Maximum size on disk of the compressed shards that a process has unpacked.
 
     Raises:
-      UsageError: if there is no dataset, or no such split.
-      EngineError: if the storage failed.
+      UsageError: If there is no dataset, or no such split.
+      EngineError: If the storage failed.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Records:
         """The keys of the records, in order, from the dataset's ledgers.
 
         Raises:
-          UsageError: if a ledger is missing.
+          UsageError: If a ledger is missing.
         """
         rows = read_labels(self.directory, self.dataset, self._slices)
         found = [entry.key for _, of_slice in rows for _, entry in of_slice]
@@ -167,7 +167,7 @@ class Records:
         The result is an array if records can have any number of classes.
 
         Raises:
-          UsageError: if the layout has no class for the image.
+          UsageError: If the layout has no class for the image.
         """
         return self._of(index, self._class)
 
@@ -206,8 +206,8 @@ class Records:
           transform: Function applied to each image in the threads, for example to resize it.
 
         Raises:
-          UsageError: if the images differ in size, or the layout has no classes.
-          EngineError: if a record is damaged or cannot be read.
+          UsageError: If the images differ in size, or the layout has no classes.
+          EngineError: If a record is damaged or cannot be read.
         """
         if not at_least(1, batch_size):
             raise UsageError(f"batch_size {batch_size!r} is not a number of records; write 1 or more.")
@@ -312,7 +312,7 @@ class Pictures:
     """Records as a sequence of (image, class), which `DataLoader` and Grain accept directly.
 
     Args:
-      records: the records.
+      records: The records.
       transform: Function applied to each image.
     """
 

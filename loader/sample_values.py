@@ -22,7 +22,7 @@ def stored_types(dataset: Dataset) -> tuple[str, ...]:
     """Returns the sample types of a dataset's pictures, from the narrowest on.
 
     Raises:
-      UsageError: if it has a type that this version does not know.
+      UsageError: If it has a type that this version does not know.
     """
     unknown = sorted(dataset.dtypes.keys() - set(SAMPLE_TYPES))
     if unknown:
@@ -37,12 +37,12 @@ def chosen_type(dtype: str | None, stored: Sequence[str], choices: Sequence[str]
     """Returns the sample type to read pictures as.
 
     Args:
-      dtype: the type that the caller wants; None for the narrowest that loses nothing.
-      stored: the sample types of a dataset.
-      choices: the types that the caller can want.
+      dtype: The type that the caller wants; None for the narrowest that loses nothing.
+      stored: The sample types of a dataset.
+      choices: The types that the caller can want.
 
     Raises:
-      UsageError: if there is no such type, or the pictures cannot be converted to it.
+      UsageError: If there is no such type, or the pictures cannot be converted to it.
     """
     if dtype is None:
         if len(stored) > 1 and "float32" in stored:
@@ -68,7 +68,7 @@ def converted(pixels: Pixels, dtype: str) -> Pixels:
     they are.
 
     Args:
-      pixels: height x width x channels; uint8, uint16 or float32.
+      pixels: Height x width x channels; uint8, uint16 or float32.
       dtype: uint8, uint16, float32 or float16; an integer type only for pixels of an integer type.
     """
     stored = pixels.dtype.name

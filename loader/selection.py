@@ -70,8 +70,8 @@ def select(
       resplit: Shares of new splits to divide `train` into, or a `Resplit`.
 
     Raises:
-      UsageError: if there is no dataset, or the expression, a split, a class or a fold is wrong.
-      EngineError: if a ledger cannot be read.
+      UsageError: If there is no dataset, or the expression, a split, a class or a fold is wrong.
+      EngineError: If a ledger cannot be read.
     """
     directory = located(dataset)
     return slices_of(

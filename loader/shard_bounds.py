@@ -46,7 +46,7 @@ def find_bounds(directory: str, split: str, number: int, num_shards: int, shard:
     An index or ledger that does not agree with `dataset.json` is ignored.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     if shard.records and not is_compressed(shard.file):
         try:

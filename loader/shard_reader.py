@@ -106,7 +106,7 @@ class ShardReader:
         """Reads one record.
 
         Raises:
-          EngineError: if the record is damaged or cannot be read.
+          EngineError: If the record is damaged or cannot be read.
         """
         bounds = self._bounds_of(file)
         begin, end = bounds.of(number)
@@ -117,7 +117,7 @@ class ShardReader:
         """Yields the records with the given ascending numbers, with few requests.
 
         Raises:
-          EngineError: if a record is damaged or cannot be read.
+          EngineError: If a record is damaged or cannot be read.
         """
         longest, gap = (
             (_REMOTE_STRETCH, _REMOTE_GAP) if self._is_remote(file) else (_LOCAL_STRETCH, _LOCAL_GAP)

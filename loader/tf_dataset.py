@@ -98,8 +98,8 @@ def load(
         `Resplit`. `split` can name the new splits.
 
     Raises:
-      UsageError: if there is no dataset, or an argument is wrong.
-      EngineError: if the storage failed.
+      UsageError: If there is no dataset, or an argument is wrong.
+      EngineError: If the storage failed.
     """
     directory = located(dataset)
     made = read_dataset(directory)
@@ -237,7 +237,7 @@ def _buffer(dataset: Dataset, slices: Sequence[ShardSlice], shuffle: bool | int,
     """Returns the size of the shuffle buffer in records.
 
     Args:
-      dataset: the dataset.
+      dataset: The dataset.
       slices: Slices to read.
       shuffle: True, or the size.
       size: Number of bytes of an element; 0 to use the size of a stored record.

@@ -42,11 +42,11 @@ class Picture:
         """Finds out how the images are stored.
 
         Args:
-          dataset: the dataset.
+          dataset: The dataset.
           size: Height and width to resize images to; None to leave them as they are.
 
         Raises:
-          UsageError: if the records have no image.
+          UsageError: If the records have no image.
         """
         found = feature_of(dataset.features, FeatureRole.ENCODED)
         if found is None:

@@ -40,8 +40,8 @@ def serialized_records(
       seed: Seed for a new order of the shards in each epoch; None for the given order.
 
     Raises:
-      UsageError: if TensorFlow cannot read this storage.
-      EngineError: if a local shard is missing or has another size.
+      UsageError: If TensorFlow cannot read this storage.
+      EngineError: If a local shard is missing or has another size.
     """
     _require_readable(directory)
     if not storage.is_remote(directory):

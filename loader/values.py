@@ -48,7 +48,7 @@ class FeatureReader:
         or -1 or b"" for a single value.
 
         Raises:
-          ValueError: if the record's value does not match the layout.
+          ValueError: If the record's value does not match the layout.
         """
         spec = self.spec
         found = example.feature(spec.name)
@@ -88,7 +88,7 @@ def read_tensor(data: bytes) -> Value:
     """Returns the array in a serialized `TensorProto`; a text without dimensions is returned as bytes.
 
     Raises:
-      ValueError: if it is not a `TensorProto`, or has a type that layouts do not support.
+      ValueError: If it is not a `TensorProto`, or has a type that layouts do not support.
     """
     tensor = parse_tensor(data)
     if isinstance(tensor.content, list):

@@ -100,7 +100,7 @@ def convert(
     Args:
       beam_options: Beam's PipelineOptions, or a list of its command-line options; without a
         runner, Beam's in-process runner is used.
-      progress: whether to show progress on stderr.
+      progress: Whether to show progress on stderr.
       input: A folder, file or archive that contains or lists images; repeatable; NAME=PATH puts NAME/ before
         the keys.
       output: The dataset directory to write.
@@ -285,7 +285,7 @@ def plan(
 
     Args:
       beam_options: Beam's PipelineOptions, or a list of its command-line options.
-      progress: whether to show progress on stderr.
+      progress: Whether to show progress on stderr.
       input: A folder, file or archive that contains or lists images; repeatable; NAME=PATH puts NAME/ before
         the keys.
       output: The dataset directory to write.

@@ -96,14 +96,14 @@ def prepared(
     """Prepares a comparison: checks it before the source is listed, and cleans up afterwards.
 
     Args:
-      target: the dataset.
+      target: The dataset.
       against: The source, as `convert --input` takes it; empty for no comparison.
-      listing: settings of `LISTING` that were given.
+      listing: Settings of `LISTING` that were given.
       mode: Mode of the validation; `fast` converts no image.
       scratch: Local directory for unpacked files, if the dataset is local too.
 
     Raises:
-      UsageError: if the source cannot be listed as it was for the dataset.
+      UsageError: If the source cannot be listed as it was for the dataset.
     """
     if not against:
         if listing:

@@ -53,9 +53,9 @@ def write_contact_sheet(
       shards: Path of each shard with its entry in `dataset.json`.
       schema: Schema of the records.
       count: Maximum number of images.
-      directory: the dataset directory; None for foreign files.
-      dataset: its `dataset.json`.
-      split: the split that the shards belong to.
+      directory: The dataset directory; None for foreign files.
+      dataset: Its `dataset.json`.
+      split: The split that the shards belong to.
 
     Returns:
       The number of pictures drawn.

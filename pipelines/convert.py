@@ -63,7 +63,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
     """Builds the whole conversion as one graph: list, plan, convert, verify, commit.
 
     Args:
-      pipeline: a Beam pipeline.
+      pipeline: A Beam pipeline.
       job: What to build, and where.
       request: The checked request.
 
@@ -116,8 +116,8 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     Args:
       beam_options: Beam's PipelineOptions, or a list of its command-line options; without a
         runner, Beam's in-process runner is used.
-      progress: whether to show progress on stderr.
-      **values: the settings of `shardwright convert` by name (input, output, resize, ...).
+      progress: Whether to show progress on stderr.
+      **values: The settings of `shardwright convert` by name (input, output, resize, ...).
 
     Returns:
       The finished dataset.

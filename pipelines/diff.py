@@ -95,7 +95,7 @@ def build_diff(pipeline: Any, old: str, new: str, result_path: str) -> Any:
     """Builds the comparison: one element per shard, then images without a counterpart in the same shard.
 
     Args:
-      pipeline: a Beam pipeline.
+      pipeline: A Beam pipeline.
       old: Directory of the old dataset.
       new: Directory of the new dataset.
       result_path: JSON file to write the changes of the images to.
@@ -141,14 +141,14 @@ def diff(
       thresholds: Limits for differences, or a gate file.
       report: JSON file to write the report to; None for no file.
       beam_options: Beam's PipelineOptions, or a list of its command-line options.
-      progress: whether to show progress on stderr.
+      progress: Whether to show progress on stderr.
 
     Returns:
       The differences, and the limits that they exceed.
 
     Raises:
       UsageError: A dataset is missing, or a dataset or the limits are damaged.
-      EngineError: the engine, the storage or the machine failed.
+      EngineError: The engine, the storage or the machine failed.
     """
     old, new, report = os.fspath(old), os.fspath(new), os.fspath(report or "")
     if beam_options:
@@ -171,7 +171,7 @@ def drift_since(previous: str, directory: str, beam_options: Any, progress: bool
 
     Raises:
       UsageError: The previous dataset is wrong; the message names `--previous`.
-      EngineError: the engine, the storage or the machine failed.
+      EngineError: The engine, the storage or the machine failed.
     """
     with _in_words_of_previous():
         return diff(previous, directory, beam_options=beam_options, progress=progress).as_json()
@@ -182,7 +182,7 @@ def images_since(previous: str, directory: str, beam_options: Any, progress: boo
 
     Raises:
       UsageError: The previous dataset is wrong; the message names `--previous`.
-      EngineError: the engine, the storage or the machine failed.
+      EngineError: The engine, the storage or the machine failed.
     """
     with _in_words_of_previous():
         before, after = _describe("OLD", previous), _describe("NEW", directory)

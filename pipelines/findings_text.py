@@ -179,7 +179,7 @@ def statistics_table(document: Mapping[str, Any]) -> list[tuple[object, ...]]:
     """Returns a row for each split and, if there are several, a row for all splits.
 
     Args:
-      document: content of `statistics.json`.
+      document: Content of `statistics.json`.
     """
     splits = document["splits"]
     rows = [_row(split or _NOTHING, sums["all"]) for split, sums in splits.items()]

@@ -132,7 +132,7 @@ def init(
       keep: Number of versions to keep.
       overwrite: Whether to replace an existing file.
       beam_options: Beam's command-line options, to be stored in the file.
-      **values: the settings of `shardwright convert` by name (input, output, resize, ...), with
+      **values: The settings of `shardwright convert` by name (input, output, resize, ...), with
         literal values: `{date}` is not replaced by the date.
 
     Returns:

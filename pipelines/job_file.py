@@ -63,7 +63,7 @@ class _Document:
     """A job file as it was read, with nothing expanded.
 
     Attributes:
-      path: path of the file.
+      path: Path of the file.
       values: Top-level name, with underscores -> value, as YAML reads it.
       texts: The same with each value as it is written.
       keys: Top-level name -> name as it is written.
@@ -165,7 +165,7 @@ def read_job_settings(path: str, given: Mapping[str, Any] | None = None) -> dict
     """Reads only the settings of a job file; names on stderr the keys that it ignores.
 
     Args:
-      path: path of the file.
+      path: Path of the file.
       given: Settings of the command line, which replace some of them.
 
     Raises:

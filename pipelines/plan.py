@@ -63,7 +63,7 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
 
     Args:
       beam_options: Beam's PipelineOptions, or a list of its command-line options.
-      progress: whether to show progress on stderr.
+      progress: Whether to show progress on stderr.
       **values: Settings by name.
 
     Returns:

@@ -275,10 +275,10 @@ def software_versions(hook: str = "") -> dict[str, str]:
     """Returns the versions that `dataset.json` records.
 
     Args:
-      hook: the user's function (`--map`); empty if there is none.
+      hook: The user's function (`--map`); empty if there is none.
 
     Raises:
-      UsageError: if the hook cannot be imported.
+      UsageError: If the hook cannot be imported.
     """
     return {
         "shardwright": __version__,

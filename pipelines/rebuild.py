@@ -82,7 +82,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     """Builds the whole rebuild as one graph: lease, plan, compare, convert, verify, commit, gates, pointer.
 
     Args:
-      pipeline: a Beam pipeline.
+      pipeline: A Beam pipeline.
       task: What to rebuild.
       request: The checked request.
 

@@ -109,7 +109,7 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
     """Builds the salvage: one element per shard, then the commit.
 
     Args:
-      pipeline: a Beam pipeline.
+      pipeline: A Beam pipeline.
       target: What to save.
       job: How and where to save it.
 

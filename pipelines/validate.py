@@ -153,7 +153,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     """Builds the validation: one element per shard, then the records among each other.
 
     Args:
-      pipeline: a Beam pipeline.
+      pipeline: A Beam pipeline.
       request: The request.
 
     Returns:

@@ -16,19 +16,19 @@ class ObjectAnnotation:
     """One object in an image.
 
     Attributes:
-      label: class name; empty if its category is not known.
+      label: Class name; empty if its category is not known.
       box: xmin, ymin, xmax, ymax; pixels from the upper left corner, or shares of width and height if
         `Annotations.relative` is set. None if the source has no box.
-      crowd: whether it is a group of objects that are not separated (COCO's `iscrowd`).
-      area: area in square pixels from the source; None if the source has none.
+      crowd: Whether it is a group of objects that are not separated (COCO's `iscrowd`).
+      area: Area in square pixels from the source; None if the source has none.
       difficult: VOC's flag. Like the flags below, it is None if the source does not state it.
-      truncated: whether it extends beyond the image.
-      occluded: whether something hides a part of it.
-      group_of: whether the box contains several objects (Open Images).
-      depiction: whether it is a drawing or similar (Open Images).
+      truncated: Whether it extends beyond the image.
+      occluded: Whether something hides a part of it.
+      group_of: Whether the box contains several objects (Open Images).
+      depiction: Whether it is a drawing or similar (Open Images).
       view: VOC's pose.
-      segmentation: its outline: polygons in pixels or shares, like the box.
-      mask_place: place of a binary mask of the whole picture (`ByteRange.encode()`): an image in which the
+      segmentation: Its outline: polygons in pixels or shares, like the box.
+      mask_place: Place of a binary mask of the whole picture (`ByteRange.encode()`): an image in which the
         object is not 0. It is in the image's own file unless the place names another file.
       keypoints: x, y and visibility (COCO's 0 not labelled, 1 hidden, 2 visible) of each point in
         `Annotations.keypoint_names`; x and y are in the unit of boxes. None if it has no key points.
@@ -72,26 +72,26 @@ class Annotations:
     can have the given `size`. The same holds for masks.
 
     Attributes:
-      objects: in the order of the source; None if the source does not describe objects.
-      relative: whether boxes and polygons are shares of width and height instead of pixels.
-      size: width and height in pixels that the source states; None if it states none.
-      upright: whether boxes and polygons are drawn for the upright picture even if both pictures have the
+      objects: In the order of the source; None if the source does not describe objects.
+      relative: Whether boxes and polygons are shares of width and height instead of pixels.
+      size: Width and height in pixels that the source states; None if it states none.
+      upright: Whether boxes and polygons are drawn for the upright picture even if both pictures have the
         same size. It does not apply if only the stored picture has the given size.
-      captions: sentences that describe the image.
-      semantic_mask: file with the class id of every pixel; empty if there is none.
+      captions: Sentences that describe the image.
+      semantic_mask: File with the class id of every pixel; empty if there is none.
       panoptic_mask: COCO's PNG with the segment id of every pixel (R + 256 G + 65536 B); empty if there is
         none.
-      segments: segments of the panoptic mask.
-      semantic_place: like `semantic_mask`, if the mask is part of a file (`ByteRange.encode()`; in the
+      segments: Segments of the panoptic mask.
+      semantic_place: Like `semantic_mask`, if the mask is part of a file (`ByteRange.encode()`; in the
         image's own file unless the place names another file). A source sets only one of the two.
-      category_place: place of an image with the class id of every pixel, 0 for none, in a panoptic record.
+      category_place: Place of an image with the class id of every pixel, 0 for none, in a panoptic record.
         Together with `instance_place` it replaces `panoptic_mask` and `segments`: the ids are stored
         unchanged.
-      instance_place: place of an image with the instance number of every pixel, 0 for none.
-      mask_size: size of the mask's file in bytes when it was listed; -1 if unknown.
-      mask_version: the storage's version of the mask's file (`ImageRef.version`). It shows whether the mask
+      instance_place: Place of an image with the instance number of every pixel, 0 for none.
+      mask_size: Size of the mask's file in bytes when it was listed; -1 if unknown.
+      mask_version: The storage's version of the mask's file (`ImageRef.version`). It shows whether the mask
         changed, so that no shard with the old mask is reused.
-      keypoint_names: names of the key points that every object can have, in the order of the record.
+      keypoint_names: Names of the key points that every object can have, in the order of the record.
     """
 
     objects: tuple[ObjectAnnotation, ...] | None = None

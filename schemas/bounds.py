@@ -19,26 +19,26 @@ class Bounds(NamedTuple):
     The defaults are far above what programs write.
 
     Attributes:
-      scans: scans of a JPEG of 43 megapixels; a smaller picture may have more, in proportion.
-      segments: segments of a JPEG, or of a header in a JPEG 2000. A color profile takes up to 255.
-      exif_segments: segments of a JPEG with Exif data. Most files have one; Pillow joins them.
-      stray_bytes: bytes between the segments of a JPEG, the blocks of a GIF or the runs of a BMP.
-      chunks: chunks of a PNG or a WebP.
-      blocks: blocks of a GIF's pixels, up to the second frame.
-      comment_blocks: blocks of a GIF's comments, which Pillow joins one by one.
-      extension_blocks: blocks of a GIF's other extensions.
-      tags: tags of a TIFF or of Exif data.
-      tag_values: values of all these tags. A fraction counts as eight.
-      strips: strips or tiles of a TIFF. The tallest scans have one for each row.
-      shared_bytes: bytes by which all tags, or all strips, of a TIFF may exceed the file. Some files share
+      scans: Scans of a JPEG of 43 megapixels; a smaller picture may have more, in proportion.
+      segments: Segments of a JPEG, or of a header in a JPEG 2000. A color profile takes up to 255.
+      exif_segments: Segments of a JPEG with Exif data. Most files have one; Pillow joins them.
+      stray_bytes: Bytes between the segments of a JPEG, the blocks of a GIF or the runs of a BMP.
+      chunks: Chunks of a PNG or a WebP.
+      blocks: Blocks of a GIF's pixels, up to the second frame.
+      comment_blocks: Blocks of a GIF's comments, which Pillow joins one by one.
+      extension_blocks: Blocks of a GIF's other extensions.
+      tags: Tags of a TIFF or of Exif data.
+      tag_values: Values of all these tags. A fraction counts as eight.
+      strips: Strips or tiles of a TIFF. The tallest scans have one for each row.
+      shared_bytes: Bytes by which all tags, or all strips, of a TIFF may exceed the file. Some files share
         them.
-      runs: pixels, and bytes, of a run-length encoded BMP, which Pillow decodes in Python.
-      columns: columns of a run-length encoded BMP. One command may skip 255 rows.
-      comments: bytes of a PNM's header, with its comments.
-      boxes: boxes of a HEIF, JPEG 2000 or JPEG XL, and parts and properties of a HEIF's images.
-      tiles: tiles of a HEIF or JPEG 2000. The tiles of a HEIF may share their bytes.
-      code_blocks: code blocks of a JPEG 2000, for which OpenJPEG keeps a kilobyte each.
-      packets: packets of a JPEG 2000.
+      runs: Pixels, and bytes, of a run-length encoded BMP, which Pillow decodes in Python.
+      columns: Columns of a run-length encoded BMP. One command may skip 255 rows.
+      comments: Bytes of a PNM's header, with its comments.
+      boxes: Boxes of a HEIF, JPEG 2000 or JPEG XL, and parts and properties of a HEIF's images.
+      tiles: Tiles of a HEIF or JPEG 2000. The tiles of a HEIF may share their bytes.
+      code_blocks: Code blocks of a JPEG 2000, for which OpenJPEG keeps a kilobyte each.
+      packets: Packets of a JPEG 2000.
     """
 
     scans: int = 100
@@ -65,12 +65,12 @@ class Bounds(NamedTuple):
         """Checks that a file does not have more parts of a kind than it may have.
 
         Args:
-          name: name of the bound.
-          found: the number of parts, or as many as were counted.
-          text: the format and what was found, such as "jpeg: it has 101 scans", for the message.
+          name: Name of the bound.
+          found: The number of parts, or as many as were counted.
+          text: The format and what was found, such as "jpeg: it has 101 scans", for the message.
 
         Raises:
-          ImageFault: if it has more. The message names the setting to raise.
+          ImageFault: If it has more. The message names the setting to raise.
         """
         if found > getattr(self, name):
             raise self.fault(name, text)
@@ -79,8 +79,8 @@ class Bounds(NamedTuple):
         """Returns the fault of a file that exceeds a bound.
 
         Args:
-          name: name of the bound.
-          text: the format and what was found.
+          name: Name of the bound.
+          text: The format and what was found.
         """
         code = QuarantineReason(_PREFIX + name.upper())
         limit = getattr(self, name)
@@ -99,7 +99,7 @@ def parse_bounds(text: str) -> Bounds:
     """Parses bounds that differ from the defaults: `TOO_MANY_SCANS=500,TOO_MANY_STRIPS=200000`.
 
     Raises:
-      ValueError: if a code is unknown or occurs twice, or a number is not a positive whole number.
+      ValueError: If a code is unknown or occurs twice, or a number is not a positive whole number.
     """
     given: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):

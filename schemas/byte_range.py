@@ -19,20 +19,20 @@ class ByteRange(NamedTuple):
     """A part of a file.
 
     Attributes:
-      file: the file with the bytes if it is not the reference's own file (a spool file), else empty.
-      offset: where the bytes begin; for a member of a zip, where its local header begins.
-      length: number of bytes, as they are stored.
-      method: stored, base64, deflate, bzip2, lzma, or pixels (raw pixels of the shape below; also as base64
+      file: The file with the bytes if it is not the reference's own file (a spool file), else empty.
+      offset: Where the bytes begin; for a member of a zip, where its local header begins.
+      length: Number of bytes, as they are stored.
+      method: Stored, base64, deflate, bzip2, lzma, or pixels (raw pixels of the shape below; also as base64
         or varints).
-      file_size: size of the file in bytes when it was listed; -1 if unknown.
-      file_version: version of the file when it was listed; empty if unknown.
-      name: name of a zip's member in its local header (a surrogate escape for each undecodable byte); None if
+      file_size: Size of the file in bytes when it was listed; -1 if unknown.
+      file_version: Version of the file when it was listed; empty if unknown.
+      name: Name of a zip's member in its local header (a surrogate escape for each undecodable byte); None if
         the bytes begin at `offset`.
-      crc32: checksum of the unpacked bytes; -1 if unknown.
+      crc32: Checksum of the unpacked bytes; -1 if unknown.
       shape: (height, width, channels) of raw pixels.
-      planar: whether raw pixels are stored channel by channel.
+      planar: Whether raw pixels are stored channel by channel.
       dtype: NumPy's name of the type of raw pixels, with its byte order.
-      keep: whether raw pixels keep their type and all channels (`--depth keep`, `--channels`, `--white`).
+      keep: Whether raw pixels keep their type and all channels (`--depth keep`, `--channels`, `--white`).
     """
 
     file: str

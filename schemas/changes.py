@@ -34,10 +34,10 @@ class Change(NamedTuple):
 
     Attributes:
       key: Key of the image in the new dataset, or in the old one if the image was removed.
-      old: for an added image, why the old dataset left it out (empty if the image was not listed); for a
+      old: For an added image, why the old dataset left it out (empty if the image was not listed); for a
         removed image, its split; else the old value of what changed: key, source checksum, stored form,
         classes or split.
-      new: the same for the new dataset, where a removed image is one that was left out.
+      new: The same for the new dataset, where a removed image is one that was left out.
     """
 
     key: str
@@ -52,10 +52,10 @@ class Changes:
     Attributes:
       unchanged: Number of images without a change.
       counts: (kind, split) -> images. The split is the new one; for removed images, the old one.
-      listed: kind -> changes; `settle` keeps those with the smallest keys.
+      listed: Kind -> changes; `settle` keeps those with the smallest keys.
       moves: (old split, new split) -> images.
       relabels: (old classes, new classes) -> images; several classes are joined by `LABEL_SEPARATOR`.
-      pairs: number of different `relabels`, if only the most frequent are kept.
+      pairs: Number of different `relabels`, if only the most frequent are kept.
     """
 
     unchanged: int = 0

@@ -38,7 +38,7 @@ class CheckDepth(IntEnum):
         """Returns the depth for a stored word.
 
         Raises:
-          ValueError: if there is no such depth.
+          ValueError: If there is no such depth.
         """
         try:
             return CheckDepth[word.upper()]
@@ -70,7 +70,7 @@ def sought(depth: CheckDepth, with_source: bool = False) -> frozenset[FindingCod
 
     Args:
       depth: Depth of the check.
-      with_source: whether the check compares the dataset with its source.
+      with_source: Whether the check compares the dataset with its source.
     """
     return _SOUGHT[depth] | OF_SOURCE if with_source else _SOUGHT[depth]
 
@@ -80,7 +80,7 @@ def found_completely(depth: CheckDepth, with_source: bool = False) -> frozenset[
 
     Args:
       depth: Depth of the check.
-      with_source: whether the check compares the dataset with its source.
+      with_source: Whether the check compares the dataset with its source.
     """
     found = sought(depth, with_source and depth >= CheckDepth.FULL)
     return found if depth is CheckDepth.QUALITY else found - OF_EQUAL_PICTURES

@@ -23,8 +23,8 @@ class ExtraColumn(NamedTuple):
       is_list: Whether each value is a list.
       names: Names of an enum, in the order of its numbers from 0.
       optional: Whether a value may be missing.
-      wide: whether all 64 bits of a double or a uint64 are stored, as in serialized tensors.
-      rows: number of values per dimension, None for any, if the values are nested lists. They are stored row
+      wide: Whether all 64 bits of a double or a uint64 are stored, as in serialized tensors.
+      rows: Number of values per dimension, None for any, if the values are nested lists. They are stored row
         by row.
     """
 
@@ -46,7 +46,7 @@ def parse_extra_columns(text: str) -> tuple[ExtraColumn, ...]:
     """Parses `price:float,tags:string[]`.
 
     Raises:
-      ValueError: if an entry is wrong or a name occurs twice.
+      ValueError: If an entry is wrong or a name occurs twice.
     """
     columns: dict[str, ExtraColumn] = {}
     for part in filter(None, (piece.strip() for piece in str(text).split(","))):
@@ -83,12 +83,12 @@ def column_values(column: ExtraColumn, value: Any, separator: str) -> list[Any]:
     """Returns a cell's values as a record stores them (`coerce`); bytes as `str`, with surrogate escapes.
 
     Args:
-      column: the column that the cell is in.
-      value: text of a CSV file, or a value of JSON, Parquet or NumPy; None or empty if it is missing.
-      separator: text between the items of a list.
+      column: The column that the cell is in.
+      value: Text of a CSV file, or a value of JSON, Parquet or NumPy; None or empty if it is missing.
+      separator: Text between the items of a list.
 
     Raises:
-      ValueError: if a required value is missing, or the value has another type.
+      ValueError: If a required value is missing, or the value has another type.
     """
     if column.is_list:
         return [_convert(column, item) for item in _items(column, value, separator)]
@@ -125,7 +125,7 @@ def _in_row_order(column: ExtraColumn, value: Any) -> list[Any]:
     """Returns the values of nested lists, row by row.
 
     Raises:
-      ValueError: if they do not have the column's shape.
+      ValueError: If they do not have the column's shape.
     """
     level = [value]
     for side in column.rows:

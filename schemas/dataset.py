@@ -81,7 +81,7 @@ class Dataset:
       ledger: Counts per outcome, in total and per split.
       class_counts: Split -> class name -> number of records.
       first_label: Id of the first class.
-      formats: split -> format of the stored images (jpg, png, webp, raw) -> records.
+      formats: Split -> format of the stored images (jpg, png, webp, raw) -> records.
       sidecars: File for other tools -> its sha256.
       files: Path of every other file that was published with the shards -> its sha256.
       statements_version: `STATEMENTS_VERSION` of the code that wrote it; 0 if it is not known.
@@ -210,7 +210,7 @@ class Dataset:
         """Reads the bytes of a stored document.
 
         Raises:
-          UsageError: if they are not a `dataset.json` that this version can read.
+          UsageError: If they are not a `dataset.json` that this version can read.
         """
         try:
             document = json.loads(data)
@@ -225,7 +225,7 @@ class Dataset:
         """Reads a stored document.
 
         Raises:
-          UsageError: if it is not a `dataset.json` that this version can read.
+          UsageError: If it is not a `dataset.json` that this version can read.
         """
         version = value.get("format_version") if isinstance(value, Mapping) else None
         if version is None:
@@ -277,7 +277,7 @@ def picture_shape_of(settings: Mapping[str, Any]) -> PictureShape:
     """Returns height, width and channels of all stored images; None for those that vary.
 
     Args:
-      settings: settings of a dataset's plan (`ConvertSettings.identity`).
+      settings: Settings of a dataset's plan (`ConvertSettings.identity`).
     """
     height = width = None
     if settings["resize"] and settings["fit"] in SAME_SIZE_FITS:
@@ -337,8 +337,8 @@ def strict_json(data: bytes) -> Any:
     take the first.
 
     Raises:
-      ValueError: if it is not such a document.
-      RecursionError: if it is nested too deeply.
+      ValueError: If it is not such a document.
+      RecursionError: If it is nested too deeply.
     """
     try:
         text = data.decode()

@@ -26,8 +26,8 @@ def ref_digest(key: str, line: str) -> str:
     """Returns the digest of a reference: of its part in the record and the ledger line, without its state.
 
     Args:
-      key: key of the reference.
-      line: the rest of what the digest covers (`line_after_key`).
+      key: Key of the reference.
+      line: The rest of what the digest covers (`line_after_key`).
 
     Returns:
       16 hex digits. That is enough, because only digests of the same key are compared.
@@ -40,8 +40,8 @@ def line_after_key(ref: ImageRef, label_ids: Sequence[int], *others: object) -> 
 
     Args:
       ref: The reference.
-      label_ids: ids of its classes, -1 for an unknown one.
-      *others: further values that go into its record.
+      label_ids: Ids of its classes, -1 for an unknown one.
+      *others: Further values that go into its record.
     """
     line: list[object] = [
         ref.label, *label_ids, ref.sha256, ref.outcome, ref.reason, _lasting(ref), ref.extra, *others,
@@ -97,8 +97,8 @@ class PlanDigest:
         """Adds a reference.
 
         Args:
-          line: digest of the reference (`ref_digest`).
-          state: state of its source; empty if it was left out when it was listed.
+          line: Digest of the reference (`ref_digest`).
+          state: State of its source; empty if it was left out when it was listed.
         """
         self._digest.update(f"\n{line} {state}".encode("utf-8", "surrogateescape"))
 
@@ -106,8 +106,8 @@ class PlanDigest:
         """Adds references; the states of images that are left out do not matter.
 
         Args:
-          refs: the references.
-          lines: their digests (`ref_digest`).
+          refs: The references.
+          lines: Their digests (`ref_digest`).
         """
         states = ["" if ref.outcome else ref.fingerprint for ref in refs]
         text = "".join(map("\n{} {}".format, lines, states))

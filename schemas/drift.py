@@ -50,8 +50,8 @@ class Described(NamedTuple):
     Attributes:
       name: Path of the dataset, as the user wrote it.
       dataset: Its `dataset.json`.
-      validation: its `findings.json`, if that belongs to this dataset.
-      statistics: its `statistics.json`, if there is one.
+      validation: Its `findings.json`, if that belongs to this dataset.
+      statistics: Its `statistics.json`, if there is one.
     """
 
     name: str
@@ -64,8 +64,8 @@ class Previous(NamedTuple):
     """The dataset before another one, and what became of its images.
 
     Attributes:
-      described: the dataset.
-      changes: changes of its images.
+      described: The dataset.
+      changes: Changes of its images.
     """
 
     described: Described
@@ -77,12 +77,12 @@ class ClassDrift:
     """The differences between the classes. Classes are compared by name, never by id.
 
     Attributes:
-      overall: distance between the distributions over classes.
-      splits: the same for each split that both datasets have.
-      new: classes that have records now and had none before.
-      vanished: classes that had records and have none now.
-      renumbered: class -> its old and its new id, if both datasets have the class and the ids differ.
-      shifts: class -> its share of the class labels in both datasets, those that changed most first.
+      overall: Distance between the distributions over classes.
+      splits: The same for each split that both datasets have.
+      new: Classes that have records now and had none before.
+      vanished: Classes that had records and have none now.
+      renumbered: Class -> its old and its new id, if both datasets have the class and the ids differ.
+      shifts: Class -> its share of the class labels in both datasets, those that changed most first.
     """
 
     overall: Distance
@@ -98,17 +98,17 @@ class Drift:
     """The differences between two datasets.
 
     Attributes:
-      datasets: names of both datasets.
+      datasets: Names of both datasets.
       fingerprints: Their fingerprints; equal ones mean the same records.
       changes: Changes of the images.
-      records: split -> records in both datasets, None if a dataset has no such split.
-      bytes: split -> bytes of the shards in both datasets.
-      classes: differences between the classes.
-      left_out: outcome -> reason -> images left out of each dataset.
-      bad_fraction: share of images with faults in each dataset.
-      quality: finding code -> findings per record of each dataset, None if no check looked for them.
-      statistics: number of `statistics.json` -> its value in each dataset, None if it is unknown.
-      made: layout, features, settings and versions: name -> value in each dataset, if they differ.
+      records: Split -> records in both datasets, None if a dataset has no such split.
+      bytes: Split -> bytes of the shards in both datasets.
+      classes: Differences between the classes.
+      left_out: Outcome -> reason -> images left out of each dataset.
+      bad_fraction: Share of images with faults in each dataset.
+      quality: Finding code -> findings per record of each dataset, None if no check looked for them.
+      statistics: Number of `statistics.json` -> its value in each dataset, None if it is unknown.
+      made: Layout, features, settings and versions: name -> value in each dataset, if they differ.
     """
 
     datasets: Pair
@@ -331,10 +331,10 @@ class Distance(NamedTuple):
     """The distance of two distributions.
 
     Attributes:
-      l_infinity: largest difference of a name's shares, 0 to 1. TensorFlow Data Validation's drift comparator
+      l_infinity: Largest difference of a name's shares, 0 to 1. TensorFlow Data Validation's drift comparator
         for strings computes the same (`infinity_norm`).
-      name: the name with this difference, the first if there are several; empty if there is none.
-      jensen_shannon: the Jensen-Shannon distance with logarithms of base 2, 0 to 1: the square root of
+      name: The name with this difference, the first if there are several; empty if there is none.
+      jensen_shannon: The Jensen-Shannon distance with logarithms of base 2, 0 to 1: the square root of
         (D(P||M) + D(Q||M)) / 2, where M = (P + Q) / 2 and D is the Kullback-Leibler divergence
         (Endres and Schindelin 2003). It is `scipy.spatial.distance.jensenshannon(p, q, base=2)`; TensorFlow
         Data Validation's `jensen_shannon_divergence` is its square.

@@ -133,9 +133,9 @@ class ImageFault(Exception):
     """A fault of one image: the image is quarantined, and the job continues.
 
     Attributes:
-      reason: quarantine reason.
-      stage: step at which the fault was found.
-      message: one sentence for the person who looks for the file.
+      reason: Quarantine reason.
+      stage: Step at which the fault was found.
+      message: One sentence for the person who looks for the file.
     """
 
     def __init__(self, reason: QuarantineReason, stage: Stage, message: str) -> None:
@@ -160,10 +160,10 @@ class LeftOut(Exception):
     """An image that a setting leaves out, which shows only when it is read. It is filtered.
 
     Attributes:
-      reason: filter reason.
-      stage: step at which this shows.
-      message: one sentence for the person who looks for the file.
-      size: width and height of the upright picture in pixels; None if they did not matter.
+      reason: Filter reason.
+      stage: Step at which this shows.
+      message: One sentence for the person who looks for the file.
+      size: Width and height of the upright picture in pixels; None if they did not matter.
     """
 
     def __init__(

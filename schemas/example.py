@@ -189,7 +189,7 @@ def _merged(name: str, pieces: Iterable[bytes]) -> Any:
     """Returns the message of the class `name` that protobuf merges from pieces.
 
     Raises:
-      ValueError: if a piece is malformed.
+      ValueError: If a piece is malformed.
     """
     from google.protobuf.message import DecodeError
 
@@ -218,7 +218,7 @@ def parse_example(data: bytes) -> dict[str, Feature]:
     """Parses a serialized `tf.train.Example`.
 
     Raises:
-      ValueError: if the bytes are not such a message.
+      ValueError: If the bytes are not such a message.
     """
     with _parsing:
         message = _merged("Example", (data,))  # it owns the memory of its entries
@@ -229,10 +229,10 @@ class ParsedExample:
     """The features of a record. Values are copied only when they are asked for.
 
     Args:
-      data: the serialized `tf.train.Example`.
+      data: The serialized `tf.train.Example`.
 
     Raises:
-      ValueError: if the bytes are not such a message.
+      ValueError: If the bytes are not such a message.
     """
 
     __slots__ = ("_features", "_message")
@@ -267,8 +267,8 @@ def _entries_in(data: bytes) -> Iterator[tuple[str, Spans]]:
     """Yields the name in each entry of the map from names to Features, and the ranges of its Feature.
 
     Raises:
-      NotAnExample: if it is a SequenceExample.
-      ValueError: if the message is malformed.
+      NotAnExample: If it is a SequenceExample.
+      ValueError: If the message is malformed.
     """
     for field, wire, begin, end in fields_in(data, 0, len(data)):
         if field == 2 and wire == LENGTH:
@@ -304,12 +304,12 @@ class ExampleSpans:
     number of features and values is limited. `ParsedExample` is faster if no place is needed.
 
     Attributes:
-      data: the serialized Example.
-      features: name -> ranges of its Feature message.
+      data: The serialized Example.
+      features: Name -> ranges of its Feature message.
 
     Raises:
-      NotAnExample: if it is a SequenceExample.
-      ValueError: if it is malformed.
+      NotAnExample: If it is a SequenceExample.
+      ValueError: If it is malformed.
     """
 
     __slots__ = ("data", "features")
@@ -327,7 +327,7 @@ class ExampleSpans:
         """Returns the ranges of the values in a list of bytes; None if the feature is absent or another kind.
 
         Raises:
-          ValueError: if it is malformed, or has too many values.
+          ValueError: If it is malformed, or has too many values.
         """
         found: list[Span] = []
         lists = self._lists(name)
@@ -373,7 +373,7 @@ class ExampleSpans:
         """Returns a feature with its values; values of a list of bytes are copied.
 
         Raises:
-          ValueError: if it is malformed, or has too many values.
+          ValueError: If it is malformed, or has too many values.
         """
         content = self.features.get(name, ())
         if len(content) > 2 or (content and content[1] - content[0] > _MAX_VALUES):

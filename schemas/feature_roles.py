@@ -74,7 +74,7 @@ class RoleInfo(NamedTuple):
 
     Attributes:
       type: Type of its feature.
-      shape: number of values per dimension, None for any number.
+      shape: Number of values per dimension, None for any number.
       what: Description of the value.
       needs: Kind of annotations that a layout needs for it; None if every image has the value.
     """

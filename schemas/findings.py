@@ -19,10 +19,10 @@ class Where(NamedTuple):
     """The place of a record.
 
     Attributes:
-      shard: name of the shard file.
-      record: number of the record in its shard, from 0.
-      offset: byte offset in the (uncompressed) shard.
-      key: key of the image.
+      shard: Name of the shard file.
+      record: Number of the record in its shard, from 0.
+      offset: Byte offset in the (uncompressed) shard.
+      key: Key of the image.
     """
 
     shard: str | None = None
@@ -36,16 +36,16 @@ class Finding:
     """A fault, and where it is.
 
     Attributes:
-      code: kind of the fault.
-      message: one sentence.
-      shard: name of the shard file, if the finding is about one.
-      record: number of the record in its shard, from 0.
-      offset: byte offset in the (uncompressed) shard.
-      key: key of the image.
-      other: the other record, if the finding is about a pair.
-      depth: depth of the earlier check that found it; empty for the check that wrote the report.
-      time: time of that check.
-      score: how usual the image is in this respect, from 0 for the worst to 1; None if nothing measures it.
+      code: Kind of the fault.
+      message: One sentence.
+      shard: Name of the shard file, if the finding is about one.
+      record: Number of the record in its shard, from 0.
+      offset: Byte offset in the (uncompressed) shard.
+      key: Key of the image.
+      other: The other record, if the finding is about a pair.
+      depth: Depth of the earlier check that found it; empty for the check that wrote the report.
+      time: Time of that check.
+      score: How usual the image is in this respect, from 0 for the worst to 1; None if nothing measures it.
     """
 
     code: FindingCode
@@ -99,8 +99,8 @@ class Gates:
     """The findings that fail a validation, where they differ from the defaults.
 
     Attributes:
-      fail_on: codes that are errors.
-      warn_on: codes that are warnings.
+      fail_on: Codes that are errors.
+      warn_on: Codes that are warnings.
     """
 
     fail_on: tuple[str, ...] = ()
@@ -120,10 +120,10 @@ class CheckRun:
     """One check of a dataset.
 
     Attributes:
-      depth: how deep the check looked (`CheckDepth`).
-      time: when it ended, in UTC; empty if unknown.
-      against: source that the dataset was compared with, as the user wrote it.
-      counts: finding code -> number of findings of this check that are still valid.
+      depth: How deep the check looked (`CheckDepth`).
+      time: When it ended, in UTC; empty if unknown.
+      against: Source that the dataset was compared with, as the user wrote it.
+      counts: Finding code -> number of findings of this check that are still valid.
     """
 
     depth: str
@@ -154,21 +154,21 @@ class ValidationReport:
     """The result of a validation, with the findings of earlier and deeper checks of the same build.
 
     Attributes:
-      dataset: the dataset that was validated.
-      mode: how deep this check looked, as a word of `CheckDepth`: none, frames, fast (every Example), full
+      dataset: The dataset that was validated.
+      mode: How deep this check looked, as a word of `CheckDepth`: none, frames, fast (every Example), full
         (every image decoded) or quality (every image measured).
-      fingerprint: fingerprint of the dataset; None for foreign files.
-      shards: number of shards read.
-      records: number of sound records read.
-      bytes: number of bytes in the shards.
-      counts: finding code -> number of all known findings.
-      findings: at most `MAX_STORED_PER_CODE` of each code, by place.
-      gates: codes whose severity a gate changed.
-      against: source that the dataset was compared with, as the user wrote it.
-      depth: the same word as `mode`.
-      time: when it ended, in UTC; empty if unknown.
-      found: finding code -> number of findings of this check alone; None if there is no earlier check.
-      previous: earlier checks whose findings are still valid, the newest first.
+      fingerprint: Fingerprint of the dataset; None for foreign files.
+      shards: Number of shards read.
+      records: Number of sound records read.
+      bytes: Number of bytes in the shards.
+      counts: Finding code -> number of all known findings.
+      findings: At most `MAX_STORED_PER_CODE` of each code, by place.
+      gates: Codes whose severity a gate changed.
+      against: Source that the dataset was compared with, as the user wrote it.
+      depth: The same word as `mode`.
+      time: When it ended, in UTC; empty if unknown.
+      found: Finding code -> number of findings of this check alone; None if there is no earlier check.
+      previous: Earlier checks whose findings are still valid, the newest first.
     """
 
     dataset: str
@@ -205,8 +205,8 @@ class ValidationReport:
         """Number of findings of a severity.
 
         Args:
-          severity: severity of the findings to count.
-          counts: finding code -> number; by default the numbers of all checks.
+          severity: Severity of the findings to count.
+          counts: Finding code -> number; by default the numbers of all checks.
         """
         counts = self.counts if counts is None else counts
         return sum(
@@ -322,8 +322,8 @@ class FindingSummary:
     """Counts of findings, and the first findings of each code by place; summaries can be merged.
 
     Attributes:
-      counts: code -> number of findings.
-      first: code -> at most `MAX_STORED_PER_CODE` findings, by place.
+      counts: Code -> number of findings.
+      first: Code -> at most `MAX_STORED_PER_CODE` findings, by place.
     """
 
     counts: dict[FindingCode, int] = field(default_factory=dict)

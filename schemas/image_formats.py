@@ -82,7 +82,7 @@ def parse_formats(text: str) -> frozenset[str]:
     ['camera_raw', 'heif']
 
     Raises:
-      ValueError: if a format is not known.
+      ValueError: If a format is not known.
     """
     found = set()
     for item in filter(None, (part.strip() for part in text.split(","))):

@@ -28,27 +28,27 @@ class ImageRef(NamedTuple):
     """A reference to one source image, with everything that planning needs; it holds no pixels.
 
     Attributes:
-      key: path relative to its input, `/`-separated, NFC; unique in a dataset.
-      uri: location of the bytes. Local paths carry undecodable bytes as surrogate escapes.
-      label: class name; empty if the source gives none; several names are joined by `LABEL_SEPARATOR`.
-      split: split name; empty until the plan assigns one, unless the source names it.
-      group: images of the same group go to the same split; empty means that the key is the group.
-      size: size of the source in bytes; -1 if unknown.
-      version: state of the source: its mtime in ns, or an object's generation.
-      sha256: hex digest of the source bytes if it is already known, else empty.
-      outcome: outcome if it is known before reading (filtered, deduplicated, quarantined), else empty.
-      reason: reason for that outcome: a filter reason, the winning key, or a quarantine reason.
-      crc32c: checksum of the source bytes as object storage lists it (base64, big endian), else empty.
-      place: the part of the file with the bytes (`ByteRange.encode`); empty for the whole file.
-      message: one sentence about the fault of a quarantined reference; for other references the row or record
+      key: Path relative to its input, `/`-separated, NFC; unique in a dataset.
+      uri: Location of the bytes. Local paths carry undecodable bytes as surrogate escapes.
+      label: Class name; empty if the source gives none; several names are joined by `LABEL_SEPARATOR`.
+      split: Split name; empty until the plan assigns one, unless the source names it.
+      group: Images of the same group go to the same split; empty means that the key is the group.
+      size: Size of the source in bytes; -1 if unknown.
+      version: State of the source: its mtime in ns, or an object's generation.
+      sha256: Hex digest of the source bytes if it is already known, else empty.
+      outcome: Outcome if it is known before reading (filtered, deduplicated, quarantined), else empty.
+      reason: Reason for that outcome: a filter reason, the winning key, or a quarantine reason.
+      crc32c: Checksum of the source bytes as object storage lists it (base64, big endian), else empty.
+      place: The part of the file with the bytes (`ByteRange.encode`); empty for the whole file.
+      message: One sentence about the fault of a quarantined reference; for other references the row or record
         of the source, or what it lacks, if any.
-      annotations: annotations of the image (`annotated` sets them), else empty.
-      extra: values of extra columns (`encode_extra`), else empty.
-      source_id: id that the source gives the image, for `image/source_id`; else empty.
-      file_name: file name in a record of the source if it is not the key; else empty.
-      has_mask_parts: see `Annotations.has_mask_parts`.
-      has_unmarked_mask: see `Annotations.has_unmarked_mask`.
-      fold: number of its fold from 0; -1 until the plan assigns one.
+      annotations: Annotations of the image (`annotated` sets them), else empty.
+      extra: Values of extra columns (`encode_extra`), else empty.
+      source_id: Id that the source gives the image, for `image/source_id`; else empty.
+      file_name: File name in a record of the source if it is not the key; else empty.
+      has_mask_parts: See `Annotations.has_mask_parts`.
+      has_unmarked_mask: See `Annotations.has_unmarked_mask`.
+      fold: Number of its fold from 0; -1 until the plan assigns one.
     """
 
     key: str

@@ -26,8 +26,8 @@ def junit_xml(report: ValidationReport, expectations: Iterable[str] = ()) -> byt
     """Returns a report as JUnit XML, UTF-8.
 
     Args:
-      report: result of the validation.
-      expectations: names of the expectations that were checked.
+      report: Result of the validation.
+      expectations: Names of the expectations that were checked.
     """
     cases = [_case_of_code(report, code) for code in FindingCode if _was_sought(report, code)]
     cases += [_case_of_expectation(report, name) for name in expectations]

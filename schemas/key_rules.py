@@ -31,7 +31,7 @@ class Digests:
     """A set of sha256 digests that takes 32 bytes for each.
 
     Args:
-      digests: hex digests, in any order.
+      digests: Hex digests, in any order.
     """
 
     def __init__(self, digests: Iterable[str] = ()) -> None:
@@ -66,8 +66,8 @@ class KeyList:
     """Patterns, keys and digests of images.
 
     Attributes:
-      patterns: patterns of keys.
-      keys: whole keys.
+      patterns: Patterns of keys.
+      keys: Whole keys.
       digests: sha256 digests of source bytes.
     """
 
@@ -116,8 +116,8 @@ class KeyRules:
     """Which images are chosen by `--include` and `--exclude`.
 
     Attributes:
-      include: images to take; empty to take all.
-      exclude: images to leave out, also if `include` has them.
+      include: Images to take; empty to take all.
+      exclude: Images to leave out, also if `include` has them.
     """
 
     include: KeyList = KeyList()
@@ -140,8 +140,8 @@ class KeyRules:
         """Returns why an image with this digest is left out; None if it is taken.
 
         Args:
-          key: key of the image, which `reason_by_key` lets through.
-          sha256: hex digest of its bytes.
+          key: Key of the image, which `reason_by_key` lets through.
+          sha256: Hex digest of its bytes.
         """
         if self.exclude.has_digest(sha256):
             return FilterReason.EXCLUDED
@@ -155,11 +155,11 @@ def parse_key_list(entries: Iterable[str], lines: Iterable[str] = ()) -> KeyList
     """Returns the list of a setting.
 
     Args:
-      entries: patterns in the setting itself.
-      lines: lines of files that it names: a key, or a digest as `sha256sum` prints it.
+      entries: Patterns in the setting itself.
+      lines: Lines of files that it names: a key, or a digest as `sha256sum` prints it.
 
     Raises:
-      ValueError: if a pattern is empty or cannot be understood.
+      ValueError: If a pattern is empty or cannot be understood.
     """
     patterns = tuple(dict.fromkeys(unicodedata.normalize("NFC", entry) for entry in entries))
     for pattern in patterns:
@@ -186,7 +186,7 @@ def pattern_regex(pattern: str) -> str:
     """Returns the regular expression of a pattern, for a match of the whole key.
 
     Raises:
-      ValueError: if the pattern is empty.
+      ValueError: If the pattern is empty.
     """
     if not pattern.strip("/"):
         raise ValueError(f"{pattern!r} matches nothing; write a pattern such as 'drafts/' or '*.png'")

@@ -44,10 +44,10 @@ def order_labels(
     bytes, so the order never depends on a locale.
 
     Args:
-      seen: class names of the images.
-      carried: class names of an earlier build, in the order of ids.
-      own_ids: class name -> id in the source; may contain more names than the images have.
-      first_label: id of the first class.
+      seen: Class names of the images.
+      carried: Class names of an earlier build, in the order of ids.
+      own_ids: Class name -> id in the source; may contain more names than the images have.
+      first_label: Id of the first class.
     """
     seen = set(seen)
     kept = _by_own_id(own_ids, first_label) if own_ids and seen <= own_ids.keys() else ()
@@ -87,14 +87,14 @@ def check_carried(
     """Checks that the names of `--class_names` do not change the ids of `--plan_from`.
 
     Args:
-      names: names in the file, in the order of ids.
-      carried: names in the plan, in the order of ids.
-      first_label: id of the first class.
-      path: path of the file.
-      plan_path: path of the plan.
+      names: Names in the file, in the order of ids.
+      carried: Names in the plan, in the order of ids.
+      first_label: Id of the first class.
+      path: Path of the file.
+      plan_path: Path of the plan.
 
     Raises:
-      UsageError: if an id would change; the message names the first such class.
+      UsageError: If an id would change; the message names the first such class.
     """
     place = moved_label(names, carried, first_label)
     if place is None:
@@ -149,11 +149,11 @@ def unused_ids(
     """Returns the ids without a class; `order_labels` named them by their number.
 
     Args:
-      labels: class names in the order of ids.
-      first_label: id of the first class.
-      known: class names that images have or the source lists.
-      carried: class names of an earlier build, in the order of ids.
-      carried_unused: ids without a class in that build.
+      labels: Class names in the order of ids.
+      first_label: Id of the first class.
+      known: Class names that images have or the source lists.
+      carried: Class names of an earlier build, in the order of ids.
+      carried_unused: Ids without a class in that build.
     """
     return tuple(
         number
@@ -172,7 +172,7 @@ def labels_txt(classes: Mapping[int, str]) -> str:
     a line here.
 
     Args:
-      classes: id -> class name, in the order of ids.
+      classes: Id -> class name, in the order of ids.
     """
     lines = ((number, escape_controls(name, keep="\t\u2028\u2029")) for number, name in classes.items())
     return "".join(f"{number}:{name}\n" for number, name in lines)
@@ -182,7 +182,7 @@ def label_map_pbtxt(classes: Mapping[int, str]) -> str:
     """Returns a `StringIntLabelMap` for the TF Object Detection API.
 
     Args:
-      classes: id -> class name, in the order of ids; 0 means background there, so it cannot be an id.
+      classes: Id -> class name, in the order of ids; 0 means background there, so it cannot be an id.
     """
     return message(("item", [("id", number), ("name", name)]) for number, name in classes.items())
 
@@ -204,8 +204,8 @@ def numbered_names(names: Sequence[str], first: int = 0) -> Mapping[str, str]:
     {}
 
     Args:
-      names: class names in the order of ids; empty for an id without a class.
-      first: number of the first name.
+      names: Class names in the order of ids; empty for an id without a class.
+      first: Number of the first name.
     """
     numbers = {str(number): name for number, name in enumerate(names, first) if name}
     return numbers if all(numbers.get(name, name) == name for name in names) else {}
@@ -215,13 +215,13 @@ def check_numbering(seen: Container[str], names: Sequence[str], first_label: int
     """Checks that a source does not count its classes from 1 if the names are counted from 0.
 
     Args:
-      seen: classes of the images, with names instead of numbers.
-      names: names in the `--class_names` file, in the order of ids; number 0 stands for the first.
-      first_label: id of the first class.
-      path: path of the file.
+      seen: Classes of the images, with names instead of numbers.
+      names: Names in the `--class_names` file, in the order of ids; number 0 stands for the first.
+      first_label: Id of the first class.
+      path: Path of the file.
 
     Raises:
-      UsageError: if it seems to do so, because each class would get the name of the next one.
+      UsageError: If it seems to do so, because each class would get the name of the next one.
     """
     beyond = str(len(names))
     if names[0] in seen or beyond not in seen or beyond in names or str(len(names) + 1) in seen:
@@ -247,12 +247,12 @@ def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[str, 
     `id:name` lines may skip ids, as COCO does. The result has an empty name for each skipped id.
 
     Args:
-      text: content of the file.
-      path: path of the file.
-      first_label: id of the first class; ids may begin there or at 0.
+      text: Content of the file.
+      path: Path of the file.
+      first_label: Id of the first class; ids may begin there or at 0.
 
     Raises:
-      UsageError: if a name is empty or occurs twice, or ids do not ascend from the first one.
+      UsageError: If a name is empty or occurs twice, or ids do not ascend from the first one.
     """
     names = lines_of(text)
     if names and all(re.match(r"[0-9]+:", name) for name in names):

@@ -16,14 +16,14 @@ class Lease:
     """The contents of a `lease.json`.
 
     Attributes:
-      holder: random name of a run, which tells runs apart.
-      version: name of the version that a rebuild makes; empty for a conversion or salvage.
-      host: machine of the run's launcher.
-      pid: process id of the launcher; 0 if the job continues without it, so that its end means nothing.
-      began: start of that process as its system reports it, because a pid may be used again.
-      since: when the holder got the lease, in seconds since the epoch.
-      renewed: when the holder last renewed the lease, in seconds since the epoch.
-      seconds: duration of the lease after a renewal.
+      holder: Random name of a run, which tells runs apart.
+      version: Name of the version that a rebuild makes; empty for a conversion or salvage.
+      host: Machine of the run's launcher.
+      pid: Process id of the launcher; 0 if the job continues without it, so that its end means nothing.
+      began: Start of that process as its system reports it, because a pid may be used again.
+      since: When the holder got the lease, in seconds since the epoch.
+      renewed: When the holder last renewed the lease, in seconds since the epoch.
+      seconds: Duration of the lease after a renewal.
     """
 
     holder: str
@@ -46,7 +46,7 @@ class Lease:
         Its `seconds` are at most `MAX_SECONDS`.
 
         Raises:
-          ValueError: if it is not a lease.
+          ValueError: If it is not a lease.
         """
         try:
             value = json.loads(data)
@@ -72,10 +72,10 @@ def is_void(lease: Lease, age: float, host: str, is_alive: Callable[[int, str], 
     storage's clock was wrong. On the holder's own machine, the end of its process ends the lease at once.
 
     Args:
-      lease: the stored lease.
-      age: seconds since it was stored, by the storage's own clock, because clocks of machines differ.
-      host: name of this machine.
-      is_alive: returns whether the process with this pid and start may still run on this machine.
+      lease: The stored lease.
+      age: Seconds since it was stored, by the storage's own clock, because clocks of machines differ.
+      host: Name of this machine.
+      is_alive: Returns whether the process with this pid and start may still run on this machine.
     """
     if not abs(age) <= lease.seconds:
         return True

@@ -35,35 +35,35 @@ class Entry(NamedTuple):
     """One line of a shard's ledger: the outcome of one listed file.
 
     Attributes:
-      key: key of the file.
-      outcome: written, quarantined, filtered or deduplicated.
-      fingerprint: state of the source when it was listed, `size:version`.
-      sha256: hex digest of the source bytes; empty if they were not read.
-      label: class name.
-      offset: byte offset of the record's frame in the uncompressed shard.
-      length: bytes of the frame: the record, its length and its checksums (16 bytes).
-      stored: kept (the source's own bytes) or encoded.
-      format: format of the stored image: jpg, png, webp or raw.
-      animated: whether the source has several frames, of which the first was stored.
-      reason: why the file was left out; for a deduplicated file, the key of the image that was kept.
-      stage: step at which it was left out; empty for a file that was filtered without reading it.
-      message: one sentence about the fault or the reason; for a written image, about its first bad box,
+      key: Key of the file.
+      outcome: Written, quarantined, filtered or deduplicated.
+      fingerprint: State of the source when it was listed, `size:version`.
+      sha256: Hex digest of the source bytes; empty if they were not read.
+      label: Class name.
+      offset: Byte offset of the record's frame in the uncompressed shard.
+      length: Bytes of the frame: the record, its length and its checksums (16 bytes).
+      stored: Kept (the source's own bytes) or encoded.
+      format: Format of the stored image: jpg, png, webp or raw.
+      animated: Whether the source has several frames, of which the first was stored.
+      reason: Why the file was left out; for a deduplicated file, the key of the image that was kept.
+      stage: Step at which it was left out; empty for a file that was filtered without reading it.
+      message: One sentence about the fault or the reason; for a written image, about its first bad box,
         which was dropped.
-      uri: location of the bytes, for quarantined files.
-      boxes: for an annotated image, how many boxes were written, clipped, removed by a crop, and dropped.
-      digest: digest of everything that decides the record besides the source's bytes and the recipe
+      uri: Location of the bytes, for quarantined files.
+      boxes: For an annotated image, how many boxes were written, clipped, removed by a crop, and dropped.
+      digest: Digest of everything that decides the record besides the source's bytes and the recipe
         (`digests.ref_digest`).
-      mask_sha256: hex digest of its mask's file; empty if none was read.
-      source_width: width of the source in pixels, upright, if it was written or filtered; None if unknown.
-      source_height: height of that source in pixels, upright; None if unknown.
-      source_bytes: size of a written image's source in bytes; None if unknown.
-      decoder_warning: decoder's warning about a written image's file; empty if there was none.
-      damaged: whether the image was written although data was missing or damaged (`--damaged keep`).
-      file_name: file name in the record, if the source's record had one that is not the key.
-      source_key: key of the source image, if `--map` made several images of it or changed its key.
-      fold: fold of a written image, from 0; None if the dataset has no folds.
-      private: kinds of private data in the metadata of a kept original, joined by commas.
-      dtype: type of the stored samples (uint8, uint16, float32), if the dataset states it (`--depth keep`,
+      mask_sha256: Hex digest of its mask's file; empty if none was read.
+      source_width: Width of the source in pixels, upright, if it was written or filtered; None if unknown.
+      source_height: Height of that source in pixels, upright; None if unknown.
+      source_bytes: Size of a written image's source in bytes; None if unknown.
+      decoder_warning: Decoder's warning about a written image's file; empty if there was none.
+      damaged: Whether the image was written although data was missing or damaged (`--damaged keep`).
+      file_name: File name in the record, if the source's record had one that is not the key.
+      source_key: Key of the source image, if `--map` made several images of it or changed its key.
+      fold: Fold of a written image, from 0; None if the dataset has no folds.
+      private: Kinds of private data in the metadata of a kept original, joined by commas.
+      dtype: Type of the stored samples (uint8, uint16, float32), if the dataset states it (`--depth keep`,
         `--channels`); else empty.
     """
 
@@ -100,7 +100,7 @@ class Entry(NamedTuple):
         """Reads the result of `as_json`; fields of later versions are ignored.
 
         Raises:
-          TypeError: if it is not such a result.
+          TypeError: If it is not such a result.
         """
         try:
             return Entry(**value)
@@ -145,31 +145,31 @@ class ShardHeader:
     """The header of a shard's ledger: facts about the shard, and the sums of its entries.
 
     Attributes:
-      file: name of the shard file.
-      split: name of its split.
-      shard: number of the shard in its split, from 0.
-      num_shards: number of shards in the split.
-      plan_digest: digest of everything that decides the shard's bytes (`digests.PlanDigest`).
-      records: number of records.
-      bytes: size of the shard file.
-      sha256: hex digest of the shard file.
-      counts: outcome -> files.
-      reasons: outcome -> reason -> files.
-      class_counts: class name -> records.
-      kept: number of records with the source's own bytes.
-      animated: number of records whose source has several frames, of which the first was stored.
-      damaged: number of records of images that were written although they are damaged.
-      warned: number of records of images whose decoder gave a harmless warning.
-      boxes: for annotated images, how many boxes were written, clipped, removed by a crop, and dropped.
-      formats: format of the stored image -> records.
-      bad_boxes: key and reason for some images with dropped boxes.
-      recipe: digest of the settings and versions that decide the bytes of a record (`digests.recipe_digest`).
-      crc32c: checksum of the shard file in the form that object storage uses.
-      sources: sizes of the written images' sources (`SourceSizes.state`); empty if unknown.
-      multiplied: number of images that `--map` added: those of each source image after the first.
-      folds: fold -> records; empty if the dataset has no folds.
-      private: kind of private data -> number of kept originals with it in their metadata.
-      dtypes: type of the stored samples -> records; empty if the dataset does not state it.
+      file: Name of the shard file.
+      split: Name of its split.
+      shard: Number of the shard in its split, from 0.
+      num_shards: Number of shards in the split.
+      plan_digest: Digest of everything that decides the shard's bytes (`digests.PlanDigest`).
+      records: Number of records.
+      bytes: Size of the shard file.
+      sha256: Hex digest of the shard file.
+      counts: Outcome -> files.
+      reasons: Outcome -> reason -> files.
+      class_counts: Class name -> records.
+      kept: Number of records with the source's own bytes.
+      animated: Number of records whose source has several frames, of which the first was stored.
+      damaged: Number of records of images that were written although they are damaged.
+      warned: Number of records of images whose decoder gave a harmless warning.
+      boxes: For annotated images, how many boxes were written, clipped, removed by a crop, and dropped.
+      formats: Format of the stored image -> records.
+      bad_boxes: Key and reason for some images with dropped boxes.
+      recipe: Digest of the settings and versions that decide the bytes of a record (`digests.recipe_digest`).
+      crc32c: Checksum of the shard file in the form that object storage uses.
+      sources: Sizes of the written images' sources (`SourceSizes.state`); empty if unknown.
+      multiplied: Number of images that `--map` added: those of each source image after the first.
+      folds: Fold -> records; empty if the dataset has no folds.
+      private: Kind of private data -> number of kept originals with it in their metadata.
+      dtypes: Type of the stored samples -> records; empty if the dataset does not state it.
     """
 
     file: str
@@ -227,14 +227,14 @@ class ShardResult:
     It holds nothing per image, because the results of all shards go to one step.
 
     Attributes:
-      header: header of its ledger.
-      reused: whether the shard was reused from an earlier run.
-      carried: whether it was reused from a finished dataset, which was verified.
-      copied: number of records whose bytes were copied from an earlier build.
-      rejected: shards of an earlier build that were not used because their bytes do not match their sha256.
-      started: start time in seconds since the epoch.
-      finished: end time in seconds since the epoch.
-      files: path -> sha256 of its ledger and its index.
+      header: Header of its ledger.
+      reused: Whether the shard was reused from an earlier run.
+      carried: Whether it was reused from a finished dataset, which was verified.
+      copied: Number of records whose bytes were copied from an earlier build.
+      rejected: Shards of an earlier build that were not used because their bytes do not match their sha256.
+      started: Start time in seconds since the epoch.
+      finished: End time in seconds since the epoch.
+      files: Path -> sha256 of its ledger and its index.
     """
 
     header: ShardHeader
@@ -251,7 +251,7 @@ def ledger_header(data: bytes) -> ShardHeader:
     """Reads the header of a shard's ledger without its other lines.
 
     Raises:
-      ValueError: if it is damaged or of another version.
+      ValueError: If it is damaged or of another version.
     """
     unpacker, head = zlib.decompressobj(wbits=31), b""
     try:
@@ -311,7 +311,7 @@ def _counted_lines(header: bytes) -> int:
     """Returns the number of lines that a ledger's header counts.
 
     Raises:
-      ValueError: if it has no such counts.
+      ValueError: If it has no such counts.
     """
     try:
         return sum(int(count) for count in json.loads(header)["counts"].values())
@@ -327,7 +327,7 @@ def header_from_json(header: Mapping[str, Any]) -> ShardHeader:
     """Reads the first line of a ledger.
 
     Raises:
-      ValueError: if it is of another version.
+      ValueError: If it is of another version.
       KeyError or TypeError: if it lacks a field.
     """
     if header["ledger_version"] != LEDGER_VERSION:
@@ -344,8 +344,8 @@ def pack_ledger(header: ShardHeader, lines: Iterable[bytes]) -> bytes:
     """Returns a shard's ledger file: gzip without a time stamp; a header line, then a line per file.
 
     Args:
-      header: its header.
-      lines: its other lines as `entry_lines` returns them. How they are grouped does not change the file.
+      header: Its header.
+      lines: Its other lines as `entry_lines` returns them. How they are grouped does not change the file.
     """
     buffer = io.BytesIO()
     with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="", compresslevel=_LEVEL) as file:
@@ -362,7 +362,7 @@ def load_ledger(data: bytes) -> tuple[ShardHeader, Iterator[Entry]]:
     line is wrong.
 
     Raises:
-      ValueError: if it is damaged or of another version.
+      ValueError: If it is damaged or of another version.
     """
     try:
         blocks = line_blocks(data)
@@ -396,13 +396,13 @@ def ledger_of(data: bytes, sha256: str, outcome: Outcome | None = None) -> tuple
     """Reads the ledger of one particular shard.
 
     Args:
-      data: content of the ledger file.
-      sha256: checksum of the shard in `dataset.json`.
-      outcome: outcome of the entries to keep; None for all. Any number of files may be left out.
+      data: Content of the ledger file.
+      sha256: Checksum of the shard in `dataset.json`.
+      outcome: Outcome of the entries to keep; None for all. Any number of files may be left out.
 
     Raises:
-      OtherBuild: if it belongs to another shard.
-      ValueError: if it is damaged or of another version.
+      OtherBuild: If it belongs to another shard.
+      ValueError: If it is damaged or of another version.
     """
     try:
         header, entries = load_ledger(data)
@@ -417,12 +417,12 @@ def written_entries(data: bytes, sha256: str) -> list[Entry]:
     """Returns the entries of a shard's records, in the order of the records.
 
     Args:
-      data: content of the ledger file.
-      sha256: checksum of the shard in `dataset.json`.
+      data: Content of the ledger file.
+      sha256: Checksum of the shard in `dataset.json`.
 
     Raises:
-      OtherBuild: if it belongs to another shard.
-      ValueError: if it is damaged or of another version.
+      OtherBuild: If it belongs to another shard.
+      ValueError: If it is damaged or of another version.
     """
     return ledger_of(data, sha256, Outcome.WRITTEN)[1]
 
@@ -448,7 +448,7 @@ def load_index(data: bytes) -> list[tuple[int, int]]:
     """Reads a shard's index: the offset and the length of each frame.
 
     Raises:
-      ValueError: if it is not an index.
+      ValueError: If it is not an index.
     """
     numbers = [int(number) for number in data.split()]
     if len(numbers) % 2 or any(number < 0 for number in numbers):

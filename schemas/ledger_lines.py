@@ -68,9 +68,9 @@ class LedgerLines:
         """Returns the header with the sums, without the fields that need the shard's file.
 
         Args:
-          split: split of the shard.
-          shard: number of the shard, from 0.
-          num_shards: number of shards in the split.
+          split: Split of the shard.
+          shard: Number of the shard, from 0.
+          num_shards: Number of shards in the split.
         """
         self._settle()
         return self._totals.header(split, shard, num_shards)

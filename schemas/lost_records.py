@@ -11,14 +11,14 @@ class LostRecord(NamedTuple):
     """A record that could not be saved; a field is None if its value is not known any more.
 
     Attributes:
-      key: key of the image.
-      shard: name of its shard file.
-      record: number of the record in the shard, from 0.
-      offset: where its frame began in the (uncompressed) shard, before the damage; where the damage begins,
+      key: Key of the image.
+      shard: Name of its shard file.
+      record: Number of the record in the shard, from 0.
+      offset: Where its frame began in the (uncompressed) shard, before the damage; where the damage begins,
         if the shard has no ledger or index.
-      length: bytes of its frame, or of the damage.
-      code: code of the validation finding that describes the damage.
-      message: one sentence.
+      length: Bytes of its frame, or of the damage.
+      code: Code of the validation finding that describes the damage.
+      message: One sentence.
     """
 
     key: str | None

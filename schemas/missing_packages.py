@@ -17,9 +17,9 @@ class _Package(NamedTuple):
     """A package that some installations lack.
 
     Attributes:
-      name: what its users call it.
-      extra: the extra of the full distribution that installs it; empty if the distribution itself does.
-      reader_extra: the extra of the reader's distribution that installs it; None if none does.
+      name: What its users call it.
+      extra: The extra of the full distribution that installs it; empty if the distribution itself does.
+      reader_extra: The extra of the reader's distribution that installs it; None if none does.
     """
 
     name: str
@@ -59,11 +59,11 @@ def needed_by(what: str, advice: str = "") -> Iterator[None]:
     """Has an import in the block that fails say what to install.
 
     Args:
-      what: what needs the packages that the block imports, such as `s3://`.
-      advice: what to do instead; empty for nothing.
+      what: What needs the packages that the block imports, such as `s3://`.
+      advice: What to do instead; empty for nothing.
 
     Raises:
-      MissingPackage: if one of `PACKAGES` is not installed.
+      MissingPackage: If one of `PACKAGES` is not installed.
     """
     try:
         yield

@@ -31,10 +31,10 @@ class Parsing:
     """The arguments for `tf.io.parse_single_example` about one feature.
 
     Attributes:
-      kind: class in `tf.io`.
-      shape: shape of the value, or of one element of a sequence; () for scalars.
+      kind: Class in `tf.io`.
+      shape: Shape of the value, or of one element of a sequence; () for scalars.
       dtype: TensorFlow's name of the stored type: int64, float32 or string.
-      default: value if the feature is absent: one value, or one per element of the shape. None if the feature
+      default: Value if the feature is absent: one value, or one per element of the shape. None if the feature
         is required, and for sequences, which are empty then.
     """
 

@@ -20,9 +20,9 @@ class PartBounds:
     A scope is what is divided: the split whose folds these are, or "" for all images that get a split.
 
     Attributes:
-      bounds: scope -> class name, or "" for all classes -> exclusive upper bound of the hashes of each part
+      bounds: Scope -> class name, or "" for all classes -> exclusive upper bound of the hashes of each part
         but the last.
-      buckets: scope -> number of the part of each of `BUCKETS` equal ranges of hashes, as one of `DIGITS`.
+      buckets: Scope -> number of the part of each of `BUCKETS` equal ranges of hashes, as one of `DIGITS`.
     """
 
     bounds: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)

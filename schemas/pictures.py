@@ -9,13 +9,13 @@ class ChannelSamples(NamedTuple):
     """Exact sums over one channel of a picture, in the units of its samples.
 
     Attributes:
-      finite: number of finite samples.
-      total: their sum; of float32 times 2^149, which makes it a whole number.
-      squares: the sum of their squares; of float32 times 2^298.
-      low: the least of them; 0 if there are none.
-      high: the greatest of them; 0 if there are none.
-      nan: number of samples that are NaN.
-      infinite: number of samples that are infinite.
+      finite: Number of finite samples.
+      total: Their sum; of float32 times 2^149, which makes it a whole number.
+      squares: The sum of their squares; of float32 times 2^298.
+      low: The least of them; 0 if there are none.
+      high: The greatest of them; 0 if there are none.
+      nan: Number of samples that are NaN.
+      infinite: Number of samples that are infinite.
     """
 
     finite: int
@@ -32,7 +32,7 @@ class Samples(NamedTuple):
 
     Attributes:
       dtype: uint8, uint16 or float32.
-      channels: sums over each channel, without transparency.
+      channels: Sums over each channel, without transparency.
     """
 
     dtype: str
@@ -43,15 +43,15 @@ class ImageQuality(NamedTuple):
     """Measurements of the pixels of one picture.
 
     Attributes:
-      sums: sum of the uint8 values of each channel, as the picture is displayed.
-      squares: sum of their squares for each channel.
-      pixels: number of pixels.
+      sums: Sum of the uint8 values of each channel, as the picture is displayed.
+      squares: Sum of their squares for each channel.
+      pixels: Number of pixels.
       digest: 16 bytes that are equal for pictures with equal pixels, size and mode.
       hash: 32 bytes; similar pictures differ in few bits.
-      patch: a small copy of the picture, for the second comparison of similar pictures.
-      issues: finding codes of problems of this picture alone.
-      scores: the values behind these codes, in the order of `core/images/quality_metrics.py`.
-      samples: sums over the stored samples, if the record states their type; else None.
+      patch: A small copy of the picture, for the second comparison of similar pictures.
+      issues: Finding codes of problems of this picture alone.
+      scores: The values behind these codes, in the order of `core/images/quality_metrics.py`.
+      samples: Sums over the stored samples, if the record states their type; else None.
     """
 
     sums: tuple[int, ...]
@@ -69,20 +69,20 @@ class Picture(NamedTuple):
     """The picture of one record: facts that are cheap to read, and measurements if the pixels were decoded.
 
     Attributes:
-      file: name of the shard file.
-      number: number of the record in the shard, from 0.
-      offset: byte offset of the record's frame.
-      key: key of the image; None if records have no key.
-      split: split of the shard; empty if unknown.
-      labels: class names of the image.
-      bytes: size of the stored picture in bytes.
-      format: format detected from the bytes: jpg, png, webp, raw, ...
-      width: width in pixels.
-      height: height in pixels.
-      channels: number of channels, 1 to 16.
-      boxes: width and height of each object's box, as shares of the picture's width and height.
+      file: Name of the shard file.
+      number: Number of the record in the shard, from 0.
+      offset: Byte offset of the record's frame.
+      key: Key of the image; None if records have no key.
+      split: Split of the shard; empty if unknown.
+      labels: Class names of the image.
+      bytes: Size of the stored picture in bytes.
+      format: Format detected from the bytes: jpg, png, webp, raw, ...
+      width: Width in pixels.
+      height: Height in pixels.
+      channels: Number of channels, 1 to 16.
+      boxes: Width and height of each object's box, as shares of the picture's width and height.
       source: sha256 of the source picture, if the record states it.
-      quality: measurements of the pixels; None if they were not decoded.
+      quality: Measurements of the pixels; None if they were not decoded.
     """
 
     file: str

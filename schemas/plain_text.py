@@ -49,8 +49,8 @@ def escape_controls(text: str, keep: str = "") -> str:
     """Returns a text with control characters escaped as in Python, such as `\\x1b`.
 
     Args:
-      text: any text.
-      keep: control characters that stay.
+      text: Any text.
+      keep: Control characters that stay.
     """
     if text.isprintable():
         return text

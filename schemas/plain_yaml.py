@@ -17,9 +17,9 @@ class NotPlain(ValueError):
     """The text is not YAML of this restricted kind.
 
     Attributes:
-      line: line of the problem, from 1; 0 if unknown.
-      column: column of the problem, from 1; 0 if unknown.
-      why: description of the problem.
+      line: Line of the problem, from 1; 0 if unknown.
+      column: Column of the problem, from 1; 0 if unknown.
+      why: Description of the problem.
     """
 
     def __init__(self, why: str, mark: Any = None) -> None:
@@ -33,7 +33,7 @@ class WrongValue(ValueError):
     """A value in a file is wrong.
 
     Attributes:
-      path: keys that lead to the value.
+      path: Keys that lead to the value.
     """
 
     def __init__(self, message: str, *path: Any) -> None:
@@ -92,7 +92,7 @@ def load_plain_yaml(text: str) -> Any:
     """Returns the content of a YAML text.
 
     Raises:
-      NotPlain: if it is not such a text; the message says why and where.
+      NotPlain: If it is not such a text; the message says why and where.
     """
     return _load(text, _Loader)
 
@@ -101,7 +101,7 @@ def load_plain_texts(text: str) -> Any:
     """Returns the content of a YAML text with every key and value as text, except null.
 
     Raises:
-      NotPlain: if it is not such a text; the message says why and where.
+      NotPlain: If it is not such a text; the message says why and where.
     """
     return _load(text, _TextLoader)
 
@@ -129,7 +129,7 @@ def places_of_keys(text: str) -> dict[tuple[str, ...], tuple[int, int]]:
     """Returns the path of keys -> line and column, from 1, for each key in a text's mappings.
 
     Args:
-      text: a text that `load_plain_yaml` accepts.
+      text: A text that `load_plain_yaml` accepts.
     """
     places: dict[tuple[str, ...], tuple[int, int]] = {}
 

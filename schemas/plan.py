@@ -25,16 +25,16 @@ class Plan:
     """Everything that decides the place of an image. `dataset.json` stores it, and rebuilds continue it.
 
     Attributes:
-      labels: class names in the order of ids.
-      shards: number of shards per split.
-      estimate: estimated output bytes per split, from which the number of shards was chosen.
-      settings: the settings that can change a byte of the dataset.
-      texts: readable names of classes whose names are synset ids, in the order of ids, empty for a class
+      labels: Class names in the order of ids.
+      shards: Number of shards per split.
+      estimate: Estimated output bytes per split, from which the number of shards was chosen.
+      settings: The settings that can change a byte of the dataset.
+      texts: Readable names of classes whose names are synset ids, in the order of ids, empty for a class
         without one; no texts unless the layout stores both.
-      unused_ids: ids without a class, such as 2 to 16 if COCO's ids are 1 and 17. `labels` has the number
+      unused_ids: Ids without a class, such as 2 to 16 if COCO's ids are 1 and 17. `labels` has the number
         instead of a name for these.
-      split_bounds: bounds of the splits, unless `--splits` alone decides them.
-      fold_bounds: bounds of the folds of each split, unless `--folds` alone decides them.
+      split_bounds: Bounds of the splits, unless `--splits` alone decides them.
+      fold_bounds: Bounds of the folds of each split, unless `--folds` alone decides them.
     """
 
     labels: tuple[str, ...]
@@ -52,8 +52,8 @@ class Plan:
         """Returns how far splits meet their shares; None if the plan does not choose exact splits.
 
         Args:
-          records: split -> number of records.
-          class_counts: split -> class -> number of records.
+          records: Split -> number of records.
+          class_counts: Split -> class -> number of records.
         """
         if self.split_bounds is None or not self.split_bounds.is_used:
             return None
@@ -74,7 +74,7 @@ class Plan:
         """Returns id -> class name, in the order of ids, without unused ids.
 
         Args:
-          first_label: id of the first class.
+          first_label: Id of the first class.
         """
         unused = set(self.unused_ids)
         return {number: name for number, name in enumerate(self.labels, first_label) if number not in unused}
@@ -149,22 +149,22 @@ class Forecast:
     """What one build will write: its plan, and the counts and the sample behind it.
 
     Attributes:
-      plan: the plan.
-      candidates: number of images to convert, per split.
-      listed: number of files listed, per split.
-      filtered: number of files that are not candidates, per reason.
-      deduplicated: number of images left out as copies of another.
-      source_bytes: total size of the candidates' sources.
-      class_counts: number of candidates per class name.
-      sampled: number of images in the sample.
-      sample_faults: quarantine reason -> count in the sample.
+      plan: The plan.
+      candidates: Number of images to convert, per split.
+      listed: Number of files listed, per split.
+      filtered: Number of files that are not candidates, per reason.
+      deduplicated: Number of images left out as copies of another.
+      source_bytes: Total size of the candidates' sources.
+      class_counts: Number of candidates per class name.
+      sampled: Number of images in the sample.
+      sample_faults: Quarantine reason -> count in the sample.
       limit_cut: (hash, key) of the last image taken under a limit, or None.
-      moved: split -> hash -> shard of images that fill a shard that would otherwise be empty. Only
+      moved: Split -> hash -> shard of images that fill a shard that would otherwise be empty. Only
         `AssignShards` knows these.
-      warnings: sentences for the user.
-      split_class_counts: number of candidates per split and class name.
-      keys: rules of `--include` and `--exclude`.
-      splits_from: whether the source names the splits, or `--splits` and a hash choose them.
+      warnings: Sentences for the user.
+      split_class_counts: Number of candidates per split and class name.
+      keys: Rules of `--include` and `--exclude`.
+      splits_from: Whether the source names the splits, or `--splits` and a hash choose them.
     """
 
     plan: Plan

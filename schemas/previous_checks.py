@@ -33,8 +33,8 @@ def with_previous_checks(
     """Returns a report with the findings of earlier checks that it did not look for as thoroughly.
 
     Args:
-      report: result of a check.
-      documents: earlier reports, as they are stored. Reports of another fingerprint, and those that cannot be
+      report: Result of a check.
+      documents: Earlier reports, as they are stored. Reports of another fingerprint, and those that cannot be
         read, are ignored.
     """
     past: dict[tuple[str, str], _Past] = {}

@@ -86,7 +86,7 @@ def parse_creators(text: str) -> list[Creator]:
     [('Ada Lovelace', False), ('Analytical Society', True)]
 
     Raises:
-      ValueError: if a name is empty.
+      ValueError: If a name is empty.
     """
     creators = []
     for part in one_line(text).split(";") if text else ():
@@ -103,7 +103,7 @@ def any_text(text: str) -> str:
     """Returns a text that may have several lines.
 
     Raises:
-      ValueError: if it cannot be stored as UTF-8, is blank, or contains control characters.
+      ValueError: If it cannot be stored as UTF-8, is blank, or contains control characters.
     """
     try:
         text.encode()
@@ -120,7 +120,7 @@ def one_line(text: str) -> str:
     """Returns a text of one line.
 
     Raises:
-      ValueError: if it is not one.
+      ValueError: If it is not one.
     """
     if len(any_text(text).splitlines()) > 1 or text != text.strip():
         raise ValueError("write it in one line, without spaces around it")
@@ -131,7 +131,7 @@ def web_address(text: str) -> str:
     """Returns the address of a web page.
 
     Raises:
-      ValueError: if it is not one.
+      ValueError: If it is not one.
     """
     if text and not _WEB.match(one_line(text)):
         raise ValueError("write a web address such as https://example.com/pets")
@@ -142,7 +142,7 @@ def iso_date(text: str) -> str:
     """Returns a date.
 
     Raises:
-      ValueError: if it is not one.
+      ValueError: If it is not one.
     """
     if text:
         try:

@@ -31,8 +31,8 @@ class ScrubState:
     """The contents of `scrub.json`.
 
     Attributes:
-      run: number of runs that have read shards again.
-      shards: file -> the first digits of the shard's sha256, and the number of the run that read it last; 0
+      run: Number of runs that have read shards again.
+      shards: File -> the first digits of the shard's sha256, and the number of the run that read it last; 0
         for a shard that no run has read or that was damaged.
     """
 
@@ -50,7 +50,7 @@ class ScrubState:
         """Reads a stored document.
 
         Raises:
-          ValueError: if it is damaged or has another format.
+          ValueError: If it is damaged or has another format.
         """
         try:
             value = json.loads(data)
@@ -66,9 +66,9 @@ def choose_shards(shards: Sequence[Shard], state: ScrubState, fraction: float) -
     """Returns the shards to read now, in the order of the dataset: those that were read longest ago.
 
     Args:
-      shards: all shards of the latest version.
-      state: the runs that last read each shard.
-      fraction: share of the shards to read, from 0 to 1. Above 0 this is at least one shard.
+      shards: All shards of the latest version.
+      state: The runs that last read each shard.
+      fraction: Share of the shards to read, from 0 to 1. Above 0 this is at least one shard.
     """
     count = min(len(shards), math.ceil(len(shards) * fraction - _ROUNDING))
     oldest_first = sorted(range(len(shards)), key=lambda i: (_last_read(shards[i], state), i))
@@ -81,10 +81,10 @@ def state_after(
     """Returns the state after a run.
 
     Args:
-      shards: all shards of the version that the run read.
-      state: state before the run.
-      sound: files that the run read and found undamaged.
-      damaged: files that it found damaged. They are read again first, in case their repair is refused.
+      shards: All shards of the version that the run read.
+      state: State before the run.
+      sound: Files that the run read and found undamaged.
+      damaged: Files that it found damaged. They are read again first, in case their repair is refused.
     """
     run = state.run + 1
     last: dict[str, tuple[str, int]] = {}

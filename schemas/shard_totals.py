@@ -72,9 +72,9 @@ class ShardTotals:
         """Returns the totals as a header, without the fields that need the shard's file.
 
         Args:
-          split: split of the shard.
-          shard: number of the shard, from 0.
-          num_shards: number of shards in the split.
+          split: Split of the shard.
+          shard: Number of the shard, from 0.
+          num_shards: Number of shards in the split.
         """
         return ShardHeader(
             file="",

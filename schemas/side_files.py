@@ -55,7 +55,7 @@ def check_split_names(splits: Iterable[str]) -> None:
     """Checks that no side file begins with the name of a split.
 
     Raises:
-      ValueError: if one does; the message names it.
+      ValueError: If one does; the message names it.
     """
     for split in splits:
         if file := clash_of(split):

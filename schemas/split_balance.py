@@ -33,9 +33,9 @@ class ClassShare(NamedTuple):
     """The number of records of a class in a split.
 
     Attributes:
-      split: name of the split.
-      number: number of its records with the class.
-      records: number of its records.
+      split: Name of the split.
+      number: Number of its records with the class.
+      records: Number of its records.
     """
 
     split: str
@@ -55,9 +55,9 @@ class UnevenClass(NamedTuple):
     """A class whose share differs between two splits.
 
     Attributes:
-      name: name of the class.
-      more: its share in the split that has more of it.
-      less: its share in the split that has less of it.
+      name: Name of the class.
+      more: Its share in the split that has more of it.
+      less: Its share in the split that has less of it.
     """
 
     name: str
@@ -72,9 +72,9 @@ class MissingClasses(NamedTuple):
     """The classes that are missing from a split.
 
     Attributes:
-      split: name of the split.
-      names: the classes, those with the most records in other splits first.
-      classes: number of classes of the dataset that have records.
+      split: Name of the split.
+      names: The classes, those with the most records in other splits first.
+      classes: Number of classes of the dataset that have records.
     """
 
     split: str
@@ -95,9 +95,9 @@ class SplitBalance(NamedTuple):
     """The differences between the classes of the splits.
 
     Attributes:
-      uneven: the uneven classes, the largest difference of shares first.
-      missing: the splits that lack classes, in the order of the dataset.
-      classes: number of classes that have records.
+      uneven: The uneven classes, the largest difference of shares first.
+      missing: The splits that lack classes, in the order of the dataset.
+      classes: Number of classes that have records.
     """
 
     uneven: tuple[UnevenClass, ...] = ()
@@ -129,8 +129,8 @@ def compare_splits(class_counts: Mapping[str, Mapping[str, int]], records: Mappi
     Ignores splits without records, and splits whose records have no classes.
 
     Args:
-      class_counts: split -> class -> records of the class.
-      records: split -> records.
+      class_counts: Split -> class -> records of the class.
+      records: Split -> records.
     """
     counts = {
         split: {name: count for name, count in of_split.items() if count}

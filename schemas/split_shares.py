@@ -16,10 +16,10 @@ class SplitNumber(NamedTuple):
     """The number of records of a split, or of a class in a split.
 
     Attributes:
-      split: name of the split.
-      records: number of records.
-      wanted: share of all records, which need not be a whole number.
-      label: name of the class; None for all records.
+      split: Name of the split.
+      records: Number of records.
+      wanted: Share of all records, which need not be a whole number.
+      label: Name of the class; None for all records.
     """
 
     split: str
@@ -35,9 +35,9 @@ class SplitShares(NamedTuple):
     """How far the splits meet their shares.
 
     Attributes:
-      mode: the split mode, `exact` or `stratified`.
-      splits: the numbers of records of the splits.
-      worst: the class in a split that is farthest from its share, if each class should meet it.
+      mode: The split mode, `exact` or `stratified`.
+      splits: The numbers of records of the splits.
+      worst: The class in a split that is farthest from its share, if each class should meet it.
     """
 
     mode: str
@@ -83,10 +83,10 @@ def compare_shares(
     """Compares numbers of records with the shares of the splits.
 
     Args:
-      mode: the split mode.
-      shares: split -> share.
-      records: split -> number of records.
-      class_counts: split -> class -> number of records.
+      mode: The split mode.
+      shares: Split -> share.
+      records: Split -> number of records.
+      class_counts: Split -> class -> number of records.
     """
     total = sum(records.get(split, 0) for split in shares)
     splits = tuple(

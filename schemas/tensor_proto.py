@@ -52,12 +52,12 @@ def serialize_tensor(values: Sequence[Any] | bytes, dtype: str, shape: Sequence[
     """Returns the bytes that TensorFlow would write for a tensor.
 
     Args:
-      values: values in row order; bytes for uint8, or a sequence of bytes for `object`.
+      values: Values in row order; bytes for uint8, or a sequence of bytes for `object`.
       dtype: NumPy's name of their type, `object` for texts.
-      shape: size of each dimension.
+      shape: Size of each dimension.
 
     Raises:
-      ValueError: if the number of values does not match the shape.
+      ValueError: If the number of values does not match the shape.
     """
     count = prod(shape)
     if len(values) != count:
@@ -75,7 +75,7 @@ def parse_tensor(data: bytes) -> Tensor:
     """Reads the result of `serialize_tensor`.
 
     Raises:
-      ValueError: if it is not such a tensor.
+      ValueError: If it is not such a tensor.
     """
     number, sides, (begin, end), spans = find_tensor(data, 0, len(data))
     content, texts = data[begin:end], [data[first:last] for first, last in spans]
@@ -102,7 +102,7 @@ def find_tensor(data: bytes, begin: int, end: int) -> TensorParts:
     """Returns the parts of a serialized tensor, without a check that they belong together.
 
     Raises:
-      ValueError: if it is malformed.
+      ValueError: If it is malformed.
     """
     kind, sides, content, texts = 0, list[int](), (begin, begin), list[tuple[int, int]]()
     for field, wire, first, last in fields_in(data, begin, end):
@@ -121,7 +121,7 @@ def _sides_in(data: bytes, begin: int, end: int) -> list[int]:
     """Returns the shape in a TensorShapeProto.
 
     Raises:
-      ValueError: if it is malformed.
+      ValueError: If it is malformed.
     """
     sides = []
     for field, wire, dim_begin, dim_end in fields_in(data, begin, end):

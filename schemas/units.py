@@ -30,7 +30,7 @@ def parse_size(text: str) -> int:
     """Parses a number of bytes: `128MB` (10^6), `64MiB` (2^20), `1000`.
 
     Raises:
-      ValueError: if it is not a size of at least one byte.
+      ValueError: If it is not a size of at least one byte.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(text))
     if not match or match[2].lower() not in _UNITS:
@@ -55,9 +55,9 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     """Prints a number with its noun for people: `1 shard`, `3,781 images`, `2 classes`, `0 copies`.
 
     Args:
-      number: the number.
-      noun: singular of the noun; other words may precede it.
-      plural: plural of the noun, if it is irregular.
+      number: The number.
+      noun: Singular of the noun; other words may precede it.
+      plural: Plural of the noun, if it is irregular.
     """
     if number == 1:
         return f"1 {noun}"
@@ -83,10 +83,10 @@ def beside_limit(value: float, limit: float, scale: float = 1, digits: int = 3) 
     The limit is printed as it was given. The number gets `digits` digits, or more if they are needed.
 
     Args:
-      value: the number.
-      limit: the limit that it is compared with.
-      scale: factor for both, such as 100 for percent.
-      digits: minimum number of significant digits.
+      value: The number.
+      limit: The limit that it is compared with.
+      scale: Factor for both, such as 100 for percent.
+      digits: Minimum number of significant digits.
 
     Returns:
       Both as text, such as `0.0304` and `0.03`.
@@ -121,7 +121,7 @@ def parse_resize(text: str) -> tuple[int, int]:
     """Parses `224` (a square) or `320x240` (width x height, pixels).
 
     Raises:
-      ValueError: if it is neither.
+      ValueError: If it is neither.
     """
     match = re.fullmatch(r"(\d+)(?:[xX](\d+))?", str(text).strip())
     sides = [side.lstrip("0") for side in (match[1], match[2] or match[1])] if match else []
@@ -136,7 +136,7 @@ def parse_pixel_shape(text: str) -> tuple[int, int, int]:
     """Parses the shape of raw pixels: `28x28` or `32x32x3`, height x width x channels.
 
     Raises:
-      ValueError: if it is not such a shape.
+      ValueError: If it is not such a shape.
     """
     match = re.fullmatch(r"(\d{1,5})[xX](\d{1,5})(?:[xX]([134]))?", str(text).strip())
     if not match or not int(match[1]) or not int(match[2]):
@@ -151,7 +151,7 @@ def parse_label_depth(text: str) -> int:
       The number, or `ALL_FOLDERS` or `LAST_FOLDER`.
 
     Raises:
-      ValueError: if it is none of them.
+      ValueError: If it is none of them.
     """
     text = str(text).strip()
     if text in _FOLDERS:
@@ -165,7 +165,7 @@ def parse_splits(text: str) -> dict[str, Fraction]:
     """Parses `train=0.8,validation=0.1,test=0.1`, exactly, in the order given.
 
     Raises:
-      ValueError: if a name or share is wrong, or the shares do not add up to 1.
+      ValueError: If a name or share is wrong, or the shares do not add up to 1.
     """
     splits: dict[str, Fraction] = {}
     for part in str(text).split(","):
@@ -197,7 +197,7 @@ def parse_shards(text: str) -> int | dict[str, int]:
     """Parses `8` (in each split) or `train=8,test=1`.
 
     Raises:
-      ValueError: if a count is not between 1 and 99999.
+      ValueError: If a count is not between 1 and 99999.
     """
 
     def count(value: str) -> int:
@@ -223,7 +223,7 @@ def parse_color(text: str) -> tuple[int, int, int]:
     """Parses a CSS color name, `#rrggbb` or `rgb(r, g, b)` as Pillow's ImageColor does.
 
     Raises:
-      ValueError: if it is not a color.
+      ValueError: If it is not a color.
     """
     try:
         red, green, blue = ImageColor.getrgb(str(text))[:3]
@@ -236,7 +236,7 @@ def parse_fraction(text: str) -> float:
     """Parses a share between 0 and 1.
 
     Raises:
-      ValueError: if it is not such a share.
+      ValueError: If it is not such a share.
     """
     try:
         value = float(text)
@@ -251,7 +251,7 @@ def parse_aspect(text: str) -> float:
     """Parses a ratio of the longer side to the shorter, or 0 for none.
 
     Raises:
-      ValueError: if it is not a finite number of at least 1, or 0.
+      ValueError: If it is not a finite number of at least 1, or 0.
     """
     try:
         value = float(text)
@@ -266,7 +266,7 @@ def parse_int(text: str, low: int, high: int) -> int:
     """Parses a whole number in [low, high].
 
     Raises:
-      ValueError: if it is not such a number.
+      ValueError: If it is not such a number.
     """
     if not re.fullmatch(r"[+-]?\d{1,20}", str(text).strip()) or not low <= int(text) <= high:
         raise ValueError(f"{text!r} is not a whole number from {low} to {high}")

@@ -65,7 +65,7 @@ def value_type(name: str) -> ValueType:
     """Returns the type with this name.
 
     Raises:
-      ValueError: if there is none.
+      ValueError: If there is none.
     """
     if name in ALIASES:
         return ALIASES[name]
@@ -87,13 +87,13 @@ def coerce(
     """Converts a value to what a `tf.train.Feature` stores.
 
     Args:
-      value: a value of Python or NumPy, or text.
-      type_: its declared type.
-      names: names of an enum, in the order of its numbers from 0.
-      wide: whether all 64 bits of a double or a uint64 are kept, as in a serialized tensor.
+      value: A value of Python or NumPy, or text.
+      type_: Its declared type.
+      names: Names of an enum, in the order of its numbers from 0.
+      wide: Whether all 64 bits of a double or a uint64 are kept, as in a serialized tensor.
 
     Raises:
-      ValueError: if the value is not of that type or does not fit; the message says why.
+      ValueError: If the value is not of that type or does not fit; the message says why.
     """
     if wide and type_ is ValueType.UINT64:
         return _whole(value, type_, names, range(2**64))
@@ -106,9 +106,9 @@ def allowed_numbers(type_: ValueType, names: Sequence[str] = (), wide: bool = Fa
     """Returns the range of integers of a type.
 
     Args:
-      type_: a type that is stored as integers.
-      names: names of an enum, in the order of its numbers from 0.
-      wide: whether all 64 bits of a uint64 are kept, as in a serialized tensor.
+      type_: A type that is stored as integers.
+      names: Names of an enum, in the order of its numbers from 0.
+      wide: Whether all 64 bits of a uint64 are kept, as in a serialized tensor.
     """
     if wide and type_ is ValueType.UINT64:
         return range(2**64)

@@ -59,10 +59,10 @@ class Acceptance(NamedTuple):
     """A decision to publish a version that a gate refused.
 
     Attributes:
-      names: accepted refusals, by their names or their gates.
-      who: account and machine, such as `ana@trainer`.
-      when: time in seconds since the epoch.
-      reason: reason in that person's words; empty if none was given.
+      names: Accepted refusals, by their names or their gates.
+      who: Account and machine, such as `ana@trainer`.
+      when: Time in seconds since the epoch.
+      reason: Reason in that person's words; empty if none was given.
     """
 
     names: tuple[str, ...]
@@ -88,25 +88,25 @@ class VersionRecord:
     """The contents of `version.json`.
 
     Attributes:
-      version: name of the version.
-      state: state of the version.
-      created: start time in seconds since the epoch.
-      finished: time at which it was refused, or the pointer was switched to it; 0 before.
-      previous: version that it was built from; empty for the first.
-      fingerprint: fingerprint of its `dataset.json`; empty until that exists.
-      records: number of records in all splits.
-      total_bytes: total size of its shards.
-      classes: number of classes.
-      findings: finding code -> number of findings in its validation.
-      work: counts of the work: shards, reused_shards, converted, copied (records), quarantined.
-      changes: kind -> number of images that changed since the previous version (`schemas/changes.py`).
-      refusals: violations that its gates found.
-      accepted: refusals that somebody accepted, by gate or name.
-      acceptances: the decisions to accept them.
-      holder: random name of the run that built it, as in its lease.
-      files: file -> sha256 for the files written with it: `diff.json` and `_checks/sha256.json`.
-      pinned: whether retention keeps it in any case. `pinned.json` decides this; it is not stored here.
-      problem: why its `version.json` cannot be used; empty if it can. It is not stored.
+      version: Name of the version.
+      state: State of the version.
+      created: Start time in seconds since the epoch.
+      finished: Time at which it was refused, or the pointer was switched to it; 0 before.
+      previous: Version that it was built from; empty for the first.
+      fingerprint: Fingerprint of its `dataset.json`; empty until that exists.
+      records: Number of records in all splits.
+      total_bytes: Total size of its shards.
+      classes: Number of classes.
+      findings: Finding code -> number of findings in its validation.
+      work: Counts of the work: shards, reused_shards, converted, copied (records), quarantined.
+      changes: Kind -> number of images that changed since the previous version (`schemas/changes.py`).
+      refusals: Violations that its gates found.
+      accepted: Refusals that somebody accepted, by gate or name.
+      acceptances: The decisions to accept them.
+      holder: Random name of the run that built it, as in its lease.
+      files: File -> sha256 for the files written with it: `diff.json` and `_checks/sha256.json`.
+      pinned: Whether retention keeps it in any case. `pinned.json` decides this; it is not stored here.
+      problem: Why its `version.json` cannot be used; empty if it can. It is not stored.
     """
 
     version: str
@@ -148,7 +148,7 @@ class VersionRecord:
         """Reads a stored document.
 
         Raises:
-          ValueError: if this version of the software cannot read it, or its digest is wrong.
+          ValueError: If this version of the software cannot read it, or its digest is wrong.
         """
         with _damaged():
             document = strict_json(data)
@@ -171,10 +171,10 @@ class Pointer:
     """The contents of `latest.json`: the version that readers get.
 
     Attributes:
-      version: name of the version.
-      fingerprint: fingerprint of its `dataset.json`.
-      published: time at which the pointer was switched, in seconds since the epoch.
-      previous: version to which a rollback goes by default; empty for none. Usually it is the version that
+      version: Name of the version.
+      fingerprint: Fingerprint of its `dataset.json`.
+      published: Time at which the pointer was switched, in seconds since the epoch.
+      previous: Version to which a rollback goes by default; empty for none. Usually it is the version that
         readers got before. After a rollback it is the version itself, so that a repeated rollback, for
         example after an error, goes no further back.
     """
@@ -193,7 +193,7 @@ class Pointer:
         """Reads a stored document.
 
         Raises:
-          ValueError: if this version of the software cannot read it.
+          ValueError: If this version of the software cannot read it.
         """
         with _damaged():
             pointer = Pointer(**_fields(strict_json(data)))
@@ -241,11 +241,11 @@ def next_version(now: float, existing: Iterable[str]) -> str:
     """Returns the name of a new version: the time in UTC, or a second after the newest version if later.
 
     Args:
-      now: seconds since the epoch.
-      existing: names of all versions.
+      now: Seconds since the epoch.
+      existing: Names of all versions.
 
     Raises:
-      UsageError: if the newest version is named after the last possible time.
+      UsageError: If the newest version is named after the last possible time.
     """
     newest = max(filter(is_version, existing), default="")
     earliest = int(created_at(newest)) + 1 if newest else 0

@@ -12,12 +12,12 @@ class Violation(NamedTuple):
     """One gate that a dataset or a version does not pass, or a warning of that gate.
 
     Attributes:
-      gate: the group of gates: `findings`, `expectations`, `drift`, `bad_images` or `rolled_back`.
-      name: name of the gate, or code of the finding.
-      severity: an error refuses the dataset, a warning does not.
-      message: one line.
-      value: the actual value; None if it is not a number.
-      limit: the allowed value; None if there is no limit.
+      gate: The group of gates: `findings`, `expectations`, `drift`, `bad_images` or `rolled_back`.
+      name: Name of the gate, or code of the finding.
+      severity: An error refuses the dataset, a warning does not.
+      message: One line.
+      value: The actual value; None if it is not a number.
+      limit: The allowed value; None if there is no limit.
     """
 
     gate: str

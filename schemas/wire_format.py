@@ -48,7 +48,7 @@ def fields_in(data: bytes | memoryview, position: int, end: int) -> Iterator[tup
     Groups are skipped, as protobuf does, because these messages have none. Nothing after `end` is read.
 
     Raises:
-      ValueError: if the message is malformed.
+      ValueError: If the message is malformed.
     """
     if end < len(data):
         data = memoryview(data)[:end]

@@ -87,11 +87,11 @@ class ChooseParts(beam.PTransform):
     """Chooses the bounds of splits or folds. `PCollection[EncodedRefs] -> [PartBounds]`.
 
     Args:
-      settings: checked settings; the split mode is not `hash`.
+      settings: Checked settings; the split mode is not `hash`.
       purpose: `SPLIT` or `FOLD`.
-      carried: plan to carry on.
-      found: side input with the plan to carry on, if the job finds it itself; or None.
-      splits: for folds, side input with the bounds of the splits; None if `--splits` alone decides them.
+      carried: Plan to carry on.
+      found: Side input with the plan to carry on, if the job finds it itself; or None.
+      splits: For folds, side input with the bounds of the splits; None if `--splits` alone decides them.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ class LowestHashes:
     """The lowest hashes of each class: eight bytes for each image within the limit.
 
     Args:
-      limit: largest number of images of a class.
-      seed: seed of the dataset.
+      limit: Largest number of images of a class.
+      seed: Seed of the dataset.
     """
 
     def __init__(self, limit: int, seed: int) -> None:
@@ -61,8 +61,8 @@ class ClassCuts:
     """The hashes up to which images of each class are taken.
 
     Attributes:
-      seed: seed of the dataset.
-      highest: class name -> highest hash that is taken, for classes that reach the limit.
+      seed: Seed of the dataset.
+      highest: Class name -> highest hash that is taken, for classes that reach the limit.
     """
 
     seed: int

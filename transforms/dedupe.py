@@ -47,8 +47,8 @@ class FirstKey(NamedTuple):
     """The images with one checksum.
 
     Attributes:
-      key: the smallest key of them.
-      has_copies: whether there is more than one image.
+      key: The smallest key of them.
+      has_copies: Whether there is more than one image.
     """
 
     key: str
@@ -153,7 +153,7 @@ def mark_copies(refs: Iterable[ImageRef], first_keys: Mapping[str, str]) -> Iter
     """Yields references; marks those as copies whose checksum belongs to an image with a smaller key.
 
     Args:
-      refs: references with the sha256 of their sources, or without it if that is not known.
+      refs: References with the sha256 of their sources, or without it if that is not known.
       first_keys: sha256 in hex -> the smallest key, for checksums that several images have.
     """
     for ref in refs:

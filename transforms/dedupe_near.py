@@ -45,10 +45,10 @@ class Row(NamedTuple):
     """An image to compare with others.
 
     Attributes:
-      key: key of the image.
-      pixels: number of its pixels.
-      hash: hash of its fingerprint.
-      patch: patch of its fingerprint.
+      key: Key of the image.
+      pixels: Number of its pixels.
+      hash: Hash of its fingerprint.
+      patch: Patch of its fingerprint.
     """
 
     key: str
@@ -173,7 +173,7 @@ def join_groups(pairs: Iterable[tuple[Ranked, Ranked]]) -> dict[Ranked, Ranked]:
     A group has all images that pairs connect, directly or through others.
 
     Args:
-      pairs: pairs of similar images, in any order.
+      pairs: Pairs of similar images, in any order.
     """
     parents: dict[Ranked, Ranked] = {}
 

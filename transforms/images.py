@@ -23,11 +23,11 @@ class ImageElement(NamedTuple):
     """An image on its way through `ReadImages | DecodeAndResize | BuildExamples`.
 
     Attributes:
-      ref: reference of the image.
-      data: bytes of the source, from reading until decoding.
-      sha256: hex digest of the source bytes, after reading.
-      image: the image as a record stores it, after decoding.
-      fault: what is wrong with the image; each step passes on faulty elements unchanged.
+      ref: Reference of the image.
+      data: Bytes of the source, from reading until decoding.
+      sha256: Hex digest of the source bytes, after reading.
+      image: The image as a record stores it, after decoding.
+      fault: What is wrong with the image; each step passes on faulty elements unchanged.
     """
 
     ref: ImageRef
@@ -100,7 +100,7 @@ class DecodeAndResize(beam.PTransform):
     """Decodes, resizes and encodes. `PCollection[ImageElement] -> PCollection[ImageElement]`.
 
     Args:
-      **settings: settings of `shardwright convert` for one image: `resize`, `fit`,
+      **settings: Settings of `shardwright convert` for one image: `resize`, `fit`,
         `resample`, `image_format`, `quality`, `color`, `background`, `max_pixels`, ...
     """
 

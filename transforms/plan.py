@@ -296,8 +296,8 @@ class AssignShards(beam.PTransform):
     fill it depend on all hashes of the split. So the hashes of such splits are collected first.
 
     Args:
-      settings: checked settings.
-      forecast: the single Forecast, with the numbers of images and shards in each split.
+      settings: Checked settings.
+      forecast: The single Forecast, with the numbers of images and shards in each split.
     """
 
     def __init__(self, settings: ConvertSettings, forecast: beam.PCollection) -> None:

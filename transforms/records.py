@@ -25,10 +25,10 @@ class BuildExamples(beam.PTransform):
     pipeline decides what to do with them.
 
     Args:
-      labels: class names in id order.
-      layout: name of the record layout.
-      as_proto: whether to yield `tf.train.Example` messages (needs TensorFlow) instead of their bytes.
-      **settings: settings of `shardwright convert` for a record: `bad_boxes`, `extra_columns`,
+      labels: Class names in id order.
+      layout: Name of the record layout.
+      as_proto: Whether to yield `tf.train.Example` messages (needs TensorFlow) instead of their bytes.
+      **settings: Settings of `shardwright convert` for a record: `bad_boxes`, `extra_columns`,
         `label_separator`, `unlabelled`, ...
     """
 

@@ -64,13 +64,13 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
     used, because it can lose records when it is retried.
 
     Args:
-      directory: dataset directory.
-      settings: checked settings.
-      versions: versions of the software that determines bytes.
-      forecast: side input with the labels of the plan.
-      resume: whether to reuse shards whose ledger matches the plan and whose bytes match the ledger.
-      reusable: side input with one `ReusableBuilds`; None if there are no earlier builds.
-      hold: lease that must be held for each write, or a side input of it; None if there is none.
+      directory: Dataset directory.
+      settings: Checked settings.
+      versions: Versions of the software that determines bytes.
+      forecast: Side input with the labels of the plan.
+      resume: Whether to reuse shards whose ledger matches the plan and whose bytes match the ledger.
+      reusable: Side input with one `ReusableBuilds`; None if there are no earlier builds.
+      hold: Lease that must be held for each write, or a side input of it; None if there is none.
     """
 
     def __init__(
@@ -115,12 +115,12 @@ class _Work:
     """The work done so far for a shard.
 
     Attributes:
-      lines: lines of its ledger.
-      source_bytes: number of source bytes of each image that was read.
-      decode_us: decoding time of each image in microseconds.
-      copied: number of records copied from an earlier build.
-      on_background: number of images that show the background color.
-      rejected: damaged shards of an earlier build, from which nothing was copied.
+      lines: Lines of its ledger.
+      source_bytes: Number of source bytes of each image that was read.
+      decode_us: Decoding time of each image in microseconds.
+      copied: Number of records copied from an earlier build.
+      on_background: Number of images that show the background color.
+      rejected: Damaged shards of an earlier build, from which nothing was copied.
     """
 
     lines: LedgerLines = field(default_factory=LedgerLines)
@@ -369,7 +369,7 @@ def _check_codec(recorded: Mapping[str, str], spec: str) -> None:
     """Checks that the codecs and the hook of this worker have the versions that `dataset.json` will state.
 
     Raises:
-      EngineError: if a version differs.
+      EngineError: If a version differs.
     """
     heif = {HEIF_DECODER: decoder_versions().get(HEIF_DECODER, "")}
     for name, here in {**codec_versions(), **hook_versions(spec), **heif}.items():

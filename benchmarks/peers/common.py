@@ -18,7 +18,7 @@ def parse_folders(description: str | None) -> tuple[Path, Path]:
     """Parses the command line of a peer.
 
     Args:
-      description: text for `--help`.
+      description: Text for `--help`.
 
     Returns:
       The folder of class folders, and the folder to write to.
@@ -35,7 +35,7 @@ def list_images(folder: Path) -> list[tuple[str, int]]:
     """Lists the images of a folder of class folders.
 
     Args:
-      folder: the folder; classes are numbered in the order of their names.
+      folder: The folder; classes are numbered in the order of their names.
 
     Returns:
       Pairs of a path and a class number.
@@ -52,7 +52,7 @@ def resize_jpeg(data: bytes) -> bytes:
     """Decodes an image, resizes it and encodes it as JPEG, with plain calls of Pillow.
 
     Args:
-      data: the encoded image.
+      data: The encoded image.
 
     Returns:
       The JPEG.
@@ -68,8 +68,8 @@ def shard_path(output: Path, shard: int) -> str:
     """Returns the usual path of a TFRecord file.
 
     Args:
-      output: folder of the file.
-      shard: number of the shard.
+      output: Folder of the file.
+      shard: Number of the shard.
 
     Returns:
       The path.

@@ -14,8 +14,8 @@ def to_example(file: fileio.ReadableFile, classes: list[str]) -> bytes:
     """Turns one matched file into a serialized `tf.train.Example`.
 
     Args:
-      file: image file.
-      classes: names of the class folders, sorted.
+      file: Image file.
+      classes: Names of the class folders, sorted.
 
     Returns:
       The serialized record.

@@ -51,7 +51,7 @@ def serve(folder: Path) -> None:
     """Prints the port, and serves the images of a folder until the process is ended.
 
     Args:
-      folder: folder of class folders.
+      folder: Folder of class folders.
     """
     with Server(("127.0.0.1", 0), Handler) as server:
         server.paths = [path for path, _ in common.list_images(folder)]
@@ -63,9 +63,9 @@ def convert(source: Path, output: Path, port: str) -> None:
     """Runs img2dataset.
 
     Args:
-      source: folder of class folders.
-      output: folder to write to.
-      port: port of the server.
+      source: Folder of class folders.
+      output: Folder to write to.
+      port: Port of the server.
     """
     from img2dataset import download
 

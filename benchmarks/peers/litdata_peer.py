@@ -15,7 +15,7 @@ def to_sample(item: tuple[str, int]) -> dict[str, Any]:
     """Turns one image into a sample; workers call it, so it is at module level.
 
     Args:
-      item: path and class of the image.
+      item: Path and class of the image.
 
     Returns:
       The sample, as a dictionary.

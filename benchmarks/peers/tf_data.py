@@ -12,8 +12,8 @@ def load(path: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Reads, resizes and encodes one image with TensorFlow.
 
     Args:
-      path: path of the image.
-      label: its class.
+      path: Path of the image.
+      label: Its class.
 
     Returns:
       The JPEG and the label.

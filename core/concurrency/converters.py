@@ -46,7 +46,7 @@ class Crashed(Exception):
     """A called function ended its worker process.
 
     Attributes:
-      how: signal or exit code of the process.
+      how: Signal or exit code of the process.
     """
 
     def __init__(self, how: str) -> None:
@@ -58,10 +58,10 @@ class Converters:
     """Converts items in parallel, in order.
 
     Args:
-      threads: number of items that are converted at once.
-      in_processes: whether each of the threads has a worker process that does its work. A function must be
+      threads: Number of items that are converted at once.
+      in_processes: Whether each of the threads has a worker process that does its work. A function must be
         picklable then. If a process crashes, only the item that it worked on is lost.
-      preload: module that worker processes import when they start; empty for none.
+      preload: Module that worker processes import when they start; empty for none.
     """
 
     def __init__(self, threads: int, in_processes: bool, preload: str = "") -> None:
@@ -79,7 +79,7 @@ class Converters:
         """Starts the worker processes, if there are any, before they are needed.
 
         Raises:
-          EngineError: if no process can be started.
+          EngineError: If no process can be started.
         """
         with self._starting:
             if not self._started:
@@ -100,16 +100,16 @@ class Converters:
         """Returns an iterator over the results of a function for each item, in order.
 
         Args:
-          function: the function.
-          items: its arguments.
-          weigh: returns the number of bytes that an item takes until its result is consumed.
-          crashed: returns the result for an item whose conversion ended its process, from the item and the
+          function: The function.
+          items: Its arguments.
+          weigh: Returns the number of bytes that an item takes until its result is consumed.
+          crashed: Returns the result for an item whose conversion ended its process, from the item and the
             signal or exit code. Without it, such an end is an error.
-          max_weight: as in `OrderedMap`.
-          **limits: as in `OrderedMap`: `max_items`, `chunk_items`.
+          max_weight: As in `OrderedMap`.
+          **limits: As in `OrderedMap`: `max_items`, `chunk_items`.
 
         Raises:
-          EngineError: when iterated, if a worker process was killed.
+          EngineError: When iterated, if a worker process was killed.
         """
         run = partial(_run_here, function)
         if self._in_processes:
@@ -122,8 +122,8 @@ class Converters:
         """Runs a function in a worker process, also if threads convert, and returns its result.
 
         Raises:
-          Crashed: if the function ended the process.
-          EngineError: if no process can be started, or it was killed.
+          Crashed: If the function ended the process.
+          EngineError: If no process can be started, or it was killed.
         """
         with self._starting:
             if not self._in_processes and not self._processes:
@@ -245,8 +245,8 @@ def converters(in_processes: bool, preload: str = "") -> Iterator[Converters]:
     """Provides the converters of this process while the block runs. Blocks within it use the same ones.
 
     Args:
-      in_processes: whether worker processes convert.
-      preload: module that they will need. They start and import it at once; otherwise when they are needed.
+      in_processes: Whether worker processes convert.
+      preload: Module that they will need. They start and import it at once; otherwise when they are needed.
     """
     global _current, _users
     with _lock:
@@ -283,8 +283,8 @@ def call_in_process(function: Callable[..., Result], *args: Any) -> Result:
     worker processes on this system, the function runs here.
 
     Raises:
-      Crashed: if the function ended the process.
-      EngineError: if no process can be started, or it was killed.
+      Crashed: If the function ended the process.
+      EngineError: If no process can be started, or it was killed.
     """
     if not can_start_processes():
         return function(*args)

@@ -53,13 +53,13 @@ class ByteBudget:
     """Limits the bytes that threads hold at once. A request above the limit waits until it is alone.
 
     Args:
-      limit: number of bytes.
-      lock_file: file that the processes of a machine share, so that a request above the limit is alone among
+      limit: Number of bytes.
+      lock_file: File that the processes of a machine share, so that a request above the limit is alone among
         them too; empty for a single process.
 
     Attributes:
-      used: number of bytes that are held.
-      changed: condition that guards `used`.
+      used: Number of bytes that are held.
+      changed: Condition that guards `used`.
     """
 
     def __init__(self, limit: int, lock_file: str = "") -> None:
@@ -146,13 +146,13 @@ class OrderedMap(Generic[Item, Result]):
     that have not started by then are dropped.
 
     Args:
-      function: function of a chunk that returns a result for each item.
-      items: the items.
-      executor: the threads.
-      weigh: function that returns the weight of an item.
-      max_items: as above.
-      max_weight: as above.
-      chunk_items: as above.
+      function: Function of a chunk that returns a result for each item.
+      items: The items.
+      executor: The threads.
+      weigh: Function that returns the weight of an item.
+      max_items: As above.
+      max_weight: As above.
+      chunk_items: As above.
     """
 
     def __init__(

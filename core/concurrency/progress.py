@@ -11,17 +11,17 @@ class Progress:
     """Counters that workers in this process add to; reading them needs no lock.
 
     Attributes:
-      images: number of finished images, with any outcome.
-      bad: number of quarantined images.
-      shards: number of finished shards.
-      total_images: total number of images; 0 while unknown.
-      total_shards: total number of shards; 0 while unknown.
-      listed: number of listed files.
-      checked_records: number of records read back.
-      checked_shards: number of shards read back.
-      findings: number of findings so far.
-      sentences: messages of workers that should be shown at once.
-      tree: description of the input (`Forecast.tree`); empty while unknown.
+      images: Number of finished images, with any outcome.
+      bad: Number of quarantined images.
+      shards: Number of finished shards.
+      total_images: Total number of images; 0 while unknown.
+      total_shards: Total number of shards; 0 while unknown.
+      listed: Number of listed files.
+      checked_records: Number of records read back.
+      checked_shards: Number of shards read back.
+      findings: Number of findings so far.
+      sentences: Messages of workers that should be shown at once.
+      tree: Description of the input (`Forecast.tree`); empty while unknown.
     """
 
     images: int = 0

@@ -19,9 +19,9 @@ class Task(NamedTuple):
     """The current work of one thread.
 
     Attributes:
-      place: name of the file, for messages.
-      stage: current stage of the work.
-      started: when the work began or last made progress, in seconds on the monotonic clock, which all
+      place: Name of the file, for messages.
+      stage: Current stage of the work.
+      started: When the work began or last made progress, in seconds on the monotonic clock, which all
         processes of a machine share.
     """
 
@@ -87,8 +87,8 @@ class Underway:
     """The tasks of a process. Reading them needs no lock.
 
     Attributes:
-      board: where the task of a worker process is written, too; it has one thread that works. None elsewhere.
-      steps: thread -> its steps, the innermost last. The lists stay: another thread may end a step.
+      board: Where the task of a worker process is written, too; it has one thread that works. None elsewhere.
+      steps: Thread -> its steps, the innermost last. The lists stay: another thread may end a step.
     """
 
     def __init__(self) -> None:

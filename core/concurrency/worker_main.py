@@ -21,8 +21,8 @@ def serve(connection: int, board: int) -> None:
     """Runs the functions that the parent sends until it closes the connection or ends.
 
     Args:
-      connection: descriptor of a socket to the parent.
-      board: descriptor of the file of the `Board`.
+      connection: Descriptor of a socket to the parent.
+      board: Descriptor of the file of the `Board`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
     parent = Connection(connection)

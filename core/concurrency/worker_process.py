@@ -47,7 +47,7 @@ class Board:
     It can be read after the process has crashed, and while a decoder holds its interpreter lock.
 
     Args:
-      descriptor: descriptor of an open file of at least `Board.BYTES` bytes.
+      descriptor: Descriptor of an open file of at least `Board.BYTES` bytes.
     """
 
     BYTES = _BOARD_BYTES
@@ -83,9 +83,9 @@ class WorkerDied(Exception):
     """A worker process ended while it ran a function.
 
     Attributes:
-      exit_code: as in `subprocess`: minus the number of the signal that ended it, or its exit status.
-      item: number of the item that it worked on; -1 if it had begun none.
-      task: the step that it had begun last, if known.
+      exit_code: As in `subprocess`: minus the number of the signal that ended it, or its exit status.
+      item: Number of the item that it worked on; -1 if it had begun none.
+      task: The step that it had begun last, if known.
     """
 
     def __init__(self, exit_code: int, item: int, task: Task | None) -> None:
@@ -114,8 +114,8 @@ class PackedFunction(NamedTuple):
     """A pickled function of one item, which a worker process keeps for the next calls.
 
     Attributes:
-      digest: digest of the pickled function.
-      data: the pickled function.
+      digest: Digest of the pickled function.
+      data: The pickled function.
     """
 
     digest: bytes
@@ -128,11 +128,11 @@ class WorkerProcess:
     It ends when this process closes it or ends itself.
 
     Args:
-      processes: number of such processes, which share the memory of the machine.
-      preload: module that it imports at once, while this process does other work; empty for none.
+      processes: Number of such processes, which share the memory of the machine.
+      preload: Module that it imports at once, while this process does other work; empty for none.
 
     Raises:
-      OSError: if no further process can be started.
+      OSError: If no further process can be started.
     """
 
     def __init__(self, processes: int, preload: str = "") -> None:
@@ -155,8 +155,8 @@ class WorkerProcess:
         """Runs a function for each item, in order, and returns the results.
 
         Raises:
-          WorkerDied: if the process ended.
-          Exception: what the function raised.
+          WorkerDied: If the process ended.
+          Exception: What the function raised.
         """
         new = b"" if function.digest in self._sent else function.data
         try:

@@ -62,11 +62,11 @@ class ShardRecipe:
     """The settings and class names with which all shards of a dataset are converted.
 
     Attributes:
-      settings: checked settings.
-      layout: the record layout.
-      ids: class name -> id.
-      texts: class name -> readable name, for classes named by a synset id.
-      keys: rules of `--include` and `--exclude`.
+      settings: Checked settings.
+      layout: The record layout.
+      ids: Class name -> id.
+      texts: Class name -> readable name, for classes named by a synset id.
+      keys: Rules of `--include` and `--exclude`.
     """
 
     settings: ConvertSettings
@@ -81,13 +81,13 @@ class Converted:
     """The result of converting one image.
 
     Attributes:
-      entry: its ledger entry, without the position of its record.
-      example: its serialized Example; empty if the image was left out or its record copied.
-      source_bytes: number of bytes read.
-      decode_seconds: seconds that decoding took; None if the image was left out or its record copied.
-      frame: the framed record from an earlier build; empty unless it was copied.
-      on_background: whether a part of the picture shows the background color.
-      more: the other images that `--map` made of the same source, in order.
+      entry: Its ledger entry, without the position of its record.
+      example: Its serialized Example; empty if the image was left out or its record copied.
+      source_bytes: Number of bytes read.
+      decode_seconds: Seconds that decoding took; None if the image was left out or its record copied.
+      frame: The framed record from an earlier build; empty unless it was copied.
+      on_background: Whether a part of the picture shows the background color.
+      more: The other images that `--map` made of the same source, in order.
     """
 
     entry: Entry
@@ -109,15 +109,15 @@ class ReadImage:
     """The bytes of an image between the storage and the decoder.
 
     Attributes:
-      ref: reference of the image.
-      data: bytes of the image; empty if there are none, or if they are not needed.
-      sha256: hex digest of the bytes.
-      fault: why there are no bytes; None if there are.
-      mask: bytes of its mask file, if it has one.
-      mask_sha256: hex digest of the mask's bytes.
-      size: number of bytes that were read.
-      same: whether the bytes are those that an earlier build converted.
-      left_out: why a setting leaves the image out; None if it does not.
+      ref: Reference of the image.
+      data: Bytes of the image; empty if there are none, or if they are not needed.
+      sha256: Hex digest of the bytes.
+      fault: Why there are no bytes; None if there are.
+      mask: Bytes of its mask file, if it has one.
+      mask_sha256: Hex digest of the mask's bytes.
+      size: Number of bytes that were read.
+      same: Whether the bytes are those that an earlier build converted.
+      left_out: Why a setting leaves the image out; None if it does not.
     """
 
     ref: ImageRef
@@ -135,12 +135,12 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, before: SourceDigests | None = 
     """Reads the bytes of one image, if they are needed.
 
     Args:
-      ref: reference of the image.
-      recipe: how the shard is converted.
-      before: digests of the bytes that an earlier build converted.
+      ref: Reference of the image.
+      recipe: How the shard is converted.
+      before: Digests of the bytes that an earlier build converted.
 
     Raises:
-      EngineError: if the storage or the machine failed, or the source changed.
+      EngineError: If the storage or the machine failed, or the source changed.
     """
     if not ref.is_candidate:
         return ReadImage(ref)
@@ -199,7 +199,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:
     """Converts one image whose bytes are read.
 
     Raises:
-      EngineError: if the machine failed.
+      EngineError: If the machine failed.
     """
     ref = read.ref
     if not ref.is_candidate:
@@ -232,9 +232,9 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
     """Decodes, transforms, encodes and annotates an image, and builds its record.
 
     Raises:
-      ImageFault: if the image is faulty, or the layout cannot store it.
-      LeftOut: if a setting leaves it out.
-      EngineError: if the machine failed.
+      ImageFault: If the image is faulty, or the layout cannot store it.
+      LeftOut: If a setting leaves it out.
+      EngineError: If the machine failed.
     """
     ref, settings = read.ref, recipe.settings
     reserve = working_budget().reserve
@@ -268,7 +268,7 @@ def _build(
     """Builds the record and the ledger entry of an image.
 
     Raises:
-      ImageFault: if the layout cannot store it.
+      ImageFault: If the layout cannot store it.
     """
     example = build_example(
         ref, image, read.sha256, recipe.layout, recipe.ids, annotated.values, recipe.texts
@@ -311,8 +311,8 @@ def _map_candidate(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Re
     """Converts the images that a hook makes of one image.
 
     Raises:
-      ImageFault: if the image is faulty, the hook fails, or the layout cannot store what it returns.
-      LeftOut: if the hook leaves the image out.
+      ImageFault: If the image is faulty, the hook fails, or the layout cannot store what it returns.
+      LeftOut: If the hook leaves the image out.
     """
     ref, settings = read.ref, recipe.settings
     mapped_images: list[Converted] = []
@@ -342,7 +342,7 @@ def convert_ref(ref: ImageRef, recipe: ShardRecipe) -> Converted:
     """Reads and converts one image.
 
     Raises:
-      EngineError: if the storage or the machine failed, or the source changed.
+      EngineError: If the storage or the machine failed, or the source changed.
     """
     return convert_read(read_ref(ref, recipe), recipe)
 
@@ -419,12 +419,12 @@ def convert_refs(
     Unchanged records are copied by the caller's thread, because handing over costs more than copying.
 
     Args:
-      refs: references of the shard.
-      recipe: how the shard is converted.
-      known: key -> the record that an earlier build made of the image.
+      refs: References of the shard.
+      recipe: How the shard is converted.
+      known: Key -> the record that an earlier build made of the image.
 
     Raises:
-      EngineError: if the storage or the machine failed, or a source changed.
+      EngineError: If the storage or the machine failed, or a source changed.
     """
     known = known or {}
     unchanged = {key: item for key, item in known.items() if item.unchanged}
@@ -444,7 +444,7 @@ class Unchanged(NamedTuple):
     """The result for an image whose bytes an earlier build converted, so that its record can be copied.
 
     Attributes:
-      source_bytes: number of bytes read.
+      source_bytes: Number of bytes read.
     """
 
     source_bytes: int
@@ -466,13 +466,13 @@ def map_reads(
     Remote files are read ahead, many at once, by threads of this process.
 
     Args:
-      function: function that converts an image; it must be picklable.
-      refs: the references.
-      recipe: how they are read.
-      before: key -> digests of the bytes that an earlier build converted.
+      function: Function that converts an image; it must be picklable.
+      refs: The references.
+      recipe: How they are read.
+      before: Key -> digests of the bytes that an earlier build converted.
 
     Raises:
-      EngineError: when iterated, if the storage or the machine failed, or a source changed.
+      EngineError: When iterated, if the storage or the machine failed, or a source changed.
     """
     before = before or {}
     weight_of = _weight_of(recipe.settings)
@@ -511,9 +511,9 @@ def _crashed(ref: ImageRef, how: str, recipe: ShardRecipe) -> ReadImage:
     """Returns an image whose conversion ended its worker process, with the fault that this is.
 
     Args:
-      ref: reference of the image.
-      how: signal or exit code of the process.
-      recipe: how the image was converted.
+      ref: Reference of the image.
+      how: Signal or exit code of the process.
+      recipe: How the image was converted.
     """
     read = read_ref(ref, recipe)  # the ledger states the checksum
     hook = recipe.settings.map

@@ -34,9 +34,9 @@ class Fingerprint(NamedTuple):
     """The size of a picture, and the values by which it is compared with others.
 
     Attributes:
-      pixels: number of pixels of the source.
-      hash: first result of `perceptual_hash.hash_and_patch`.
-      patch: second result of it.
+      pixels: Number of pixels of the source.
+      hash: First result of `perceptual_hash.hash_and_patch`.
+      patch: Second result of it.
     """
 
     pixels: int
@@ -50,15 +50,15 @@ def fingerprint(
     """Decodes an image, reduced if possible, and computes its fingerprint.
 
     Args:
-      data: the source file's bytes.
-      name: its key; only the extension is used.
-      settings: checked settings.
-      reserve: function that reserves working memory for decoding; takes a number of bytes.
+      data: The source file's bytes.
+      name: Its key; only the extension is used.
+      settings: Checked settings.
+      reserve: Function that reserves working memory for decoding; takes a number of bytes.
 
     Raises:
-      ImageFault: if the image is faulty.
-      LeftOut: if its sides are not as the settings want them.
-      NotACandidate: if the file is not an image by content or by name.
+      ImageFault: If the image is faulty.
+      LeftOut: If its sides are not as the settings want them.
+      NotACandidate: If the file is not an image by content or by name.
     """
     opened = open_chosen(data, name, settings)
     width, height = opened.size
@@ -80,8 +80,8 @@ def fingerprint_read(settings: ConvertSettings, read: ReadImage) -> Fingerprint 
     Such an image must not be kept in favor of one that would become a record.
 
     Args:
-      settings: checked settings.
-      read: the image, whose bytes are read.
+      settings: Checked settings.
+      read: The image, whose bytes are read.
     """
     if read.fault or read.left_out:
         return None

@@ -16,8 +16,8 @@ class EarlierShard(Protocol):
         """Returns the frames of records that follow each other; None if one of them is damaged.
 
         Args:
-          offset: offset of the first frame in the uncompressed shard.
-          lengths: length of each frame in bytes.
+          offset: Offset of the first frame in the uncompressed shard.
+          lengths: Length of each frame in bytes.
         """
 
 
@@ -25,8 +25,8 @@ class SourceDigests(NamedTuple):
     """Hex digests of the bytes from which an earlier build made a record.
 
     Attributes:
-      sha256: digest of the image's bytes.
-      mask_sha256: digest of its mask's bytes; empty without a mask.
+      sha256: Digest of the image's bytes.
+      mask_sha256: Digest of its mask's bytes; empty without a mask.
     """
 
     sha256: str
@@ -37,10 +37,10 @@ class ReusableRecord(NamedTuple):
     """The record that an earlier build made of an image from the same reference.
 
     Attributes:
-      entry: the image's ledger entry.
-      unchanged: whether the source still has the same state.
-      shard: the shard that holds the record.
-      more: entries of the other images that `--map` made of the source, in order.
+      entry: The image's ledger entry.
+      unchanged: Whether the source still has the same state.
+      shard: The shard that holds the record.
+      more: Entries of the other images that `--map` made of the source, in order.
     """
 
     entry: Entry

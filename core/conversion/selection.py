@@ -28,9 +28,9 @@ def left_out_by_digest(key: str, sha256: str, keys: KeyRules) -> LeftOut | None:
     """Returns why the digest of an image's bytes leaves it out; None if it does not.
 
     Args:
-      key: key of the image.
-      sha256: hex digest of its bytes.
-      keys: rules of `--include` and `--exclude`.
+      key: Key of the image.
+      sha256: Hex digest of its bytes.
+      keys: Rules of `--include` and `--exclude`.
     """
     reason = keys.reason_by_bytes(key, sha256) if keys.need_bytes else None
     if reason is None:
@@ -46,13 +46,13 @@ def check_quality(image: ConvertedImage, settings: ConvertSettings, reserve: Res
     The stored bytes are decoded, so that `validate --quality` finds the same images.
 
     Args:
-      image: the converted image.
-      settings: checked settings.
-      reserve: function that reserves working memory; takes a number of bytes.
+      image: The converted image.
+      settings: Checked settings.
+      reserve: Function that reserves working memory; takes a number of bytes.
 
     Raises:
-      LeftOut: if it has one.
-      ImageFault: if it cannot be measured.
+      LeftOut: If it has one.
+      ImageFault: If it cannot be measured.
     """
     if not settings.drop:
         return
@@ -79,10 +79,10 @@ def decides_same(entry: Entry, keys: KeyRules, settings: ConvertSettings, all_re
     Codes of `--drop` are not compared, because the recipe of a record contains them.
 
     Args:
-      entry: ledger entry of an image that would be read now.
-      keys: rules of `--include` and `--exclude`.
-      settings: checked settings.
-      all_read: whether to compare also sides, which the digest of a whole shard contains.
+      entry: Ledger entry of an image that would be read now.
+      keys: Rules of `--include` and `--exclude`.
+      settings: Checked settings.
+      all_read: Whether to compare also sides, which the digest of a whole shard contains.
     """
     if entry.outcome == Outcome.FILTERED and not entry.stage:
         return False

@@ -28,11 +28,11 @@ class Annotated:
     """The annotations of one image, as its record stores them.
 
     Attributes:
-      values: feature name -> its values; features for which the source has no data are absent.
-      counts: numbers of boxes (or segments) that were written, clipped by a crop, removed by a crop, or
+      values: Feature name -> its values; features for which the source has no data are absent.
+      counts: Numbers of boxes (or segments) that were written, clipped by a crop, removed by a crop, or
         dropped as bad, and of segments that are in the mask but not listed by the source.
-      message: what is wrong with the first dropped box or segment; empty if none was dropped.
-      label: class names of the written objects (as `ImageRef.label`); None without objects.
+      message: What is wrong with the first dropped box or segment; empty if none was dropped.
+      label: Class names of the written objects (as `ImageRef.label`); None without objects.
     """
 
     values: Mapping[FeatureRole, Sequence[Any]] = field(default_factory=dict)
@@ -62,8 +62,8 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
     """Reads the mask of an image; returns None if the layout needs no mask or the source names none.
 
     Raises:
-      ImageFault: if the mask is missing, forbidden or too large.
-      EngineError: if the mask changed since it was listed, or the storage failed.
+      ImageFault: If the mask is missing, forbidden or too large.
+      EngineError: If the mask changed since it was listed, or the storage failed.
     """
     layout = settings.record_layout
     if not ref.annotations or not needs_mask(settings):
@@ -102,16 +102,16 @@ def annotate(
     """Returns the annotations of an image, mapped to its stored picture.
 
     Args:
-      ref: reference that holds the annotations.
-      image: the stored picture, with the steps that made it from the source.
-      settings: checked settings.
-      ids: class name -> id.
-      mask: what `read_mask` returned.
-      reserve: function that reserves working memory for masks; takes a number of bytes.
+      ref: Reference that holds the annotations.
+      image: The stored picture, with the steps that made it from the source.
+      settings: Checked settings.
+      ids: Class name -> id.
+      mask: What `read_mask` returned.
+      reserve: Function that reserves working memory for masks; takes a number of bytes.
 
     Raises:
-      ImageFault: if an annotation is bad and `bad_boxes` says that its image fails, or a mask cannot be used.
-      EngineError: if the storage failed while a mask was read.
+      ImageFault: If an annotation is bad and `bad_boxes` says that its image fails, or a mask cannot be used.
+      EngineError: If the storage failed while a mask was read.
     """
     if not has_annotations(settings.record_layout):
         return NOTHING
@@ -169,7 +169,7 @@ def _no_mask(settings: ConvertSettings, role: FeatureRole) -> dict[FeatureRole, 
     """Returns the values of an image without a mask.
 
     Raises:
-      ImageFault: if the settings do not keep images without a mask.
+      ImageFault: If the settings do not keep images without a mask.
     """
     if settings.unlabelled == "keep" or settings.record_layout.by_role()[role].optional:
         return {}
@@ -234,7 +234,7 @@ def _values_of_segments(source: AnnotatedSource, object_counts: ObjectCounts) ->
     The instance number is the segment's position, from 1, or 0 for stuff.
 
     Raises:
-      ImageFault: if a segment has no category, and the settings say that its image fails.
+      ImageFault: If a segment has no category, and the settings say that its image fails.
     """
     values_of: dict[int, tuple[int, int]] = {}
     for number, segment in enumerate(source.annotations.segments, 1):

@@ -22,8 +22,8 @@ class BoxFault(NamedTuple):
     """What is wrong with a box.
 
     Attributes:
-      message: the problem, in a few words.
-      clipped: the part of the box inside the picture; None if there is none or it is not known.
+      message: The problem, in a few words.
+      clipped: The part of the box inside the picture; None if there is none or it is not known.
     """
 
     message: str
@@ -34,8 +34,8 @@ class PlacedBox(NamedTuple):
     """A box in the stored picture.
 
     Attributes:
-      box: coordinates in pixels of the stored picture.
-      share: share of the box's area that remains after the crop, 0 to 1.
+      box: Coordinates in pixels of the stored picture.
+      share: Share of the box's area that remains after the crop, 0 to 1.
     """
 
     box: Box
@@ -57,12 +57,12 @@ def is_upright(size: tuple[int, int], frame: Frame, what: str) -> bool:
     """Returns whether an annotation is for the upright picture, not for the pixels as the file stores them.
 
     Args:
-      size: width and height that the annotation is for.
-      frame: sizes and orientation of the picture.
-      what: words for the annotation in the message.
+      size: Width and height that the annotation is for.
+      frame: Sizes and orientation of the picture.
+      what: Words for the annotation in the message.
 
     Raises:
-      ImageFault: if the size fits neither.
+      ImageFault: If the size fits neither.
     """
     if size == frame.size:
         return False
@@ -77,11 +77,11 @@ def are_upright(annotations: Annotations, frame: Frame) -> bool:
     """Returns whether objects are described for the upright picture, not as the file stores it.
 
     Args:
-      annotations: the annotations of a picture.
-      frame: sizes and orientation of the picture.
+      annotations: The annotations of a picture.
+      frame: Sizes and orientation of the picture.
 
     Raises:
-      ImageFault: if they are for a picture of another size.
+      ImageFault: If they are for a picture of another size.
     """
     if not annotations.size or min(annotations.size) <= 0 or annotations.relative:
         return annotations.upright
@@ -94,8 +94,8 @@ def check_box(box: Box, size: tuple[int, int]) -> Box | BoxFault:
     """Returns a box inside its picture, or what is wrong with it.
 
     Args:
-      box: coordinates in pixels.
-      size: width and height of the picture that the box is for.
+      box: Coordinates in pixels.
+      size: Width and height of the picture that the box is for.
     """
     xmin, ymin, xmax, ymax = box
     width, height = size
@@ -119,8 +119,8 @@ def turn(box: Box, size: tuple[int, int], orientation: int) -> Box:
     """Maps a box from the pixels as the file stores them to the upright picture.
 
     Args:
-      box: coordinates in pixels.
-      size: width and height of the picture in the file.
+      box: Coordinates in pixels.
+      size: Width and height of the picture in the file.
       orientation: EXIF orientation, 1 to 8.
     """
     xmin, ymin, xmax, ymax = box

@@ -49,15 +49,15 @@ def read_part(uri: str, place: ByteRange, size: int, max_bytes: int) -> bytes:
     """Returns the bytes of an image that is part of a file.
 
     Args:
-      uri: path or URL of the file, unless `place` names another one.
-      place: position of the part, and how it is stored.
-      size: expected size of the image in bytes; -1 if unknown.
-      max_bytes: size at which unpacking stops.
+      uri: Path or URL of the file, unless `place` names another one.
+      place: Position of the part, and how it is stored.
+      size: Expected size of the image in bytes; -1 if unknown.
+      max_bytes: Size at which unpacking stops.
 
     Raises:
-      ImageFault: if the part is damaged or too large.
-      EngineError: if the file changed since it was listed.
-      OSError: if it cannot be read.
+      ImageFault: If the part is damaged or too large.
+      EngineError: If the file changed since it was listed.
+      OSError: If it cannot be read.
     """
     data = _stored_bytes(place.file or uri, place)
     if place.method in BARE_PIXELS:
@@ -79,9 +79,9 @@ def read_part_head(uri: str, place: ByteRange, length: int) -> bytes:
     """Returns the first bytes of a part, unpacked.
 
     Raises:
-      ImageFault: if the part is damaged.
-      EngineError: if the file changed since it was listed.
-      OSError: if it cannot be read.
+      ImageFault: If the part is damaged.
+      EngineError: If the file changed since it was listed.
+      OSError: If it cannot be read.
     """
     # Data that cannot be compressed may grow by a few bytes.
     data = _stored_bytes(place.file or uri, place._replace(length=min(place.length, length + 64)))
@@ -128,7 +128,7 @@ def _unpack(data: bytes, method: str, limit: int) -> bytes:
     """Unpacks a member, and counts its bytes instead of trusting its header.
 
     Raises:
-      ImageFault: if the member is damaged, or larger than the limit.
+      ImageFault: If the member is damaged, or larger than the limit.
     """
     unpacked, finished = _unpack_some(data, method, min(limit, max(_SMALL_BYTES, _MAX_RATIO * len(data))) + 1)
     if len(unpacked) > limit:
@@ -150,7 +150,7 @@ def _unpack_some(data: bytes, method: str, most: int) -> tuple[bytes, bool]:
     """Unpacks a limited number of bytes; returns them, and whether the data was complete.
 
     Raises:
-      ImageFault: if the data is damaged.
+      ImageFault: If the data is damaged.
     """
     try:
         if method == DEFLATE:
@@ -190,7 +190,7 @@ def as_image_file(data: bytes, place: ByteRange) -> bytes:
     """Returns a part of a record as an image file, with its encoding removed.
 
     Raises:
-      ImageFault: if the part is damaged.
+      ImageFault: If the part is damaged.
     """
     if place.method == BASE64:
         return _from_base64(data)
@@ -201,7 +201,7 @@ def bare_pixels(data: bytes, place: ByteRange) -> bytes:
     """Returns raw pixels as they are in memory, with their encoding removed.
 
     Raises:
-      ImageFault: if the data is damaged.
+      ImageFault: If the data is damaged.
     """
     if place.method == BASE64_PIXELS:
         return _from_base64(data)
@@ -214,7 +214,7 @@ def _from_base64(data: bytes) -> bytes:
     """Decodes base64 in its URL-safe or standard alphabet, also as JSON escapes it.
 
     Raises:
-      ImageFault: if the data is not base64.
+      ImageFault: If the data is not base64.
     """
     if b"\\" in data:
         for escaped, plain in ((b"\\/", b"/"), (b"\\n", b""), (b"\\r", b"")):
@@ -316,7 +316,7 @@ def _eight_bits(pixels: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Scales pixels to 8 bits.
 
     Raises:
-      ImageFault: if the values have no defined brightness.
+      ImageFault: If the values have no defined brightness.
     """
     if dtype.kind == "b":
         return np.where(pixels != 0, np.uint8(0xFF), np.uint8(0))

@@ -148,12 +148,12 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
     Palettes are expanded, 16 bits scaled, ICC profiles applied and alpha flattened.
 
     Args:
-      image: a loaded picture in any mode of the supported formats.
+      image: A loaded picture in any mode of the supported formats.
       color: `rgb`, `gray`, or `keep` (gray stays gray, everything else becomes RGB).
-      background: color under transparent pixels, 0 to 255 per channel.
+      background: Color under transparent pixels, 0 to 255 per channel.
 
     Raises:
-      ImageFault: if the pixel values have no defined brightness.
+      ImageFault: If the pixel values have no defined brightness.
     """
     mode = "L" if color == "gray" or (color == "keep" and is_gray(image)) else "RGB"
     if image.mode == mode and not profile_of(image) and "transparency" not in image.info:

@@ -44,8 +44,8 @@ class Tile(NamedTuple):
 
     Attributes:
       image: RGB, at most `SIDE` on each side; None if it could not be decoded.
-      name: text under the picture.
-      number: number drawn before a name that has letters missing in the font.
+      name: Text under the picture.
+      number: Number drawn before a name that has letters missing in the font.
     """
 
     image: Image.Image | None
@@ -57,12 +57,12 @@ def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS, side: int = SIDE)
     """Decodes a stored picture, upright and in color.
 
     Args:
-      encoded: the picture.
-      bounds: limits on the parts of the file.
-      side: pixels of the longer side of the thumbnail.
+      encoded: The picture.
+      bounds: Limits on the parts of the file.
+      side: Pixels of the longer side of the thumbnail.
 
     Raises:
-      ImageFault: if it cannot be decoded.
+      ImageFault: If it cannot be decoded.
     """
     try:
         opened = open_image(encoded, "image", _MAX_PIXELS, bounds)
@@ -81,9 +81,9 @@ def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequ
     """Returns a thumbnail with boxes drawn on it.
 
     Args:
-      image: result of `thumbnail`.
+      image: Result of `thumbnail`.
       boxes: xmin, ymin, xmax, ymax, as shares of width and height.
-      ids: class of each box, which decides its color.
+      ids: Class of each box, which decides its color.
     """
     marked = image.copy()
     draw = ImageDraw.Draw(marked)
@@ -103,9 +103,9 @@ def with_points(
     """Returns a thumbnail with key points drawn on it: visible ones filled, hidden ones as rings.
 
     Args:
-      image: result of `thumbnail`.
-      points: x and y as shares of width and height, and visibility, of the points of all objects in turn.
-      ids: class of each object, which decides the color of its points.
+      image: Result of `thumbnail`.
+      points: X and y as shares of width and height, and visibility, of the points of all objects in turn.
+      ids: Class of each object, which decides the color of its points.
     """
     marked = image.copy()
     draw = ImageDraw.Draw(marked)
@@ -123,12 +123,12 @@ def with_masks(image: Image.Image, masks: Sequence[bytes], bounds: Bounds = DEFA
     """Returns a thumbnail tinted with the colors of its classes or segments.
 
     Args:
-      image: result of `thumbnail`.
-      masks: mask of classes, and mask of instances if there is one.
-      bounds: limits on the parts of a mask.
+      image: Result of `thumbnail`.
+      masks: Mask of classes, and mask of instances if there is one.
+      bounds: Limits on the parts of a mask.
 
     Raises:
-      ImageFault: if a mask cannot be decoded.
+      ImageFault: If a mask cannot be decoded.
     """
     numbers = np.zeros((image.height, image.width), np.int64)
     for place, mask in enumerate(masks):
@@ -160,15 +160,15 @@ def raw_thumbnail(
     """Returns the thumbnail of raw pixels, in rows HxWxC, little-endian.
 
     Args:
-      data: the pixels.
-      height: height in pixels.
-      width: width in pixels.
-      channels: number of channels.
-      dtype: type of the samples. Empty for uint8 with 1, 3 or 4 channels, of which the fourth is alpha.
-      side: pixels of the longer side of the thumbnail.
+      data: The pixels.
+      height: Height in pixels.
+      width: Width in pixels.
+      channels: Number of channels.
+      dtype: Type of the samples. Empty for uint8 with 1, 3 or 4 channels, of which the fourth is alpha.
+      side: Pixels of the longer side of the thumbnail.
 
     Raises:
-      ImageFault: if the number of bytes does not fit the sizes, or the type is unknown.
+      ImageFault: If the number of bytes does not fit the sizes, or the type is unknown.
     """
     shape = height, width, channels
     if (dtype and dtype not in SAMPLE_TYPES) or (not dtype and channels not in _MODES) or min(shape) < 1:

@@ -53,9 +53,9 @@ class Frame:
     """The steps from the source image to the stored image, which boxes and masks follow too.
 
     Attributes:
-      size: width and height of the source image in its file, before its EXIF orientation is applied.
+      size: Width and height of the source image in its file, before its EXIF orientation is applied.
       orientation: EXIF orientation, 1 to 8.
-      geometry: mapping of the upright picture to the result.
+      geometry: Mapping of the upright picture to the result.
     """
 
     size: tuple[int, int]
@@ -68,19 +68,19 @@ class ConvertedImage:
     """An image as a record stores it.
 
     Attributes:
-      encoded: the stored bytes.
+      encoded: The stored bytes.
       format: jpg, png, webp or raw.
-      height: height in pixels.
-      width: width in pixels.
+      height: Height in pixels.
+      width: Width in pixels.
       channels: 1 or 3 (for kept bytes, what a decoder returns: up to 4), or the number of `--channels`.
-      kept: whether the bytes are unchanged from the source.
-      animated: whether the source has more frames than the one that is stored.
-      frame: the steps from the source image to the stored image.
-      decode_seconds: seconds that decoding the pixels took.
-      warning: the decoder's warning about the file; empty without one.
-      damaged: whether a part of the pixels is missing in the file; only with `--damaged keep`.
-      on_background: whether a part of the picture shows the background color.
-      dtype: type of its samples: uint8, uint16 or float32.
+      kept: Whether the bytes are unchanged from the source.
+      animated: Whether the source has more frames than the one that is stored.
+      frame: The steps from the source image to the stored image.
+      decode_seconds: Seconds that decoding the pixels took.
+      warning: The decoder's warning about the file; empty without one.
+      damaged: Whether a part of the pixels is missing in the file; only with `--damaged keep`.
+      on_background: Whether a part of the picture shows the background color.
+      dtype: Type of its samples: uint8, uint16 or float32.
     """
 
     encoded: bytes
@@ -107,8 +107,8 @@ class Brightness(NamedTuple):
     """How bright an image of 16 bits is.
 
     Attributes:
-      highest: its highest sample.
-      white: the value of white in its type.
+      highest: Its highest sample.
+      white: The value of white in its type.
     """
 
     highest: int
@@ -121,15 +121,15 @@ def convert_image(
     """Decodes, rotates, converts, resizes and encodes one image, or keeps its bytes.
 
     Args:
-      data: the source file's bytes.
-      name: its key; only the extension is used.
-      settings: checked settings.
-      reserve: function that reserves working memory for decoding; takes a number of bytes.
+      data: The source file's bytes.
+      name: Its key; only the extension is used.
+      settings: Checked settings.
+      reserve: Function that reserves working memory for decoding; takes a number of bytes.
 
     Raises:
-      ImageFault: if the image is faulty.
-      LeftOut: if its sides are not as the settings want them; its pixels are not decoded then.
-      NotACandidate: if the file is not an image by content or by name.
+      ImageFault: If the image is faulty.
+      LeftOut: If its sides are not as the settings want them; its pixels are not decoded then.
+      NotACandidate: If the file is not an image by content or by name.
     """
     opened = open_chosen(data, name, settings)
     with transform_faults(opened.kind):
@@ -157,14 +157,14 @@ def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> OpenedImag
     """Reads an image's header, and checks that its sides are as the settings want them.
 
     Args:
-      data: the source file's bytes.
-      name: its key; only the extension is used.
-      settings: checked settings.
+      data: The source file's bytes.
+      name: Its key; only the extension is used.
+      settings: Checked settings.
 
     Raises:
-      ImageFault: if the image cannot be opened, is too large or has too many parts.
-      LeftOut: if its sides are not as the settings want them.
-      NotACandidate: if the file is not an image by content or by name.
+      ImageFault: If the image cannot be opened, is too large or has too many parts.
+      LeftOut: If its sides are not as the settings want them.
+      NotACandidate: If the file is not an image by content or by name.
     """
     opened = decode.open_image(
         data,
@@ -190,7 +190,7 @@ def _check_channels(header: DeepHeader, settings: ConvertSettings) -> None:
     """Checks that a picture has the channels that the settings ask for.
 
     Raises:
-      ImageFault: if it has others, or without `--channels` neither gray nor RGB.
+      ImageFault: If it has others, or without `--channels` neither gray nor RGB.
     """
     if not settings.channels:
         if header.problem:
@@ -207,11 +207,11 @@ def _check_type(header: DeepHeader | None, settings: ConvertSettings) -> None:
     """Checks that the type that the layout states can hold a picture's samples.
 
     Args:
-      header: the picture's samples; None for one with 8 bits per channel.
-      settings: checked settings.
+      header: The picture's samples; None for one with 8 bits per channel.
+      settings: Checked settings.
 
     Raises:
-      ImageFault: if it would lose information, or if integers would become floating-point numbers, for
+      ImageFault: If it would lose information, or if integers would become floating-point numbers, for
         which nothing says which value is white.
     """
     stored_type = settings.record_layout.pixel_type
@@ -236,9 +236,9 @@ def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[Fil
     """Returns why an image is left out for its sides, as a reason and a sentence; None if it is not.
 
     Args:
-      width: width of the upright picture in pixels.
-      height: its height in pixels.
-      settings: checked settings.
+      width: Width of the upright picture in pixels.
+      height: Its height in pixels.
+      settings: Checked settings.
     """
     short, long = sorted((width, height))
     if short < settings.min_side:
@@ -252,14 +252,14 @@ def brightness(data: bytes, name: str, settings: ConvertSettings, reserve: Reser
     """Returns the highest sample of an image of 16 bits; None for other images.
 
     Args:
-      data: the source file's bytes.
-      name: its key; only the extension is used.
-      settings: checked settings.
-      reserve: function that reserves working memory for decoding; takes a number of bytes.
+      data: The source file's bytes.
+      name: Its key; only the extension is used.
+      settings: Checked settings.
+      reserve: Function that reserves working memory for decoding; takes a number of bytes.
 
     Raises:
-      ImageFault: if the image is faulty.
-      NotACandidate: if the file is not an image by content or by name.
+      ImageFault: If the image is faulty.
+      NotACandidate: If the file is not an image by content or by name.
     """
     opened = decode.open_image(data, name, settings.max_pixels, settings.parsed_bounds, keep_depth=True)
     header = opened.deep
@@ -287,9 +287,9 @@ class _Decoding(NamedTuple):
     """How a picture was decoded.
 
     Attributes:
-      seconds: seconds that it took.
-      warning: the decoder's warning about the file; empty without one.
-      damaged: whether a part of the pixels is missing in the file.
+      seconds: Seconds that it took.
+      warning: The decoder's warning about the file; empty without one.
+      damaged: Whether a part of the pixels is missing in the file.
     """
 
     seconds: float
@@ -301,7 +301,7 @@ def decode_upright(opened: OpenedImage, settings: ConvertSettings) -> tuple[Imag
     """Decodes a picture, and turns it upright; `opened` lets go of it.
 
     Raises:
-      ImageFault: if the pixels cannot be decoded or, unless damaged pictures are kept, some are missing.
+      ImageFault: If the pixels cannot be decoded or, unless damaged pictures are kept, some are missing.
     """
     started = time.perf_counter()
     loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
@@ -406,7 +406,7 @@ def decode_deep(opened: OpenedImage, settings: ConvertSettings) -> np.ndarray:
     """Decodes a picture with `deep` samples to the upright picture that is resized and stored.
 
     Raises:
-      ImageFault: if the pixels cannot be decoded or some are missing.
+      ImageFault: If the pixels cannot be decoded or some are missing.
     """
     assert opened.deep is not None
     pixels = decode.load_samples(opened, settings.max_pixels)
@@ -453,21 +453,21 @@ def map_image(
     pixels as they are and nothing else has to change, the original bytes are kept.
 
     Args:
-      data: the source file's bytes.
-      name: its key; only the extension is used.
-      settings: checked settings.
-      mapper: calls the hook.
-      reserve: function that reserves working memory for decoding; takes a number of bytes.
+      data: The source file's bytes.
+      name: Its key; only the extension is used.
+      settings: Checked settings.
+      mapper: Calls the hook.
+      reserve: Function that reserves working memory for decoding; takes a number of bytes.
 
     Yields:
       Each picture as the hook returned it and as a record stores it, and whether the annotations of the
       source fit it.
 
     Raises:
-      ImageFault: if the image is faulty or the hook fails.
-      LeftOut: if the hook leaves the image out.
-      LeftOut: if the sides of the source are not as the settings want them.
-      NotACandidate: if the file is not an image by content or by name.
+      ImageFault: If the image is faulty or the hook fails.
+      LeftOut: If the hook leaves the image out.
+      LeftOut: If the sides of the source are not as the settings want them.
+      NotACandidate: If the file is not an image by content or by name.
     """
     opened = open_chosen(data, name, settings)
     size, frame = opened.size, _plan_frame(opened, settings)
@@ -575,12 +575,12 @@ def _keep(
     """Keeps the bytes of an image.
 
     Args:
-      data: the source file's bytes.
-      kind: its format.
-      picture: its decoded picture.
-      frame: the steps from the source to the stored image, which change nothing.
-      decoding: how it was decoded.
-      settings: checked settings.
+      data: The source file's bytes.
+      kind: Its format.
+      picture: Its decoded picture.
+      frame: The steps from the source to the stored image, which change nothing.
+      decoding: How it was decoded.
+      settings: Checked settings.
     """
     return ConvertedImage(
         encoded=strip_metadata(data, kind) if settings.strip_metadata else data,

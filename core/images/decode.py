@@ -58,13 +58,13 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
     """Returns the format of an image file, detected from its content.
 
     Args:
-      head: the first `HEAD_BYTES` bytes of the file, or all if it is shorter.
-      name: its name; only the extension is used.
-      skipped: formats that a user leaves out.
+      head: The first `HEAD_BYTES` bytes of the file, or all if it is shorter.
+      name: Its name; only the extension is used.
+      skipped: Formats that a user leaves out.
 
     Raises:
-      ImageFault: if it is an image by content or by name, but cannot be decoded.
-      NotACandidate: if it is not an image by content or by name, or its format is skipped.
+      ImageFault: If it is an image by content or by name, but cannot be decoded.
+      NotACandidate: If it is not an image by content or by name, or its format is skipped.
     """
     kind = kind_of(head)
     if kind in SUPPORTED_KINDS and kind != "tiff" and kind not in skipped:
@@ -119,18 +119,18 @@ def open_image(
     """Reads an image's header.
 
     Args:
-      data: the whole file.
-      name: its name or key.
-      max_pixels: largest width x height that is accepted.
-      bounds: limits on the parts of the file.
-      skipped: formats that a user leaves out.
-      keep_depth: whether to read more than 8 bits per channel with `load_samples`.
-      all_channels: whether to read all channels with `load_samples`.
+      data: The whole file.
+      name: Its name or key.
+      max_pixels: Largest width x height that is accepted.
+      bounds: Limits on the parts of the file.
+      skipped: Formats that a user leaves out.
+      keep_depth: Whether to read more than 8 bits per channel with `load_samples`.
+      all_channels: Whether to read all channels with `load_samples`.
       white: 16-bit sample that becomes white in 8 bits; 0 if it is not stated.
 
     Raises:
-      ImageFault: if the image cannot be opened, is too large or has too many parts.
-      NotACandidate: if the file is not an image by content or by name, or its format is skipped.
+      ImageFault: If the image cannot be opened, is too large or has too many parts.
+      NotACandidate: If the file is not an image by content or by name, or its format is skipped.
     """
     kind = check_kind(data[:HEAD_BYTES], name, skipped)
     options = OpenOptions(max_pixels, bounds, keep_depth, all_channels, white)
@@ -170,7 +170,7 @@ def load(opened: OpenedImage, max_pixels: int) -> Image.Image:
     """Decodes the pixels of the first frame, as stored.
 
     Raises:
-      ImageFault: if the pixels cannot be decoded or some are missing.
+      ImageFault: If the pixels cannot be decoded or some are missing.
     """
     return load_checked(opened, max_pixels).image
 
@@ -179,12 +179,12 @@ def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = Fals
     """Decodes the pixels of the first frame with decoders that report damage.
 
     Args:
-      opened: an image that is not decoded yet.
-      max_pixels: the limit, for the message about a picture that is too large after all.
-      keep_damaged: whether to return a damaged picture, as lenient decoders do, instead of refusing it.
+      opened: An image that is not decoded yet.
+      max_pixels: The limit, for the message about a picture that is too large after all.
+      keep_damaged: Whether to return a damaged picture, as lenient decoders do, instead of refusing it.
 
     Raises:
-      ImageFault: if the pixels cannot be decoded or, unless `keep_damaged`, some are missing.
+      ImageFault: If the pixels cannot be decoded or, unless `keep_damaged`, some are missing.
     """
     header = opened.scaled
     if header is not None:
@@ -204,7 +204,7 @@ def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
       Samples of type uint8, uint16 or float32, with shape (height, width, channels). A TIFF is upright.
 
     Raises:
-      ImageFault: if the pixels cannot be decoded or some are missing.
+      ImageFault: If the pixels cannot be decoded or some are missing.
     """
     assert opened.deep is not None
     return _load_samples(opened, opened.deep, max_pixels)
@@ -259,12 +259,12 @@ def check_memory(needed: int, max_pixels: int, file_bytes: int) -> None:
     """Checks that a decoder does not need far more memory than the allowed pixels.
 
     Args:
-      needed: number of bytes, from `decoder_bytes`.
-      max_pixels: number of pixels of the largest accepted picture.
-      file_bytes: size of the file in bytes.
+      needed: Number of bytes, from `decoder_bytes`.
+      max_pixels: Number of pixels of the largest accepted picture.
+      file_bytes: Size of the file in bytes.
 
     Raises:
-      ImageFault: if it needs more.
+      ImageFault: If it needs more.
     """
     of_file = min(file_bytes * _BYTES_PER_BYTE_OF_FILE, max_pixels * MAX_BYTES_PER_PIXEL_OF_LARGE_FILES)
     most = max(max_pixels * MAX_BYTES_PER_PIXEL, of_file)

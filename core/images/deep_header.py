@@ -16,15 +16,15 @@ class DeepHeader:
     """The samples of a picture, known before it is decoded.
 
     Attributes:
-      dtype: type in which the samples are kept: uint8, uint16 or float32.
-      channels: number of channels in the file, with alpha.
-      size: width and height of the picture in pixels, upright if it is a TIFF.
-      highest: value of white: 255, 65535, less for samples of 9 to 15 bits, and 1 for floating-point numbers.
+      dtype: Type in which the samples are kept: uint8, uint16 or float32.
+      channels: Number of channels in the file, with alpha.
+      size: Width and height of the picture in pixels, upright if it is a TIFF.
+      highest: Value of white: 255, 65535, less for samples of 9 to 15 bits, and 1 for floating-point numbers.
       alpha: `straight` or `premultiplied` if the last channel is alpha, else empty.
-      inverted: whether the lowest value is white.
-      cmyk: whether the color channels are inks.
+      inverted: Whether the lowest value is white.
+      cmyk: Whether the color channels are inks.
       profile: ICC profile, unless Pillow's image has it; empty if there is none.
-      problem: why the color channels have no meaning as gray or RGB; empty if they have one.
+      problem: Why the color channels have no meaning as gray or RGB; empty if they have one.
     """
 
     dtype: str

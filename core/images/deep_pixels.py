@@ -46,11 +46,11 @@ def eight_bits(pixels: np.ndarray, highest: int) -> np.ndarray:
     """Scales samples to uint8.
 
     Args:
-      pixels: samples of any type.
-      highest: value of white; 1 for floating-point numbers.
+      pixels: Samples of any type.
+      highest: Value of white; 1 for floating-point numbers.
 
     Raises:
-      ImageFault: if a sample is not between 0 and white.
+      ImageFault: If a sample is not between 0 and white.
     """
     if pixels.dtype == np.uint8:
         return pixels
@@ -71,11 +71,11 @@ def picture_in_8_bits(pixels: np.ndarray, header: DeepHeader) -> Image.Image:
     """Scales samples of 16 bits to a picture of 8 bits in its own color space, with its alpha.
 
     Args:
-      pixels: samples as they are in the file.
-      header: their meaning.
+      pixels: Samples as they are in the file.
+      header: Their meaning.
 
     Raises:
-      ImageFault: if a color sample is not between 0 and white.
+      ImageFault: If a color sample is not between 0 and white.
     """
     colors = pixels[..., :-1] if header.alpha else pixels
     eight = eight_bits(colors, header.highest)
@@ -107,11 +107,11 @@ def to_color(
     ICC profiles of floating-point numbers are ignored, because such numbers are measurements.
 
     Args:
-      pixels: samples as they are in the file.
-      header: their meaning.
+      pixels: Samples as they are in the file.
+      header: Their meaning.
       profile: ICC profile; empty for none.
       wanted: `rgb`, `gray`, or `keep` (gray stays gray, everything else becomes RGB).
-      background: color under transparent pixels, 0 to 255 per channel.
+      background: Color under transparent pixels, 0 to 255 per channel.
 
     Returns:
       A picture with 1 or 3 channels.
@@ -219,8 +219,8 @@ def resize(pixels: np.ndarray, geometry: Geometry, resample: str) -> np.ndarray:
     """Resamples part of a picture, each channel with 32-bit floats.
 
     Args:
-      pixels: the upright picture.
-      geometry: the part and the size of the result.
+      pixels: The upright picture.
+      geometry: The part and the size of the result.
       resample: Pillow's name of the filter, in lower case.
     """
     height, width, channels = pixels.shape
@@ -245,9 +245,9 @@ def pad(pixels: np.ndarray, geometry: Geometry, fill: np.ndarray) -> np.ndarray:
     """Returns a picture on a larger canvas.
 
     Args:
-      pixels: the resampled picture.
-      geometry: size of the canvas, and the position of the picture.
-      fill: value of each channel around it.
+      pixels: The resampled picture.
+      geometry: Size of the canvas, and the position of the picture.
+      fill: Value of each channel around it.
     """
     if geometry.canvas == geometry.size:
         return pixels
@@ -274,7 +274,7 @@ def encode(pixels: np.ndarray, stored_format: str) -> bytes:
     """Encodes a picture.
 
     Args:
-      pixels: samples; for PNG of type uint8 or uint16, with 1 or 3 channels.
+      pixels: Samples; for PNG of type uint8 or uint16, with 1 or 3 channels.
       stored_format: png or raw (rows of little-endian samples, height x width x channels).
     """
     if stored_format == "raw":
@@ -289,12 +289,12 @@ def decode_raw(data: bytes, dtype: str, shape: tuple[int, int, int]) -> np.ndarr
     """Returns stored raw pixels as an array.
 
     Args:
-      data: rows of little-endian samples.
+      data: Rows of little-endian samples.
       dtype: uint8, uint16 or float32.
-      shape: height, width and channels.
+      shape: Height, width and channels.
 
     Raises:
-      ImageFault: if the number of bytes does not fit.
+      ImageFault: If the number of bytes does not fit.
     """
     wanted = np.dtype(dtype).newbyteorder("<")
     if len(data) != math.prod(shape) * wanted.itemsize:

@@ -70,12 +70,12 @@ def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:
     """Encodes an RGB or gray picture without any metadata.
 
     Args:
-      image: picture in mode RGB or L.
+      image: Picture in mode RGB or L.
       stored_format: jpeg (baseline, 4:2:0), png, webp (lossy) or raw (rows of uint8 HxWxC).
-      quality: quality of JPEG and WebP, 1 to 100.
+      quality: Quality of JPEG and WebP, 1 to 100.
 
     Raises:
-      ImageFault: if the format cannot hold a picture of that size.
+      ImageFault: If the format cannot hold a picture of that size.
     """
     if stored_format == "raw":
         return image.tobytes()

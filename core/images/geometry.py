@@ -10,10 +10,10 @@ class Geometry:
     """The mapping of an upright picture to a target box.
 
     Attributes:
-      box: part of the source that is used: left, upper, right, lower, in source pixels.
-      size: width and height to which that part is resampled.
-      canvas: width and height of the result.
-      offset: left and upper position of the resampled part on the canvas.
+      box: Part of the source that is used: left, upper, right, lower, in source pixels.
+      size: Width and height to which that part is resampled.
+      canvas: Width and height of the result.
+      offset: Left and upper position of the resampled part on the canvas.
     """
 
     box: tuple[float, float, float, float]
@@ -38,8 +38,8 @@ def plan_geometry(width: int, height: int, target: tuple[int, int] | None, fit: 
     """Plans how a picture fits the target box, with the terms and the rounding of Pillow's ImageOps.
 
     Args:
-      width: width of the upright source in pixels.
-      height: height of the upright source in pixels.
+      width: Width of the upright source in pixels.
+      height: Height of the upright source in pixels.
       target: (width, height) of the box, or None to keep the size.
       fit: `stretch` (to the box), `contain` (inside it, aspect kept), `cover` (over it, aspect
         kept), `fit` (cover, then crop the middle), `pad` (contain, then pad).

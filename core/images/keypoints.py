@@ -17,8 +17,8 @@ class Keypoint(NamedTuple):
     """A key point.
 
     Attributes:
-      x: position in pixels of the source, or as a share of the stored picture's width.
-      y: position in pixels, or as a share of the height.
+      x: Position in pixels of the source, or as a share of the stored picture's width.
+      y: Position in pixels, or as a share of the height.
       visibility: COCO's number: 0 not labelled, 1 hidden, 2 visible.
     """
 
@@ -39,12 +39,12 @@ def read_keypoints(
 
     Args:
       values: x, y and visibility of each point; None if the object has no key points.
-      names: names of the points.
-      size: width and height of the picture.
-      relative: whether x and y are shares of width and height.
+      names: Names of the points.
+      size: Width and height of the picture.
+      relative: Whether x and y are shares of width and height.
 
     Raises:
-      ValueError: if the values are not those of the named points; the message says why.
+      ValueError: If the values are not those of the named points; the message says why.
     """
     if values is None:
         return [UNLABELLED] * len(names)
@@ -88,11 +88,11 @@ def place_keypoints(
     A point outside the picture, or removed by the crop, becomes one that is not labelled.
 
     Args:
-      points: points in pixels.
-      frame: the steps from the source image to the stored image.
-      size: width and height of the picture that the points are for.
-      upright: whether that is the upright picture.
-      counts: numbers of points outside and removed by the crop, which are increased.
+      points: Points in pixels.
+      frame: The steps from the source image to the stored image.
+      size: Width and height of the picture that the points are for.
+      upright: Whether that is the upright picture.
+      counts: Numbers of points outside and removed by the crop, which are increased.
     """
     placed = []
     for point in points:

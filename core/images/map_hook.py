@@ -30,13 +30,13 @@ class DecodedImage:
     """What a hook receives.
 
     Attributes:
-      image: the picture, upright, with 8 bits per channel, in mode RGB or L (setting `color`), not resized.
+      image: The picture, upright, with 8 bits per channel, in mode RGB or L (setting `color`), not resized.
         The hook may change it in place.
-      key: key of the image.
-      labels: class names; most images have one.
-      split: split of the image; empty while the size of the dataset is estimated.
-      columns: values of the extra columns, by name.
-      objects: objects with boxes, polygons and key points in pixels of the picture; None if the source
+      key: Key of the image.
+      labels: Class names; most images have one.
+      split: Split of the image; empty while the size of the dataset is estimated.
+      columns: Values of the extra columns, by name.
+      objects: Objects with boxes, polygons and key points in pixels of the picture; None if the source
         describes none.
     """
 
@@ -53,12 +53,12 @@ class MappedImage:
     """A picture that a hook returns, with what differs from the source.
 
     Attributes:
-      image: the picture, in any mode that Pillow can convert to RGB.
-      suffix: text after `KEY#` in the key of the record. A hook that returns several pictures for an image
+      image: The picture, in any mode that Pillow can convert to RGB.
+      suffix: Text after `KEY#` in the key of the record. A hook that returns several pictures for an image
         gives each its own suffix. Empty if the key stays.
-      labels: class names; None for those of the source.
-      columns: values of extra columns, which replace those of the source.
-      objects: objects in pixels of this picture; None for those of the source, which only fit if the size
+      labels: Class names; None for those of the source.
+      columns: Values of extra columns, which replace those of the source.
+      objects: Objects in pixels of this picture; None for those of the source, which only fit if the size
         has not changed.
     """
 
@@ -94,7 +94,7 @@ def load_hook(spec: str) -> Hook:
       spec: `module:function`.
 
     Raises:
-      UsageError: if it cannot be imported or is not a function.
+      UsageError: If it cannot be imported or is not a function.
     """
     name, _, function = spec.partition(":")
     hook = getattr(_import(name, spec), function, None)
@@ -137,7 +137,7 @@ def hook_version(spec: str) -> str:
     The digest covers the module's file; for a module in a package, all Python files of the package.
 
     Raises:
-      UsageError: if the hook cannot be imported, or its source cannot be read.
+      UsageError: If the hook cannot be imported, or its source cannot be read.
     """
     load_hook(spec)
     module = sys.modules[spec.partition(":")[0]]
@@ -175,14 +175,14 @@ def call_hook(hook: Hook, item: DecodedImage, max_pixels: int) -> Iterator[Mappe
     """Calls a hook and yields the pictures that it returns, as soon as they are made.
 
     Args:
-      hook: the hook.
-      item: the image.
-      max_pixels: most pixels of a picture.
+      hook: The hook.
+      item: The image.
+      max_pixels: Most pixels of a picture.
 
     Raises:
-      LeftOut: if the hook leaves the image out.
-      ImageFault: if the hook raises an exception or returns something else.
-      MemoryError: if the machine has no memory left.
+      LeftOut: If the hook leaves the image out.
+      ImageFault: If the hook raises an exception or returns something else.
+      MemoryError: If the machine has no memory left.
     """
     suffixes: set[str] = set()
     try:

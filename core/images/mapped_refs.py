@@ -26,12 +26,12 @@ def decoded_image(ref: ImageRef, picture: Image.Image, frame: Frame) -> DecodedI
     """Returns what a hook receives.
 
     Args:
-      ref: reference of the image.
-      picture: its upright picture.
-      frame: size of the source image and its orientation.
+      ref: Reference of the image.
+      picture: Its upright picture.
+      frame: Size of the source image and its orientation.
 
     Raises:
-      ImageFault: if the annotations are for an image of another size.
+      ImageFault: If the annotations are for an image of another size.
     """
     annotations = decode_annotations(ref.annotations) if ref.annotations else Annotations()
     objects = None if annotations.objects is None else tuple(_in_picture(annotations, frame))
@@ -79,13 +79,13 @@ def mapped_ref(ref: ImageRef, mapped: MappedImage, fits: bool, settings: Convert
     """Returns the reference of a picture that a hook returned, as if a source had listed it.
 
     Args:
-      ref: reference of the source image.
-      mapped: the picture.
-      fits: whether the source's annotations fit the picture.
-      settings: checked settings.
+      ref: Reference of the source image.
+      mapped: The picture.
+      fits: Whether the source's annotations fit the picture.
+      settings: Checked settings.
 
     Raises:
-      ImageFault: if the hook returned values that cannot be stored.
+      ImageFault: If the hook returned values that cannot be stored.
     """
     key = f"{ref.key}{SUFFIX_SEPARATOR}{mapped.suffix}" if mapped.suffix else ref.key
     annotations = None if fits else _annotations(ref, mapped, settings)

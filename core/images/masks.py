@@ -33,12 +33,12 @@ def read_class_ids(data: bytes, frame: Frame, settings: ConvertSettings) -> Imag
     the values in the file.
 
     Args:
-      data: bytes of the mask file.
-      frame: sizes and orientation of the picture.
-      settings: checked settings.
+      data: Bytes of the mask file.
+      frame: Sizes and orientation of the picture.
+      settings: Checked settings.
 
     Raises:
-      ImageFault: if the file is not such a mask.
+      ImageFault: If the file is not such a mask.
     """
     opened = _open(data, frame, settings)
     image = decode.load(opened, settings.max_pixels)
@@ -66,12 +66,12 @@ def read_segments(data: bytes, frame: Frame, settings: ConvertSettings) -> Image
     """Reads a panoptic mask: mode RGB, with segment ids R + 256 G + 65536 B.
 
     Args:
-      data: bytes of the mask file.
-      frame: sizes and orientation of the picture.
-      settings: checked settings.
+      data: Bytes of the mask file.
+      frame: Sizes and orientation of the picture.
+      settings: Checked settings.
 
     Raises:
-      ImageFault: if the file is not such a mask.
+      ImageFault: If the file is not such a mask.
     """
     opened = _open(data, frame, settings)
     image = decode.load(opened, settings.max_pixels)
@@ -97,15 +97,15 @@ def mask_bytes(uri: str, place: str, settings: ConvertSettings, size: int = -1, 
     """Reads a mask's file.
 
     Args:
-      uri: path or URL of the file.
-      place: the part of the file that holds the mask; empty for the whole file.
-      settings: checked settings.
-      size: size of the file in bytes when it was listed; -1 if unknown.
-      version: the storage's version of the file when it was listed; empty if unknown.
+      uri: Path or URL of the file.
+      place: The part of the file that holds the mask; empty for the whole file.
+      settings: Checked settings.
+      size: Size of the file in bytes when it was listed; -1 if unknown.
+      version: The storage's version of the file when it was listed; empty if unknown.
 
     Raises:
-      ImageFault: if the file is missing, forbidden or too large.
-      EngineError: if the file changed since it was listed, or the storage failed.
+      ImageFault: If the file is missing, forbidden or too large.
+      EngineError: If the file changed since it was listed, or the storage failed.
     """
     ref = ImageRef(key=uri, uri=uri, place=place, size=-1 if place else size, version=version)
     return read_image(ref, settings.max_source_bytes)
@@ -120,13 +120,13 @@ def place_mask(mask: Image.Image, frame: Frame, fill: int = 0, upright: bool | N
     """Applies the picture's steps to a mask: rotates, crops, resamples (nearest) and pads it.
 
     Args:
-      mask: mask in any mode.
-      frame: the steps from the source image to the stored image.
-      fill: value of padded pixels.
-      upright: whether the mask is for the upright picture; None to decide by its size.
+      mask: Mask in any mode.
+      frame: The steps from the source image to the stored image.
+      fill: Value of padded pixels.
+      upright: Whether the mask is for the upright picture; None to decide by its size.
 
     Raises:
-      ImageFault: if the size of the mask differs from that of the picture.
+      ImageFault: If the size of the mask differs from that of the picture.
     """
     mask = turned(mask, frame, upright)
     geometry = frame.geometry
@@ -142,7 +142,7 @@ def turned(mask: Image.Image, frame: Frame, upright: bool | None = None) -> Imag
     """Rotates a mask upright, unless it is upright already.
 
     Raises:
-      ImageFault: if the size of the mask differs from that of the picture.
+      ImageFault: If the size of the mask differs from that of the picture.
     """
     if upright is None:
         upright = is_upright(mask.size, frame, "it has")
@@ -158,7 +158,7 @@ def narrow(values: np.ndarray) -> Image.Image:
     """Returns ids as a picture: mode L, or I if an id is above 255.
 
     Raises:
-      ImageFault: if an id does not fit into 16 bits.
+      ImageFault: If an id does not fit into 16 bits.
     """
     high = int(values.max())
     if high > _HIGHEST[1]:

@@ -11,7 +11,7 @@ def strip_metadata(data: bytes, kind: str) -> bytes:
     Data that a decoder needs (color profile, Adobe marker, gamma) stays.
 
     Args:
-      data: bytes of the whole file, which can be decoded.
+      data: Bytes of the whole file, which can be decoded.
       kind: jpeg, png or webp; other formats are returned unchanged.
     """
     return format_of(kind).without_metadata(data)

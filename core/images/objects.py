@@ -45,8 +45,8 @@ class ObjectCounts:
     """The outcomes of an image's objects or segments.
 
     Attributes:
-      counts: numbers of objects that were written, clipped, removed by a crop, dropped as bad, or not listed.
-      message: what is wrong with the first dropped object.
+      counts: Numbers of objects that were written, clipped, removed by a crop, dropped as bad, or not listed.
+      message: What is wrong with the first dropped object.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -66,11 +66,11 @@ class _Object(NamedTuple):
     """An object, as a record stores it.
 
     Attributes:
-      annotation: its annotation in the source.
-      box: its box, as shares of the stored picture.
-      area: its area in square pixels of the stored picture.
-      mask: its mask for the stored picture, as a PNG; None if the source has none.
-      points: its key points in the stored picture.
+      annotation: Its annotation in the source.
+      box: Its box, as shares of the stored picture.
+      area: Its area in square pixels of the stored picture.
+      mask: Its mask for the stored picture, as a PNG; None if the source has none.
+      points: Its key points in the stored picture.
     """
 
     annotation: ObjectAnnotation
@@ -85,11 +85,11 @@ class AnnotatedSource:
     """The annotations of an image, with everything that maps them to the stored image.
 
     Attributes:
-      annotations: annotations of the image.
-      ref: reference of the image.
-      frame: the steps from the source image to the stored image.
-      settings: checked settings.
-      ids: class name -> id.
+      annotations: Annotations of the image.
+      ref: Reference of the image.
+      frame: The steps from the source image to the stored image.
+      settings: Checked settings.
+      ids: Class name -> id.
     """
 
     annotations: Annotations
@@ -104,10 +104,10 @@ class _Task:
     """The data that all objects of an image share.
 
     Attributes:
-      source: the image with its annotations.
-      upright: whether the annotations are for the upright picture.
-      wants_masks: whether the layout has a feature for the masks of objects.
-      point_names: names of the key points of each object; none if the layout does not store them.
+      source: The image with its annotations.
+      upright: Whether the annotations are for the upright picture.
+      wants_masks: Whether the layout has a feature for the masks of objects.
+      point_names: Names of the key points of each object; none if the layout does not store them.
     """
 
     source: AnnotatedSource
@@ -139,12 +139,12 @@ def object_values(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[
     """Returns the values of the features that have one value per object.
 
     Args:
-      source: the image with its annotations.
-      object_counts: counts, which are increased.
+      source: The image with its annotations.
+      object_counts: Counts, which are increased.
 
     Raises:
-      ImageFault: if an object is bad and the settings say that its image fails, or the size does not fit.
-      EngineError: if the storage failed while a mask was read.
+      ImageFault: If an object is bad and the settings say that its image fails, or the size does not fit.
+      EngineError: If the storage failed while a mask was read.
     """
     annotations, frame = source.annotations, source.frame
     roles = source.settings.record_layout.by_role().keys()
@@ -188,7 +188,7 @@ def _object(
     """Maps an object to the stored picture; if it is bad or cropped away, counts it and returns None.
 
     Raises:
-      ImageFault: if the object is bad, and the settings say that its image fails.
+      ImageFault: If the object is bad, and the settings say that its image fails.
     """
     policy = task.source.settings.bad_boxes
     try:

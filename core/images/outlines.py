@@ -24,11 +24,11 @@ def hull(segmentation: Segmentation, size: tuple[int, int]) -> tuple[float, floa
     """Returns the box around an outline: xmin, ymin, xmax, ymax; None if it encloses nothing.
 
     Args:
-      segmentation: outline in pixels.
-      size: width and height of the picture that the outline is for.
+      segmentation: Outline in pixels.
+      size: Width and height of the picture that the outline is for.
 
     Raises:
-      ValueError: if the outline is damaged.
+      ValueError: If the outline is damaged.
     """
     if isinstance(segmentation, Mapping):
         mask = _decode(segmentation, size)
@@ -48,7 +48,7 @@ def scaled(segmentation: Segmentation, size: tuple[int, int]) -> Segmentation:
     """Converts an outline from shares of width and height to pixels; run lengths already are in pixels.
 
     Raises:
-      ValueError: if the outline is damaged.
+      ValueError: If the outline is damaged.
     """
     if isinstance(segmentation, Mapping):
         return segmentation
@@ -60,11 +60,11 @@ def draw(segmentation: Segmentation, size: tuple[int, int]) -> Image.Image:
     """Draws an outline: mode L, 1 inside and 0 outside.
 
     Args:
-      segmentation: outline in pixels.
-      size: width and height of the picture that the outline is for.
+      segmentation: Outline in pixels.
+      size: Width and height of the picture that the outline is for.
 
     Raises:
-      ValueError: if the outline is damaged.
+      ValueError: If the outline is damaged.
     """
     width, height = size
     if isinstance(segmentation, Mapping):

@@ -36,7 +36,7 @@ def hash_and_patch(thumb: Image.Image) -> tuple[bytes, bytes]:
     """Returns the two fingerprints of a picture.
 
     Args:
-      thumb: the picture or a small copy of it, in mode L or RGB.
+      thumb: The picture or a small copy of it, in mode L or RGB.
     """
     gray = resize_rows_first(thumb.convert("L"), (_SIDE, _SIDE), "bilinear", (0, 0, *thumb.size))
     small = np.asarray(gray, np.float32)
@@ -81,8 +81,8 @@ def bits_apart(left: Array, right: Array) -> Array:
     """Returns the number of differing bits in each pair of hashes.
 
     Args:
-      left: rows of uint8.
-      right: rows of the same number.
+      left: Rows of uint8.
+      right: Rows of the same number.
     """
     counts: Array = np.bitwise_count(left ^ right).sum(axis=-1, dtype=np.int64)
     return counts
@@ -92,8 +92,8 @@ def patches_agree(left: Array, right: Array) -> Array:
     """Returns for each pair of patches whether their pictures look alike.
 
     Args:
-      left: rows of uint8.
-      right: rows of the same number.
+      left: Rows of uint8.
+      right: Rows of the same number.
     """
     luma_left, mean_left = _centered(left)
     luma_right, mean_right = _centered(right)
@@ -123,7 +123,7 @@ def means_of(patches: Array) -> Array:
     """Returns the means of each patch: brightness and two colors.
 
     Args:
-      patches: rows of uint8.
+      patches: Rows of uint8.
     """
     half = (LUMA_BYTES + PATCH_BYTES) // 2
     parts = (patches[:, :LUMA_BYTES], patches[:, LUMA_BYTES:half], patches[:, half:])

@@ -88,7 +88,7 @@ def pillow_settings(max_pixels: int) -> Iterator[None]:
     callers that open a picture must also compare its size with their own limit.
 
     Args:
-      max_pixels: largest width x height that is accepted.
+      max_pixels: Largest width x height that is accepted.
     """
     change_settings(max_pixels)
     try:

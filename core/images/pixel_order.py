@@ -22,7 +22,7 @@ def are_planar(pictures: Iterable[tuple[np.ndarray, tuple[int, ...]]]) -> bool:
     noise, the channels of each pixel are taken to be together.
 
     Args:
-      pictures: for each picture, its values in one row and its (height, width, channels).
+      pictures: For each picture, its values in one row and its (height, width, channels).
     """
     pixels = planes = 0.0
     for values, (height, width, channels) in islice(pictures, PICTURES):

@@ -48,7 +48,7 @@ def private_metadata(data: bytes, kind: str) -> tuple[str, ...]:
     """Returns the kinds of private data in an encoded image (`PRIVATE_KINDS`).
 
     Args:
-      data: bytes of the whole file.
+      data: Bytes of the whole file.
       kind: jpeg, png, webp or tiff; other formats have none that is looked at.
     """
     present = {

@@ -137,8 +137,8 @@ def measure_stored_samples(image: Image.Image, pixels: Array) -> ImageQuality:
     their own units, and pictures have an equal digest only if their samples are equal.
 
     Args:
-      image: the picture as it is displayed (`displayed`).
-      pixels: the stored samples: HxWxC of uint8, uint16 or float32, without transparency.
+      image: The picture as it is displayed (`displayed`).
+      pixels: The stored samples: HxWxC of uint8, uint16 or float32, without transparency.
     """
     quality = measure_quality(image)
     digest = quality.digest
@@ -179,8 +179,8 @@ def score_of_issue(code: str, scores: tuple[float, ...]) -> float | None:
     """Returns how usual a picture is with respect to an issue, from 0 for the worst to 1; None if unknown.
 
     Args:
-      code: code from `ImageQuality.issues`.
-      scores: values of `ImageQuality.scores`.
+      code: Code from `ImageQuality.issues`.
+      scores: Values of `ImageQuality.scores`.
     """
     _, dimmest, brightest, information, sharpness, aspect_ratio = scores
     score = {
@@ -197,8 +197,8 @@ def describe_issue(code: str, scores: tuple[float, ...]) -> str:
     """Describes an issue of a picture in one sentence.
 
     Args:
-      code: code from `ImageQuality.issues`.
-      scores: values of `ImageQuality.scores`.
+      code: Code from `ImageQuality.issues`.
+      scores: Values of `ImageQuality.scores`.
     """
     if code == FindingCode.GRAYSCALE:
         return "it has no colors"

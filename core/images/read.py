@@ -45,8 +45,8 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
     """Returns the bytes of an image.
 
     Raises:
-      ImageFault: if the file is too large, missing or forbidden.
-      EngineError: if the file changed since it was listed, or the storage keeps failing.
+      ImageFault: If the file is too large, missing or forbidden.
+      EngineError: If the file changed since it was listed, or the storage keeps failing.
     """
     if ref.size > max_bytes:
         raise _larger(ref.size, max_bytes)
@@ -82,10 +82,10 @@ def map_refs(
     The function must not decode them: it runs in threads of this process, one for each connection.
 
     Args:
-      function: function that calls `read_image` for most references.
-      refs: the references.
-      max_bytes: limit of `read_image`.
-      max_weight: number of bytes of images that may be in flight.
+      function: Function that calls `read_image` for most references.
+      refs: The references.
+      max_bytes: Limit of `read_image`.
+      max_weight: Number of bytes of images that may be in flight.
     """
     return OrderedMap(
         lambda chunk: [function(ref) for ref in chunk],
@@ -102,8 +102,8 @@ def read_head(ref: ImageRef, count: int) -> bytes:
     """Returns the first bytes of an image, or all if it has fewer.
 
     Raises:
-      ImageFault: if they cannot be unpacked.
-      OSError: if they cannot be read.
+      ImageFault: If they cannot be unpacked.
+      OSError: If they cannot be read.
     """
     if ref.place:
         return read_part_head(ref.uri, decode_place(ref.place), count)
@@ -114,7 +114,7 @@ def check_sha256(ref: ImageRef, found: str) -> None:
     """Compares the sha256 of an image's bytes with the one that its source states, if any.
 
     Raises:
-      ImageFault: if they differ.
+      ImageFault: If they differ.
     """
     if ref.sha256 and ref.sha256.lower() != found:
         raise ImageFault(

@@ -41,10 +41,10 @@ def resize(
     """Resamples part of a picture.
 
     Args:
-      image: picture in mode RGB or L.
-      size: width and height of the result in pixels.
+      image: Picture in mode RGB or L.
+      size: Width and height of the result in pixels.
       resample: Pillow's name of the filter, in lower case.
-      box: the part to resample: left, upper, right, lower, in pixels of the image.
+      box: The part to resample: left, upper, right, lower, in pixels of the image.
 
     Returns:
       A picture of that size; the same image if nothing changes.

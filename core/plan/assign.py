@@ -18,9 +18,9 @@ def hash64(seed: int, purpose: str, text: str) -> int:
     """Returns a 64-bit hash that is equal on every machine: keyed BLAKE2b of the text's UTF-8.
 
     Args:
-      seed: seed of the dataset, 0 <= seed < 2^63.
-      purpose: name of the use, which makes hashes for different uses independent; at most 16 characters.
-      text: text to hash.
+      seed: Seed of the dataset, 0 <= seed < 2^63.
+      purpose: Name of the use, which makes hashes for different uses independent; at most 16 characters.
+      text: Text to hash.
     """
     digest = _keyed_hash(seed, purpose).copy()
     digest.update(text.encode())
@@ -91,8 +91,8 @@ def fill_empty_shards(hashes: Sequence[int], num_shards: int) -> dict[int, int]:
     empty shard change, and no image moves if no shard is empty.
 
     Args:
-      hashes: hashes of the images in a split, in any order.
-      num_shards: number of shards in the split.
+      hashes: Hashes of the images in a split, in any order.
+      num_shards: Number of shards in the split.
 
     Returns:
       Hash -> number of the shard, for images that move; empty if there are fewer images than shards.

@@ -44,9 +44,9 @@ class CollectedHashes:
 
     Attributes:
       values: (scope, class) -> hashes, 8 bytes each.
-      buckets: scope -> bucket -> number of images, in all and of each class.
-      taken: under a limit, the images with the lowest hashes for the limit, each after that order.
-      taken_cut: order above which an image is beyond the limit; None while unknown.
+      buckets: Scope -> bucket -> number of images, in all and of each class.
+      taken: Under a limit, the images with the lowest hashes for the limit, each after that order.
+      taken_cut: Order above which an image is beyond the limit; None while unknown.
     """
 
     values: defaultdict[tuple[str, str], array[int]] = field(
@@ -110,9 +110,9 @@ def choose_parts(
     """Chooses the bounds of the parts, for all scopes and classes that have none yet.
 
     Args:
-      collected: hashes of all images to divide, finished.
-      shares: shares of the parts.
-      carried: bounds of an earlier build, which stay.
+      collected: Hashes of all images to divide, finished.
+      shares: Shares of the parts.
+      carried: Bounds of an earlier build, which stay.
     """
     carried = carried or PartBounds()
     buckets = dict(carried.buckets)
@@ -143,9 +143,9 @@ def choose_bounds(
     not all round in the same direction.
 
     Args:
-      hashes: class -> hashes of its images.
-      shares: shares of the parts.
-      carried: class -> bounds of an earlier build, which stay.
+      hashes: Class -> hashes of its images.
+      shares: Shares of the parts.
+      carried: Class -> bounds of an earlier build, which stay.
     """
     chosen = dict(carried)
     total, assigned = 0, [0] * len(shares)
@@ -171,9 +171,9 @@ def allocate(count: int, shares: Sequence[Fraction], deficits: Sequence[Fraction
     Without deficits, this is the method of the largest remainder; the first parts win ties.
 
     Args:
-      count: number of images.
-      shares: shares of the parts.
-      deficits: number of images that each part lacks so far.
+      count: Number of images.
+      shares: Shares of the parts.
+      deficits: Number of images that each part lacks so far.
     """
     exact = [count * share for share in shares]
     counts = [int(number) for number in exact]
@@ -196,9 +196,9 @@ def cut(ordered: Hashes, counts: Sequence[int], shares: Sequence[Fraction]) -> t
     images are divided by the shares.
 
     Args:
-      ordered: hashes in ascending order.
-      counts: numbers of images.
-      shares: shares of the parts.
+      ordered: Hashes in ascending order.
+      counts: Numbers of images.
+      shares: Shares of the parts.
     """
     bounds = []
     end = 0
@@ -225,8 +225,8 @@ def choose_buckets(counts: Mapping[int, Mapping[str, int]], shares: Sequence[Fra
     each relative to the wanted number. Empty buckets are then given out by the shares.
 
     Args:
-      counts: bucket -> class -> number of images.
-      shares: shares of the parts.
+      counts: Bucket -> class -> number of images.
+      shares: Shares of the parts.
 
     Returns:
       The number of the part of each bucket, as a character of `DIGITS`.

@@ -34,12 +34,12 @@ class Sample:
     """Results of the sample.
 
     Attributes:
-      tried: number of images read.
-      faults: quarantine reason -> number of images.
-      mean_bytes: mean size of a framed record in bytes; 0 without a readable image.
-      mean_source_bytes: mean size of the readable images' sources in bytes.
-      rejected: the faulty images.
-      brightnesses: brightness of each readable image of 16 bits, unless the settings state what is white.
+      tried: Number of images read.
+      faults: Quarantine reason -> number of images.
+      mean_bytes: Mean size of a framed record in bytes; 0 without a readable image.
+      mean_source_bytes: Mean size of the readable images' sources in bytes.
+      rejected: The faulty images.
+      brightnesses: Brightness of each readable image of 16 bits, unless the settings state what is white.
     """
 
     tried: int

@@ -53,9 +53,9 @@ class Placement:
     """Assigns a split to every reference, and a fold to every image.
 
     Args:
-      settings: checked settings.
-      splits: chosen bounds of the splits; None to divide all hashes by the shares.
-      folds: chosen bounds of the folds; None to divide all hashes evenly.
+      settings: Checked settings.
+      splits: Chosen bounds of the splits; None to divide all hashes by the shares.
+      folds: Chosen bounds of the folds; None to divide all hashes evenly.
     """
 
     def __init__(
@@ -103,22 +103,22 @@ class RefSummary:
     """Counts over all references; summaries can be merged in any order.
 
     Attributes:
-      listed: split -> number of files; `NO_SPLIT` for files without their own key.
-      hashed: whether any reference got its split from its hash.
+      listed: Split -> number of files; `NO_SPLIT` for files without their own key.
+      hashed: Whether any reference got its split from its hash.
       outcomes: (outcome, reason) -> number of files decided before reading; copies have one reason.
-      candidates: split -> number of images to convert.
-      source_bytes: split -> bytes of their sources, without those that are too large to be read.
-      classes: number of images to convert per split and class name; 0 for a class with only bad images.
-      named: number of images whose split the source names.
-      drawn: number of images whose split is chosen by their hash.
+      candidates: Split -> number of images to convert.
+      source_bytes: Split -> bytes of their sources, without those that are too large to be read.
+      classes: Number of images to convert per split and class name; 0 for a class with only bad images.
+      named: Number of images whose split the source names.
+      drawn: Number of images whose split is chosen by their hash.
       sample: (hash, key) order and reference of the candidates with the lowest hashes.
-      sample_cut: order above which a reference is not in the sample; None while unknown.
-      taken: under a limit, (order, split, size, labels) of the candidates with the lowest hashes.
-      taken_cut: order above which a reference is beyond the limit; None while unknown.
-      bad: under a limit, orders of the references that their source quarantined.
-      examples: quarantine reason -> a few references that their source quarantined.
-      ungrouped: number of keys that `--split_by` does not match.
-      ungrouped_examples: a few of these keys.
+      sample_cut: Order above which a reference is not in the sample; None while unknown.
+      taken: Under a limit, (order, split, size, labels) of the candidates with the lowest hashes.
+      taken_cut: Order above which a reference is beyond the limit; None while unknown.
+      bad: Under a limit, orders of the references that their source quarantined.
+      examples: Quarantine reason -> a few references that their source quarantined.
+      ungrouped: Number of keys that `--split_by` does not match.
+      ungrouped_examples: A few of these keys.
     """
 
     listed: Counter[str] = field(default_factory=Counter)
@@ -279,21 +279,21 @@ def make_forecast(
     """Chooses labels and numbers of shards, after converting a sample of the images.
 
     Args:
-      summary: summary of all references.
-      settings: checked settings.
-      own_ids: class name -> id, for sources with their own ids.
-      carried: plan to carry on.
-      class_names: the allowed class names in id order, with an empty name for an unused id; empty to
+      summary: Summary of all references.
+      settings: Checked settings.
+      own_ids: Class name -> id, for sources with their own ids.
+      carried: Plan to carry on.
+      class_names: The allowed class names in id order, with an empty name for an unused id; empty to
         allow all.
-      explicit_shards: whether the shard settings were given again, so that carried numbers do not apply.
-      texts: class name -> readable name, for sources that have both.
-      split_bounds: chosen bounds of the splits, if `--splits` alone does not decide them.
-      keys: rules of `--include` and `--exclude`; None to take all images.
-      fold_bounds: chosen bounds of the folds, if `--folds` alone does not decide them.
-      unmatched: sentences about names and lists of settings that match no image.
+      explicit_shards: Whether the shard settings were given again, so that carried numbers do not apply.
+      texts: Class name -> readable name, for sources that have both.
+      split_bounds: Chosen bounds of the splits, if `--splits` alone does not decide them.
+      keys: Rules of `--include` and `--exclude`; None to take all images.
+      fold_bounds: Chosen bounds of the folds, if `--folds` alone does not decide them.
+      unmatched: Sentences about names and lists of settings that match no image.
 
     Raises:
-      UsageError: if there is nothing to convert.
+      UsageError: If there is nothing to convert.
     """
     cut = summary.finish(settings)
     _check_something_to_do(summary, settings, unmatched)
@@ -364,7 +364,7 @@ def _readable_sample(summary: RefSummary, recipe: ShardRecipe) -> Sample:
     """Converts a sample of the images.
 
     Raises:
-      EngineError: if no image can be read.
+      EngineError: If no image can be read.
     """
     sample = take_sample([ref for _, ref in summary.sample], recipe)
     if sample.faults.get(QuarantineReason.UNREADABLE) == sample.tried > 1:
@@ -380,7 +380,7 @@ def _check_brightness(sample: Sample, settings: ConvertSettings) -> None:
     """Checks that 16-bit images would not all become dark in 8 bits, as those of 12-bit cameras do.
 
     Raises:
-      UsageError: if no sample of any of them is in the upper quarter of its range. Black images do not count.
+      UsageError: If no sample of any of them is in the upper quarter of its range. Black images do not count.
     """
     bright = [item for item in sample.brightnesses if item.highest > 0]
     if not bright or any(4 * item.highest >= 3 * item.white for item in bright):
@@ -414,7 +414,7 @@ def _checked_splits(
     """Returns the splits of the dataset, from the settings, the source and the carried plan.
 
     Raises:
-      UsageError: if a split cannot have its name, or `--shards` names another one.
+      UsageError: If a split cannot have its name, or `--shards` names another one.
     """
     names = list(settings.parsed_splits) if summary.hashed else []
     own = {*summary.listed, *(carried.shards if carried else ())} - {NO_SPLIT, *names}
@@ -518,9 +518,9 @@ def _unlisted_classes(
     """Yields a warning if images have a class that `--class_names` does not list.
 
     Args:
-      classes: class name -> number of images to convert.
-      names: names that the file lists; empty without a file.
-      settings: checked settings.
+      classes: Class name -> number of images to convert.
+      names: Names that the file lists; empty without a file.
+      settings: Checked settings.
     """
     unlisted = [name for name, count in in_name_order(classes).items() if count and name not in names]
     if not names or not unlisted or settings.record_layout.needs is not Needs.LABEL:

@@ -18,9 +18,9 @@ class HashedImage(NamedTuple):
     """An image to divide.
 
     Attributes:
-      scope: what is divided (`PartBounds`); None if the image only counts for a limit.
-      label: its class; several are joined.
-      value: hash of its group or key.
+      scope: What is divided (`PartBounds`); None if the image only counts for a limit.
+      label: Its class; several are joined.
+      value: Hash of its group or key.
     """
 
     scope: str | None
@@ -32,9 +32,9 @@ class Divider:
     """Returns the part of each image, by the hash of its key or group.
 
     Args:
-      settings: checked settings.
+      settings: Checked settings.
       purpose: `SPLIT` or `FOLD`.
-      found: chosen bounds; None to divide all hashes by the shares.
+      found: Chosen bounds; None to divide all hashes by the shares.
     """
 
     def __init__(self, settings: ConvertSettings, purpose: str, found: PartBounds | None = None) -> None:
@@ -47,9 +47,9 @@ class Divider:
         """Returns the number of the part of an image.
 
         Args:
-          group: its group, or its key.
-          scope: what is divided.
-          label: its class.
+          group: Its group, or its key.
+          scope: What is divided.
+          label: Its class.
         """
         value = hash64(self._seed, self._purpose, group)
         buckets = self._found.buckets.get(scope)

@@ -35,7 +35,7 @@ def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
       The number of references, so that writing can wait for the check of every shard.
 
     Raises:
-      UsageError: if a key occurs twice; the message names it and both places.
+      UsageError: If a key occurs twice; the message names it and both places.
     """
     hashes = array("q")  # a key takes 8 bytes here, and 300 in a dictionary with its location
     for batch in shard[1]:
@@ -60,13 +60,13 @@ def check_source_ids(bucket: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[
     Ids from sources may be equal, because exports often number the images of each split from 0.
 
     Args:
-      bucket: contents of a bucket from `BucketSourceIds`.
+      bucket: Contents of a bucket from `BucketSourceIds`.
 
     Yields:
       The number of ids, so that writing can wait for every bucket's check.
 
     Raises:
-      UsageError: if ids are equal; the message names the id and both images.
+      UsageError: If ids are equal; the message names the id and both images.
     """
     seen: dict[str, ImageRef] = {}
     for batch in bucket[1]:

@@ -30,7 +30,7 @@ def check_labels(ref: ImageRef, layout: Layout, ids: Mapping[str, int]) -> None:
     """Checks that the classes of an image are known.
 
     Raises:
-      ImageFault: if a class is unknown, and the layout stores classes.
+      ImageFault: If a class is unknown, and the layout stores classes.
     """
     if layout.needs is not Needs.LABEL:
         return
@@ -56,16 +56,16 @@ def build_features(
     """Returns the features of one image's record.
 
     Args:
-      ref: the image's reference.
-      image: the image as it is stored.
-      sha256: hex digest of the source bytes.
-      layout: the record layout.
-      ids: class name -> id.
-      annotated: values from the annotations of the image.
-      texts: class name -> readable name, for classes named by a synset id.
+      ref: The image's reference.
+      image: The image as it is stored.
+      sha256: Hex digest of the source bytes.
+      layout: The record layout.
+      ids: Class name -> id.
+      annotated: Values from the annotations of the image.
+      texts: Class name -> readable name, for classes named by a synset id.
 
     Raises:
-      ImageFault: if an extra column does not fit.
+      ImageFault: If an extra column does not fit.
     """
     values = {**_values_of(ref, image, sha256, layout, ids, texts or {}), **(annotated or {})}
     extra = decode_extra(ref.extra) if ref.extra else {}
@@ -133,7 +133,7 @@ def _extra_values(spec: FeatureSpec, found: Sequence[Any]) -> Sequence[Any]:
     """Returns the values of an extra column.
 
     Raises:
-      ImageFault: if a required value is missing, or the number of values is wrong.
+      ImageFault: If a required value is missing, or the number of values is wrong.
     """
     column = spec.column or spec.name
     shape = spec.value_shape

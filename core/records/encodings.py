@@ -23,7 +23,7 @@ class WrongEncoding(ValueError):
     """A feature whose bytes do not follow its encoding.
 
     Attributes:
-      code: code of the finding.
+      code: Code of the finding.
     """
 
     def __init__(self, code: FindingCode, message: str) -> None:
@@ -35,9 +35,9 @@ def encoded_values(spec: FeatureSpec, values: Sequence[Any], picture: tuple[int,
     """Returns values as the record stores them.
 
     Args:
-      spec: specification of the feature.
-      values: values of the feature.
-      picture: height, width and channels of the stored picture.
+      spec: Specification of the feature.
+      values: Values of the feature.
+      picture: Height, width and channels of the stored picture.
     """
     if spec.encoding is Encoding.PLAIN:
         return values
@@ -64,7 +64,7 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
     """Decodes the values of a feature.
 
     Raises:
-      WrongEncoding: if the encoding, type or shape is wrong.
+      WrongEncoding: If the encoding, type or shape is wrong.
     """
     if spec.encoding is Encoding.BASE64:
         try:

@@ -22,17 +22,17 @@ class RecordSchema(NamedTuple):
     """The schema that all records of a dataset follow.
 
     Attributes:
-      features: the required features.
-      labels: class names in id order; None if unknown.
-      first_label: id of the first class.
-      unlabelled: whether records may have no class.
-      pixels: height, width and channels (None for what varies) if all records hold raw pixels; None if
+      features: The required features.
+      labels: Class names in id order; None if unknown.
+      first_label: Id of the first class.
+      unlabelled: Whether records may have no class.
+      pixels: Height, width and channels (None for what varies) if all records hold raw pixels; None if
         they hold image files, or state their format.
-      texts: readable names of the classes, in id order, if their names are synset ids.
-      split: split of these records; empty if unknown.
-      damaged_too: whether images with missing or damaged data were written on purpose.
-      unused_ids: ids without a class; `labels` holds numbers in their place.
-      bounds: limits on the parts of a stored image.
+      texts: Readable names of the classes, in id order, if their names are synset ids.
+      split: Split of these records; empty if unknown.
+      damaged_too: Whether images with missing or damaged data were written on purpose.
+      unused_ids: Ids without a class; `labels` holds numbers in their place.
+      bounds: Limits on the parts of a stored image.
     """
 
     features: tuple[FeatureSpec, ...]

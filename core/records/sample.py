@@ -79,7 +79,7 @@ def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes
     Only these records of an uncompressed shard are read, and only those of at most `MAX_RECORD_BYTES`.
 
     Raises:
-      EngineError: if the file is missing or cannot be read.
+      EngineError: If the file is missing or cannot be read.
     """
     left = set(offsets)
     if not left:
@@ -131,8 +131,8 @@ def even_quota(counts: Mapping[str, int], total: int) -> dict[str, int]:
     """Divides `total` records evenly among classes; if a class has too few, the others get more.
 
     Args:
-      counts: class -> number of records, in the order of the classes.
-      total: number of wanted records.
+      counts: Class -> number of records, in the order of the classes.
+      total: Number of wanted records.
 
     Returns:
       Class -> number of records to take. With more classes than records, evenly spread classes get one.
@@ -156,10 +156,10 @@ def pick_evenly(
     """Picks the first records of each class, evenly over the classes.
 
     Args:
-      places: locations of records; consumed only until enough are found.
-      counts: class -> number of records, in the order of the classes; empty if unknown.
-      total: number of wanted records.
-      max_seen: number of locations to consume at most.
+      places: Locations of records; consumed only until enough are found.
+      counts: Class -> number of records, in the order of the classes; empty if unknown.
+      total: Number of wanted records.
+      max_seen: Number of locations to consume at most.
     """
     wanted = even_quota(counts, total)
     missing = sum(wanted.values())

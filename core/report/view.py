@@ -199,7 +199,7 @@ class Node(NamedTuple):
 
     Attributes:
       name: Name of the split or reason.
-      outcome: written, quarantined, filtered or deduplicated.
+      outcome: Written, quarantined, filtered or deduplicated.
       files: Number of files.
     """
 

@@ -38,19 +38,19 @@ def finish_shard(
     """Hashes a finished shard, moves it to its final path and writes its index and ledger.
 
     Args:
-      directory: dataset directory.
-      place: split and number of the shard.
-      file: name of the shard file.
-      temporary: path of the temporary file, which is moved.
-      lines: lines of its ledger.
-      plan_digest: digest of everything that determines its bytes.
-      recipe: digest of the settings and versions that determine the bytes of its records.
-      started: start time in seconds since the epoch.
-      hold: lease that must be held; None if there is none.
+      directory: Dataset directory.
+      place: Split and number of the shard.
+      file: Name of the shard file.
+      temporary: Path of the temporary file, which is moved.
+      lines: Lines of its ledger.
+      plan_digest: Digest of everything that determines its bytes.
+      recipe: Digest of the settings and versions that determine the bytes of its records.
+      started: Start time in seconds since the epoch.
+      hold: Lease that must be held; None if there is none.
 
     Raises:
-      EngineError: if the lease was lost.
-      OSError: if the storage failed.
+      EngineError: If the lease was lost.
+      OSError: If the storage failed.
     """
     try:
         if hold is not None:
@@ -99,9 +99,9 @@ def files_of(place: ShardPlace, ledger: bytes, index: bytes) -> dict[str, str]:
     """Returns the sha256 of a shard's ledger and of its index, by path.
 
     Args:
-      place: split and number of the shard.
-      ledger: content of the ledger file.
-      index: content of the index; empty if there is none.
+      place: Split and number of the shard.
+      ledger: Content of the ledger file.
+      index: Content of the index; empty if there is none.
     """
     contents = {ledger_file(*place): ledger, **({index_file(*place): index} if index else {})}
     return {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}

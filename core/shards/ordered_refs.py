@@ -21,8 +21,8 @@ class OrderedRefs:
     """The references of a shard in its order.
 
     Args:
-      packed: the references in any order. It is read again for each use.
-      order: place of each reference in `packed`, as 4 bytes, little-endian.
+      packed: The references in any order. It is read again for each use.
+      order: Place of each reference in `packed`, as 4 bytes, little-endian.
     """
 
     def __init__(self, packed: Iterable[EncodedRefs], order: bytes) -> None:
@@ -36,8 +36,8 @@ class OrderedRefs:
         """Returns references in the order of `shard_order`.
 
         Args:
-          packed: the references in any order.
-          seed: seed of the dataset.
+          packed: The references in any order.
+          seed: Seed of the dataset.
         """
         unsorted: list[ImageRef] | None = []
         hashes: list[bytes] = []

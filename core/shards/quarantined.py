@@ -53,8 +53,8 @@ class SortedLines:
     Lines that do not fit into memory are kept in unnamed temporary files. Use it as a context manager.
 
     Args:
-      key: function that returns the key of a document.
-      max_bytes: approximate limit of memory in bytes.
+      key: Function that returns the key of a document.
+      max_bytes: Approximate limit of memory in bytes.
     """
 
     def __init__(self, key: Callable[[Line], Any], max_bytes: int = _SORT_BYTES) -> None:
@@ -120,9 +120,9 @@ class LedgerFile(NamedTuple):
     """A ledger file, as it was when its shard was finished or checked.
 
     Attributes:
-      file: path relative to the dataset directory.
-      lines: number of listed files.
-      quarantined: number of quarantined files among them.
+      file: Path relative to the dataset directory.
+      lines: Number of listed files.
+      quarantined: Number of quarantined files among them.
       sha256: sha256 of the ledger file; empty if unknown.
     """
 
@@ -149,11 +149,11 @@ def quarantined_lines(directory: str, ledgers: Iterable[LedgerFile]) -> Iterator
     """Yields the lines of `quarantine.jsonl` in the order of the ledgers.
 
     Args:
-      directory: dataset directory.
-      ledgers: ledgers of its shards; only ledgers with quarantined images are read.
+      directory: Dataset directory.
+      ledgers: Ledgers of its shards; only ledgers with quarantined images are read.
 
     Raises:
-      EngineError: if a ledger has changed, or the storage failed.
+      EngineError: If a ledger has changed, or the storage failed.
     """
     parts = map_ordered(
         lambda ledger: _lines_of(directory, ledger),
@@ -211,18 +211,18 @@ def write_in_parts(
     """Writes a file of a dataset.
 
     Args:
-      directory: dataset directory.
-      name: name of the file.
-      texts: its content, in parts.
-      small: whether the content fits into memory.
-      hold: lease that must be held; None if there is none.
+      directory: Dataset directory.
+      name: Name of the file.
+      texts: Its content, in parts.
+      small: Whether the content fits into memory.
+      hold: Lease that must be held; None if there is none.
 
     Returns:
       The sha256 of the file.
 
     Raises:
-      EngineError: if the lease was lost.
-      OSError: if the storage failed.
+      EngineError: If the lease was lost.
+      OSError: If the storage failed.
     """
     if small:
         data = b"".join(texts)
@@ -252,13 +252,13 @@ def write_quarantine(
     """Writes the quarantined images of all shards, sorted by key; returns the sha256 of the file.
 
     Args:
-      directory: dataset directory.
-      name: name of the file.
-      results: results of its shards.
-      hold: lease that must be held; None if there is none.
+      directory: Dataset directory.
+      name: Name of the file.
+      results: Results of its shards.
+      hold: Lease that must be held; None if there is none.
 
     Raises:
-      EngineError: if a ledger differs from what its shard wrote, the lease was lost, or the storage failed.
+      EngineError: If a ledger differs from what its shard wrote, the lease was lost, or the storage failed.
     """
     with SortedLines(in_order) as lines:
         for line in quarantined_lines(directory, ledgers_of(results)):

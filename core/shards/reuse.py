@@ -43,11 +43,11 @@ class PreviousBuild(NamedTuple):
     """A finished dataset whose records can be copied.
 
     Attributes:
-      directory: dataset directory.
-      shards: split -> number of shards.
-      suffix: suffix of its shard names.
-      digests: file -> sha256 of each shard in `dataset.json`; None if only the ledger states it.
-      files: path -> sha256 of the other files in `dataset.json`, such as ledgers and indexes.
+      directory: Dataset directory.
+      shards: Split -> number of shards.
+      suffix: Suffix of its shard names.
+      digests: File -> sha256 of each shard in `dataset.json`; None if only the ledger states it.
+      files: Path -> sha256 of the other files in `dataset.json`, such as ledgers and indexes.
     """
 
     directory: str
@@ -61,13 +61,13 @@ class ReusableBuilds(NamedTuple):
     """Earlier builds whose shards and records can be reused.
 
     Attributes:
-      unfinished: directories of killed or refused runs, from which whole shards can be reused.
-      finished: the build whose plan is carried on, from which records can be copied too.
-      trust_mtime: whether a source in an unchanged state is assumed to be unchanged without reading it.
-      content_changed: splits and numbers of shards whose sources changed although their states are equal.
+      unfinished: Directories of killed or refused runs, from which whole shards can be reused.
+      finished: The build whose plan is carried on, from which records can be copied too.
+      trust_mtime: Whether a source in an unchanged state is assumed to be unchanged without reading it.
+      content_changed: Splits and numbers of shards whose sources changed although their states are equal.
         These shards of the finished build are not reused, and their sources are not trusted.
-      damaged: shards of the finished build that do not match their sha256; nothing is copied from them.
-      touched: files whose states are not trusted.
+      damaged: Shards of the finished build that do not match their sha256; nothing is copied from them.
+      touched: Files whose states are not trusted.
     """
 
     unfinished: Sequence[str] = ()
@@ -92,22 +92,22 @@ def take_over(
     """Reuses a whole shard from another directory, if digest, size and checksum all match.
 
     Args:
-      directory: directory of the dataset that is built.
-      source: directory of another build.
-      place: split and number of the shard.
-      digest: digest of everything that determines its bytes.
-      final: whether to skip a shard with images that could not be read then, but may be readable now.
-      digests: file -> sha256 in the other build's `dataset.json`; None for an unfinished build.
-      hold: lease that must be held; None if there is none.
-      recipe: how the shard is converted now, if lists of digests may decide which images it has.
-      recorded: path -> sha256 of ledgers and indexes in the other build's `dataset.json`, if it states them.
+      directory: Directory of the dataset that is built.
+      source: Directory of another build.
+      place: Split and number of the shard.
+      digest: Digest of everything that determines its bytes.
+      final: Whether to skip a shard with images that could not be read then, but may be readable now.
+      digests: File -> sha256 in the other build's `dataset.json`; None for an unfinished build.
+      hold: Lease that must be held; None if there is none.
+      recipe: How the shard is converted now, if lists of digests may decide which images it has.
+      recorded: Path -> sha256 of ledgers and indexes in the other build's `dataset.json`, if it states them.
         The lines of a ledger that agrees are parsed only if they decide something.
 
     Returns:
       The result of the shard; None if it cannot be reused.
 
     Raises:
-      EngineError: if the lease was lost.
+      EngineError: If the lease was lost.
     """
     if not digest:
         return None
@@ -158,14 +158,14 @@ def _proven_files(
     """Returns path -> sha256 of a shard's ledger and index, if `dataset.json` states both of them; else {}.
 
     Args:
-      source: directory of the build.
-      place: split and number of the shard.
-      header: header of the shard's ledger.
-      ledger: content of the ledger file.
-      recorded: path -> sha256 in `dataset.json`.
+      source: Directory of the build.
+      place: Split and number of the shard.
+      header: Header of the shard's ledger.
+      ledger: Content of the ledger file.
+      recorded: Path -> sha256 in `dataset.json`.
 
     Raises:
-      OSError: if the index cannot be read.
+      OSError: If the index cannot be read.
     """
     contents = {ledger_file(*place): ledger}
     index = index_file(*place)
@@ -188,7 +188,7 @@ def _put_index(
     """Writes the index of a reused shard from its ledger, instead of reusing the other build's index.
 
     Raises:
-      OSError: if the index cannot be written.
+      OSError: If the index cannot be written.
     """
     path = index_file(*place)
     with contextlib.suppress(FileNotFoundError):
@@ -219,7 +219,7 @@ def is_sound(path: str, header: ShardHeader) -> bool:
     """Returns whether a shard has the size and checksum in its ledger.
 
     Raises:
-      OSError: if the shard cannot be read.
+      OSError: If the shard cannot be read.
     """
     if header.crc32c:
         found = storage.stat(path)
@@ -339,8 +339,8 @@ class PreviousRecords:
         """Returns key -> reusable record, for images that the earlier build has.
 
         Args:
-          refs: references of the shard, each with its digest.
-          listed: number of all references of the shard; 0 if these are all.
+          refs: References of the shard, each with its digest.
+          listed: Number of all references of the shard; 0 if these are all.
         """
         wanted = {ref.key: (ref, digest) for ref, digest in refs if ref.is_candidate}
         found: dict[str, ReusableRecord] = {}

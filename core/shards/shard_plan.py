@@ -44,17 +44,17 @@ class ShardPlan:
     """The content of a shard, and how it is converted.
 
     Args:
-      recipe: settings and class names for the conversion.
-      recipe_digest: digest of the settings and versions that determine the bytes of a record.
-      digests: digests of the shard.
-      refs: its references. They are unpacked when they are needed, because a shard that is reused as a whole
+      recipe: Settings and class names for the conversion.
+      recipe_digest: Digest of the settings and versions that determine the bytes of a record.
+      digests: Digests of the shard.
+      refs: Its references. They are unpacked when they are needed, because a shard that is reused as a whole
         does without.
 
     Attributes:
-      recipe: as above.
-      recipe_digest: as above.
-      digests: as above.
-      refs: as above.
+      recipe: As above.
+      recipe_digest: As above.
+      digests: As above.
+      refs: As above.
     """
 
     def __init__(
@@ -90,9 +90,9 @@ def plan_shard(
 
     Args:
       planned: split, number and references of the shard.
-      forecast: forecast with the plan of the dataset.
-      settings: checked settings.
-      versions: versions of the software that determines bytes.
+      forecast: Forecast with the plan of the dataset.
+      settings: Checked settings.
+      versions: Versions of the software that determines bytes.
     """
     layout, texts = settings.record_layout, forecast.plan.text_of
     ids = label_ids(forecast.plan.labels, layout.first_label)
@@ -139,9 +139,9 @@ def _digests_of(
     image of the class with the same extension, which takes a third of the time.
 
     Args:
-      refs: the references.
-      line_of: returns the line after the key of a reference.
-      has_ordinary: whether the line of such a reference depends on nothing else.
+      refs: The references.
+      line_of: Returns the line after the key of a reference.
+      has_ordinary: Whether the line of such a reference depends on nothing else.
     """
     known: dict[tuple[str, str], str] = {}
     for ref in refs:
@@ -162,8 +162,8 @@ class Recipes(NamedTuple):
     """Digests of the settings and versions that determine bytes.
 
     Attributes:
-      record: digest of what determines the bytes of a record.
-      shard: digest of what determines the bytes of a shard, for given references.
+      record: Digest of what determines the bytes of a record.
+      shard: Digest of what determines the bytes of a shard, for given references.
     """
 
     record: str
@@ -174,11 +174,11 @@ def recipes_of(identity: Mapping[str, Any], versions: Mapping[str, str]) -> Reci
     """Returns the digests of settings and versions.
 
     Args:
-      identity: settings, as `ConvertSettings.identity` returns them and a plan stores them.
-      versions: versions of the software that determines bytes.
+      identity: Settings, as `ConvertSettings.identity` returns them and a plan stores them.
+      versions: Versions of the software that determines bytes.
 
     Raises:
-      KeyError: if a setting is missing.
+      KeyError: If a setting is missing.
     """
     versions = {name: number for name, number in versions.items() if name != HEIF_DECODER}
     chosen = {

@@ -41,8 +41,8 @@ def read_annotation_file(path: str, max_bytes: int = MAX_BYTES) -> bytes | None:
       The content, or None if the file does not exist.
 
     Raises:
-      AnnotationFault: if the file cannot be read, is too large or is UTF-16 text.
-      EngineError: if the storage failed.
+      AnnotationFault: If the file cannot be read, is too large or is UTF-16 text.
+      EngineError: If the storage failed.
     """
     try:
         with UNDERWAY.working_on(path, "read"):
@@ -80,8 +80,8 @@ def read_list_file(path: str) -> bytes | None:
     """Reads a file that lists images, such as those of a split; returns None if it does not exist.
 
     Raises:
-      UsageError: if the file cannot be used.
-      EngineError: if the storage failed.
+      UsageError: If the file cannot be used.
+      EngineError: If the storage failed.
     """
     try:
         return read_annotation_file(path)

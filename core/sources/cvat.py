@@ -45,7 +45,7 @@ def objects_of(image: XmlElement) -> Annotations:
     """Returns the objects of an image from its shapes.
 
     Raises:
-      AnnotationFault: if a shape cannot be used; the message names its line.
+      AnnotationFault: If a shape cannot be used; the message names its line.
     """
     size = size_of(image.attributes, parse=number_in)
     objects = []
@@ -66,7 +66,7 @@ def _drawn(shape: XmlElement, size: tuple[int, int] | None) -> tuple[Box | None,
     """Returns the box and the outline of a shape; both are None if it encloses nothing.
 
     Raises:
-      ValueError: if the shape is invalid.
+      ValueError: If the shape is invalid.
     """
     attributes = shape.attributes
     degrees = _number(attributes.get("rotation") or "0", "rotation")

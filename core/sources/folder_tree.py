@@ -155,7 +155,7 @@ def decide(
       classless: Whether the layout stores no classes.
 
     Raises:
-      UsageError: if the folders are ambiguous; the message gives the option for each meaning.
+      UsageError: If the folders are ambiguous; the message gives the option for each meaning.
     """
     in_splits = {name: nested for name, nested in tops.items() if split_of_folder(name)}
     others = sorted(tops.keys() - in_splits.keys(), key=lambda name: (is_shard_number(name), name))

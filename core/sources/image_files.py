@@ -194,7 +194,7 @@ def check_folder(option: str, path: str) -> None:
     """Checks that a folder that an option names exists.
 
     Raises:
-      UsageError: if it does not.
+      UsageError: If it does not.
     """
     storage.require_known(option, path)
     if not is_folder(path):

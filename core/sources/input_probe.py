@@ -156,7 +156,7 @@ def look_at(path: str) -> InputProbe:
     """Returns the probe of an existing path.
 
     Raises:
-      FileNotFoundError: if the path does not exist.
+      FileNotFoundError: If the path does not exist.
     """
     if not storage.is_remote(path):
         os.stat(path)

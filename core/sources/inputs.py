@@ -52,7 +52,7 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
     """Parses inputs, recognizes them, and checks that they are readable and separate from the output.
 
     Raises:
-      UsageError: if an input is wrong; the message names it and says what to do.
+      UsageError: If an input is wrong; the message names it and says what to do.
     """
     if output:
         for option, folder in (("--image_root", settings.image_root), ("--mask_dir", settings.mask_dir)):
@@ -91,7 +91,7 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
     """Returns the input with the source that reads it.
 
     Raises:
-      UsageError: if no source can read it, or the named source cannot.
+      UsageError: If no source can read it, or the named source cannot.
     """
     if probe.is_file and is_text_name(probe.name):
         check_utf8(f"--input {printable(probe.path)}", probe.head)

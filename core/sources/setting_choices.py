@@ -20,7 +20,7 @@ def checked_value(item: Setting, value: Any) -> Any:
     """Returns a given value in the form of its setting, after all checks that need no other setting.
 
     Raises:
-      UsageError: if it is wrong; the message says what to write instead.
+      UsageError: If it is wrong; the message says what to write instead.
     """
     stored = stored_value(item, value)
     choices = choices_of(item)
@@ -36,7 +36,7 @@ def check_settings(settings: ConvertSettings) -> None:
     """Checks all settings and their combination.
 
     Raises:
-      UsageError: if a setting is wrong; the message names it and says what to write instead.
+      UsageError: If a setting is wrong; the message names it and says what to write instead.
     """
     checked_value(setting_fields()["source"], settings.source)
     settings.check()

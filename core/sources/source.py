@@ -155,7 +155,7 @@ def plugin_sources() -> Mapping[str, Source]:
     source, and its object a `Source`.
 
     Raises:
-      UsageError: if one cannot be loaded, is not a `Source`, or has a name that is in use.
+      UsageError: If one cannot be loaded, is not a `Source`, or has a name that is in use.
     """
     found: dict[str, Source] = {}
     for point in entry_points_of(GROUP):
@@ -178,7 +178,7 @@ def source_by_name(name: str) -> Source:
     """Returns a source by name, loading only the module of that source.
 
     Raises:
-      UsageError: if there is no such source; on a worker, its package is not installed there.
+      UsageError: If there is no such source; on a worker, its package is not installed there.
     """
     if name not in SOURCES:
         if name not in plugin_sources():

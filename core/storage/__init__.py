@@ -91,7 +91,7 @@ def require_known(option: str, path: str) -> None:
     """Checks that the scheme of a path is supported.
 
     Raises:
-      UsageError: if it is not; the message names the option.
+      UsageError: If it is not; the message names the option.
     """
     scheme = _scheme(path)
     if scheme not in _STORES and not _store_for(scheme).can_open(path):
@@ -107,12 +107,12 @@ def read_text(option: str, path: str, content: str = "") -> str:
     """Reads a text file that an option names.
 
     Args:
-      option: the option.
-      path: path of the file.
-      content: what the file has to contain, for the message if it is missing: `a class name on each line`.
+      option: The option.
+      path: Path of the file.
+      content: What the file has to contain, for the message if it is missing: `a class name on each line`.
 
     Raises:
-      UsageError: if it cannot be read or is not UTF-8.
+      UsageError: If it cannot be read or is not UTF-8.
     """
     require_known(option, path)
     try:
@@ -132,14 +132,14 @@ def read_bytes(path: str, version: str = "", limit: int = -1) -> bytes:
     """Reads a whole file.
 
     Args:
-      path: path of the file.
-      version: version of a remote file when it was listed, of which the caller compares the checksum; empty
+      path: Path of the file.
+      version: Version of a remote file when it was listed, of which the caller compares the checksum; empty
         if unknown.
-      limit: largest size to read in bytes; -1 is none.
+      limit: Largest size to read in bytes; -1 is none.
 
     Raises:
-      ObjectTooLarge: if the file is larger; little more than the limit is in memory by then.
-      FileNotFoundError: if the file, or that version of it, does not exist; or another OSError.
+      ObjectTooLarge: If the file is larger; little more than the limit is in memory by then.
+      FileNotFoundError: If the file, or that version of it, does not exist; or another OSError.
     """
     store = _store(path)
     return store.run("read", path, lambda: store.read(path, version, limit))
@@ -154,15 +154,15 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
     """Reads a range of a file; the result is shorter at the end of the file.
 
     Args:
-      path: path of the file.
-      offset: offset of the range.
-      length: length of the range in bytes.
-      size: size of the file when it was listed; -1 if unknown.
-      version: version of the file when it was listed; empty if unknown.
+      path: Path of the file.
+      offset: Offset of the range.
+      length: Length of the range in bytes.
+      size: Size of the file when it was listed; -1 if unknown.
+      version: Version of the file when it was listed; empty if unknown.
 
     Raises:
-      EngineError: if the file changed since it was listed.
-      FileNotFoundError: or another OSError.
+      EngineError: If the file changed since it was listed.
+      FileNotFoundError: Or another OSError.
     """
     if is_remote(path) and (length <= 0 or 0 <= size <= offset):
         return b""
@@ -223,11 +223,11 @@ def make_dirs(path: str, inside: str = "") -> None:
     """Makes a directory and its parents; does nothing on object storage.
 
     Args:
-      path: path of the directory.
-      inside: parent directory that must exist; empty to make all of them.
+      path: Path of the directory.
+      inside: Parent directory that must exist; empty to make all of them.
 
     Raises:
-      FileNotFoundError: if `inside` is missing on a disk.
+      FileNotFoundError: If `inside` is missing on a disk.
     """
     if not is_remote(path):
         local.make_dirs(path, inside)
@@ -237,12 +237,12 @@ def write_bytes(path: str, data: bytes, inside: str = "") -> None:
     """Writes a file atomically: it appears complete or not at all.
 
     Args:
-      path: path of the file.
-      data: its content.
-      inside: parent directory that must exist; empty to make all of them.
+      path: Path of the file.
+      data: Its content.
+      inside: Parent directory that must exist; empty to make all of them.
 
     Raises:
-      FileNotFoundError: if `inside` is missing on a disk.
+      FileNotFoundError: If `inside` is missing on a disk.
     """
     if inside and not is_remote(path):
         local.write_bytes(path, data, inside)
@@ -255,8 +255,8 @@ def alone_with(path: str) -> AbstractContextManager[None]:
     """Blocks conditional writes to a file while the block runs; only on a disk.
 
     Raises:
-      FileNotFoundError: if its directory is missing on a disk.
-      EngineError: if another process does not release the lock.
+      FileNotFoundError: If its directory is missing on a disk.
+      EngineError: If another process does not release the lock.
     """
     return contextlib.nullcontext() if is_remote(path) else local.alone_in(os.path.dirname(path) or ".")
 
@@ -281,7 +281,7 @@ def read_with_etag(path: str) -> tuple[bytes, str] | None:
       The content and the tag; None if there is no such file.
 
     Raises:
-      UsageError: if the storage does not support conditional writes.
+      UsageError: If the storage does not support conditional writes.
     """
     _require_conditions(path)
     for _ in range(_ATTEMPTS_TO_MEET):
@@ -302,9 +302,9 @@ def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
     """Writes a file if it was not written since it was read; of several concurrent writers, one succeeds.
 
     Args:
-      path: path of the file.
-      data: its new content.
-      tag: tag of the file when it was read; None if there was no such file.
+      path: Path of the file.
+      data: Its new content.
+      tag: Tag of the file when it was read; None if there was no such file.
 
     Returns:
       Whether the file holds the new content. A file that already holds the same bytes counts as written,
@@ -339,12 +339,12 @@ def temporary_path(directory: str, name: str, existing: bool = False) -> str:
     It is in the directory's own `_work/` if a rename can move it, else on this machine.
 
     Args:
-      directory: directory for the finished file.
-      name: name of the file.
-      existing: whether the directory must already exist.
+      directory: Directory for the finished file.
+      name: Name of the file.
+      existing: Whether the directory must already exist.
 
     Raises:
-      FileNotFoundError: if the directory must exist and is missing.
+      FileNotFoundError: If the directory must exist and is missing.
     """
     unique = f"{name}.{uuid.uuid4().hex}.tmp"
     if is_remote(directory):
@@ -366,8 +366,8 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
     The copy is read in parts, of one version. A part that breaks off is read again, and the others stay.
 
     Raises:
-      EngineError: if the file changes while it is copied, or does not match its checksum.
-      FileNotFoundError: or another OSError.
+      EngineError: If the file changes while it is copied, or does not match its checksum.
+      FileNotFoundError: Or another OSError.
     """
     if not is_remote(path):
         with local.open_local(path) as file:
@@ -384,7 +384,7 @@ def _copy_to(copy: IO[bytes], found: StoredObject) -> None:
     """Continues a copy of an object where it ends.
 
     Raises:
-      Damaged: if it does not match the checksum of the storage; the copy is empty then.
+      Damaged: If it does not match the checksum of the storage; the copy is empty then.
     """
     store = _store(found.path)
     while (done := copy.tell()) < found.size:
@@ -425,8 +425,8 @@ def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
     """Yields the storage's metadata of all files below a directory.
 
     Args:
-      directory: the directory.
-      deep: whether to include subfolders.
+      directory: The directory.
+      deep: Whether to include subfolders.
     """
     yield from UNDERWAY.passing(item for page in _pages(directory, deep) for item in page.objects)
 
@@ -446,8 +446,8 @@ def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
     """Lists the files and folders directly in a remote directory, a page at a time.
 
     Args:
-      directory: the remote directory.
-      most: number of files after which the listing ends.
+      directory: The remote directory.
+      most: Number of files after which the listing ends.
 
     Returns:
       The names of the files, and those of the folders, sorted; None for the folders if the listing ended
@@ -483,13 +483,13 @@ def link_files(source: str, target: str, files: Sequence[str], existing: bool = 
     on the servers if possible. Repeating the call changes nothing.
 
     Args:
-      source: directory that holds the files.
-      target: directory for the links or copies; subdirectories are made.
-      files: paths relative to both directories.
-      existing: whether the target directory must already exist.
+      source: Directory that holds the files.
+      target: Directory for the links or copies; subdirectories are made.
+      files: Paths relative to both directories.
+      existing: Whether the target directory must already exist.
 
     Raises:
-      FileNotFoundError: if the target must exist and is missing, or a file is missing.
+      FileNotFoundError: If the target must exist and is missing, or a file is missing.
     """
     if is_remote(target):
         _at_once(lambda file: _copy(join(source, file), join(target, file)), files)

@@ -80,7 +80,7 @@ def _of_connection(connection: str) -> dict[str, Any]:
     """Returns obstore's settings for a connection string.
 
     Raises:
-      EngineError: if it is malformed.
+      EngineError: If it is malformed.
     """
     parts = dict(part.split("=", 1) for part in connection.split(";") if "=" in part)
     settings = {name: parts[key] for key, name in _OF_CONNECTION.items() if parts.get(key)}

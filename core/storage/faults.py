@@ -48,8 +48,8 @@ class Fault:
     """Why a request failed.
 
     Attributes:
-      error: what to raise if it is not repeated.
-      retries: how often it may be repeated while there is time.
+      error: What to raise if it is not repeated.
+      retries: How often it may be repeated while there is time.
     """
 
     error: Exception
@@ -62,8 +62,8 @@ class Answer:
 
     Attributes:
       status: HTTP status; 0 if there was no answer.
-      code: the storage's name of the error; empty if unknown.
-      text: the message of the storage or of its client.
+      code: The storage's name of the error; empty if unknown.
+      text: The message of the storage or of its client.
     """
 
     status: int = 0
@@ -81,12 +81,12 @@ class Service:
     """What a storage calls things in its answers, and we in our messages.
 
     Attributes:
-      name: its name.
-      kind: what it calls a bucket.
-      no_bucket: its codes for a missing bucket.
-      bad_login: its codes for credentials that it does not accept.
-      login_advice: how to give credentials.
-      certificates: environment variable for the file with certificates to trust.
+      name: Its name.
+      kind: What it calls a bucket.
+      no_bucket: Its codes for a missing bucket.
+      bad_login: Its codes for credentials that it does not accept.
+      login_advice: How to give credentials.
+      certificates: Environment variable for the file with certificates to trust.
     """
 
     name: str

@@ -64,9 +64,9 @@ class _Client:
 
     Attributes:
       google: Google's own client.
-      user_project: project that pays for requests to buckets whose requesters pay; None for none.
-      credentials: credentials of google-auth.
-      buckets: buckets of obstore; None if it cannot do what the environment asks for.
+      user_project: Project that pays for requests to buckets whose requesters pay; None for none.
+      credentials: Credentials of google-auth.
+      buckets: Buckets of obstore; None if it cannot do what the environment asks for.
     """
 
     google: Any
@@ -213,8 +213,8 @@ class GcsStore(RemoteStore):
         """Reads through obstore; returns None if Google's own client must read, or explain a refusal.
 
         Args:
-          path: path of the object.
-          read: function that reads with a reader.
+          path: Path of the object.
+          read: Function that reads with a reader.
         """
         client: _Client = self.client()
         bucket, name = self.split_path(path)
@@ -343,7 +343,7 @@ def _credentials(options: Mapping[str, Any]) -> tuple[Any, str | None]:
     """Returns the credentials of google-auth that Beam's options select, and the project that pays.
 
     Raises:
-      google.auth.exceptions.DefaultCredentialsError: if there are none.
+      google.auth.exceptions.DefaultCredentialsError: If there are none.
     """
     user_project = options.get("gcs_user_project")
     if options.get("no_auth") or os.environ.get("STORAGE_EMULATOR_HOST"):

@@ -56,12 +56,12 @@ def listed_pages(
     """Yields the pages of a listing, without repeated paths and without markers of empty folders.
 
     Args:
-      directory: the listed directory.
-      pages_after: function of a token that returns the pages that follow; the empty token is before all.
-      run: repeats a request that fails. A listing that was cut off goes on after its last page.
+      directory: The listed directory.
+      pages_after: Function of a token that returns the pages that follow; the empty token is before all.
+      run: Repeats a request that fails. A listing that was cut off goes on after its last page.
 
     Raises:
-      EngineError: if the listing does not end.
+      EngineError: If the listing does not end.
     """
     seen, tokens, empty, token = _Seen(), set[str](), 0, ""
     pages: Iterator[ListedPage] | None = None

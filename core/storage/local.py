@@ -58,7 +58,7 @@ class LocalStore(Store):
         """Reads a range of a file.
 
         Raises:
-          EngineError: if the file is not as it was listed.
+          EngineError: If the file is not as it was listed.
         """
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         try:
@@ -117,7 +117,7 @@ def _check_regular(file: int | str, path: str) -> None:
     """Checks that a file, open or not, is a regular file.
 
     Raises:
-      OSError: if it is a pipe, a device or a folder.
+      OSError: If it is a pipe, a device or a folder.
     """
     mode = os.stat(file).st_mode
     if S_ISDIR(mode):
@@ -140,11 +140,11 @@ def make_dirs(path: str, inside: str = "") -> None:
     """Makes a directory and its parents.
 
     Args:
-      path: path of the directory.
-      inside: parent directory that must exist; empty to make all of them.
+      path: Path of the directory.
+      inside: Parent directory that must exist; empty to make all of them.
 
     Raises:
-      FileNotFoundError: if `inside` is missing.
+      FileNotFoundError: If `inside` is missing.
     """
     if not inside:
         os.makedirs(path or ".", exist_ok=True)
@@ -188,8 +188,8 @@ def alone_in(directory: str) -> Iterator[None]:
     """Holds the lock of a directory, which leaves nothing behind even if its holder is killed.
 
     Raises:
-      FileNotFoundError: if there is no such directory.
-      EngineError: if another process does not let go of it.
+      FileNotFoundError: If there is no such directory.
+      EngineError: If another process does not let go of it.
     """
     deadline, place = time.monotonic() + _LOCK_SECONDS, directory
     descriptor = os.open(directory, os.O_RDONLY)
@@ -256,7 +256,7 @@ def check_unchanged(path: str, status: os.stat_result, size: int, version: str) 
     """Checks that a file is as it was listed; its version is empty if unknown.
 
     Raises:
-      EngineError: if it is not.
+      EngineError: If it is not.
     """
     if status.st_size != size or (version and local_version(status) != version):
         raise changed(path)

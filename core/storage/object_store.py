@@ -108,9 +108,9 @@ class Buckets:
     """obstore's stores: one for each bucket and timeout. Each has its own connections.
 
     Args:
-      kind: class of obstore's store.
-      settings: settings of the class.
-      client_options: options of its HTTP client.
+      kind: Class of obstore's store.
+      settings: Settings of the class.
+      client_options: Options of its HTTP client.
     """
 
     def __init__(self, kind: Any, settings: dict[str, Any], client_options: dict[str, Any]) -> None:
@@ -121,8 +121,8 @@ class Buckets:
         """Returns the store of a bucket whose requests end before the deadline of this thread's operation.
 
         Args:
-          bucket: name of the bucket.
-          attempts: number of times that obstore may repeat a request.
+          bucket: Name of the bucket.
+          attempts: Number of times that obstore may repeat a request.
         """
         left = retries.current().seconds_left()
         seconds = next((item for item in _TIMEOUTS if item <= left), _TIMEOUTS[-1])
@@ -146,9 +146,9 @@ class Reader:
     """Reads one object through obstore, a part at a time.
 
     Args:
-      store: obstore's store of the bucket.
-      name: name of the object.
-      mark: where an answer states the version: `e_tag` or `version`.
+      store: Obstore's store of the bucket.
+      name: Name of the object.
+      mark: Where an answer states the version: `e_tag` or `version`.
     """
 
     def __init__(self, store: Any, name: str, mark: str = "e_tag") -> None:
@@ -158,7 +158,7 @@ class Reader:
         """Reads a range, of a version if given; the result is shorter at the end of the object.
 
         Raises:
-          BadAnswer: if the answer is not from the storage.
+          BadAnswer: If the answer is not from the storage.
         """
         answer, _ = self._answer(version, offset, length)
         return b"" if answer is None else bytes(answer.bytes().to_bytes())
@@ -167,7 +167,7 @@ class Reader:
         """Returns the bytes and their version, which is unchanged if the object is empty.
 
         Raises:
-          ObjectTooLarge: if the object has more bytes than the limit; -1 is none.
+          ObjectTooLarge: If the object has more bytes than the limit; -1 is none.
         """
         chunks: list[bytes] = []
         done, size = 0, 1
@@ -239,10 +239,10 @@ class ObjectStore(RemoteStore):
     """A storage of which obstore does everything.
 
     Attributes:
-      paths: how its paths begin, such as `s3://`.
-      service: what it calls things.
-      other_names: names that the storage does not keep, besides those of obstore.
-      name_rule: the rule for names, for messages.
+      paths: How its paths begin, such as `s3://`.
+      service: What it calls things.
+      other_names: Names that the storage does not keep, besides those of obstore.
+      name_rule: The rule for names, for messages.
     """
 
     paths: ClassVar[str]
@@ -297,7 +297,7 @@ class ObjectStore(RemoteStore):
         """Returns obstore's store of a path, and the name of its object.
 
         Raises:
-          EngineError: in a child of `fork`.
+          EngineError: In a child of `fork`.
         """
         if _forked:
             raise EngineError(
@@ -312,7 +312,7 @@ class ObjectStore(RemoteStore):
         """Returns the same for an object.
 
         Raises:
-          UsageError: if the storage does not keep its name.
+          UsageError: If the storage does not keep its name.
         """
         name = self.split_path(path)[1]
         if not keeps_name(name) or self.other_names.search(name):
@@ -446,7 +446,7 @@ class ObjectStore(RemoteStore):
         """Checks that an empty listing comes from the storage; to obstore, a login page may look like one.
 
         Raises:
-          BadAnswer: if it does not.
+          BadAnswer: If it does not.
         """
         with contextlib.suppress(FileNotFoundError, PermissionDeniedError):
             self.stat(f"{self.paths}{bucket}/{_PROBE}")

@@ -24,9 +24,9 @@ class RangeReader:
     """Random access to a file, through one buffer.
 
     Args:
-      path: path of the file, local or remote.
-      size: size of the file when it was listed.
-      version: version of the file when it was listed; empty if unknown.
+      path: Path of the file, local or remote.
+      size: Size of the file when it was listed.
+      version: Version of the file when it was listed; empty if unknown.
     """
 
     def __init__(self, path: str, size: int, version: str = "") -> None:
@@ -59,7 +59,7 @@ class RangeReader:
         """Checks that a local file has not changed since it was listed; remote reads request the version.
 
         Raises:
-          EngineError: if it is not.
+          EngineError: If it is not.
         """
         if self._descriptor >= 0:
             check_unchanged(self.path, os.fstat(self._descriptor), self.size, self.version)
@@ -68,8 +68,8 @@ class RangeReader:
         """Reads a range; the result is shorter at the end of the file.
 
         Raises:
-          EngineError: if the file is not as it was listed.
-          OSError: if it cannot be read.
+          EngineError: If the file is not as it was listed.
+          OSError: If it cannot be read.
         """
         length = min(length, self.size - offset)
         if length <= 0 or offset < 0:
@@ -149,7 +149,7 @@ def open_ranges(path: str) -> RangeReader:
     """Opens a file as it is now.
 
     Raises:
-      FileNotFoundError: or another OSError.
+      FileNotFoundError: Or another OSError.
     """
     found = storage.state_of(path)
     return RangeReader(path, found.size, found.version)

@@ -68,11 +68,11 @@ class Operation:
     """One operation of a storage, with all its attempts. It belongs to the thread that enters it.
 
     Args:
-      contact: state of its storage.
-      path: path of the object or folder.
+      contact: State of its storage.
+      path: Path of the object or folder.
 
     Attributes:
-      quiet_since: when it began or last made progress, on the monotonic clock.
+      quiet_since: When it began or last made progress, on the monotonic clock.
     """
 
     def __init__(self, contact: Contact, path: str) -> None:
@@ -150,13 +150,13 @@ def retried(
     """Calls a function until it succeeds, with exponential backoff and within one deadline.
 
     Args:
-      contact: state of the storage.
-      path: path of the object or folder.
-      send: function that sends requests.
-      fault_of: explains an error of `send`; None for one that is not of the storage.
+      contact: State of the storage.
+      path: Path of the object or folder.
+      send: Function that sends requests.
+      fault_of: Explains an error of `send`; None for one that is not of the storage.
 
     Raises:
-      Exception: the explanation of the first fault, or of one that is not transient.
+      Exception: The explanation of the first fault, or of one that is not transient.
     """
     with Operation(contact, path) as operation:
         first: Fault | None = None

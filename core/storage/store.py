@@ -34,7 +34,7 @@ class ObjectTooLarge(Exception):
     """An object is larger than the limit of its reader, and was not read to its end.
 
     Attributes:
-      size: size in bytes; -1 if the storage does not state it.
+      size: Size in bytes; -1 if the storage does not state it.
     """
 
     def __init__(self, size: int = -1) -> None:
@@ -46,11 +46,11 @@ class StoredObject(NamedTuple):
     """An object of a storage.
 
     Attributes:
-      path: path with its scheme, `gs://BUCKET/NAME`.
-      size: size in bytes.
-      version: the storage's mark of its state: its generation, its ETag, or when it was last changed.
+      path: Path with its scheme, `gs://BUCKET/NAME`.
+      size: Size in bytes.
+      version: The storage's mark of its state: its generation, its ETag, or when it was last changed.
       crc32c: crc32c of its bytes, as base64 of the big-endian value; empty if the storage has none.
-      modified: when it was last written, by the storage's clock in seconds since the epoch. None if unknown,
+      modified: When it was last written, by the storage's clock in seconds since the epoch. None if unknown,
         as in listings.
     """
 
@@ -65,9 +65,9 @@ class ListedPage(NamedTuple):
     """A page of a listing.
 
     Attributes:
-      objects: objects in the storage's order.
-      folders: names of the folders directly in the listed directory.
-      token: where the listing goes on after this page; empty if this is known to be the last page.
+      objects: Objects in the storage's order.
+      folders: Names of the folders directly in the listed directory.
+      token: Where the listing goes on after this page; empty if this is known to be the last page.
     """
 
     objects: list[StoredObject]
@@ -92,9 +92,9 @@ class Store(ABC):
         """Calls a function that sends requests with the other methods.
 
         Args:
-          doing: what it does, for messages: `read`, `write`, `look for`, `list`, `copy` or `remove`.
-          path: path of the file or folder.
-          send: the function.
+          doing: What it does, for messages: `read`, `write`, `look for`, `list`, `copy` or `remove`.
+          path: Path of the file or folder.
+          send: The function.
         """
         return send()
 
@@ -109,7 +109,7 @@ class Store(ABC):
         Without a version, the bytes are compared with the checksum of the storage, if it states one.
 
         Raises:
-          ObjectTooLarge: if the file has more bytes than the limit; -1 is none.
+          ObjectTooLarge: If the file has more bytes than the limit; -1 is none.
         """
 
     @abstractmethod
@@ -137,7 +137,7 @@ class RemoteStore(Store):
     """A storage that answers over a network.
 
     Attributes:
-      environment: variables that select a server; if one changes, the next request makes a new client.
+      environment: Variables that select a server; if one changes, the next request makes a new client.
     """
 
     environment: ClassVar[tuple[str, ...]] = ()

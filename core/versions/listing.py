@@ -30,7 +30,7 @@ def version_names(output: str) -> list[str]:
     """Returns the names of all versions, oldest first, including incomplete ones.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     directory = storage.join(output, VERSIONS_DIR)
     with storage.translated_errors("list", directory):
@@ -50,7 +50,7 @@ def list_versions(output: str) -> list[VersionRecord]:
     A version with a damaged `version.json` has the state `DAMAGED`, which no other function returns.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
 
     def read(name: str) -> VersionRecord:
@@ -73,7 +73,7 @@ def require_undamaged(record: VersionRecord) -> None:
     """Checks that the record of a version is not damaged.
 
     Raises:
-      UsageError: if its `version.json` is damaged.
+      UsageError: If its `version.json` is damaged.
     """
     if record.state is VersionState.DAMAGED:
         raise UsageError(record.problem)
@@ -83,8 +83,8 @@ def read_version_record(output: str, version: str) -> VersionRecord:
     """Returns the record of a version.
 
     Raises:
-      UsageError: if its `version.json` is damaged.
-      EngineError: if the storage failed.
+      UsageError: If its `version.json` is damaged.
+      EngineError: If the storage failed.
     """
     directory = version_path(output, version)
     path = storage.join(directory, VERSION_JSON)
@@ -107,7 +107,7 @@ def write_version_record(output: str, record: VersionRecord, hold: HeldLease | N
     """Writes the record of a version, while the lease `hold` is held.
 
     Raises:
-      EngineError: if the lease was lost, or the storage failed.
+      EngineError: If the lease was lost, or the storage failed.
     """
     directory = version_path(output, record.version)
     with storage.translated_errors("write", storage.join(directory, VERSION_JSON)):
@@ -118,16 +118,16 @@ def mark_published(output: str, record: VersionRecord, when: float) -> VersionRe
     """Records the time when a version was published, unless it is recorded or the version's state changed.
 
     Args:
-      output: directory that holds the versions.
-      record: record of the version.
-      when: time in seconds since the epoch.
+      output: Directory that holds the versions.
+      record: Record of the version.
+      when: Time in seconds since the epoch.
 
     Returns:
       The current record of the version.
 
     Raises:
-      UsageError: if its `version.json` is damaged.
-      EngineError: if the storage failed.
+      UsageError: If its `version.json` is damaged.
+      EngineError: If the storage failed.
     """
     path = storage.join(version_path(output, record.version), VERSION_JSON)
     with storage.translated_errors("write", path):
@@ -143,9 +143,9 @@ def no_such_version(output: str, version: str, names: Sequence[str] | None = Non
     """Returns the error for a missing version, which suggests a similar name or the newest versions.
 
     Args:
-      output: directory that holds the versions.
-      version: name of the missing version.
-      names: names of the versions to choose from; None for all.
+      output: Directory that holds the versions.
+      version: Name of the missing version.
+      names: Names of the versions to choose from; None for all.
     """
     names = version_names(output) if names is None else names
     shown = f"{printable(output)} has no version {printable(version)}"

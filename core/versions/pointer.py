@@ -35,8 +35,8 @@ def read_pointer(output: str) -> tuple[Pointer, str] | None:
       The pointer and the tag of its state; None if there is none.
 
     Raises:
-      UsageError: if it is damaged, or the storage cannot hold versions.
-      EngineError: if the storage failed.
+      UsageError: If it is damaged, or the storage cannot hold versions.
+      EngineError: If the storage failed.
     """
     path = storage.join(output, LATEST_JSON)
     with storage.translated_errors("read", path):
@@ -68,7 +68,7 @@ def pointer_tag(output: str) -> str | None:
     """Returns the tag of the pointer's state, damaged or not; None if there is none.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     path = storage.join(output, LATEST_JSON)
     with storage.translated_errors("read", path):
@@ -80,15 +80,15 @@ def switch_pointer(output: str, pointer: Pointer, tag: str | None) -> bool:
     """Switches readers to another version, unless another process has switched the pointer since.
 
     Args:
-      output: directory that holds the versions.
-      pointer: pointer to the new version.
-      tag: tag of the pointer when it was read; None if there was none.
+      output: Directory that holds the versions.
+      pointer: Pointer to the new version.
+      tag: Tag of the pointer when it was read; None if there was none.
 
     Returns:
       Whether the pointer names the version. Calling it again is safe, because it detects its own write.
 
     Raises:
-      EngineError: if the storage failed.
+      EngineError: If the storage failed.
     """
     path = storage.join(output, LATEST_JSON)
     with storage.translated_errors("switch", path):
@@ -108,11 +108,11 @@ def located(path: str) -> str:
     other path is returned unchanged.
 
     Args:
-      path: path as the user wrote it.
+      path: Path as the user wrote it.
 
     Raises:
-      UsageError: if the version is missing, no version is published, or the pointer is damaged.
-      EngineError: if the storage failed.
+      UsageError: If the version is missing, no version is published, or the pointer is damaged.
+      EngineError: If the storage failed.
     """
     output, version = split_version(path)
     if version:
@@ -133,8 +133,8 @@ def follow(output: str) -> str:
     """Returns the dataset directory that the pointer currently names; empty if there are no versions.
 
     Raises:
-      UsageError: if the version is gone, no version is published, or the pointer is damaged.
-      EngineError: if the storage failed.
+      UsageError: If the version is gone, no version is published, or the pointer is damaged.
+      EngineError: If the storage failed.
     """
     gone = ""
     for _ in range(_ATTEMPTS):

@@ -58,8 +58,8 @@ def remove_version(output: str, version: str) -> bool:
       Whether the version was removed.
 
     Raises:
-      UsageError: if the pointer is damaged.
-      EngineError: if the storage failed.
+      UsageError: If the pointer is damaged.
+      EngineError: If the storage failed.
     """
     directory = version_path(output, version)
     with storage.translated_errors("remove", directory):

@@ -95,7 +95,7 @@ class Expectations:
         """Returns the names of the expectations that need every image decoded.
 
         Args:
-          counted: whether `dataset.json` counts the images of each class and format.
+          counted: Whether `dataset.json` counts the images of each class and format.
         """
         by_quality = any(FindingCode(code) in QUALITY for code in self.max_fraction)
         asking = {*_OF_PICTURES, *(() if counted else _OF_CLASSES), *(["max_fraction"] if by_quality else [])}
@@ -107,15 +107,15 @@ class DatasetFacts:
     """Facts about a dataset that are known after reading it.
 
     Attributes:
-      records: split -> records.
-      classes: class name -> records in all splits.
-      formats: format -> records in all splits, as `--image_format` spells them.
-      dtypes: type of samples -> records in all splits.
-      bad_fraction: quarantined / (written + quarantined); None if it is not known.
+      records: Split -> records.
+      classes: Class name -> records in all splits.
+      formats: Format -> records in all splits, as `--image_format` spells them.
+      dtypes: Type of samples -> records in all splits.
+      bad_fraction: Quarantined / (written + quarantined); None if it is not known.
       widths: Smallest and largest width; None if they were not measured.
       heights: Smallest and largest height; None if they were not measured.
       aspect_ratio: Largest ratio of longer side / shorter side.
-      findings: finding code -> number of findings.
+      findings: Finding code -> number of findings.
     """
 
     records: Mapping[str, int]

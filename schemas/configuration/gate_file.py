@@ -173,7 +173,7 @@ def parse_gates(text: str, option: str, path: str) -> JobGates:
       path: Path of the file, for messages.
 
     Raises:
-      UsageError: if it is wrong; the message names the line and what to write instead.
+      UsageError: If it is wrong; the message names the line and what to write instead.
     """
     try:
         return gates_from(load_plain_yaml(text))
@@ -195,7 +195,7 @@ def gates_from(value: Any) -> JobGates:
       value: Content of the YAML; None for an empty file.
 
     Raises:
-      WrongValue: if a value is wrong; it has the keys of the first one, and says what to write instead.
+      WrongValue: If a value is wrong; it has the keys of the first one, and says what to write instead.
     """
     model = read_model(GateFile, {} if value is None else value, "gate", _EXAMPLE)
     given = {name: getattr(model, name) for name in model.model_fields_set}

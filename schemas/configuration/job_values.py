@@ -39,8 +39,8 @@ class Variables(NamedTuple):
     """Values for placeholders.
 
     Attributes:
-      environ: environment variables.
-      dates: values of the names in braces.
+      environ: Environment variables.
+      dates: Values of the names in braces.
     """
 
     environ: Mapping[str, str]
@@ -50,7 +50,7 @@ class Variables(NamedTuple):
         """Returns a value with its placeholders replaced.
 
         Raises:
-          ValueError: if a variable is not set, or `${` does not begin a placeholder.
+          ValueError: If a variable is not set, or `${` does not begin a placeholder.
         """
         return _PLACEHOLDER.sub(self._replaced, text)
 
@@ -89,8 +89,8 @@ def variables_at(now: float, environ: Mapping[str, str]) -> Variables:
     """Returns the values for placeholders.
 
     Args:
-      now: seconds since the epoch.
-      environ: environment variables.
+      now: Seconds since the epoch.
+      environ: Environment variables.
     """
     when = time.gmtime(now)
     return Variables(environ, {name: time.strftime(form, when) for name, form in _DATES.items()})
@@ -103,10 +103,10 @@ def expanded(value: Any, variables: Variables, *path: str, numbers: bool = False
       value: The value as read.
       variables: Values for placeholders.
       *path: Keys that lead to the value.
-      numbers: whether a text that becomes a number by this is returned as a number.
+      numbers: Whether a text that becomes a number by this is returned as a number.
 
     Raises:
-      WrongValue: if a variable is not set; it has `path` and the keys of the value.
+      WrongValue: If a variable is not set; it has `path` and the keys of the value.
     """
     if isinstance(value, Mapping):
         return {
@@ -150,9 +150,9 @@ def without_secrets(message: str, texts: Iterable[str], environ: Mapping[str, st
     """Returns a message with the names of the variables in place of their values.
 
     Args:
-      message: a message about expanded values.
-      texts: the values as the file has them.
-      environ: environment variables.
+      message: A message about expanded values.
+      texts: The values as the file has them.
+      environ: Environment variables.
     """
     names = {match["name"] for text in texts for match in _PLACEHOLDER.finditer(text) if match["name"]}
     for name in sorted(names, key=lambda name: (-len(environ.get(name, "")), name)):

@@ -117,7 +117,7 @@ def parse_drop(text: str) -> tuple[str, ...]:
     """Parses the codes of `--drop`; returns them without duplicates, in a fixed order.
 
     Raises:
-      ValueError: if a code is unknown or does not depend on one image alone.
+      ValueError: If a code is unknown or does not depend on one image alone.
     """
     wanted = {item.strip().upper() for item in text.split(",") if item.strip()}
     known = [code.value for code in OF_ONE_PICTURE]

@@ -400,7 +400,7 @@ class ConvertSettings:
         """Checks every value, and whether the values go together.
 
         Raises:
-          UsageError: if a setting is wrong; the message names the first one and what to write instead.
+          UsageError: If a setting is wrong; the message names the first one and what to write instead.
         """
         for name, item in settings_of(ConvertSettings).items():
             item.check_option(getattr(self, name))
@@ -441,7 +441,7 @@ class ConvertSettings:
         """Checks that images have a class if each split should get its share of every class.
 
         Raises:
-          UsageError: if they have none, there are too many splits, or the layout needs folds.
+          UsageError: If they have none, there are too many splits, or the layout needs folds.
         """
         layout = self.record_layout
         if FeatureRole.FOLD in layout.by_role() and not self.folds:
@@ -461,7 +461,7 @@ class ConvertSettings:
         """Checks that readers can know the shape of raw pixels.
 
         Raises:
-          UsageError: if they cannot, or the layout stores raw pixels and another format is given.
+          UsageError: If they cannot, or the layout stores raw pixels and another format is given.
         """
         layout = self.record_layout
         if layout.pixels and self.image_format not in ("", "raw"):
@@ -488,7 +488,7 @@ class ConvertSettings:
         """Checks that the stored format can hold pictures of the target size.
 
         Raises:
-          UsageError: if it cannot hold any of them.
+          UsageError: If it cannot hold any of them.
         """
         longest = MAX_STORED_SIDE.get(self.stored_format)
         if not self.target or not longest or self.fit == "contain" or self.map:
@@ -503,7 +503,7 @@ class ConvertSettings:
         """Checks that the stored format and the other settings allow the type and number of channels.
 
         Raises:
-          UsageError: if they do not.
+          UsageError: If they do not.
         """
         if self.channels and self.image_format not in ("", "raw"):
             raise UsageError(

@@ -28,11 +28,11 @@ def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None =
     """Builds settings from given values; a carried plan and the defaults supply the others.
 
     Args:
-      values: given settings, by name; YAML's own types are accepted.
+      values: Given settings, by name; YAML's own types are accepted.
       carried: `settings` of the `dataset.json` named by `plan_from`.
 
     Raises:
-      UsageError: if a name is unknown or a value has the wrong type.
+      UsageError: If a name is unknown or a value has the wrong type.
     """
     known = setting_fields()
     merged: dict[str, Any] = {}
@@ -77,7 +77,7 @@ def stored_value(item: Setting, value: Any) -> Any:
     """Returns a value of a command line, a job file, a notebook or a plan in the form of its setting.
 
     Raises:
-      UsageError: if its type is wrong.
+      UsageError: If its type is wrong.
     """
     if isinstance(item.default, tuple):
         return _paths(item, value)

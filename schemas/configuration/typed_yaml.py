@@ -43,7 +43,7 @@ def write(what: str) -> WrapValidator:
     """Returns a validator whose error says what to write instead of a wrong value.
 
     Args:
-      what: description of right values, such as "a whole number from 0 on".
+      what: Description of right values, such as "a whole number from 0 on".
     """
 
     def validate(value: Any, handler: Callable[[Any], Any]) -> Any:
@@ -67,13 +67,13 @@ def read_model(model: type[_Model], value: Any, what: str, example: str) -> _Mod
     """Returns the content of a file as its model.
 
     Args:
-      model: type of the result.
-      value: content of the YAML.
-      what: what to call a key, such as "gate".
-      example: an example of a correct line.
+      model: Type of the result.
+      value: Content of the YAML.
+      what: What to call a key, such as "gate".
+      example: An example of a correct line.
 
     Raises:
-      WrongValue: if a value is wrong; it has the keys of the first one, and says what to write instead.
+      WrongValue: If a value is wrong; it has the keys of the first one, and says what to write instead.
     """
     if not isinstance(value, Mapping):
         raise WrongValue(f"write one `{what}: value` on each line, such as {example}")

@@ -60,7 +60,7 @@ def layout_by_name(value: str) -> Layout:
     """Returns the layout for a value of the setting `layout`: a built-in name or a result of `inline_layout`.
 
     Raises:
-      UsageError: if there is no layout of that name, or the layout is damaged.
+      UsageError: If there is no layout of that name, or the layout is damaged.
     """
     if value.startswith("{"):
         return _inline(value)

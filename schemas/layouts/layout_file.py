@@ -61,10 +61,10 @@ def parse_layout_file(text: str, path: str) -> Layout:
 
     Args:
       text: YAML.
-      path: path of the file; its stem is the layout's name unless the file gives another name.
+      path: Path of the file; its stem is the layout's name unless the file gives another name.
 
     Raises:
-      UsageError: if it is wrong; the message says what may be written instead.
+      UsageError: If it is wrong; the message says what may be written instead.
     """
     try:
         layout = _layout(_mapping(load_plain_yaml(text), "the file"), PurePosixPath(path).stem)

@@ -29,19 +29,19 @@ class FeatureSpec:
     """One feature of a layout.
 
     Attributes:
-      name: key in `tf.train.Example`.
+      name: Key in `tf.train.Example`.
       type: bytes, float or int64, as the record stores it.
-      shape: number of values per dimension. () is one value, (None,) any number, (None, 4) any number of
+      shape: Number of values per dimension. () is one value, (None,) any number, (None, 4) any number of
         groups of four in one flat list.
-      fill: role of its values; None for features inferred from records of unknown origin.
-      optional: whether records leave it out if the source has no value.
-      encoding: how the value becomes bytes.
+      fill: Role of its values; None for features inferred from records of unknown origin.
+      optional: Whether records leave it out if the source has no value.
+      encoding: How the value becomes bytes.
       dtype: NumPy's name of the type inside a serialized tensor (`object` for texts), or of the bare pixels
         of every record; else empty.
-      tensor_shape: shape of a serialized tensor, None for any number; () for a single value.
-      value_type: declared type (`ValueType`) of an extra column or a constant, else empty.
-      value: values of a constant; for a column of type enum, the names of its numbers.
-      column: name of an extra column in the source, if it differs from the feature's name.
+      tensor_shape: Shape of a serialized tensor, None for any number; () for a single value.
+      value_type: Declared type (`ValueType`) of an extra column or a constant, else empty.
+      value: Values of a constant; for a column of type enum, the names of its numbers.
+      column: Name of an extra column in the source, if it differs from the feature's name.
     """
 
     name: str
@@ -88,13 +88,13 @@ class Layout:
     """A named set of features.
 
     Attributes:
-      name: name for `--layout`.
-      features: features of each record.
-      first_label: id of the first class.
-      needs: kind of annotations that the source must have.
-      format_names: format -> the name that the layout's readers use, if it is not jpg, png, webp or raw.
-      pixels: whether it stores raw pixels instead of image files.
-      summary: one sentence about the layout and its readers.
+      name: Name for `--layout`.
+      features: Features of each record.
+      first_label: Id of the first class.
+      needs: Kind of annotations that the source must have.
+      format_names: Format -> the name that the layout's readers use, if it is not jpg, png, webp or raw.
+      pixels: Whether it stores raw pixels instead of image files.
+      summary: One sentence about the layout and its readers.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Layout:
         """The columns of the source that it stores, each once; required if any feature requires it.
 
         Raises:
-          UsageError: if two features contradict each other about a column.
+          UsageError: If two features contradict each other about a column.
         """
         named: dict[str, tuple[ExtraColumn, str]] = {}
         for spec in self.features:
@@ -187,15 +187,15 @@ def extended(
     """Returns a layout with further features.
 
     Args:
-      layout: a layout.
-      columns: extra columns to store.
-      several_labels: whether an image may have several classes.
-      folds: whether records store their fold.
-      dtype: whether records store the type and the shape of their picture.
-      one_size: whether all pictures have the same height and width, so that they need not be stored.
+      layout: A layout.
+      columns: Extra columns to store.
+      several_labels: Whether an image may have several classes.
+      folds: Whether records store their fold.
+      dtype: Whether records store the type and the shape of their picture.
+      one_size: Whether all pictures have the same height and width, so that they need not be stored.
 
     Raises:
-      UsageError: if a column has the name of a feature of the layout, or another type there.
+      UsageError: If a column has the name of a feature of the layout, or another type there.
     """
     if dtype:
         layout = _with_dtype(layout, one_size)

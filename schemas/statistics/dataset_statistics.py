@@ -52,10 +52,10 @@ class SplitStatistics:
     """Sums over one split.
 
     Attributes:
-      pictures: sums over all of its pictures.
-      labels: number of pictures of each class.
-      classes: class name -> sums over the pictures of the class.
-      records: sums over the features of its records.
+      pictures: Sums over all of its pictures.
+      labels: Number of pictures of each class.
+      classes: Class name -> sums over the pictures of the class.
+      records: Sums over the features of its records.
     """
 
     pictures: PictureStatistics = field(default_factory=PictureStatistics)
@@ -117,7 +117,7 @@ class Statistics:
     """Sums per split; any number of them can be merged, in any order.
 
     Attributes:
-      splits: name of a split -> its sums.
+      splits: Name of a split -> its sums.
     """
 
     splits: dict[str, SplitStatistics] = field(default_factory=dict)
@@ -129,9 +129,9 @@ class Statistics:
         """Returns the statistics of a shard.
 
         Args:
-          split: split of the shard, which is listed even if the shard is empty.
-          pictures: pictures of its records.
-          records: sums over the features of its records.
+          split: Split of the shard, which is listed even if the shard is empty.
+          pictures: Pictures of its records.
+          records: Sums over the features of its records.
         """
         sums = SplitStatistics(records=records or RecordStatistics())
         for picture in pictures:
@@ -155,7 +155,7 @@ class Statistics:
         """Returns the content of `statistics.json`.
 
         Args:
-          scores: names of the scores of the pictures.
+          scores: Names of the scores of the pictures.
         """
         splits = {split: sums.as_json(scores) for split, sums in by_split(self.splits).items()}
         return {

@@ -69,16 +69,16 @@ class FeatureStatistics:
     """Sums over the values of one feature.
 
     Attributes:
-      type: type of the values.
-      fill: role of the feature (`FeatureRole`); empty if unknown.
-      lengths: number of values per record, over the records that have the feature.
-      numbers: the values of numbers; for bytes, their lengths.
-      values: occurrences of each value, for texts and categories.
-      nan: number of values that are NaN.
-      low_infinite: number of values that are minus infinity.
-      high_infinite: number of values that are infinity.
-      not_utf8: number of values that are not UTF-8.
-      formats: for bytes that are not text: TFDV's name of the image format (empty if it knows none) ->
+      type: Type of the values.
+      fill: Role of the feature (`FeatureRole`); empty if unknown.
+      lengths: Number of values per record, over the records that have the feature.
+      numbers: The values of numbers; for bytes, their lengths.
+      values: Occurrences of each value, for texts and categories.
+      nan: Number of values that are NaN.
+      low_infinite: Number of values that are minus infinity.
+      high_infinite: Number of values that are infinity.
+      not_utf8: Number of values that are not UTF-8.
+      formats: For bytes that are not text: TFDV's name of the image format (empty if it knows none) ->
         values.
     """
 
@@ -98,8 +98,8 @@ class FeatureStatistics:
         """Returns empty statistics for a feature.
 
         Args:
-          type_: type of its values.
-          spec: its description in the layout, if known.
+          type_: Type of its values.
+          spec: Its description in the layout, if known.
         """
         value_counts = None
         if is_category(spec) and type_ is not FeatureType.FLOAT:
@@ -220,8 +220,8 @@ class RecordStatistics:
     """Sums over the features of some records.
 
     Attributes:
-      records: number of records.
-      features: name and type of values -> sums. A feature that has two types occurs twice, which is an error.
+      records: Number of records.
+      features: Name and type of values -> sums. A feature that has two types occurs twice, which is an error.
     """
 
     records: int = 0
@@ -231,8 +231,8 @@ class RecordStatistics:
         """Adds a record.
 
         Args:
-          features: its features, as they are stored.
-          specs: name of a feature -> its description in the layout, if known.
+          features: Its features, as they are stored.
+          specs: Name of a feature -> its description in the layout, if known.
         """
         self.records += 1
         for name, feature in features.items():

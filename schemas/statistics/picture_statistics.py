@@ -21,13 +21,13 @@ class PictureStatistics:
     """Sums over some pictures; any number of them can be merged, in any order.
 
     Attributes:
-      of_class: whether it is about a class, for which fewer statistics are kept.
-      records: number of pictures.
-      unlabelled: number of pictures without a class.
-      boxes: number of objects in them.
-      formats: format detected from the bytes -> pictures.
-      spreads: name -> moments or histogram of its values.
-      samples: sums over the samples of the pictures.
+      of_class: Whether it is about a class, for which fewer statistics are kept.
+      records: Number of pictures.
+      unlabelled: Number of pictures without a class.
+      boxes: Number of objects in them.
+      formats: Format detected from the bytes -> pictures.
+      spreads: Name -> moments or histogram of its values.
+      samples: Sums over the samples of the pictures.
     """
 
     of_class: bool = False
@@ -91,7 +91,7 @@ class PictureStatistics:
         """Returns the readable form.
 
         Args:
-          scores: names of the scores of the pictures.
+          scores: Names of the scores of the pictures.
         """
         pixels = self.samples.scaled_json()
         document: dict[str, Any] = {

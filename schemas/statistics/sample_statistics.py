@@ -39,12 +39,12 @@ class ChannelStatistics:
     """Sums over one channel of some pictures.
 
     Attributes:
-      values: the finite samples.
-      nan: number of samples that are NaN.
-      infinite: number of samples that are infinite.
-      images: number of pictures with a finite sample.
-      means: sum of the means of these pictures, in the unit of `values.total` times 2^40.
-      mean_squares: sum of their mean squares, in the unit of `values.squares` times 2^40.
+      values: The finite samples.
+      nan: Number of samples that are NaN.
+      infinite: Number of samples that are infinite.
+      images: Number of pictures with a finite sample.
+      means: Sum of the means of these pictures, in the unit of `values.total` times 2^40.
+      mean_squares: Sum of their mean squares, in the unit of `values.squares` times 2^40.
     """
 
     values: Moments
@@ -96,8 +96,8 @@ class KindStatistics:
     """Sums over the pictures of one kind.
 
     Attributes:
-      images: number of pictures.
-      channels: sums over each channel.
+      images: Number of pictures.
+      channels: Sums over each channel.
     """
 
     images: int = 0
@@ -109,7 +109,7 @@ class SampleStatistics:
     """Sums over the samples of pictures; merged in any order.
 
     Attributes:
-      kinds: kind of pictures -> sums.
+      kinds: Kind of pictures -> sums.
     """
 
     kinds: dict[Kind, KindStatistics] = field(default_factory=dict)

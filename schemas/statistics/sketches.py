@@ -42,8 +42,8 @@ def bin_edges(place: int, parts: int = _PARTS) -> tuple[float, float]:
     """Returns the numbers between which a bin lies. It contains the one nearer to 0, but not the other.
 
     Args:
-      place: number of the bin.
-      parts: number of parts of each power of two, if it differs from that of `bin_of`.
+      place: Number of the bin.
+      parts: Number of parts of each power of two, if it differs from that of `bin_of`.
     """
     if not place:
         return 0.0, 0.0
@@ -93,12 +93,12 @@ class Moments:
     """Count, exact sums, minimum and maximum of some numbers.
 
     Attributes:
-      bits: number of binary digits after the point of the sums; 0 for integers.
-      count: number of numbers.
-      total: their sum, times 2^bits.
-      squares: the sum of their squares, times 2^(2 bits).
-      low: the minimum.
-      high: the maximum.
+      bits: Number of binary digits after the point of the sums; 0 for integers.
+      count: Number of numbers.
+      total: Their sum, times 2^bits.
+      squares: The sum of their squares, times 2^(2 bits).
+      low: The minimum.
+      high: The maximum.
     """
 
     __slots__ = ("bits", "count", "high", "low", "squares", "total")
@@ -187,7 +187,7 @@ class Histogram(Moments):
     """The distribution of numbers: their moments, and the count of each bin.
 
     Attributes:
-      bins: number of the bin -> count.
+      bins: Number of the bin -> count.
     """
 
     __slots__ = ("bins",)
@@ -274,9 +274,9 @@ class Histogram(Moments):
         """Returns a histogram with buckets of equal width; the middle of a bin decides its bucket.
 
         Args:
-          low: lower edge of the first bucket.
-          high: upper edge of the last bucket.
-          number: number of buckets.
+          low: Lower edge of the first bucket.
+          high: Upper edge of the last bucket.
+          number: Number of buckets.
         """
         width = high / number - low / number
         counts = [0] * number
@@ -290,7 +290,7 @@ class Histogram(Moments):
         """Returns the readable form, with quantiles and a histogram.
 
         Args:
-          shares: whether the numbers lie between 0 and 1; buckets then have equal widths.
+          shares: Whether the numbers lie between 0 and 1; buckets then have equal widths.
         """
         if not self.count:
             return {"count": 0}

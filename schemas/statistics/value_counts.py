@@ -23,9 +23,9 @@ class ValueCounts:
     """The occurrences of each distinct value, or an estimate of the number of values if there are too many.
 
     Attributes:
-      most: maximum number of distinct values to count, of 64 bytes each on average.
-      counts: value -> occurrences; None if there are too many values.
-      hashes: the smallest hashes of the values, if there are too many values.
+      most: Maximum number of distinct values to count, of 64 bytes each on average.
+      counts: Value -> occurrences; None if there are too many values.
+      hashes: The smallest hashes of the values, if there are too many values.
     """
 
     __slots__ = ("bytes", "counts", "hashes", "most")

@@ -71,9 +71,9 @@ class Described:
     """The result of a command that described a job.
 
     Attributes:
-      code: exit code of the command.
-      pipeline: graph of the job, as Dataflow gets it.
-      boundaries: step -> type hint of the data that it groups, reshuffles or uses as side input.
+      code: Exit code of the command.
+      pipeline: Graph of the job, as Dataflow gets it.
+      boundaries: Step -> type hint of the data that it groups, reshuffles or uses as side input.
     """
 
     code: int = -1

@@ -219,9 +219,9 @@ def start(log: Path, *argv: object, before: Callable[[], None] | None = None) ->
     """Starts the command line in a process forked from one that has imported everything.
 
     Args:
-      log: file for stdout and stderr, with `.out` and `.err` appended.
-      *argv: arguments of the command line.
-      before: called first in the new process; a function of a module, or a partial of one.
+      log: File for stdout and stderr, with `.out` and `.err` appended.
+      *argv: Arguments of the command line.
+      before: Called first in the new process; a function of a module, or a partial of one.
     """
     _ensure_server()
     process = _SERVER.Process(target=_child, args=(before, [str(item) for item in argv], str(log)))
@@ -251,9 +251,9 @@ def at_call(target: str, text: str, number: int, act: Callable[[], None]) -> Non
 
     Args:
       target: `module:function`.
-      text: counts only calls with an argument that contains it.
-      number: number of the call, from 1.
-      act: function to call then.
+      text: Counts only calls with an argument that contains it.
+      number: Number of the call, from 1.
+      act: Function to call then.
     """
     module_name, name = target.split(":")
     module = importlib.import_module(module_name)

@@ -25,8 +25,8 @@ class Photo(NamedTuple):
     """A photo of a test.
 
     Attributes:
-      name: name of its file.
-      size: width and height.
+      name: Name of its file.
+      size: Width and height.
       boxes: (class, xmin, ymin, xmax, ymax) in whole pixels.
     """
 

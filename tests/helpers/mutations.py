@@ -30,10 +30,10 @@ class Mutation(NamedTuple):
     """A change to a finished dataset.
 
     Attributes:
-      group: what is changed: a file, a record, or a record with objects.
-      name: name of the change.
-      dataset: name of the dataset.
-      change: function that makes the change.
+      group: What is changed: a file, a record, or a record with objects.
+      name: Name of the change.
+      dataset: Name of the dataset.
+      change: Function that makes the change.
     """
 
     group: str

@@ -117,14 +117,14 @@ def made_up(
     """Returns a report of a dataset with some classes, which fills every part of the page.
 
     Args:
-      names: class names; keys, messages, places and settings use them too.
-      per_code: number of findings of each code.
-      codes: codes of the findings; some of all severities if none are given.
-      noisy: whether thumbnails have their maximum size.
-      charts: whether sizes of pictures are known, so that charts of them are drawn.
-      records: number of records of the largest class.
-      drift: result of `diff`.
-      statistics: content of `statistics.json`.
+      names: Class names; keys, messages, places and settings use them too.
+      per_code: Number of findings of each code.
+      codes: Codes of the findings; some of all severities if none are given.
+      noisy: Whether thumbnails have their maximum size.
+      charts: Whether sizes of pictures are known, so that charts of them are drawn.
+      records: Number of records of the largest class.
+      drift: Result of `diff`.
+      statistics: Content of `statistics.json`.
     """
     draw = noisy_thumbnail if noisy else thumbnail
     codes = codes or (

@@ -195,15 +195,15 @@ def decode_group4(data: bytes, rows: int, width: int) -> bytes:
     """Decodes T.6 data (TIFF compression 4).
 
     Args:
-      data: the strip, most significant bit first.
-      rows: number of rows in the strip.
-      width: number of pixels in a row.
+      data: The strip, most significant bit first.
+      rows: Number of rows in the strip.
+      width: Number of pixels in a row.
 
     Returns:
       A bit per pixel, 0 for white, each row padded to whole bytes.
 
     Raises:
-      BadFaxData: if a code word is bad or rows are missing.
+      BadFaxData: If a code word is bad or rows are missing.
     """
     bits = _Bits(data)
     return _decode(rows, width, lambda above: _row_2d(bits, width, above))
@@ -213,10 +213,10 @@ def decode_group3(data: bytes, rows: int, width: int, options: int) -> bytes:
     """Decodes T.4 data (TIFF compression 3), like `decode_group4`.
 
     Args:
-      data: the strip.
-      rows: number of rows in the strip.
-      width: number of pixels in a row.
-      options: the T4Options tag of the TIFF.
+      data: The strip.
+      rows: Number of rows in the strip.
+      width: Number of pixels in a row.
+      options: The T4Options tag of the TIFF.
     """
     bits = _Bits(data)
 

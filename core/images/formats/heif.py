@@ -57,13 +57,13 @@ class _Items:
     """The items of a file (ISO/IEC 14496-12, 8.11).
 
     Attributes:
-      primary: number of the item that is the picture.
-      types: item -> its type.
-      extents: item -> its parts in the file.
-      parts: item -> the items that it consists of.
-      extras: item -> the items that add to it, such as its alpha channel.
-      properties: item -> the boxes that describe it.
-      metadata: the items with Exif data.
+      primary: Number of the item that is the picture.
+      types: Item -> its type.
+      extents: Item -> its parts in the file.
+      parts: Item -> the items that it consists of.
+      extras: Item -> the items that add to it, such as its alpha channel.
+      properties: Item -> the boxes that describe it.
+      metadata: The items with Exif data.
     """
 
     primary: int = 0
@@ -325,7 +325,7 @@ def _content_of(data: bytes, items: _Items, item: int) -> bytes:
     """Returns the bytes of an item.
 
     Raises:
-      ImageFault: if a part of them is not in the file.
+      ImageFault: If a part of them is not in the file.
     """
     extents = items.extents.get(item, [])
     if not extents and items.types.get(item) != b"iden":

@@ -22,9 +22,9 @@ class Box(NamedTuple):
     """A box of a file.
 
     Attributes:
-      type: its type, such as `b"meta"`.
-      begin: position of its content.
-      end: position after its content; beyond the end of the file if the file is truncated.
+      type: Its type, such as `b"meta"`.
+      begin: Position of its content.
+      end: Position after its content; beyond the end of the file if the file is truncated.
     """
 
     type: bytes
@@ -36,14 +36,14 @@ def boxes(data: bytes, begin: int, end: int, kind: str, bounds: Bounds) -> Itera
     """Yields the boxes in a part of a file.
 
     Args:
-      data: the whole file.
-      begin: position of the first box.
-      end: position after the last one.
-      kind: format of the file, for messages.
-      bounds: limits on the parts of the file.
+      data: The whole file.
+      begin: Position of the first box.
+      end: Position after the last one.
+      kind: Format of the file, for messages.
+      bounds: Limits on the parts of the file.
 
     Raises:
-      ImageFault: if there are too many boxes, or one has a length that is not possible.
+      ImageFault: If there are too many boxes, or one has a length that is not possible.
     """
     position = begin
     count = 0

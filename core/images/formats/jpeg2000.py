@@ -44,14 +44,14 @@ class _Size(NamedTuple):
     """The grid of a codestream (segment SIZ).
 
     Attributes:
-      x0: left edge of the picture on the reference grid.
-      y0: its upper edge.
-      x1: its right edge.
-      y1: its lower edge.
-      tile_x0: left edge of the first tile.
-      tile_y0: its upper edge.
-      tile_width: width of a tile.
-      tile_height: height of a tile.
+      x0: Left edge of the picture on the reference grid.
+      y0: Its upper edge.
+      x1: Its right edge.
+      y1: Its lower edge.
+      tile_x0: Left edge of the first tile.
+      tile_y0: Its upper edge.
+      tile_width: Width of a tile.
+      tile_height: Height of a tile.
       components: (bits, horizontal spacing, vertical spacing) of each component.
     """
 
@@ -83,9 +83,9 @@ class Header(NamedTuple):
     """Facts about a JPEG 2000 that are known before it is decoded.
 
     Attributes:
-      size: width and height in pixels, as the codestream has them.
-      bits: most bits per sample.
-      profile: the ICC profile of a JP2; empty if there is none.
+      size: Width and height in pixels, as the codestream has them.
+      bits: Most bits per sample.
+      profile: The ICC profile of a JP2; empty if there is none.
     """
 
     size: tuple[int, int]
@@ -97,12 +97,12 @@ def read_header(data: bytes, max_pixels: int, bounds: Bounds) -> Header:
     """Checks the boxes and the main header of a JPEG 2000, and that all of its tiles are there.
 
     Args:
-      data: the whole file.
-      max_pixels: largest width x height that is accepted; a larger picture is not checked further.
-      bounds: limits on the parts of the file.
+      data: The whole file.
+      max_pixels: Largest width x height that is accepted; a larger picture is not checked further.
+      bounds: Limits on the parts of the file.
 
     Raises:
-      ImageFault: if the file is truncated or damaged, has too many parts, or colors that are not read.
+      ImageFault: If the file is truncated or damaged, has too many parts, or colors that are not read.
     """
     header, codestream = _find_parts(data, bounds)
     size = _read_size(data, codestream.begin)
@@ -241,12 +241,12 @@ def _check_segments(data: bytes, position: int, last: int, end: int, size: _Size
     """Counts code blocks and packets from the segments of a header; returns the position after them.
 
     Args:
-      data: the whole file.
-      position: position of the first segment.
-      last: marker that ends the header: that of a tile-part, or of its data.
-      end: position after the codestream.
-      size: grid of the codestream.
-      bounds: limits on the parts of the file.
+      data: The whole file.
+      position: Position of the first segment.
+      last: Marker that ends the header: that of a tile-part, or of its data.
+      end: Position after the codestream.
+      size: Grid of the codestream.
+      bounds: Limits on the parts of the file.
     """
     tiles = math.prod(size.tiles) if last == _SOT else 1
     coded = last != _SOT
@@ -277,13 +277,13 @@ def _check_blocks(
     """Counts the code blocks and packets of one tile or of all.
 
     Args:
-      data: the whole file.
-      at: position of the number of decompositions, followed by width and height of a code block.
-      has_precincts: whether the sizes of the precincts follow.
-      layers: number of quality layers of all these tiles.
-      tiles: number of tiles that are coded in this way.
-      size: grid of the codestream.
-      bounds: limits on the parts of the file.
+      data: The whole file.
+      at: Position of the number of decompositions, followed by width and height of a code block.
+      has_precincts: Whether the sizes of the precincts follow.
+      layers: Number of quality layers of all these tiles.
+      tiles: Number of tiles that are coded in this way.
+      size: Grid of the codestream.
+      bounds: Limits on the parts of the file.
     """
     levels = data[at]
     if levels > _MAX_LEVELS or at + 5 + has_precincts * (levels + 1) > len(data):

@@ -60,14 +60,14 @@ class Header:
     """The header of a JPEG XL.
 
     Attributes:
-      size: width and height of the upright picture, in pixels.
-      bits: bits per sample.
-      is_float: whether samples are floating-point numbers.
-      is_gray: whether there is one color channel.
+      size: Width and height of the upright picture, in pixels.
+      bits: Bits per sample.
+      is_float: Whether samples are floating-point numbers.
+      is_gray: Whether there is one color channel.
       alpha: Pillow's name of the alpha channel: A, a if the colors are multiplied by it, or "" for none.
-      is_animated: whether it is an animation.
-      channels: number of channels, with those that are not shown.
-      is_jpeg: whether the file can give back the JPEG from which it was made.
+      is_animated: Whether it is an animation.
+      channels: Number of channels, with those that are not shown.
+      is_jpeg: Whether the file can give back the JPEG from which it was made.
     """
 
     size: tuple[int, int]
@@ -153,7 +153,7 @@ def read_header(data: bytes, bounds: Bounds) -> Header:
     """Reads the header of a JPEG XL.
 
     Raises:
-      ImageFault: if it is damaged, or has colors that are not read.
+      ImageFault: If it is damaged, or has colors that are not read.
     """
     codestream, is_jpeg = _find_codestream(data, bounds)
     bits = _Bits(codestream[2 : 2 + _HEADER_BYTES])
@@ -254,7 +254,7 @@ def _read_colors(bits: _Bits, is_xyb: bool, is_jpeg: bool) -> bool:
     """Checks that libjxl gives sRGB; returns whether the picture is gray.
 
     Raises:
-      ImageFault: if the colors are others. A JPEG that is given back has its own profile.
+      ImageFault: If the colors are others. A JPEG that is given back has its own profile.
     """
     if bits.read(1):
         return False
@@ -291,8 +291,8 @@ def decode_jpeg_xl(data: bytes, header: Header) -> Image.Image:
     """Decodes the first frame, upright, with 8 bits per channel.
 
     Raises:
-      RuntimeError: if libjxl reports damage or a part is missing.
-      ImageFault: if the pixels do not have the size of the header, or have no defined brightness.
+      RuntimeError: If libjxl reports damage or a part is missing.
+      ImageFault: If the pixels do not have the size of the header, or have no defined brightness.
     """
     import imagecodecs
 

@@ -22,8 +22,8 @@ class PluginDecoder(NamedTuple):
     """A decoder of another package.
 
     Attributes:
-      plugin: a plugin of Pillow. Creating it reads the header of a file, and `load` decodes the pixels.
-      accept: returns whether a file begins like this format; takes up to 512 bytes.
+      plugin: A plugin of Pillow. Creating it reads the header of a file, and `load` decodes the pixels.
+      accept: Returns whether a file begins like this format; takes up to 512 bytes.
     """
 
     plugin: type[ImageFile.ImageFile]
@@ -37,7 +37,7 @@ def plugin_decoders() -> Mapping[str, PluginDecoder]:
     The object of an entry point is a subclass of `PIL.ImageFile.ImageFile` with a static method `accept`.
 
     Raises:
-      EngineError: if one cannot be loaded or is not such a class.
+      EngineError: If one cannot be loaded or is not such a class.
     """
     return {point.name: _load(point) for point in entry_points_of(GROUP)}
 
@@ -57,7 +57,7 @@ def plugin_kind(head: bytes) -> str | None:
     """Returns the name of the first format of another package that a file begins like; None for none.
 
     Args:
-      head: the first bytes of the file.
+      head: The first bytes of the file.
     """
     return next((name for name, decoder in plugin_decoders().items() if decoder.accept(head)), None)
 

@@ -289,7 +289,7 @@ def _types(bits: int, sample_format: int) -> tuple[str, str, int]:
     """Returns the kept type of a TIFF's samples, their type in the file, and the value of white.
 
     Raises:
-      ImageFault: if no kept type holds all their values.
+      ImageFault: If no kept type holds all their values.
     """
     if sample_format == _FLOAT and bits in (16, 32, 64):
         return FLOAT32, f"f{bits // 8}", 1

@@ -56,17 +56,17 @@ class _Organization:
 
     Attributes:
       compression: Pillow's name of the compression.
-      size: width and height of the image in the file.
-      segment: width and height of a strip or tile.
-      samples: number of values per pixel in one segment.
-      planes: number of planes: 1, or the number of samples if they are stored separately.
-      bits: number of bits per sample.
+      size: Width and height of the image in the file.
+      segment: Width and height of a strip or tile.
+      samples: Number of values per pixel in one segment.
+      planes: Number of planes: 1, or the number of samples if they are stored separately.
+      bits: Number of bits per sample.
       predictor: TIFF's Predictor; 1 for none.
       photometric: TIFF's PhotometricInterpretation.
-      reversed_bits: whether the lowest bit of each byte comes first.
-      little_endian: whether the lowest byte of each sample comes first.
+      reversed_bits: Whether the lowest bit of each byte comes first.
+      little_endian: Whether the lowest byte of each sample comes first.
       t4_options: TIFF's T4Options for fax data.
-      jpeg_tables: the tables that all JPEG segments share.
+      jpeg_tables: The tables that all JPEG segments share.
     """
 
     compression: str
@@ -91,12 +91,12 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
     """Decodes the pixels of a TIFF's current frame.
 
     Args:
-      image: image that Pillow has opened but not loaded.
-      data: bytes of the whole file.
-      bounds: limits on strips and tiles.
+      image: Image that Pillow has opened but not loaded.
+      data: Bytes of the whole file.
+      bounds: Limits on strips and tiles.
 
     Raises:
-      ImageFault: if data is damaged, missing or of an unsupported kind.
+      ImageFault: If data is damaged, missing or of an unsupported kind.
     """
     luma_chroma = image.tag_v2.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") != "jpeg"
     is_raw = bool(image.tile) and image.tile[0].codec_name != "libtiff"
@@ -126,17 +126,17 @@ def read_samples(tags: Tags, compression: str, data: bytes, bounds: Bounds) -> n
     """Decodes all samples of a TIFF, unchanged.
 
     Args:
-      tags: the directory of the picture.
+      tags: The directory of the picture.
       compression: Pillow's name of the compression.
-      data: bytes of the whole file.
-      bounds: limits on strips and tiles.
+      data: Bytes of the whole file.
+      bounds: Limits on strips and tiles.
 
     Returns:
       The samples in native byte order, as unsigned integers of 8, 16, 32 or 64 bits, with shape (height,
       width, samples per pixel). Floating-point numbers and signed integers are returned as their bits.
 
     Raises:
-      ImageFault: if data is damaged, missing or of an unsupported kind.
+      ImageFault: If data is damaged, missing or of an unsupported kind.
     """
     organization = _organization(tags, compression, all_planes=True)
     if organization.photometric == _YCBCR and organization.compression != "jpeg":

@@ -213,7 +213,7 @@ def _meaning_of_folders(
       metadata: Whether each image has a metadata file beside it.
 
     Raises:
-      UsageError: if the folders are ambiguous.
+      UsageError: If the folders are ambiguous.
     """
     paths = [tuple(folder.split("/")) if folder else () for folder in _image_folders(opened)]
     depths = [len(path) for path in paths]

@@ -199,7 +199,7 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each archive, and one for the files beside the archives.
 
     Raises:
-      EngineError: if a folder cannot be listed.
+      EngineError: If a folder cannot be listed.
     """
     is_folder = not storage.is_remote(item.path) and os.path.isdir(item.path)
     state = None if is_folder else storage.stat(item.path)
@@ -278,7 +278,7 @@ class OpenArchive:
           name: Extension of its name.
 
         Raises:
-          AnnotationFault: if it is damaged or too large.
+          AnnotationFault: If it is damaged or too large.
         """
         if member.size > MAX_BYTES:
             raise AnnotationFault(f"its .{name} is too large")
@@ -335,7 +335,7 @@ def open_archive(part: InputSplit, archive: ArchiveFile, context: Context) -> It
     """Opens an archive and lists its members, up to the damage if there is any.
 
     Raises:
-      EngineError: if the archive changed since it was listed, or the storage failed, also inside the block.
+      EngineError: If the archive changed since it was listed, or the storage failed, also inside the block.
     """
     opened = OpenArchive(part, archive)
     with storage.translated_errors("read", part.path):

@@ -34,10 +34,10 @@ class Edit:
     """A change of one file of a set.
 
     Attributes:
-      file: path of the file.
-      pattern: regular expression of what is replaced; it occurs exactly once.
-      by: what replaces it.
-      message: a part of what the source says then about the image `house`; empty if it says nothing.
+      file: Path of the file.
+      pattern: Regular expression of what is replaced; it occurs exactly once.
+      by: What replaces it.
+      message: A part of what the source says then about the image `house`; empty if it says nothing.
     """
 
     file: str
@@ -57,20 +57,20 @@ class Format:
     """How a format is written, and what it can do. The photos are eagle, apple, house and seagull.
 
     Attributes:
-      put: writes photos and their annotations into a folder.
-      source: name of its source.
-      damage: damages the annotations of `house`, so that the image is bad.
-      reason: why it is bad then.
-      bad_box: turns one of the two boxes of `house` inside out.
-      alone: pattern of the file with the annotations of one image, if there is one for each.
-      document: path of the file with the annotations of all images, if it must be complete.
-      splits: whether folders of it, each with images and annotations, are splits.
-      lists_all: whether images without boxes are in it.
-      image: pattern of the names of the images.
-      layout: layout in which its annotations are stored.
-      folder: folder of it that is the input.
-      settings: further settings; `{}` is the folder of the set.
-      mask: pattern of the masks, if it has some.
+      put: Writes photos and their annotations into a folder.
+      source: Name of its source.
+      damage: Damages the annotations of `house`, so that the image is bad.
+      reason: Why it is bad then.
+      bad_box: Turns one of the two boxes of `house` inside out.
+      alone: Pattern of the file with the annotations of one image, if there is one for each.
+      document: Path of the file with the annotations of all images, if it must be complete.
+      splits: Whether folders of it, each with images and annotations, are splits.
+      lists_all: Whether images without boxes are in it.
+      image: Pattern of the names of the images.
+      layout: Layout in which its annotations are stored.
+      folder: Folder of it that is the input.
+      settings: Further settings; `{}` is the folder of the set.
+      mask: Pattern of the masks, if it has some.
     """
 
     put: Callable[[Path], list[Photo]]

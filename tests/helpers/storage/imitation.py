@@ -57,7 +57,7 @@ class Imitation:
     """Serves scripts as one storage.
 
     Attributes:
-      scheme: scheme of its paths.
+      scheme: Scheme of its paths.
     """
 
     def __init__(self, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:

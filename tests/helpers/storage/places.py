@@ -35,8 +35,8 @@ class Place:
     """An empty folder on a storage.
 
     Attributes:
-      scheme: scheme of its paths; empty for the local disk.
-      owner: writes and reads objects without the code under test; its URL is the folder.
+      scheme: Scheme of its paths; empty for the local disk.
+      owner: Writes and reads objects without the code under test; its URL is the folder.
     """
 
     scheme: str

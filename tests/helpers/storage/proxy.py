@@ -41,14 +41,14 @@ class Request:
 
     Attributes:
       kind: media, stat, list, upload, begin, chunk, delete, copy, or bucket.
-      bucket: name of the bucket.
-      name: name of the object; for a copy, of the target; for a listing, the prefix.
-      attempt: number of equal requests before.
-      query: query of the URL.
-      ranged: whether it asks for a range of bytes.
-      number: position in the order of arrival.
-      status: status of the answer; 0 if there was none.
-      sent: size of its body in bytes.
+      bucket: Name of the bucket.
+      name: Name of the object; for a copy, of the target; for a listing, the prefix.
+      attempt: Number of equal requests before.
+      query: Query of the URL.
+      ranged: Whether it asks for a range of bytes.
+      number: Position in the order of arrival.
+      status: Status of the answer; 0 if there was none.
+      sent: Size of its body in bytes.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class Fault(NamedTuple):
       action: `status` answers with `value` at once; `drop` closes the connection before the request is
         executed, `lose` afterwards; `cut` ends the answer in the middle of its body; `delay` waits `value`
         seconds; `flip` changes a byte of the answer's body, `flip_upload` one of the request's.
-      value: argument of the action.
+      value: Argument of the action.
     """
 
     action: str
@@ -110,10 +110,10 @@ class Proxy:
     """The proxy; `url` contains its own port.
 
     Attributes:
-      target: the emulator's (host, port).
-      page_size: maximum number of objects on a page of a listing.
-      rule: chooses the fault for each request.
-      requests: requests since `watch`.
+      target: The emulator's (host, port).
+      page_size: Maximum number of objects on a page of a listing.
+      rule: Chooses the fault for each request.
+      requests: Requests since `watch`.
     """
 
     target: tuple[str, int]

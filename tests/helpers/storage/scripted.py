@@ -21,14 +21,14 @@ class Response(NamedTuple):
     """A scripted answer.
 
     Attributes:
-      body: body of the answer.
+      body: Body of the answer.
       status: HTTP status.
-      pause: seconds between single bytes; 0 sends them at once.
-      head: seconds before anything is sent.
-      headers: additional headers.
-      cut: number of bytes at the end of the body that never arrive.
-      only: number of bytes of the body after which the connection ends; -1 sends all.
-      closes: whether the connection ends after the answer, without notice.
+      pause: Seconds between single bytes; 0 sends them at once.
+      head: Seconds before anything is sent.
+      headers: Additional headers.
+      cut: Number of bytes at the end of the body that never arrive.
+      only: Number of bytes of the body after which the connection ends; -1 sends all.
+      closes: Whether the connection ends after the answer, without notice.
     """
 
     body: bytes = b""

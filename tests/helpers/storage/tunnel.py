@@ -16,11 +16,11 @@ class Tunnels(socketserver.ThreadingTCPServer):
     """Opens every tunnel to one server, whatever host is asked for.
 
     Args:
-      target: address of the server.
-      status: status that tunnels are answered with; only 200 opens one.
+      target: Address of the server.
+      status: Status that tunnels are answered with; only 200 opens one.
 
     Attributes:
-      requests: hosts and ports that tunnels were asked for.
+      requests: Hosts and ports that tunnels were asked for.
     """
 
     daemon_threads = True
