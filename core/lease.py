@@ -33,7 +33,7 @@ _POLL_SECONDS = 5.0
 #: Fraction of the lease time after which the lease is renewed.
 _RENEW_AFTER = 1 / 4
 #: Seconds between two looks of the launcher at whether its job has taken the lease.
-_LOOK_SECONDS = 5.0
+LOOK_SECONDS = 5.0
 #: Seconds until a failed renewal is tried again. Other threads leave it to the one that tries.
 _AGAIN_SECONDS = 15.0
 #: Number of attempts to read the storage's clock.
@@ -421,9 +421,9 @@ def heartbeat(output: str, holder: str, file: str = LEASE_JSON) -> Iterator[None
     ended = threading.Event()
 
     def beat() -> None:
-        pause = _LOOK_SECONDS
+        pause = LOOK_SECONDS
         while not ended.wait(pause):
-            pause = _LOOK_SECONDS
+            pause = LOOK_SECONDS
             try:
                 held = _renewed(output, holder, file, at_once=False)
                 if held is not None and held.holder == holder:

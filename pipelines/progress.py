@@ -16,9 +16,9 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.units import counted
 
-_TICK_SECONDS = 0.2
+TICK_SECONDS = 0.2
 #: Seconds between lines without a terminal.
-_LINE_SECONDS = 10.0
+LINE_SECONDS = 10.0
 #: Seconds of work before a rate is meaningful.
 _SETTLED_SECONDS = 1.0
 #: Seconds without bytes from a storage until the line mentions it.
@@ -148,7 +148,7 @@ class _Stopwatch:
 
     def seconds(self) -> float:
         if self._started is None and PROGRESS.images:
-            self._started = time.monotonic() - _TICK_SECONDS
+            self._started = time.monotonic() - TICK_SECONDS
         return time.monotonic() - self._started if self._started is not None else 0.0
 
 
@@ -160,7 +160,7 @@ def _on_terminal(stop: threading.Event, directory: str, found: _Found) -> None:
     columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None)
-        while not stop.wait(_TICK_SECONDS):
+        while not stop.wait(TICK_SECONDS):
             for line in found.news():
                 text = escape_controls(f"shardwright: {line}")
                 bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -176,12 +176,12 @@ def _on_terminal(stop: threading.Event, directory: str, found: _Found) -> None:
 def _in_lines(stop: threading.Event, directory: str, found: _Found) -> None:
     stopwatch = _Stopwatch()
     last, printed = time.monotonic(), ""
-    while not stop.wait(_TICK_SECONDS):
+    while not stop.wait(TICK_SECONDS):
         for line in found.news():
             log.info(line)
         _print_sentences()
         seconds = stopwatch.seconds()
-        if time.monotonic() - last < _LINE_SECONDS:
+        if time.monotonic() - last < LINE_SECONDS:
             continue
         last, text = time.monotonic(), progress_text(seconds, directory)
         if text != printed:  # do not repeat a line

@@ -26,7 +26,7 @@ _HEADER_STEP = 1 << 16
 #: Maximum length of a line, in bytes. A header counts classes and reasons, not images.
 _MAX_LINE = 1 << 24
 #: Number of bytes to unpack at once to read the whole ledger.
-_BLOCK_BYTES = 1 << 17
+BLOCK_BYTES = 1 << 17
 #: Types of values that a line states even if they are zero or empty; other such values say nothing.
 _KEPT_IF_EMPTY = frozenset((int, dict))
 
@@ -285,7 +285,7 @@ def line_blocks(data: bytes) -> Iterator[list[bytes]]:
     left = -1
     begun: list[bytes] = []
     begun_bytes = 0
-    for block in iter(partial(gzip.GzipFile(fileobj=io.BytesIO(data)).read1, _BLOCK_BYTES), b""):
+    for block in iter(partial(gzip.GzipFile(fileobj=io.BytesIO(data)).read1, BLOCK_BYTES), b""):
         begun_bytes += len(block)
         if begun_bytes > _MAX_LINE:
             raise ValueError("a line is too long")

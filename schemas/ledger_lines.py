@@ -17,7 +17,7 @@ from shardwright.schemas.shard_totals import ShardTotals
 
 #: Number of entries that are turned into lines at once, and bytes of lines that are compressed at once. The
 #: ledger of most shards is smaller than that.
-_ENTRIES_TOGETHER, _BLOCK_BYTES = 4096, 1 << 22
+ENTRIES_TOGETHER, BLOCK_BYTES = 4096, 1 << 22
 
 
 class LedgerLines:
@@ -46,7 +46,7 @@ class LedgerLines:
     def add(self, entry: Entry) -> None:
         """Adds an entry."""
         self._entries.append(entry)
-        if len(self._entries) >= _ENTRIES_TOGETHER:
+        if len(self._entries) >= ENTRIES_TOGETHER:
             self._settle()
 
     def _settle(self) -> None:
@@ -60,7 +60,7 @@ class LedgerLines:
         self._index.append(index)
         self._texts.append(text)
         self._bytes += len(text)
-        if self._bytes >= _BLOCK_BYTES:
+        if self._bytes >= BLOCK_BYTES:
             self._packed.append(zlib.compress(b"".join(self._texts), 1))
             self._texts, self._bytes = [], 0
 

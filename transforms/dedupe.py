@@ -36,7 +36,7 @@ _BUCKETS = 1024
 #: Number of hex digits of a checksum that decide its bucket.
 _BUCKET_DIGITS = 8
 #: Number of checksums that a worker collects before it emits them.
-_CHECKSUMS_IN_HAND = 100_000
+CHECKSUMS_IN_HAND = 100_000
 _FIRST_KEYS = "first_keys"
 
 #: Checksums with their smallest keys, packed for a stage boundary (`pack_keys`).
@@ -108,7 +108,7 @@ class _HashSources(beam.DoFn):
         for ref in hashed:
             if ref.sha256:
                 add_key(self._found, ref.sha256, FirstKey(ref.key))
-        if len(self._found) >= _CHECKSUMS_IN_HAND:
+        if len(self._found) >= CHECKSUMS_IN_HAND:
             for packed in self._taken():
                 yield beam.pvalue.TaggedOutput(_FIRST_KEYS, packed)
         yield encode_refs(hashed)

@@ -42,7 +42,7 @@ from shardwright.transforms.merging import in_global_window
 
 _REFS_PER_BATCH = 1000
 #: Number of references that a worker collects before it emits them, sorted by shard.
-_REFS_IN_HAND = 100_000
+REFS_IN_HAND = 100_000
 #: Number of characters of annotations and extra columns that count as one reference.
 _CHARACTERS_PER_REF = 500
 #: Number of buckets for the check of keys, and so of workers that can share it.
@@ -279,7 +279,7 @@ class _AssignShard(_SortInHand):
             if ref.is_candidate and split in forecast.moved:
                 shard = forecast.moved[split].get(value, shard)
             self._put((split, shard), ref)
-        yield from self._flush(at_least=_REFS_IN_HAND)
+        yield from self._flush(at_least=REFS_IN_HAND)
 
 
 def _all_shards(forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
@@ -335,7 +335,7 @@ class BucketKeys(_SortInHand):
         for ref in decode_refs(batch):
             bucket = zlib.crc32(ref.key.encode()) % _KEY_BUCKETS
             self._put(("", bucket), ImageRef(ref.key, ref.uri, place=ref.place, message=ref.message))
-        yield from self._flush(at_least=_REFS_IN_HAND)
+        yield from self._flush(at_least=REFS_IN_HAND)
 
 
 class BucketSourceIds(_SortInHand):
@@ -349,7 +349,7 @@ class BucketSourceIds(_SortInHand):
                 reason = "" if ref.source_id else MADE
                 light = ImageRef(ref.key, ref.uri, reason=reason, message=ref.message, source_id=number)
                 self._put(("", int(number) % _KEY_BUCKETS), light)
-        yield from self._flush(at_least=_REFS_IN_HAND)
+        yield from self._flush(at_least=REFS_IN_HAND)
 
 
 def name_planned_shard(

@@ -15,7 +15,7 @@ _SRGB = ImageCms.createProfile("sRGB")
 #: Largest difference (of 255) from sRGB of a profile that is treated as sRGB.
 _SRGB_TOLERANCE = 2
 #: Number of pixels that are converted at once.
-_STRIP_PIXELS = 1 << 22
+STRIP_PIXELS = 1 << 22
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
 _WHITE_IS_ZERO, _SIGNED = 0, (2,)
 _GRAY_MODES = frozenset(("1", "L", "LA", "La", "I", "F"))
@@ -158,7 +158,7 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
     mode = "L" if color == "gray" or (color == "keep" and is_gray(image)) else "RGB"
     if image.mode == mode and not profile_of(image) and "transparency" not in image.info:
         return image
-    rows = max(1, _STRIP_PIXELS // image.width)
+    rows = max(1, STRIP_PIXELS // image.width)
     if image.height <= rows:
         return _to_mode(image, mode, background)
     whole: Image.Image | None = None

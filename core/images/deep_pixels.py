@@ -26,7 +26,7 @@ _NO_TABLE = 0x0100
 #: Compression level of PNG, written down because it decides the bytes.
 _PNG_LEVEL = 6
 #: Number of samples that `displayed` converts at once.
-_SAMPLES_AT_ONCE = 1 << 20
+SAMPLES_AT_ONCE = 1 << 20
 #: Number of pixels that are converted at once, because the steps need several times their size.
 _STRIP_PIXELS = 1 << 20
 
@@ -318,7 +318,7 @@ def displayed(pixels: np.ndarray) -> Image.Image:
     shown = pixels[:, :, : 3 if pixels.shape[2] >= 3 else 1]
     if shown.dtype != np.uint8:
         eight = np.empty(shown.shape, np.uint8)
-        rows = max(1, _SAMPLES_AT_ONCE // max(1, shown[0].size)) if len(shown) else 1
+        rows = max(1, SAMPLES_AT_ONCE // max(1, shown[0].size)) if len(shown) else 1
         low, high = _finite_range(shown, rows) if shown.dtype.kind == "f" else (0.0, 65535.0)
         for top in range(0, len(shown), rows):
             eight[top : top + rows] = _stretched(shown[top : top + rows], low, high)

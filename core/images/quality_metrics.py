@@ -58,7 +58,7 @@ _SAMPLES = 8_192
 #: Number of levels of squared brightness: steps of 0.0002 near the threshold of dark pictures.
 _LEVELS = 1 << 13
 #: A picture with more pixels is measured in strips of about this many.
-_STRIP_PIXELS = 1 << 20
+STRIP_PIXELS = 1 << 20
 #: A large picture in a mode other than RGB or L is first reduced to sides of 512 to 1,023 pixels.
 _REDUCED_SIDE = 512
 
@@ -78,7 +78,7 @@ def measure_quality(image: Image.Image) -> ImageQuality:
     width, height = image.size
     if not width or not height:
         return ImageQuality((), (), 0, bytes(16), bytes(32), b"")
-    rows = max(1, _STRIP_PIXELS // width)
+    rows = max(1, STRIP_PIXELS // width)
     x_factor, y_factor = (max(1, side // _REDUCED_SIDE) for side in image.size)
     rows = max(y_factor, rows - rows % y_factor)
     step = _step(width, height)

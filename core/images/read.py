@@ -33,7 +33,7 @@ _FAULTS_OF_ONE_FILE = frozenset(
      errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV)
 )  # fmt: skip
 #: Seconds to wait before each new attempt to read; after the last one the job stops.
-_RETRY_AFTER = (0.1, 0.5, 2.0)
+RETRY_AFTER = (0.1, 0.5, 2.0)
 #: Number of attempts to read an object whose bytes do not match the listing.
 _READS = 3
 #: Number of bytes reserved for an image of unknown size.
@@ -50,7 +50,7 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
     """
     if ref.size > max_bytes:
         raise _larger(ref.size, max_bytes)
-    for pause in (*_RETRY_AFTER, None):
+    for pause in (*RETRY_AFTER, None):
         try:
             if ref.place:
                 return read_part(ref.uri, decode_place(ref.place), ref.size, max_bytes)

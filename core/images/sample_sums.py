@@ -12,7 +12,7 @@ from shardwright.schemas.pictures import ChannelSamples, Samples
 Array = npt.NDArray[Any]
 
 #: Number of samples that are added up at once. Sums of so many squares of uint16 are exact in float64.
-_AT_ONCE = 1 << 20
+AT_ONCE = 1 << 20
 #: Layout of a float32: bits of its fraction, of its exponent, and the bit for normal numbers.
 _FRACTION_BITS, _EXPONENTS = 23, 256
 _NORMAL = 1 << _FRACTION_BITS
@@ -35,8 +35,8 @@ def _channel(values: Array) -> ChannelSamples:
     count = total = squares = nan = infinite = 0
     low: float = np.inf
     high: float = -np.inf
-    for begin in range(0, len(values), _AT_ONCE):
-        part = np.ascontiguousarray(values[begin : begin + _AT_ONCE])
+    for begin in range(0, len(values), AT_ONCE):
+        part = np.ascontiguousarray(values[begin : begin + AT_ONCE])
         if part.dtype.kind == "f":
             finite = np.isfinite(part)
             if not finite.all():

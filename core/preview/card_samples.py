@@ -20,10 +20,10 @@ from shardwright.schemas.plan import ledger_file
 #: Number of images, in 5 rows of 5.
 _COUNT = 25
 #: Limits of the search for images of rare classes: number of ledger lines, and of ledgers.
-_MAX_LINES = 20_000
+MAX_LINES = 20_000
 _MAX_LEDGERS = 16
 #: Longer records are not drawn, because decoding a few of them would take many seconds.
-_MAX_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 _QUALITY = 80
 
 
@@ -46,7 +46,7 @@ def draw_card_samples(directory: str, dataset: Dataset) -> bytes:
     for counts in dataset.class_counts.values():
         totals.update(counts)
     counts = {name: totals[name] for name in dataset.labels}
-    picked = pick_evenly(_places(directory, dataset), counts, _COUNT, _MAX_LINES)
+    picked = pick_evenly(_places(directory, dataset), counts, _COUNT, MAX_LINES)
     tiles = read_tiles(picked, schema_of_plan(dataset.features, dataset.first_label, dataset.plan))
     tiles = [tile for tile in tiles if tile.image is not None]
     if not tiles:
@@ -69,7 +69,7 @@ def _places(directory: str, dataset: Dataset) -> Iterator[RecordLocation]:
             for entry in entries if header.sha256 == shard.sha256 else ():
                 if entry.outcome != Outcome.WRITTEN or entry.offset is None:
                     continue
-                if (entry.length or 0) <= _MAX_BYTES:
+                if (entry.length or 0) <= MAX_BYTES:
                     yield RecordLocation(path, entry.offset, entry.label)
         except (ValueError, TypeError, RecursionError):
             continue  # a damaged ledger; verification reports it

@@ -27,7 +27,7 @@ from shardwright.core.records.range_checksums import STRIDE, RangeChecksums
 from shardwright.schemas.codes import FindingCode
 
 #: Number of bytes that are searched first for a sound record; doubled each time up to the second number.
-_FIRST_STEP, _LAST_STEP = 1 << 10, 1 << 20
+_FIRST_STEP, LAST_STEP = 1 << 10, 1 << 20
 
 
 class DamagedRange(NamedTuple):
@@ -129,7 +129,7 @@ class _Frames:
                 if self._is_sound(position + place):
                     return position + place
             position += step
-            step = min(2 * step, _LAST_STEP)
+            step = min(2 * step, LAST_STEP)
         return self.size
 
     def _is_sound(self, offset: int) -> bool:

@@ -33,7 +33,7 @@ _MAX_PICTURES, _MAX_OF_REASON = 24, 6
 _MAX_SOURCE = 16_000_000
 _MAX_PIXELS = 24_000_000
 #: Seconds for all images together. If a network does not answer, the page is drawn without them.
-_PATIENCE = 6.0
+PATIENCE = 6.0
 #: Formats in which a part of an image can be decoded.
 _PARTIAL = frozenset({"jpeg", "png"})
 
@@ -73,7 +73,7 @@ def draw_quarantine(items: Sequence[Quarantined], directory: str) -> tuple[Quara
             of_reason[item.reason] += 1
             tried.append(i)
     found: dict[int, Thumbnail] = {}
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + PATIENCE
 
     def work() -> None:
         for i in tried:
@@ -86,7 +86,7 @@ def draw_quarantine(items: Sequence[Quarantined], directory: str) -> tuple[Quara
     # A read that hangs in a network must delay neither the page nor the end of the process.
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
-    worker.join(_PATIENCE)
+    worker.join(PATIENCE)
     pictures = dict(found)
     return tuple(item._replace(picture=pictures.get(i)) for i, item in enumerate(items))
 

@@ -38,7 +38,7 @@ Line = Mapping[str, Any]
 #: Bytes of memory for lines that are sorted at once, and the overhead of a line besides its text and key.
 _SORT_BYTES, _LINE_BYTES = 64 * 10**6, 500
 #: Number of files of sorted lines that are open at once.
-_MAX_FILES = 64
+MAX_FILES = 64
 #: Number of bytes that are written to a file at once.
 _WRITE_BYTES = 1 << 20
 #: Approximate bytes of a line in a ledger file, and approximate bytes of memory for a quarantined image.
@@ -102,7 +102,7 @@ class SortedLines:
 
     def _write_run(self) -> None:
         """Writes the lines in memory to a file, and merges all files if there are too many."""
-        whole = len(self._runs) + 1 >= _MAX_FILES
+        whole = len(self._runs) + 1 >= MAX_FILES
         self._sort()
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(tempfile.TemporaryFile())

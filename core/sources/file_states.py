@@ -17,9 +17,9 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import ImageRef
 
 #: Fewest objects that are listed before the listing is given up.
-_MIN_LISTED = 10_000
+MIN_LISTED = 10_000
 #: Objects to list for each wanted one: listing a thousand takes as long as one request.
-_LISTED_FOR_EACH = 10
+LISTED_FOR_EACH = 10
 
 
 class FileStates:
@@ -38,7 +38,7 @@ class FileStates:
         self._listing: dict[int, str] | None = None
         if count and storage.is_remote(folder):
             items = storage.list_objects(f"{self._folder}/")
-            listed = islice(items, max(_MIN_LISTED, _LISTED_FOR_EACH * count))
+            listed = islice(items, max(MIN_LISTED, LISTED_FOR_EACH * count))
             listing = {name_hash(item.path): f"{item.size} {item.crc32c} {item.version}" for item in listed}
             self._listing = listing if next(items, None) is None else None
 

@@ -19,9 +19,9 @@ HEAD_BYTES = 1 << 16
 #: What glob(3) replaces: a bracket that is not closed is a character.
 _PATTERN = re.compile(r"[*?]|\[[^]]+\]")
 #: Most names with an image's extension in a folder that are kept, and most with any other extension.
-_IMAGES, _OTHERS = 2_000, 50_000
+IMAGES, OTHERS = 2_000, 50_000
 #: Most names in a folder of a bucket that are listed.
-_LISTED = 20_000
+LISTED = 20_000
 #: Number of folders of a bucket that are listed at once.
 _LISTED_AT_ONCE = 16
 #: Most folders that are searched for images.
@@ -83,7 +83,7 @@ class InputProbe:
     @cached_property
     def _remote_level(self) -> tuple[list[str], list[str] | None]:
         """Names of the first files, and if known of all folders, directly in a folder of a bucket."""
-        return storage.list_level(self.path, _LISTED)
+        return storage.list_level(self.path, LISTED)
 
     @contextlib.contextmanager
     def _entries(self) -> Iterator[Iterator[os.DirEntry[str]]]:
@@ -141,7 +141,7 @@ class InputProbe:
         if storage.is_remote(self.path):
             unlisted = [probe for probe in inner if "_remote_level" not in vars(probe)]
             with ThreadPoolExecutor(_LISTED_AT_ONCE) as executor:
-                levels = executor.map(lambda probe: storage.list_level(probe.path, _LISTED), unlisted)
+                levels = executor.map(lambda probe: storage.list_level(probe.path, LISTED), unlisted)
                 for probe, level in zip(unlisted, levels):
                     vars(probe)["_remote_level"] = level  # until Python 3.12, all probes compute it in turn
         return inner
@@ -178,7 +178,7 @@ def _few_of_each_extension(names: Iterable[str]) -> Iterator[str]:
     for name in names:
         extension = extension_of(name)
         if extension not in left:
-            left[extension] = _IMAGES if is_image_name(name) else _OTHERS
+            left[extension] = IMAGES if is_image_name(name) else OTHERS
         if left[extension]:
             left[extension] -= 1
             yield name

@@ -26,7 +26,7 @@ _NO_LINKS = frozenset(
     (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES)
 )
 #: Seconds to wait for a lock, which is normally released within milliseconds.
-_LOCK_SECONDS, _LOCK_PAUSE = 60.0, 0.005
+LOCK_SECONDS, _LOCK_PAUSE = 60.0, 0.005
 _LOCK_FILE = ".lock"
 
 
@@ -191,7 +191,7 @@ def alone_in(directory: str) -> Iterator[None]:
       FileNotFoundError: If there is no such directory.
       EngineError: If another process does not let go of it.
     """
-    deadline, place = time.monotonic() + _LOCK_SECONDS, directory
+    deadline, place = time.monotonic() + LOCK_SECONDS, directory
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         while True:
@@ -212,7 +212,7 @@ def alone_in(directory: str) -> Iterator[None]:
                 elif time.monotonic() > deadline:
                     raise EngineError(
                         f"Cannot lock {printable(directory)}: another process has held its lock for "
-                        f"{_LOCK_SECONDS:.0f} seconds; end that process (`fuser {printable(directory)}`), "
+                        f"{LOCK_SECONDS:.0f} seconds; end that process (`fuser {printable(directory)}`), "
                         "then run again."
                     ) from None
                 else:

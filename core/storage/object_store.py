@@ -41,10 +41,10 @@ from shardwright.schemas.image_ref import printable
 _TIMEOUTS = (170.0, 55.0, 18.0, 4.5, 0.9)
 _CONNECT_SECONDS, _SILENT_SECONDS = 10.0, 60.0
 #: Repetitions of one part by obstore itself, so that losing it does not repeat a whole upload.
-_UPLOAD_RETRIES = 3
+UPLOAD_RETRIES = 3
 #: Largest object that S3 copies in one request.
 _COPY_BYTES = 5 << 30
-_PAGE = 1000
+PAGE = 1000
 #: Seconds for one level of a folder, which obstore lists as a whole.
 _LEVEL_SECONDS = 600.0
 #: Names that obstore changes or refuses.
@@ -388,7 +388,7 @@ class ObjectStore(RemoteStore):
                 operation.reached(file.tell())
 
         self._put(
-            path, chunks(), _UPLOAD_RETRIES, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=1
+            path, chunks(), UPLOAD_RETRIES, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=1
         )
 
     def copy(self, source: str, target: str) -> bool:
@@ -416,7 +416,7 @@ class ObjectStore(RemoteStore):
             raise UsageError(f"Cannot list {printable(directory)}: names {self._rule()}")
         store, _ = self._open(directory)
         is_empty = not token
-        for items in obstore.list(store, stripped or None, offset=token or None, chunk_size=_PAGE):
+        for items in obstore.list(store, stripped or None, offset=token or None, chunk_size=PAGE):
             is_empty = False
             names = [item["path"] for item in items]
             if token and names[-1] <= token:  # this server begins with its first name

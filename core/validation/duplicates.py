@@ -35,7 +35,7 @@ from shardwright.schemas.pictures import ImageQuality, Picture
 #: Key of the shuffled data; its values are packed rows.
 Bucket = tuple[str, int]
 #: Largest number of images with an equal band that one worker compares, the first by place.
-_MAX_IN_BAND = 50_000
+MAX_IN_BAND = 50_000
 #: Number of images of a shard that are packed together.
 BATCH = 4_096
 #: Number of links that are passed on together.
@@ -211,11 +211,11 @@ def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
         first = group.get(row.digest)
         if first is None or _place(row) < _place(first):
             group[row.digest] = row
-        if len(group) >= 2 * _MAX_IN_BAND:
-            kept = heapq.nsmallest(_MAX_IN_BAND, group.values(), key=_place)
+        if len(group) >= 2 * MAX_IN_BAND:
+            kept = heapq.nsmallest(MAX_IN_BAND, group.values(), key=_place)
             groups[shared] = {row.digest: row for row in kept}
     for group in groups.values():
-        yield from _near(sorted(group.values(), key=_place)[:_MAX_IN_BAND], band)
+        yield from _near(sorted(group.values(), key=_place)[:MAX_IN_BAND], band)
 
 
 def _rows(packs: Iterable[bytes]) -> Iterator[tuple[bytes, PictureRow]]:

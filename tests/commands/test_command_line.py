@@ -224,8 +224,8 @@ def test_piped_output_is_never_wrapped() -> None:
 
 
 def test_an_unchanged_state_is_printed_once(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_TICK_SECONDS", 0.001)
-    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "TICK_SECONDS", 0.001)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     states = iter(["starting"] * 6 + ["listing"] * 3 + ["starting"])
     stop = threading.Event()
 

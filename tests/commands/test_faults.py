@@ -323,7 +323,7 @@ def test_faults_of_the_storage_are_not_faults_of_an_image(
     def failing(ref: Any, max_bytes: int) -> bytes:
         raise OSError(number, os.strerror(number), ref.uri)
 
-    monkeypatch.setattr(read, "_RETRY_AFTER", (0.0, 0.0))
+    monkeypatch.setattr(read, "RETRY_AFTER", (0.0, 0.0))
     monkeypatch.setattr(read, "_read_local", failing)
     sentence = sentence_of(run(capfd, "convert", "--input", small, "--output", tmp_path / "out"), 3)
     assert sentence.startswith(f"Cannot read {small}/") and says in sentence
@@ -341,7 +341,7 @@ def test_a_transient_fault_of_the_storage_is_retried(
             raise OSError(errno.EIO, "once")
         return real(ref, max_bytes)
 
-    monkeypatch.setattr(read, "_RETRY_AFTER", (0.0, 0.0))
+    monkeypatch.setattr(read, "RETRY_AFTER", (0.0, 0.0))
     monkeypatch.setattr(read, "_read_local", flaky)
     assert run(capfd, "convert", "--input", small, "--output", tmp_path / "out").code == 0
     assert set(outcomes(tmp_path / "out").values()) == {"written"} and len(failed) == 6

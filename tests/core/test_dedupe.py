@@ -61,7 +61,7 @@ def test_all_but_the_smallest_key_of_a_checksum_are_copies(bundles: list[dict[st
 def test_batches_stay_packed_and_unreadable_images_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dedupe, "_CHECKSUMS_IN_HAND", 3)
+    monkeypatch.setattr(dedupe, "CHECKSUMS_IN_HAND", 3)
     refs = []
     for number in range(40):
         path = tmp_path / f"{number:02}"

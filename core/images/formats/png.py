@@ -35,7 +35,7 @@ _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), 
 #: Number of bytes decompressed at once to find the reason that the fast decoder does not give.
 _STEP = 1 << 16
 #: Largest number of bytes that the fast decoder decompresses; it keeps all of them in memory.
-_MAX_AT_ONCE = 1 << 26
+MAX_AT_ONCE = 1 << 26
 #: Chunks that only describe the picture.
 _METADATA = frozenset((b"eXIf", b"tEXt", b"zTXt", b"iTXt", b"tIME"))
 _TEXTS = frozenset((b"tEXt", b"zTXt", b"iTXt"))
@@ -243,7 +243,7 @@ def check_pixels(pixels: Sequence[memoryview], expected: int) -> None:
     import imagecodecs
 
     stream = b"".join(pixels)
-    if expected > _MAX_AT_ONCE:
+    if expected > MAX_AT_ONCE:
         decompressed = _inflated_bytes(stream, expected)
         _check_rows(decompressed, expected)
         return

@@ -253,7 +253,7 @@ def imitation_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Imitation]:
     monkeypatch.setattr(policy, "MAX_PAUSE", 0.1)
     monkeypatch.setattr(policy, "PATIENCE_SECONDS", 2.0)
     monkeypatch.setattr(policy, "FIRST_PATIENCE_SECONDS", 2.0)
-    monkeypatch.setattr(object_store, "_UPLOAD_RETRIES", 0)
+    monkeypatch.setattr(object_store, "UPLOAD_RETRIES", 0)
     set_amazon_keys(monkeypatch)
     new_clients(monkeypatch)
     return lambda scheme: Imitation(scheme, monkeypatch)

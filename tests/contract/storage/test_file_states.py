@@ -72,8 +72,8 @@ def test_a_mask_has_the_state_of_its_object(bucket: Bucket, tmp_path: Path) -> N
 def test_a_folder_is_listed_unless_it_has_far_more_files(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(file_states, "_MIN_LISTED", most)
-    monkeypatch.setattr(file_states, "_LISTED_FOR_EACH", 1)
+    monkeypatch.setattr(file_states, "MIN_LISTED", most)
+    monkeypatch.setattr(file_states, "LISTED_FOR_EACH", 1)
     names = ["a.jpg", "b/\u00e4 c.jpg", "b/d.jpg", "e", "f"]
     for number, name in enumerate(names):
         bucket.put(f"in/{name}", b"x" * number)

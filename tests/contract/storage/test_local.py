@@ -37,7 +37,7 @@ def test_concurrent_processes_lose_no_write(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_never_released_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(local, "LOCK_SECONDS", 0.05)
     path = str(tmp_path / "latest.json")
     with (
         local.alone_in(str(tmp_path)),

@@ -47,7 +47,7 @@ def test_a_look_at_a_bucket_finds_what_a_look_at_a_disk_finds(
 ) -> None:
     names = ["a.json", "b/1.jpg", "b/c/2.jpg", "d.jpg", "e.jpg", "f.csv", "g/3.jpg", "h/i/4.jpg"]
     _put(bucket, tmp_path, names)
-    monkeypatch.setattr(input_probe, "_LISTED", listed)
+    monkeypatch.setattr(input_probe, "LISTED", listed)
     disk, remote = look_at(str(tmp_path)), InputProbe(f"{bucket.url}/in", is_file=False)
     with proxy.watch(lambda _: None, page_size=2):
         assert remote.folders == disk.folders == ("b", "g", "h")

@@ -187,7 +187,7 @@ def test_conflicting_writes_are_sent_again(serve: Imitation) -> None:
 
 def test_a_flat_folder_is_listed_as_a_stream(serve: Imitation, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first names of a folder without end are there after a few requests."""
-    monkeypatch.setattr(object_store, "_PAGE", 2)
+    monkeypatch.setattr(object_store, "PAGE", 2)
 
     def script(request: Request) -> Response:
         number = request.number

@@ -173,7 +173,7 @@ def _parse_xml(clock: Clock, tmp_path: Path) -> None:
 def _search_records(clock: Clock, tmp_path: Path) -> None:
     (tmp_path / "rubbish").write_bytes(b"x" * (400 << 10))
     with open(tmp_path / "rubbish", "rb") as file, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recovery, "_LAST_STEP", 4096)
+        patch.setattr(recovery, "LAST_STEP", 4096)
         slow = SlowDisk(file, clock)
         assert [item.number for item in recovery.read_records(slow)] == [0]  # type: ignore[arg-type]
 

@@ -128,7 +128,7 @@ def test_colors_converted_in_strips_equal_those_of_the_whole(
     if mode == "P":
         image.info["transparency"] = 3
     whole = color.to_color(image, wanted, pictures.BACKGROUND)
-    monkeypatch.setattr(color, "_STRIP_PIXELS", 7 * SIDE)
+    monkeypatch.setattr(color, "STRIP_PIXELS", 7 * SIDE)
     strips = color.to_color(image, wanted, pictures.BACKGROUND)
     assert strips.mode == whole.mode and strips.info == whole.info
     assert np.array_equal(np.asarray(strips), np.asarray(whole))
@@ -136,7 +136,7 @@ def test_colors_converted_in_strips_equal_those_of_the_whole(
 
 def test_large_pngs_are_checked_without_keeping_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     data = pictures.file_of(RGB, "PNG")
-    monkeypatch.setattr(png, "_MAX_AT_ONCE", 10)
+    monkeypatch.setattr(png, "MAX_AT_ONCE", 10)
     pictures.opened(data)
     wrong = bytearray(data)
     wrong[24 - 1 - 3] += 1  # one more row than there are pixels for; the header's checksum is not compared

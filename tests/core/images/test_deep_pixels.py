@@ -437,7 +437,7 @@ def test_uint16_is_scaled_and_rounded() -> None:
 @given(arrays.arrays(np.float32, arrays.array_shapes(min_dims=3, max_dims=3, max_side=5)), st.integers(1, 9))
 def test_floats_are_stretched_between_their_extremes(pixels: np.ndarray[Any, Any], at_once: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deep_pixels, "_SAMPLES_AT_ONCE", at_once)
+        patch.setattr(deep_pixels, "SAMPLES_AT_ONCE", at_once)
         found = shown(pixels)
     chosen = pixels[:, :, :3] if pixels.shape[2] >= 3 else pixels[:, :, 0]
     finite = np.isfinite(chosen)

@@ -56,7 +56,7 @@ def test_every_mode_and_shape_is_measured(mode: str, size: tuple[int, int]) -> N
 @pytest.mark.parametrize("mode", ["L", "LA", "RGB", "RGBA"])
 @pytest.mark.parametrize("strip", [1 << 20, 700])
 def test_scores_match_the_formulas(mode: str, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_STRIP_PIXELS", strip)
+    monkeypatch.setattr(module, "STRIP_PIXELS", strip)
     for seed in range(5):
         image = noise(mode, 131 - 20 * seed, 77, seed)
         looks = measure_quality(image)
@@ -91,7 +91,7 @@ def test_sharpness_matches_the_formula(photos: Path) -> None:
 def test_measuring_in_strips_changes_nothing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = Image.open(photos / "birds" / "dove.png").convert("RGB")
     whole = measure_quality(image)
-    monkeypatch.setattr(module, "_STRIP_PIXELS", 5000)
+    monkeypatch.setattr(module, "STRIP_PIXELS", 5000)
     assert measure_quality(image) == whole
 
 
@@ -200,7 +200,7 @@ def test_sums_of_floats_are_exact(pixels: np.ndarray[Any, Any]) -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
 def test_sums_of_integers_are_exact(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_sums, "_AT_ONCE", 50)  # several parts
+    monkeypatch.setattr(sample_sums, "AT_ONCE", 50)  # several parts
     limit = np.iinfo(dtype).max
     pixels = np.random.default_rng(1).integers(limit - 9, limit, (20, 30, 5), dtype, endpoint=True)
     for number, channel in enumerate(sum_samples(pixels).channels):

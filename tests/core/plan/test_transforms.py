@@ -48,7 +48,7 @@ def sort(step: object, batches: Iterable[EncodedRefs], *sides: object) -> dict[S
 def test_every_reference_gets_to_the_shard_of_its_hash(
     monkeypatch: pytest.MonkeyPatch, in_hand: int, limit: int
 ) -> None:
-    monkeypatch.setattr(transforms, "_REFS_IN_HAND", in_hand)
+    monkeypatch.setattr(transforms, "REFS_IN_HAND", in_hand)
     orders = sorted(limit_order(0, ref.key) for ref in REFS)
     cut = orders[limit - 1] if limit else None
     forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {}, limit_cut=cut)
@@ -99,7 +99,7 @@ def test_long_annotations_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> 
     heavy = [ref._replace(annotations=str(i) * 200_000) for i, ref in enumerate(REFS[:12])]
     batches = batched(heavy)
     assert [len(list(decode_refs(batch))) for batch in batches] == [3, 3, 3, 2, 1]
-    monkeypatch.setattr(transforms, "_REFS_IN_HAND", 1000)
+    monkeypatch.setattr(transforms, "REFS_IN_HAND", 1000)
     step = BucketKeys()
     step.start_bundle()
     assert not list(step.process(batches[0]))  # keys are small, whatever their annotations

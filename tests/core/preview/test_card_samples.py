@@ -77,9 +77,9 @@ def test_rare_classes_are_shown_too(colors: Path) -> None:
 
 
 def test_only_some_of_many_records_are_read(colors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_samples, "_MAX_LINES", 4)
+    monkeypatch.setattr(card_samples, "MAX_LINES", 4)
     assert len(tile_colors(draw_card_samples(str(colors), read(colors)))) == 4
-    monkeypatch.setattr(card_samples, "_MAX_BYTES", 10)
+    monkeypatch.setattr(card_samples, "MAX_BYTES", 10)
     assert draw_card_samples(str(colors), read(colors)) == b""
 
 

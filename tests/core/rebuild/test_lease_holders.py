@@ -388,7 +388,7 @@ def test_many_threads_of_the_holder_renew_at_once(tmp_path: Path) -> None:
 def test_the_launcher_renews_once_the_job_has_the_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(leases, "LOOK_SECONDS", 0.01)
     threads = set(threading.enumerate())
     with heartbeat(str(tmp_path), "ours"):
         put(tmp_path, Lease("theirs", VERSION, renewed=1.0))

@@ -74,8 +74,8 @@ _ENTRIES = st.builds(
 @given(st.lists(_ENTRIES, max_size=40), st.integers(1, 9), st.integers(1, 9000))
 def test_groups_do_not_change_the_files(entries: list[Entry], together: int, block_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger_lines, "_ENTRIES_TOGETHER", together)
-        patch.setattr(ledger_lines, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(ledger_lines, "ENTRIES_TOGETHER", together)
+        patch.setattr(ledger_lines, "BLOCK_BYTES", block_bytes)
         lines = LedgerLines.of(entries)
         header = replace(lines.header(*_PLACE), file="train-00000-of-00001.tfrecord")
         data = lines.dump(header)
@@ -94,7 +94,7 @@ def test_groups_do_not_change_the_files(entries: list[Entry], together: int, blo
 
 @pytest.mark.slow
 def test_lines_take_a_fraction_of_the_memory_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_lines, "_BLOCK_BYTES", 1 << 18)
+    monkeypatch.setattr(ledger_lines, "BLOCK_BYTES", 1 << 18)
 
     def peak_of(count: int) -> int:
         tracemalloc.reset_peak()

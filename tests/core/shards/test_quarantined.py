@@ -74,7 +74,7 @@ def test_the_bytes_equal_those_of_sorting_everything_at_once(
 ) -> None:
     results, entries = shards
     monkeypatch.setattr(SortedLines.__init__, "__defaults__", (max_bytes,))
-    monkeypatch.setattr(quarantined, "_MAX_FILES", 5)
+    monkeypatch.setattr(quarantined, "MAX_FILES", 5)
     sha256 = write_quarantine(str(tmp_path), NAME, results, None)
     data = (tmp_path / NAME).read_bytes()
     assert data == true_lines(entries) and data.count(b"\n") > 300

@@ -207,7 +207,7 @@ def test_metadata_beside_its_images_is_read(
     else:
         write_jsonl(root / "metadata.jsonl", [{"file_name": name, "label": label} for name, label in rows])
     if kind == "large folder":
-        monkeypatch.setattr(probe, "_IMAGES", 3)
+        monkeypatch.setattr(probe, "IMAGES", 3)
     made(root, tmp_path)
     assert labels_by_key(tmp_path / "out") == dict(rows)
 

@@ -13,8 +13,8 @@ from shardwright.core.sources.input_probe import look_at
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_probe, "_IMAGES", 2)
-    monkeypatch.setattr(input_probe, "_OTHERS", 3)
+    monkeypatch.setattr(input_probe, "IMAGES", 2)
+    monkeypatch.setattr(input_probe, "OTHERS", 3)
 
 
 def test_lists_of_images_are_found_among_images(tmp_path: Path) -> None:

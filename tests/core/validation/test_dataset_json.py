@@ -274,7 +274,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_records_before_damage_in_a_ledger_are_compared_with_it(
     many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
-    monkeypatch.setattr(ledger_lines, "_BLOCK_BYTES", 2000)  # so that the ledger has several blocks
+    monkeypatch.setattr(ledger_lines, "BLOCK_BYTES", 2000)  # so that the ledger has several blocks
     shutil.copytree(many, tmp_path / "out")
     (shard,) = (tmp_path / "out").glob("*.tfrecord")
     lines = read_ledger(tmp_path / "out", shard.stem)

@@ -297,7 +297,7 @@ def test_memory_does_not_grow_with_equal_pictures(kind: str) -> None:
 
 
 def test_a_worker_keeps_only_some_of_many_equal_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "_MAX_IN_BAND", 10)
+    monkeypatch.setattr(duplicates, "MAX_IN_BAND", 10)
     first = looks()
     crowd = [picture(number, near(first, 1)) for number in range(100)]
     found = find(crowd)
