@@ -232,10 +232,13 @@ def _leave_out(probe: InputProbe, names: Sequence[str], settings: ConvertSetting
     others = [name for name in names if "panoptic" not in name]
     if layout.needs is Needs.PANOPTIC and panoptic:
         return dict.fromkeys(others, f"--layout {layout.name} stores panoptic segments only")
-    left_out = {}
-    if not _stores(settings, KEYPOINT_ROLES):  # files of key points repeat the objects of other files
-        repeated = {name.replace("instances", "person_keypoints") for name in others if "instances" in name}
-        left_out = dict.fromkeys(sorted(repeated.intersection(others)), "--layout keypoints stores them")
+    # Files of stuff and of key points repeat the objects of another file.
+    repeating, left_out = {"stuff": "its objects are in the other files"}, dict[str, str]()
+    if not _stores(settings, KEYPOINT_ROLES):
+        repeating["person_keypoints"] = "--layout keypoints stores them"
+    for kind, why in repeating.items():
+        repeated = {name for name in others if name.replace(kind, "instances") in {*others} - {name}}
+        left_out |= dict.fromkeys(sorted(repeated), why)
     for name in panoptic if others else ():
         if not _stores(settings, _PANOPTIC_ROLES):
             left_out[name] = f"--layout {layout.name} stores no panoptic segments"

@@ -79,12 +79,13 @@ def test_run_lengths_are_kept_as_they_are(tmp_path: Path, photos: list[Photo]) -
             assert mask[10:100, 20:60].all() and np.count_nonzero(mask) == 90 * 40
 
 
-def test_a_folder_of_splits_may_have_captions_and_key_points(tmp_path: Path, photos: list[Photo]) -> None:
+def test_a_folder_of_splits_may_have_captions_points_and_stuff(tmp_path: Path, photos: list[Photo]) -> None:
     others = put_photos(tmp_path / "train2017", ("rose", "coach", "library"))
     for split, found in (("train", others), ("val", photos)):
         document = coco_of(found)
         save(tmp_path / "annotations" / f"instances_{split}2017.json", document)
         save(tmp_path / "annotations" / f"person_keypoints_{split}2017.json", document)
+        save(tmp_path / "annotations" / f"stuff_{split}2017.json", document)
         captions = [
             {"id": i, "image_id": image["id"], "caption": f" {image['file_name']} no. {i} "}
             for i in range(2)
@@ -97,6 +98,7 @@ def test_a_folder_of_splits_may_have_captions_and_key_points(tmp_path: Path, pho
     for where, prefix in ((tmp_path, ""), (tmp_path / "annotations", "")):
         found_refs = listed(where)
         assert "(--layout keypoints stores them)" in found_refs.input.detected_as
+        assert "stuff_val2017.json (its objects are in the other files)" in found_refs.input.detected_as
         assert found_refs.refs.keys() == {
             *(f"{prefix}val2017/{photo.name}" for photo in photos),
             *(f"{prefix}train2017/{photo.name}" for photo in others),
