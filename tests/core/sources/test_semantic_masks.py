@@ -74,9 +74,14 @@ def test_missing_partners_are_reported(tmp_path: Path) -> None:
     assert found.annotations_of("rose.jpg").semantic_mask.endswith("rose.bmp")
 
 
-def test_masks_among_the_images_are_recognized(tmp_path: Path) -> None:
+@pytest.mark.parametrize("relative", [False, True])
+def test_masks_among_the_images_are_recognized(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: bool
+) -> None:
     put_set(tmp_path / "images", tmp_path / "images" / "masks")
-    found = listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "images" / "masks")
+    monkeypatch.chdir(tmp_path)
+    masks = Path("images/masks") if relative else tmp_path / "images" / "masks"
+    found = listed(tmp_path / "images", "segmentation", mask_dir=masks)
     assert found.refs.keys() == {"eagle.jpg", "apple.jpg", "house.jpg"} and not found.reasons()
 
 
