@@ -27,10 +27,10 @@ def surplus(
     rebuild what was rolled back. A version with a damaged `version.json` is kept until somebody checks it.
 
     Args:
-    versions: records of all versions.
-    latest: name of the version that the pointer names; empty for none.
-    rules: numbers of versions and days to keep.
-    now: current time in seconds since the epoch.
+      versions: Records of all versions.
+      latest: Name of the version that the pointer names; empty for none.
+      rules: Numbers of versions and days to keep.
+      now: Current time in seconds since the epoch.
     """
     if rules.keep <= 0:
         return []

@@ -148,7 +148,7 @@ def test_the_report_shows_the_objects(coco: Path, tmp_path: Path) -> None:
     assert "Objects of each class, the largest first" in page
     assert "to count the objects of each class" not in page
     for title in ("Objects in an image", "Width of a box", "Height of a box", "Area of a box"):
-        assert f"<figcaption>{title}</figcaption>" in page
+        assert f"<caption>{title}</caption>" in page
 
 
 @pytest.mark.sampled(1)

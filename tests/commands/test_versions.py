@@ -135,7 +135,7 @@ def test_a_damaged_version_is_marked_and_skipped(capfd: Capture, out: Path, soun
         assert f"{V2}/version.json cannot be used" in sentence_of(run(capfd, *command), 2)
     assert rollback(out).version == V1, "the damaged one is skipped"
     assert "damaged" in (out / "index.html").read_text()
-    kept = surplus(list_versions(str(out)), V1, (), RebuildSettings(keep=1), FIRST + 400 * DAY)
+    kept = surplus(list_versions(str(out)), V1, RebuildSettings(keep=1), FIRST + 400 * DAY)
     assert V2 not in kept
     add_version(out, sound_dataset, V4, "refused", refusals=REFUSALS)
     assert publish(f"{out}@{V4}", accept="all").version == V4

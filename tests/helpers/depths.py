@@ -14,11 +14,12 @@ from shardwright.core.images.encode import codec_versions
 from shardwright.core.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
 from shardwright.core.validation.against.shard import compare_shard
 from shardwright.core.validation.duplicate_keys import bucket_rows, compare_bucket
-from shardwright.core.validation.shard import Depth, ShardCheck, check_shard
+from shardwright.core.validation.shard import ShardCheck, check_shard
 from shardwright.pipelines.against import prepared
 from shardwright.pipelines.datasets import Target, resolve_target, schema_of
 from shardwright.pipelines.validate import directory_findings, list_tasks, statement_findings, validate
 from shardwright.schemas import __version__
+from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import NOTES
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
@@ -87,12 +88,12 @@ def findings_at(
 def _findings(
     target: Target, depth: str, how: Mapping[str, Any], placed: Placed, place: Path
 ) -> Iterator[Finding]:
-    level = {"frames": Depth.FRAMES, "fast": Depth.FAST}.get(depth, Depth.FULL)
+    level = {"frames": CheckDepth.FRAMES, "fast": CheckDepth.FAST}.get(depth, CheckDepth.FULL)
     yield from directory_findings(target).by_place()
     checks = [check_shard(task, schema_of(target), level) for task in list_tasks(target)]
     for check in checks:
         yield from check.findings
-    if level is Depth.FRAMES:
+    if level is CheckDepth.FRAMES:
         return
     assert target.directory is not None
     yield from statement_findings(target, read_dataset(target.directory), checks).by_place()

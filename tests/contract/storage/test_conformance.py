@@ -417,7 +417,7 @@ def test_an_answer_that_is_not_a_listing_is_retried(imitation: Imitation, bad: s
 
 def test_a_listing_that_repeats_itself_ends(imitation: Imitation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardwright.core.storage.listings.MAX_EMPTY_PAGES", 5)
-    monkeypatch.setattr("shardwright.core.storage.object_store._PAGE", 2)
+    monkeypatch.setattr("shardwright.core.storage.object_store.PAGE", 2)
     scripts: list[Callable[[Request], Response]] = [
         lambda request: Response(imitation.page("a", "b", token="more")),
         lambda request: Response(imitation.page("a", "b", token=f"token{request.number}")),
@@ -440,7 +440,7 @@ def test_an_object_that_is_listed_twice_counts_once(imitation: Imitation) -> Non
 
 
 def test_a_listing_goes_on_after_a_fault(imitation: Imitation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.core.storage.object_store._PAGE", 2)
+    monkeypatch.setattr("shardwright.core.storage.object_store.PAGE", 2)
     failed = []
 
     def script(request: Request) -> Response:
