@@ -48,7 +48,7 @@ def test_patterns_that_begin_with_a_split_match_only_its_shards(copied: Path) ->
 def test_tfx_reads_the_patterns_that_the_documents_name(sound_dataset: Path) -> None:
     # ImportExampleGen joins input_base and pattern, and passes the result to Beam's ReadFromTFRecord.
     for split, records in counts_of(sound_dataset).items():
-        with beam.Pipeline() as pipeline:
+        with beam.Pipeline("FnApiRunner") as pipeline:
             read = pipeline | beam.io.ReadFromTFRecord(file_pattern=f"{sound_dataset}/{split}-*")
             assert_that(read | beam.combiners.Count.Globally(), equal_to([records]))
 

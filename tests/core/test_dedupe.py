@@ -82,6 +82,6 @@ def test_batches_stay_packed_and_unreadable_images_stay(
             )
         assert marked["missing"].is_candidate and not marked["missing"].sha256
 
-    with beam.Pipeline() as pipeline:
+    with beam.Pipeline("FnApiRunner") as pipeline:
         made = pipeline | beam.Create(batches).with_output_types(EncodedRefs) | DedupeExact(100)
         assert_that(made, check)
