@@ -224,6 +224,13 @@ def test_every_form_of_array_gives_the_same_pixels(tmp_path: Path) -> None:
         check_found(records, f"{name}.npz!images/", pictures, labels)
 
 
+def test_flat_arrays_need_a_shape(tmp_path: Path) -> None:
+    pictures, labels = colors(9, 20), digits(9)
+    np.savez(tmp_path / "a.npz", images=pictures.reshape(9, -1), labels=labels)
+    to_png(tmp_path / "a.npz", tmp_path / "out", pixel_shape="20x20x3")
+    check(tmp_path / "out", "a.npz!images/", pictures, labels)
+
+
 def test_booleans_and_sixteen_bits_are_converted(tmp_path: Path) -> None:
     pictures, labels = grays(6), digits(6)
     expected = {"bool": np.where(pictures > 99, 255, 0)}
