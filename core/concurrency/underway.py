@@ -74,8 +74,8 @@ class Step:
         steps.remove(self)  # it need not be the innermost one
         if steps:
             steps[-1].progress()  # its clock stood still while the one inside it ran
-        if underway.board is not None:
-            underway.board.write(underway.task_of(self._thread))
+            if underway.board is not None:  # otherwise the next item or step is written at once
+                underway.board.write(underway.task_of(self._thread))
 
     def progress(self) -> None:
         """Restarts the clock of the step unless it is paused: one more item of its work is done."""

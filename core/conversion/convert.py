@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -76,8 +76,7 @@ class ShardRecipe:
     keys: KeyRules = field(default_factory=KeyRules)
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
+class Converted(NamedTuple):
     """The result of converting one image.
 
     Attributes:
@@ -104,8 +103,7 @@ class Converted:
         return (self, *self.more)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadImage:
+class ReadImage(NamedTuple):
     """The bytes of an image between the storage and the decoder.
 
     Attributes:
@@ -192,7 +190,7 @@ def _as_before(ref: ImageRef, known: ReusableRecord, source_bytes: int = 0) -> C
     first, *more = (
         Converted(entry._replace(fingerprint=ref.fingerprint), frame=frame) for entry, frame in frames
     )
-    return replace(first, source_bytes=source_bytes, more=tuple(more))
+    return first._replace(source_bytes=source_bytes, more=tuple(more))
 
 
 def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:
@@ -328,14 +326,14 @@ def _map_candidate(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Re
             annotated = annotate(item, image, settings, recipe.ids, read.mask)
             done = _build(item, read, image, annotated, recipe)
             if mapped_images:
-                done = replace(done, source_bytes=0, decode_seconds=None)
+                done = done._replace(source_bytes=0, decode_seconds=None)
             mapped_images.append(done)
     if len(mapped_images) > 1 or mapped_images[0].entry.key != ref.key:
         mapped_images = [
-            replace(done, entry=done.entry._replace(source_key=ref.key)) for done in mapped_images
+            done._replace(entry=done.entry._replace(source_key=ref.key)) for done in mapped_images
         ]
     first, *more = mapped_images
-    return replace(first, more=tuple(more))
+    return first._replace(more=tuple(more))
 
 
 def convert_ref(ref: ImageRef, recipe: ShardRecipe) -> Converted:
@@ -522,7 +520,7 @@ def _crashed(ref: ImageRef, how: str, recipe: ShardRecipe) -> ReadImage:
         if hook
         else ImageFault(QuarantineReason.DECODER_CRASHED, Stage.DECODE, f"the decoder crashed ({how})")
     )
-    return replace(read, fault=read.fault or fault)
+    return read._replace(fault=read.fault or fault)
 
 
 def _weight_of(settings: ConvertSettings) -> Callable[[int], int]:

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -48,8 +47,7 @@ _ANY_SIZE = 2**31 - 1
 _NO_PICTURE = Image.new("L", (1, 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """The steps from the source image to the stored image, which boxes and masks follow too.
 
     Attributes:
@@ -63,8 +61,7 @@ class Frame:
     geometry: Geometry
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedImage:
+class ConvertedImage(NamedTuple):
     """An image as a record stores it.
 
     Attributes:
@@ -229,7 +226,7 @@ def _widened(image: ConvertedImage, settings: ConvertSettings, reserve: Reserve)
     """Returns a picture of uint8 with the sample type that the layout states, uint16."""
     with reserve(len(image.encoded) * _WIDENED_BYTES):
         encoded = deep_pixels.widened(image.encoded)
-        return replace(image, encoded=encoded, dtype=settings.record_layout.pixel_type)
+        return image._replace(encoded=encoded, dtype=settings.record_layout.pixel_type)
 
 
 def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[FilterReason, str] | None:

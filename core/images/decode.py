@@ -13,10 +13,10 @@ from shardwright.core.images.deep_header import UINT8, DeepHeader
 from shardwright.core.images.faults import corrupt, unsupported
 from shardwright.core.images.formats import format_of
 from shardwright.core.images.formats.opened_image import (
+    DecoderFaults,
     LoadedImage,
     OpenedImage,
     OpenOptions,
-    decoder_faults,
 )
 from shardwright.core.images.formats.plugin import plugin_kind
 from shardwright.core.images.signatures import (
@@ -134,7 +134,7 @@ def open_image(
     """
     kind = check_kind(data[:HEAD_BYTES], name, skipped)
     options = OpenOptions(max_pixels, bounds, keep_depth, all_channels, white)
-    with decoder_faults(kind, max_pixels):
+    with DecoderFaults(kind, max_pixels):
         opened = format_of(kind).open(data, options)
         if keep_depth or all_channels or white:
             _choose_samples(opened, options)
@@ -192,7 +192,7 @@ def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = Fals
         profile = header.profile or opened.image.info.get("icc_profile")
         picture.info = {"icc_profile": profile} if profile else {}
         return LoadedImage(picture)
-    with decoder_faults(opened.kind, max_pixels):
+    with DecoderFaults(opened.kind, max_pixels):
         check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
         return opened.decode(keep_damaged)
 
@@ -211,7 +211,7 @@ def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
 
 
 def _load_samples(opened: OpenedImage, header: DeepHeader, max_pixels: int) -> np.ndarray:
-    with decoder_faults(opened.kind, max_pixels):
+    with DecoderFaults(opened.kind, max_pixels):
         check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
         samples = opened.read_samples(header)
         samples = samples.reshape(*samples.shape[:2], -1)

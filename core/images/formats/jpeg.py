@@ -69,27 +69,17 @@ _EXTRANEOUS = re.compile(r"(\d+) extraneous bytes before marker 0x([0-9a-f]{2})"
 _REFUSED_BY_TURBOJPEG = ("could not determine subsampling", "could not determine colorspace")
 
 
-class Segment(NamedTuple):
-    """A segment of a JPEG.
-
-    Attributes:
-      marker: Second byte of its marker.
-      start: Position of its marker.
-      end: Position after it. The data of a scan is not part of its segment.
-    """
-
-    marker: int
-    start: int
-    end: int
-
-
-def segments(data: bytes) -> Iterator[Segment]:
+def segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yields the segments after the first marker, up to the end of the image, also of a damaged file.
 
     Bytes between two segments are stray, unless they are the data of a scan.
 
     Args:
       data: The whole file. A segment may state an end behind the end of the file.
+
+    Yields:
+      The second byte of a segment's marker, the position of the marker, and the position after the segment.
+      The data of a scan is not part of its segment.
     """
     position = _SOI_BYTES
     while match := _MARKER.search(data, position):
@@ -98,7 +88,7 @@ def segments(data: bytes) -> Iterator[Segment]:
         end = start + 2
         if marker not in _ALONE:
             end += max(2, int.from_bytes(data[end : end + 2], "big"))
-        yield Segment(marker, start, end)
+        yield marker, start, end
         if marker == _END_OF_IMAGE:
             return
         position = end
@@ -193,10 +183,10 @@ class JpegImage(OpenedImage):
             return
         pixels = self.image.width * self.image.height
         scans = 0
-        for count, segment in enumerate(segments(self.data), 1):
+        for count, (marker, _, _) in enumerate(segments(self.data), 1):
             if count > self.bounds.segments:
                 raise self.bounds.fault("segments", f"jpeg: it has at least {count} segments")
-            scans += segment.marker == _START_OF_SCAN
+            scans += marker == _START_OF_SCAN
             if scans * pixels > self.bounds.scans * _PIXELS_OF_SCANS // _SCANS:
                 self.bounds.check("scans", scans, f"jpeg: it has at least {scans} scans of {pixels} pixels")
 

@@ -19,11 +19,11 @@ from shardwright.core.images.faults import corrupt, truncated, unsupported
 from shardwright.core.images.formats.iso_boxes import boxes
 from shardwright.core.images.formats.jpeg import JpegImage
 from shardwright.core.images.formats.opened_image import (
+    DecoderFaults,
     LoadedImage,
     OpenedImage,
     OpenOptions,
     check_size,
-    decoder_faults,
     without_pixels,
 )
 from shardwright.schemas.bounds import Bounds
@@ -109,7 +109,7 @@ class JpegXlImage(OpenedImage):
         import imagecodecs
 
         original = bytes(imagecodecs.jpegxl_decode_jpeg(data, numthreads=1))
-        with decoder_faults(UnpackedJpeg.kind, options.max_pixels):
+        with DecoderFaults(UnpackedJpeg.kind, options.max_pixels):
             return UnpackedJpeg.open(original, options)
 
     def decoder_bytes(self) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -49,8 +47,7 @@ class OpenOptions(NamedTuple):
     white: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedImage:
+class LoadedImage(NamedTuple):
     """Decoded pixels and the decoder's warnings about them.
 
     Attributes:
@@ -100,7 +97,7 @@ class OpenedImage:
 
     Raises:
       ImageFault: If it is damaged, too large, or has too many parts.
-      Exception: What Pillow raises (see `decoder_faults`).
+      Exception: What Pillow raises (see `DecoderFaults`).
     """
 
     kind: str
@@ -180,7 +177,7 @@ class OpenedImage:
 
         Raises:
           ImageFault: If some are missing.
-          Exception: What the decoder raises (see `decoder_faults`).
+          Exception: What the decoder raises (see `DecoderFaults`).
         """
         self.image.load()
         return LoadedImage(self.image)
@@ -236,26 +233,37 @@ def check_size(size: tuple[int, int], max_pixels: int) -> None:
         raise corrupt(f"{width} x {height} pixels")
 
 
-@contextlib.contextmanager
-def decoder_faults(kind: str, max_pixels: int) -> Iterator[None]:
-    """Sets Pillow's size limit, and turns any exception of a decoder into an `ImageFault`."""
-    change_settings(max_pixels)
-    try:
-        yield
-    except (ImageFault, MemoryError):
-        raise
-    except (DecompressionBombError, DecompressionBombWarning) as error:
-        pixels = _PIXELS_IN_MESSAGE.search(str(error))
-        raise _too_many_pixels(pixels[1] if pixels else "its", max_pixels) from None
-    except UnidentifiedImageError:
-        raise corrupt(f"begins like {kind} but its header is damaged") from None
-    except Exception as error:
+class DecoderFaults:
+    """A block that sets Pillow's size limit, and turns any exception of a decoder into an `ImageFault`.
+
+    Every image enters a few; a generator would take twice the time.
+
+    Args:
+      kind: Name of the format, for messages.
+      max_pixels: Largest width x height that is accepted.
+    """
+
+    __slots__ = ("_kind", "_max_pixels")
+
+    def __init__(self, kind: str, max_pixels: int) -> None:
+        self._kind, self._max_pixels = kind, max_pixels
+
+    def __enter__(self) -> None:
+        change_settings(self._max_pixels)
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        restore_settings(self._max_pixels)
+        if not isinstance(error, Exception) or isinstance(error, (ImageFault, MemoryError)):
+            return
+        if isinstance(error, (DecompressionBombError, DecompressionBombWarning)):
+            pixels = _PIXELS_IN_MESSAGE.search(str(error))
+            raise _too_many_pixels(pixels[1] if pixels else "its", self._max_pixels) from None
+        if isinstance(error, UnidentifiedImageError):
+            raise corrupt(f"begins like {self._kind} but its header is damaged") from None
         text = words_of(error)
         truncated = isinstance(error, EOFError) or any(sign in text.lower() for sign in _SIGNS_OF_TRUNCATION)
         reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
-        raise ImageFault(reason, Stage.DECODE, f"{kind}: {text}") from error
-    finally:
-        restore_settings(max_pixels)
+        raise ImageFault(reason, Stage.DECODE, f"{self._kind}: {text}") from error
 
 
 def _too_many_pixels(pixels: int | str, max_pixels: int) -> ImageFault:

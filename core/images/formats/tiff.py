@@ -18,12 +18,12 @@ from shardwright.core.images.deep_header import FLOAT32, UINT8, UINT16, DeepHead
 from shardwright.core.images.faults import unsupported
 from shardwright.core.images.formats.opened_image import (
     ORIENTATIONS,
+    DecoderFaults,
     LoadedImage,
     MetadataBlock,
     OpenedImage,
     OpenOptions,
     check_size,
-    decoder_faults,
     without_pixels,
 )
 from shardwright.core.images.formats.tiff_pixels import Tags, all_numbers, load_tiff, read_samples
@@ -99,7 +99,7 @@ class TiffImage(OpenedImage):
             if options.all_channels or header.dtype != UINT8:
                 return TiffSamples(data, options, header)
         try:
-            with decoder_faults("tiff", options.max_pixels):
+            with DecoderFaults("tiff", options.max_pixels):
                 opened = cls(data, options)
         except ImageFault as fault:
             if fault.reason is QuarantineReason.CORRUPT:
@@ -228,7 +228,7 @@ def _read_header(data: bytes, options: OpenOptions) -> TiffHeader:
     Raises:
       ImageFault: If it is damaged or too large, or the samples have a type that is not read.
     """
-    with decoder_faults("tiff", options.max_pixels):
+    with DecoderFaults("tiff", options.max_pixels):
         check_tags(data, "tiff", options.bounds)
         header = _header_of(_first_directory(data))
         check_size(header.size, options.max_pixels)
