@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from shardwright.core.images.signatures import is_image_name
+from shardwright.core.sources.annotation_files import side_by_side
 from shardwright.core.sources.files_beside import stem_of
 from shardwright.core.sources.image_files import files_below, is_hidden, key_of
 from shardwright.core.sources.moved_files import file_name
@@ -16,41 +16,28 @@ from shardwright.schemas.image_ref import printable
 _NamesOf = Callable[[str], Iterable[str]]
 
 
-@dataclass(frozen=True)
-class Matches:
-    """The pairs of images and annotation files, by their paths below their folders.
-
-    Attributes:
-      files: Image -> its annotation file.
-      faults: Image or annotation file without a partner -> the reason.
-    """
-
-    files: Mapping[str, str] = field(default_factory=dict)
-    faults: Mapping[str, str] = field(default_factory=dict)
-
-
 def match_by_names(
-    folder: str, files: Sequence[str], names_in: Callable[[Sequence[str]], Iterable[list[str]]], noun: str
-) -> Matches:
-    """Returns the pairs of images and annotation files.
+    folder: str, files: Sequence[str], names_in: Callable[[str], list[str]], noun: str
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Returns image -> its annotation file, and image or annotation file without a partner -> the reason.
 
     An image and a file are a pair by the first rule for which both have exactly one partner: the same path
     without extension; the same name without extension; the file names the image; the same without extension;
-    the same without regard to case.
+    the same without regard to case. A reason is stated only if there could be several partners.
 
     Args:
       folder: Folder of the images.
       files: Paths of the annotation files in their folder.
-      names_in: Returns for each of some annotation files the file names that it gives its image.
+      names_in: Returns the file names that an annotation file gives its image.
       noun: Word for an annotation file.
     """
     images = [path for path, _ in files_below(folder) if is_image_name(path) and not is_hidden(path)]
     matcher = _Matcher(images, files, noun)
     matcher.pair(lambda path: [stem_of(key_of(path))], lambda path: [stem_of(key_of(path))])
     matcher.pair(_stem, _stem)
-    rest = matcher.files if matcher.images else []
-    named = {file: [*map(key_of, names)] for file, names in zip(rest, names_in(rest))}
-    if named:
+    if matcher.images and matcher.files:
+        stated = side_by_side(names_in, matcher.files, folder)
+        named = {file: [*map(key_of, names)] for file, names in zip(matcher.files, stated)}
         matcher.pair(lambda image: [file_name(key_of(image)), *_stem(image)], lambda file: named[file])
         matcher.pair(_stem, lambda file: map(stem_of, named[file]))
         matcher.pair(
@@ -58,7 +45,7 @@ def match_by_names(
             lambda file: map(str.casefold, [*_stem(file), *map(stem_of, named[file])]),
         )
     left = {*matcher.images, *matcher.files}
-    return Matches(matcher.pairs, {one: why for one, why in matcher.unclear.items() if one in left})
+    return matcher.pairs, {one: why for one, why in matcher.unclear.items() if one in left}
 
 
 def _stem(path: str) -> list[str]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -45,7 +45,7 @@ from shardwright.core.sources.image_files import (
 from shardwright.core.sources.image_lists import names_with
 from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.listed_images import list_images
-from shardwright.core.sources.pair_matching import Matches, match_by_names
+from shardwright.core.sources.pair_matching import match_by_names
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
@@ -121,21 +121,6 @@ class _Pair(NamedTuple):
     file: str = ""
 
 
-@dataclass(eq=False)
-class _SplitLists:
-    """Lists of the images of splits.
-
-    Attributes:
-      splits: Path of an image without extension -> its split.
-      twice: Path of an image in two lists -> the fault.
-      seen: Paths of the images and annotation files that exist.
-    """
-
-    splits: dict[str, str] = field(default_factory=dict)
-    twice: dict[str, str] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
-
-
 @dataclass(frozen=True)
 class PairFormat:
     """A format with an annotation file for each image.
@@ -149,8 +134,8 @@ class PairFormat:
       parse: Returns what is in an annotation file. Raises AnnotationFault if it cannot be used.
       noun: Word for an annotation file.
       provides: Kinds of annotations that it provides.
-      settings: Settings that it uses. Without `missing_annotations`, an image without an annotation file is
-        like one with an empty file.
+      settings: Settings that it uses. Without `missing_annotations`, an image without an annotation file has
+        no objects.
       summarize: Returns what a description says about an input besides its folders.
       named_images: Returns the file names that an annotation file gives its image, the likeliest first; None
         if the paths alone decide which files are pairs.
@@ -231,37 +216,53 @@ class PairFormat:
         """Yields parts of a few thousand images each, without reading their annotations."""
         settings = context.settings
         found = self._folders(look_at(item.path), settings)
-        with_lists = {folders.lists: folders for folders in reversed(found) if folders.lists}
-        lists = {name: _read_lists(name) for name in with_lists}
+        names = dict.fromkeys(folders.lists for folders in found if folders.lists)
+        lists = {name: _read_lists(name) for name in names}
+        absent = {name: {*stems} for name, stems in lists.items()}
         for folders in found:
-            prefix = self._prefix(item, folders, settings)
-            pairs = self._pairs(item, folders, prefix, lists.get(folders.lists, _SplitLists()))
+            name, prefix = folders.lists, self._prefix(item, folders, settings)
+            pairs = self._pairs(item, folders, prefix, lists.get(name, {}), absent.get(name, set()))
             while batch := list(islice(pairs, _PART_IMAGES)):
                 yield InputSplit(item, folders.annotations, detail=_encode(folders, batch))
-        for name, folders in with_lists.items():
-            prefix, absent = self._prefix(item, folders, settings), []
-            for stem in sorted(lists[name].splits.keys() - lists[name].seen):
+        for folders in found:
+            prefix, batch = self._prefix(item, folders, settings), []
+            for stem in sorted(absent.pop(folders.lists, ())):
                 ref = bad_entry(prefix + stem, join(folders.images, stem), f"it is listed, but {MISSING}")
-                absent.append(_Pair(ref._replace(split=lists[name].splits[stem])))
-            if absent:
-                yield InputSplit(item, folders.annotations, detail=_encode(folders, absent))
+                batch.append(_Pair(ref._replace(split=lists[folders.lists][stem][0])))
+            if batch:
+                yield InputSplit(item, folders.annotations, detail=_encode(folders, batch))
 
-    def _pairs(self, item: Input, folders: PairedFolders, prefix: str, lists: _SplitLists) -> Iterator[_Pair]:
+    def _pairs(
+        self,
+        item: Input,
+        folders: PairedFolders,
+        prefix: str,
+        lists: Mapping[str, Sequence[str]],
+        absent: set[str],
+    ) -> Iterator[_Pair]:
         """Yields the references of a folder, and of its annotation files without an image.
 
         If the annotation file of an image was not listed, its usual path is read, so that a file that cannot
         be read is a fault.
+
+        Args:
+          item: The input.
+          folders: The folder of images and that of its annotation files.
+          prefix: Beginning of the keys of the images.
+          lists: Path of an image without extension -> the splits that list it.
+          absent: Listed paths; those of existing images and annotation files are removed.
         """
         files = _annotation_files(folders)
-        matches = Matches()
+        matches: Mapping[str, str] = {}
+        faults: Mapping[str, str] = {}
         if self.named_images and not folders.has_masks:
-            matches = match_by_names(
-                folders.images, sorted(files), partial(self._names_in, folders.annotations), self.noun
-            )
+            names_in = partial(self._names_in, folders.annotations)
+            matches, faults = match_by_names(folders.images, sorted(files), names_in, self.noun)
         by_stem = _by_stem(files, folders.suffixes)
         used: set[str] = set()
-        tree = split_tree(folders.images) if folders.split_by_folder else FolderTree()
-        lists.seen.update(by_stem)
+        tops = InputProbe(folders.images, is_file=False).folders if folders.split_by_folder else ()
+        tree = FolderTree(split_folders(tops) if could_be_splits(tops) else {})
+        absent.difference_update(by_stem)
         if folders.image_list:
             images = list_images(folders.image_list, folders.images, prefix)
         else:
@@ -272,19 +273,21 @@ class PairFormat:
                 continue
             key = ref.key.removeprefix(prefix)
             stem = stem_of(key).removesuffix(folders.image_suffix)
-            split = folders.split or lists.splits.get(stem, "") or tree.place(key)[0]
-            ref = ref._replace(label="", split=split)
+            splits = lists.get(stem, ())
+            ref = ref._replace(label="", split=folders.split or "".join(splits[:1]) or tree.place(key)[0])
             if not is_image(ref):
                 yield _Pair(ref)
                 continue
+            absent.discard(stem)
             path = below(ref.uri, folders.images) or ref.uri
-            file = matches.files.get(path) or by_stem.get(stem, "")
+            file = matches.get(path) or by_stem.get(stem, "")
             usual = stem_of(path).removesuffix(folders.image_suffix) + folders.suffixes[0]
             place = self.file_of(ref.uri) if self.file_of else join(folders.annotations, file or usual)
             used.add((below(place, folders.annotations) or "") if self.file_of else file)
-            lists.seen.add(stem)
-            why = lists.twice.get(stem) or matches.faults.get(path)
-            is_listed = stem in lists.splits if lists.splits else file or not folders.only_annotated
+            why = faults.get(path)
+            if len(splits) > 1:
+                why = f"it is listed both in {splits[0]} and in {splits[1]}"
+            is_listed = splits if lists else file or not folders.only_annotated
             if not is_listed or not folders.annotations:
                 ref = ref.filtered(FilterReason.NOT_LISTED)
             elif why and ref.is_candidate:
@@ -292,26 +295,22 @@ class PairFormat:
             elif folders.has_masks and ref.is_candidate:
                 ref = _with_mask(ref, files.get(file))
             yield _Pair(ref, place if ref.is_candidate and not folders.has_masks else "")
-        for file in sorted({*by_stem.values()} - used | (matches.faults.keys() & files.keys())):
-            path, key = join(folders.annotations, file), _key_of_file(item, folders, file)
-            if file in matches.faults or not self.alone:
-                yield _Pair(bad_entry(key, path, matches.faults.get(file, MISSING)))
-                continue
-            split, state = folders.split or tree.place(file)[0], files[file]
-            ref = ImageRef(key, path, "", split, "", state.size, state.version, message=MISSING)
-            yield _Pair(ref, path)
+        for file in sorted({*by_stem.values()} - used | (faults.keys() & files.keys())):
+            path, key, state = join(folders.annotations, file), _key_of_file(item, folders, file), files[file]
+            if file in faults or not self.alone:
+                yield _Pair(bad_entry(key, path, faults.get(file, MISSING)))
+            else:
+                split = folders.split or tree.place(file)[0]
+                ref = ImageRef(key, path, "", split, "", state.size, state.version, message=MISSING)
+                yield _Pair(ref, path)
 
-    def _names_in(self, folder: str, files: Iterable[str]) -> Iterator[list[str]]:
-        """Yields the names that annotation files in a folder give their images."""
-
-        def read(file: str) -> list[str]:
-            try:
-                data = read_annotation_file(join(folder, file), self.max_bytes) or b""
-                return self.named_images(data) if self.named_images else []
-            except AnnotationFault:
-                return []
-
-        return side_by_side(read, files, folder)
+    def _names_in(self, folder: str, file: str) -> list[str]:
+        """Returns the names that an annotation file gives its image; none if it cannot be read."""
+        assert self.named_images
+        try:
+            return self.named_images(read_annotation_file(join(folder, file), self.max_bytes) or b"")
+        except AnnotationFault:
+            return []
 
     def _prefix(self, item: Input, folders: PairedFolders, settings: ConvertSettings) -> str:
         """Returns the beginning of the keys of the images in a folder."""
@@ -323,9 +322,7 @@ class PairFormat:
     def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields the references of a part with their annotations, and the ids of the classes."""
         folders, pairs = _decode(part.detail)
-        for number, name in folders.classes:
-            if name:
-                yield ClassId(name, number)
+        yield from (ClassId(name, number) for number, name in folders.classes if name)
 
         def read(pair: _Pair) -> ImageRef:
             return self._read(pair, folders, context.settings) if pair.file else pair.ref
@@ -337,7 +334,12 @@ class PairFormat:
         try:
             data = read_annotation_file(file, self.max_bytes)
             if data is None:
-                return self._without_file(ref, folders, settings)
+                if settings.missing_annotations == "empty" or "missing_annotations" not in self.settings:
+                    return annotated(ref, Annotations(objects=()))
+                why = (
+                    f"there is no {self.noun} for it (--missing_annotations empty stores it without objects)"
+                )
+                return ref.quarantined(QuarantineReason.BAD_ANNOTATION, why)
             with UNDERWAY.working_on(file, "parse"):
                 if file == ref.uri and self.alone:
                     return self.alone(ref, data)
@@ -347,16 +349,6 @@ class PairFormat:
             if file == ref.uri:
                 return bad_entry(ref.key, ref.uri, message)
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, message)
-
-    def _without_file(self, ref: ImageRef, folders: PairedFolders, settings: ConvertSettings) -> ImageRef:
-        if "missing_annotations" not in self.settings:
-            return annotated(ref, self.parse(b"", folders))
-        if settings.missing_annotations == "empty":
-            return annotated(ref, Annotations(objects=()))
-        return ref.quarantined(
-            QuarantineReason.BAD_ANNOTATION,
-            f"there is no {self.noun} for it (--missing_annotations empty stores it without objects)",
-        )
 
 
 def holds_below(
@@ -383,12 +375,6 @@ def holds_below(
         names = [name for name in inner.folders if not name.startswith(".")]
         waiting += inner.folders_inside(names[: _FOLDERS_TRIED - looked - len(waiting)])
     return False
-
-
-def split_tree(folder: str) -> FolderTree:
-    """Returns the meaning of the folders in a folder: splits if all of them have names of splits."""
-    tops = InputProbe(folder, is_file=False).folders
-    return FolderTree(split_folders(tops) if could_be_splits(tops) else {})
 
 
 def _annotation_files(folders: PairedFolders) -> dict[str, storage.StoredObject]:
@@ -431,22 +417,23 @@ def _key_of_file(item: Input, folders: PairedFolders, file: str) -> str:
     return item.prefix + key_of(inner or f"{folders.annotations.rpartition('/')[2]}/{file}")
 
 
-def _read_lists(folder: str) -> _SplitLists:
-    """Reads the lists of the splits; `trainval` counts only if `train` or `val` is missing."""
+def _read_lists(folder: str) -> dict[str, list[str]]:
+    """Returns path of an image without extension -> the splits whose lists name it.
+
+    `trainval` counts only if `train` or `val` is missing. A single list gives no split.
+    """
     files = {name: read_list_file(join(folder, f"{name}.txt")) for name in (*_SPLITS, _BOTH)}
     texts = {name: data for name, data in files.items() if data is not None}
     if {"train", "val"} <= texts.keys():
         texts.pop(_BOTH, None)
-    lists = _SplitLists()
+    splits: dict[str, list[str]] = {}
     for name, text in texts.items():
         lines = text.decode("utf-8", "surrogateescape").splitlines()
         for stem in (key_of(line.split()[0]) for line in lines if line.strip()):
-            first = lists.splits.setdefault(stem, name)
-            if first != name and name != _BOTH:
-                lists.twice[stem] = f"it is listed both in {first} and in {name}"
-    if len(texts) == 1:
-        lists.splits = dict.fromkeys(lists.splits, "")
-    return lists
+            listing = splits.setdefault(stem, [])
+            if name not in listing and (name != _BOTH or not listing):
+                listing.append(name)
+    return splits if len(texts) > 1 else {stem: [""] for stem in splits}
 
 
 def _encode(folders: PairedFolders, pairs: Sequence[_Pair]) -> str:
