@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import math
 from array import array
@@ -14,6 +13,7 @@ from typing import IO, Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import Document, DocumentFile, DocumentFormat, ImagePaths
+from shardwright.core.sources.entries import JsonItems, complete_items, stream_object
 from shardwright.core.sources.file_states import FileStates
 from shardwright.core.sources.files_beside import stem_of
 from shardwright.core.sources.image_files import (
@@ -28,7 +28,6 @@ from shardwright.core.sources.image_files import (
     parent_of,
 )
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.json_stream import Item, JsonFault, JsonItems, stream_object
 from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.shapes import size_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, PanopticSegment
@@ -200,24 +199,19 @@ def _box(value: Any) -> tuple[float, float, float, float] | None:
 # Which files of a folder are read
 
 
-def _items_in(head: bytes) -> Iterator[Item]:
-    """Yields the items that are complete in the first bytes of a file."""
-    with contextlib.suppress(JsonFault):
-        yield from stream_object(io.BytesIO(head))
-
-
 def _is_coco(head: bytes) -> bool:
     """Returns whether a file begins like COCO's JSON: an object with images or annotations."""
     keys = {"images": {"id", "file_name"}, "annotations": {"image_id"}}
     return any(
         item.name in keys and isinstance(item.value, dict) and keys[item.name] <= item.value.keys()
-        for item in _items_in(head)
+        for item in complete_items(stream_object(io.BytesIO(head)))
     )
 
 
 def _first_images(head: bytes) -> list[Any]:
     """Returns the entries of the first images; none if the file begins with annotations."""
-    return [item.value for item in _items_in(head) if item.name == "images"]
+    items = complete_items(stream_object(io.BytesIO(head)))
+    return [item.value for item in items if item.name == "images"]
 
 
 def _stores(settings: ConvertSettings, roles: Iterable[FeatureRole]) -> bool:

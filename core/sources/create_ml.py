@@ -7,8 +7,8 @@ from typing import Any
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import DocumentFormat, ImagePaths
+from shardwright.core.sources.entries import first_items
 from shardwright.core.sources.image_files import annotated, class_name, is_text, number
-from shardwright.core.sources.json_stream import first_items
 from shardwright.core.sources.moved_files import file_name
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from shardwright.core.sources import shapes
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import DocumentFile, DocumentFormat, ImagePaths
+from shardwright.core.sources.entries import XmlElement, XmlItems, XmlReader
 from shardwright.core.sources.image_files import (
     annotated,
     class_name,
@@ -15,18 +17,6 @@ from shardwright.core.sources.image_files import (
     split_name,
 )
 from shardwright.core.sources.moved_files import with_slashes
-from shardwright.core.sources.shapes import (
-    Box,
-    corners_of,
-    ellipse,
-    hull,
-    mask_of_runs,
-    mask_outline,
-    polygon,
-    rectangle,
-    size_of,
-)
-from shardwright.core.sources.xml_items import XmlElement, XmlItems, XmlReader
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -47,7 +37,7 @@ def objects_of(image: XmlElement) -> Annotations:
     Raises:
       AnnotationFault: If a shape cannot be used; the message names its line.
     """
-    size = size_of(image.attributes, parse=number_in)
+    size = shapes.size_of(image.attributes, parse=number_in)
     objects = []
     for shape in image.children:
         if shape.name not in _SHAPES:
@@ -62,45 +52,42 @@ def objects_of(image: XmlElement) -> Annotations:
     return Annotations(objects=tuple(objects), size=size, upright=True)
 
 
-def _drawn(shape: XmlElement, size: tuple[int, int] | None) -> tuple[Box | None, Segmentation | None]:
+def _drawn(shape: XmlElement, size: tuple[int, int] | None) -> tuple[shapes.Box | None, Segmentation | None]:
     """Returns the box and the outline of a shape; both are None if it encloses nothing.
 
     Raises:
       ValueError: If the shape is invalid.
     """
     attributes = shape.attributes
-    degrees = _number(attributes.get("rotation") or "0", "rotation")
+    (degrees,) = _numbers({"rotation": "0", **attributes}, "rotation")
     if shape.name == "box":
-        left, top, right, lower = _numbers(attributes, ("xtl", "ytl", "xbr", "ybr"))
-        return rectangle((left, top, right, lower), degrees)
+        left, top, right, lower = _numbers(attributes, "xtl", "ytl", "xbr", "ybr")
+        return shapes.rectangle((left, top, right, lower), degrees)
     if shape.name == "polygon":
         pairs = [pair.split(",") for pair in attributes.get("points", "").split(";") if pair]
-        return polygon(corners_of(pairs, number_in))
+        return shapes.polygon(shapes.corners_of(pairs, number_in))
     if shape.name == "ellipse":
-        x, y, x_radius, y_radius = _numbers(attributes, ("cx", "cy", "rx", "ry"))
-        return ellipse(x, y, x_radius, y_radius, degrees)
+        x, y, x_radius, y_radius = _numbers(attributes, "cx", "cy", "rx", "ry")
+        return shapes.ellipse(x, y, x_radius, y_radius, degrees)
     if shape.name == "mask":
-        left, top, width, height = map(int, _numbers(attributes, ("left", "top", "width", "height")))
+        left, top, width, height = map(int, _numbers(attributes, "left", "top", "width", "height"))
         if size is None:
             raise ValueError("its image has no width and height")
         runs = [int(run) for run in attributes.get("rle", "").split(",")]
-        mask = mask_of_runs(runs, width, height)
-        return (left, top, left + width, top + height), mask_outline(mask, left, top, size)
+        mask = shapes.mask_of_runs(runs, width, height)
+        return (left, top, left + width, top + height), shapes.mask_outline(mask, left, top, size)
     if shape.name == "cuboid":
         names = [f"{axis}{side}{face}" for face in "12" for side in ("tl", "bl", "tr", "br") for axis in "xy"]
-        return hull(_numbers(attributes, names)), None
+        return shapes.hull(_numbers(attributes, *names)), None
     return None, None
 
 
-def _numbers(values: Mapping[str, str], names: Sequence[str]) -> list[float]:
-    return [_number(values.get(name, ""), name) for name in names]
-
-
-def _number(text: str, name: str) -> float:
-    value = number_in(text)
-    if value is None:
-        raise ValueError(f"{name} is {text!r}, which is not a number")
-    return value
+def _numbers(attributes: Mapping[str, str], *names: str) -> list[float]:
+    numbers = {name: number_in(attributes.get(name, "")) for name in names}
+    for name, value in numbers.items():
+        if value is None:
+            raise ValueError(f"{name} is {attributes.get(name, '')!r}, which is not a number")
+    return [value for value in numbers.values() if value is not None]
 
 
 def _is_cvat(head: bytes) -> bool:

@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.entries import JsonFault, JsonItems, first_items
 from shardwright.core.sources.file_states import FileStates, with_states
 from shardwright.core.sources.image_files import (
     MISSING,
@@ -38,7 +39,6 @@ from shardwright.core.sources.image_lists import (
     prefix_of_images,
 )
 from shardwright.core.sources.input_probe import InputProbe, look_at
-from shardwright.core.sources.json_stream import JsonFault, JsonItems, first_items
 from shardwright.core.sources.moved_files import file_name, find_moved, with_slashes
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.codes import QuarantineReason

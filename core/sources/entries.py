@@ -1,4 +1,4 @@
-"""Reads large JSON files item by item, with the positions of the items."""
+"""Reads large JSON and XML files entry by entry; only the places of the entries are in memory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ import json
 import os
 import re
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
+from xml.parsers import expat
 
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.schemas.errors import words_of
 
-_CHUNK_BYTES = 1 << 20
+#: Bytes of a file that are read at once, and those for one XML element.
+_CHUNK_BYTES, _ELEMENT_BYTES = 1 << 20, 1 << 12
 #: Largest item, since each item is held in memory.
 _MAX_ITEM_BYTES = 256 << 20
 #: An error this close to the end of the text may only mean that more must be read.
@@ -21,6 +26,10 @@ _NEAR_END = 32
 _SPACE = re.compile(r"[ \t\n\r]*")
 _BOM = b"\xef\xbb\xbf"
 _DECODER = json.JSONDecoder()
+_UTF8 = "utf-8"
+_MAX_DEPTH = 64
+#: Depth of the XML elements that are entries; the root is at depth 1.
+_ENTRY_DEPTH = 2
 
 
 class JsonFault(ValueError):
@@ -207,7 +216,152 @@ class JsonItems:
 
 def first_items(head: bytes) -> list[Any]:
     """Returns the items of a JSON array that are complete in the first bytes of a file."""
-    items: list[Any] = []
+    return [item.value for item in complete_items(stream_list(io.BytesIO(head)))]
+
+
+def complete_items(items: Iterator[Item]) -> Iterator[Item]:
+    """Yields the items before the place where a JSON file is cut off."""
     with contextlib.suppress(JsonFault):
-        items.extend(item.value for item in stream_list(io.BytesIO(head)))
-    return items
+        yield from items
+
+
+@dataclass(slots=True)
+class XmlElement:
+    """An element.
+
+    Attributes:
+      line: Line in the file, from 1.
+      begin: Offset in the file.
+      text: Text directly inside, without that of the elements inside.
+    """
+
+    name: str
+    attributes: Mapping[str, str]
+    line: int
+    begin: int
+    text: str = ""
+    children: list[XmlElement] = field(default_factory=list)
+
+    def text_of(self, *names: str) -> str:
+        """Returns the text of the first element at a path inside; empty if there is none."""
+        for child in self.children:
+            if child.name == names[0]:
+                return child.text_of(*names[1:]) if len(names) > 1 else child.text.strip()
+        return ""
+
+
+class XmlReader:
+    """Reads a file whose root has a name; it refuses document types, whose entities could grow without end.
+
+    Args:
+      root: Name of the root.
+      encoding: Encoding of the file; None for the one that it states.
+      line: Line of the file at which a part begins.
+    """
+
+    def __init__(self, root: str, encoding: str | None = None, line: int = 1) -> None:
+        self._root, self._line = root, line
+        self._open: list[XmlElement] = []
+        self._complete: list[XmlElement] = []
+        self._parser = expat.ParserCreate(encoding)
+        self._parser.buffer_text = True
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        self._parser.StartDoctypeDeclHandler = _refuse
+
+    def feed(self, data: bytes, is_last: bool = False) -> list[XmlElement]:
+        """Returns the elements directly inside the root that end in a piece of the file.
+
+        Raises:
+          AnnotationFault: If the XML is broken; the message names the line.
+        """
+        try:
+            self._parser.Parse(data, is_last)
+        except expat.ExpatError as error:
+            what = expat.errors.messages[error.code]
+            raise AnnotationFault(f"its XML is broken in line {error.lineno}: {what}") from None
+        except (ValueError, LookupError) as error:  # such as an unknown encoding
+            raise AnnotationFault(f"its XML cannot be read: {words_of(error)}") from None
+        complete, self._complete = self._complete, []
+        return complete
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if not self._open and name != self._root:
+            raise AnnotationFault(f"its XML begins with <{name}> instead of <{self._root}>")
+        line = self._line - 1 + self._parser.CurrentLineNumber
+        element = XmlElement(name, attributes, line, self._parser.CurrentByteIndex)
+        if len(self._open) >= _ENTRY_DEPTH:
+            self._open[-1].children.append(element)
+        self._open.append(element)
+        if len(self._open) > _MAX_DEPTH:
+            raise AnnotationFault("its XML is nested too deeply")
+
+    def _text(self, text: str) -> None:
+        if len(self._open) >= _ENTRY_DEPTH:
+            self._open[-1].text += text
+
+    def _end(self, name: str) -> None:
+        element = self._open.pop()
+        if len(self._open) == _ENTRY_DEPTH - 1:
+            self._complete.append(element)
+
+
+def _refuse(*_: Any) -> None:
+    raise AnnotationFault("its XML declares a document type, which could make it grow without end")
+
+
+def read_xml(data: bytes, root: str) -> list[XmlElement]:
+    """Returns the elements directly inside the root of a small file.
+
+    Raises:
+      AnnotationFault: If the XML is broken; the message names the line.
+    """
+    return XmlReader(root).feed(data, is_last=True)
+
+
+class XmlItems:
+    """The elements of one name directly inside the root of an XML file in UTF-8.
+
+    Args:
+      file: The open file.
+      root: Name of the root.
+      name: Name of the elements.
+      refused: Names of elements that may not be in the file -> what is wrong then.
+    """
+
+    def __init__(self, file: IO[bytes], root: str, name: str, refused: Mapping[str, str]) -> None:
+        self._file, self._root, self._name, self._refused = file, root, name, refused
+        self._places = array("q")  # line and begin of each element
+
+    def scan(self) -> Iterator[XmlElement]:
+        """Yields all elements, and notes their places.
+
+        Raises:
+          AnnotationFault: If the XML is broken; the message names the line.
+        """
+        reader = XmlReader(self._root, _UTF8)
+        data = b" "
+        while data:
+            data = self._file.read(_CHUNK_BYTES)
+            UNDERWAY.progress()
+            for element in reader.feed(data, is_last=not data):
+                if element.name in self._refused:
+                    raise AnnotationFault(self._refused[element.name])
+                if element.name == self._name:
+                    self._places.extend((element.line, element.begin))
+                    yield element
+
+    def number(self, index: int) -> int:
+        """Returns the line of an element."""
+        return self._places[2 * index]
+
+    def read(self, index: int) -> XmlElement:
+        """Returns an element."""
+        line, begin = self._places[2 * index : 2 * index + 2]
+        reader = XmlReader(self._root, _UTF8, line)
+        elements = reader.feed(f"<{self._root}>".encode())
+        while not elements:  # the element ends somewhere in the next bytes
+            elements = reader.feed(os.pread(self._file.fileno(), _ELEMENT_BYTES, begin))
+            begin += _ELEMENT_BYTES
+        return elements[0]

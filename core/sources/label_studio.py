@@ -14,12 +14,12 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
+from shardwright.core.sources import shapes
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import DocumentFile, DocumentFormat, ImagePaths
+from shardwright.core.sources.entries import first_items
 from shardwright.core.sources.image_files import annotated, class_name, is_text, labelled, number
-from shardwright.core.sources.json_stream import first_items
 from shardwright.core.sources.moved_files import file_name
-from shardwright.core.sources.shapes import Box, Outline, corners_of, ellipse, polygon, rectangle, size_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -165,7 +165,7 @@ def objects_of(results: Sequence[_Result]) -> Annotations:
     return Annotations(objects=tuple(objects), relative=True, upright=True)
 
 
-def _shape(result: _Result) -> tuple[Box | None, Outline | None]:
+def _shape(result: _Result) -> tuple[shapes.Box | None, shapes.Outline | None]:
     """Returns box and outline of a shape, in shares; (None, None) for labels of something else.
 
     Raises:
@@ -173,7 +173,7 @@ def _shape(result: _Result) -> tuple[Box | None, Outline | None]:
     """
     value = result["value"]
     if "points" in value:
-        return polygon([side / 100 for side in corners_of(value["points"])])
+        return shapes.polygon([side / 100 for side in shapes.corners_of(value["points"])])
     is_round = "radiusX" in value
     if not is_round and not {"width", "height"} <= value.keys():
         return None, None
@@ -183,14 +183,14 @@ def _shape(result: _Result) -> tuple[Box | None, Outline | None]:
         raise ValueError(f"{str([value.get(name) for name in names])[:60]} are not 4 numbers")
     angle = number(value.get("rotation")) or 0.0
     # Angles are true only in pixels, because the sides of the image have different units.
-    units = size_of(result, ("original_width", "original_height")) if angle else (1, 1)
+    units = shapes.size_of(result, ("original_width", "original_height")) if angle else (1, 1)
     if units is None:
         raise ValueError("it is rotated, but original_width and original_height of the image are missing")
     x, y, width, height = (side / 100 * units[place % 2] for place, side in enumerate(sides))
     if is_round:
-        box, outline = ellipse(x, y, width, height, angle)
+        box, outline = shapes.ellipse(x, y, width, height, angle)
     else:
-        box, outline = rectangle((x, y, x + width, y + height), angle, around=(x, y))
+        box, outline = shapes.rectangle((x, y, x + width, y + height), angle, around=(x, y))
     left, top, right, lower = (side / units[place % 2] for place, side in enumerate(box))
     corners = [side / units[place % 2] for place, side in enumerate(outline[0])] if outline else []
     return (left, top, right, lower), [corners] if corners else None

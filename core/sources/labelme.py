@@ -17,20 +17,12 @@ from PIL import Image
 
 from shardwright.core import storage
 from shardwright.core.images.pillow_settings import NO_LIMIT, pillow_settings
+from shardwright.core.sources import shapes
 from shardwright.core.sources.annotation_files import AnnotationFault, parse_json
 from shardwright.core.sources.image_files import annotated, bad_entry, class_name, key_of
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.pairs import PairedFolders, PairFormat, holds_below
-from shardwright.core.sources.shapes import (
-    Box,
-    corners_of,
-    ellipse,
-    hull,
-    mask_outline,
-    polygon,
-    size_of,
-)
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import FilterReason
@@ -57,7 +49,7 @@ def parse_labelme(values: Any) -> Annotations:
     """
     if not _is_labelme(values):
         raise AnnotationFault("it has no list of shapes")
-    size = size_of(values, ("imageWidth", "imageHeight"))
+    size = shapes.size_of(values, ("imageWidth", "imageHeight"))
     objects: dict[Any, ObjectAnnotation] = {}
     for place, shape in enumerate(values["shapes"]):
         try:
@@ -84,24 +76,24 @@ def _object(shape: Any, size: tuple[int, int] | None) -> ObjectAnnotation:
     if not isinstance(shape, dict):
         raise ValueError("it is not an object")
     kind = shape.get("shape_type") or "polygon"
-    corners = corners_of(shape.get("points"))
+    corners = shapes.corners_of(shape.get("points"))
     if not corners:
         raise ValueError("it has no points")
     points = len(corners) // 2
     if points not in _POINTS.get(kind, (points,)):
         raise ValueError(f"a {kind} with {counted(points, 'point')}")
-    box: Box | None = None
+    box: shapes.Box | None = None
     outline: Segmentation | None = None
     if kind == "rectangle":
-        box = hull(corners)
+        box = shapes.hull(corners)
     elif kind in _POLYGONS:
-        box, outline = polygon(corners)
+        box, outline = shapes.polygon(corners)
     elif kind == "circle":
         x, y, edge_x, edge_y = corners
         radius = math.hypot(edge_x - x, edge_y - y)
-        box, outline = ellipse(x, y, radius, radius)
+        box, outline = shapes.ellipse(x, y, radius, radius)
     elif kind == "mask":
-        box = hull(corners)
+        box = shapes.hull(corners)
         outline = _mask(shape.get("mask"), corners, size)
     difficult = shape.get("difficult")
     return ObjectAnnotation(
@@ -123,13 +115,13 @@ def _mask(data: Any, corners: list[float], size: tuple[int, int] | None) -> Segm
             mask = np.asarray(image.convert("L"))
     except (OSError, binascii.Error, SyntaxError, *_BOMBS) as error:
         raise ValueError(f"its mask cannot be read: {words_of(error)}") from None
-    return mask_outline(mask, round(corners[0]), round(corners[1]), size)
+    return shapes.mask_outline(mask, round(corners[0]), round(corners[1]), size)
 
 
 def _merged(first: ObjectAnnotation, second: ObjectAnnotation) -> ObjectAnnotation:
     """Returns two parts of an object as one."""
     parts = [part.segmentation for part in (first, second) if isinstance(part.segmentation, list)]
-    box = hull([*(first.box or ()), *(second.box or ())])
+    box = shapes.hull([*(first.box or ()), *(second.box or ())])
     return replace(first, box=box, segmentation=[corners for part in parts for corners in part])
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from shardwright.core import storage
+from shardwright.core.sources.entries import XmlElement, read_xml
 from shardwright.core.sources.image_files import class_name, is_text, join, number_in, split_token
 from shardwright.core.sources.image_lists import names_with
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.pairs import MASK_SUFFIXES, PairedFolders, PairFormat, holds_below
 from shardwright.core.sources.shapes import size_of
-from shardwright.core.sources.xml_items import XmlElement, read_xml
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.layouts import Needs
@@ -32,7 +32,7 @@ def parse_voc(data: bytes) -> Annotations:
     Raises:
       AnnotationFault: If the XML is broken; the message names the line.
     """
-    items = [*read_xml(data, _ROOT)]
+    items = read_xml(data, _ROOT)
     sides = {side.name: side.text.strip() for item in items if item.name == "size" for side in item.children}
     objects = tuple(_object(item) for item in items if item.name == "object")
     return Annotations(objects=objects, size=size_of(sides, parse=number_in))
@@ -40,7 +40,7 @@ def parse_voc(data: bytes) -> Annotations:
 
 def named_images(data: bytes) -> list[str]:
     """Returns the file names of the image in an XML file, the likeliest first."""
-    texts = {item.name: item.text.strip() for item in reversed([*read_xml(data, _ROOT)])}
+    texts = {item.name: item.text.strip() for item in reversed(read_xml(data, _ROOT))}
     names = (file_name(texts.get(name, "")) for name in _NAMES)
     return [name for name in dict.fromkeys(names) if name]
 

@@ -24,12 +24,11 @@ from shardwright.core.records.compression import decompress_into
 from shardwright.core.sources.archives.members import Member, MemberStore
 from shardwright.core.sources.archives.tars import GZIP, unpack_tar
 from shardwright.core.sources.arrays.files import FileSlice, unpack
+from shardwright.core.sources.entries import XmlItems, stream_object
 from shardwright.core.sources.folder_walk import walk
-from shardwright.core.sources.json_stream import stream_object
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables.image_tables import RowRuns
 from shardwright.core.sources.tables.lines import csv_cells
-from shardwright.core.sources.xml_items import XmlItems
 from shardwright.core.storage import ranges
 from shardwright.core.storage.local import read_fully
 from shardwright.core.storage.ranges import RangeReader

@@ -13,7 +13,7 @@ from helpers.records import labels_by_key
 
 from shardwright.core.images import outlines
 from shardwright.core.sources.cvat import objects_of
-from shardwright.core.sources.xml_items import read_xml
+from shardwright.core.sources.entries import read_xml
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 

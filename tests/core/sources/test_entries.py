@@ -11,7 +11,7 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.core.sources.json_stream import JsonFault, parse_item, stream_list, stream_object
+from shardwright.core.sources.entries import JsonFault, parse_item, stream_list, stream_object
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
