@@ -79,7 +79,7 @@ class _Coco(JsonItems):
       mask_states: States of these masks.
     """
 
-    def __init__(self, file: IO[bytes], source: DocumentFile, settings: ConvertSettings) -> None:
+    def __init__(self, file: IO[bytes], settings: ConvertSettings) -> None:
         super().__init__(file)
         self.annotations = JsonItems(file)
         self.of_image: dict[Id | None, array[int]] = {}
@@ -87,8 +87,8 @@ class _Coco(JsonItems):
         self.kinds: set[str] = set()
         self.categories: dict[Id | None, _Category] = {}
         self.point_names: tuple[str, ...] = ()
+        self.masks, self.mask_states = "", FileStates("", 0)
         self.has_objects = settings.record_layout.needs is Needs.OBJECTS
-        self.masks = _masks_of(source, settings)
 
     def scan(self) -> Iterator[Any]:
         """Yields the entries of all images, and notes the rest of the file.
@@ -114,7 +114,6 @@ class _Coco(JsonItems):
             raise AnnotationFault("it has no array of images, or an empty one; name another file")
         if self.has_objects and "category_id" in self.kinds and not self.categories:
             raise AnnotationFault("it names no categories; add an array of categories with id and name")
-        self.mask_states = FileStates(self.masks, len(self.ids) if self.masks else 0)
 
     def _add_category(self, value: Mapping[str, Any]) -> None:
         """Adds a category; a category without an id or a name is ignored."""
@@ -208,12 +207,6 @@ def _is_coco(head: bytes) -> bool:
     )
 
 
-def _first_images(head: bytes) -> list[Any]:
-    """Returns the entries of the first images; none if the file begins with annotations."""
-    items = complete_items(stream_object(io.BytesIO(head)))
-    return [item.value for item in items if item.name == "images"]
-
-
 def _stores(settings: ConvertSettings, roles: Iterable[FeatureRole]) -> bool:
     """Returns whether the layout has a feature with one of these roles."""
     return not settings.record_layout.by_role().keys().isdisjoint(roles)
@@ -303,7 +296,8 @@ def _begin(
                 "person_keypoints file, or choose --layout detection."
             )
     for document, file in zip(documents, files):
-        file.point_names = names
+        file.point_names, file.masks = names, _masks_of(document.file, settings)
+        file.mask_states = FileStates(file.masks, len(file.ids) if file.masks else 0)
         for category_id, category in file.categories.items():
             if isinstance(category_id, int):
                 yield ClassId(category.name, category_id)
@@ -398,7 +392,7 @@ class _Image:
         self.mask = file.mask_states.find(path) or storage.StoredObject(path, -1, "")
 
 
-def _join(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: ConvertSettings) -> ImageRef:
+def _annotate(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: ConvertSettings) -> ImageRef:
     """Returns the reference of an image with the annotations of all files."""
     image = _Image()
     values = [(document, document.entries.read(index)) for document, index in entries]
@@ -429,11 +423,10 @@ SOURCE = DocumentFormat(
     ),
     noun="image",
     recognizes=_is_coco,
-    first=_first_images,
     open=_Coco,
     image_of=_image_of,
-    annotate=lambda ref, entry, settings: ref,
-    join=_join,
+    annotate=_annotate,
+    is_joined=True,
     begin=_begin,
     summarize=_summarize,
     is_beside=False,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from shardwright.core.sources import shapes
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import DocumentFile, DocumentFormat, ImagePaths
-from shardwright.core.sources.entries import XmlElement, XmlItems, XmlReader
+from shardwright.core.sources.entries import XmlElement, XmlItems
 from shardwright.core.sources.image_files import (
     annotated,
     class_name,
@@ -98,14 +98,6 @@ def _is_cvat(head: bytes) -> bool:
     )
 
 
-def _first(head: bytes) -> list[XmlElement]:
-    """Returns the images that end in the first bytes of a file."""
-    try:
-        return [item for item in XmlReader(_ROOT).feed(head) if item.name == _IMAGE]
-    except AnnotationFault:
-        return []
-
-
 def _image_of(image: XmlElement, settings: ConvertSettings) -> ImagePaths:
     """Returns the names of an image; those of some exports are in folders named like their subsets."""
     written = image.attributes.get("name", "")
@@ -151,8 +143,7 @@ SOURCE = DocumentFormat(
     noun="line",
     suffix=".xml",
     recognizes=_is_cvat,
-    first=_first,
-    open=lambda file, *_: XmlItems(file, _ROOT, _IMAGE, _REFUSED),
+    open=lambda file, settings: XmlItems(file, _ROOT, _IMAGE, _REFUSED),
     image_of=_image_of,
     annotate=_annotate,
     summarize=_summarize,

@@ -8,6 +8,7 @@ entry, and reports what has no partner. `create_ml.py` is a short example.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.entries import JsonFault, JsonItems, first_items
+from shardwright.core.sources.entries import JsonFault, JsonItems
 from shardwright.core.sources.file_states import FileStates, with_states
 from shardwright.core.sources.image_files import (
     MISSING,
@@ -108,25 +109,8 @@ class Document(NamedTuple):
     entries: Entries
 
 
-class _Image(NamedTuple):
-    """Where the image of an entry is.
-
-    Attributes:
-      uri: Its location; empty if it was not found.
-      path: Its path below the folder of images, for its key.
-      fault: Why it was not found.
-    """
-
-    uri: str
-    path: str
-    fault: str = ""
-
-
-class _Place(NamedTuple):
-    """An entry: the number of its file, and its own."""
-
-    file: int
-    entry: int
+#: An entry: the place of its file among those that are read together, and its own place in the file.
+_Place = tuple[int, int]
 
 
 def usual_folders(path: str, settings: ConvertSettings) -> list[str]:
@@ -169,8 +153,7 @@ class DocumentFormat:
       provides: Kinds of annotations that it provides.
       settings: Settings that it uses.
       suffix: End of the names of its files.
-      first: Returns the entries in the first bytes of a file.
-      open: Returns the entries of an open file.
+      open: Returns the entries of an open file, of which only the beginning may be there.
       summarize: Returns what a description says about a file, from its first entries. Raises UsageError if
         the layout does not fit them.
       is_beside: Whether the images are below the folder of the file, so that its path is part of their keys;
@@ -178,7 +161,8 @@ class DocumentFormat:
       leave_out: Returns file -> reason for the files that are left out.
       begin: Yields class ids, and (file, name, fault) of entries without an image. Raises UsageError if the
         files do not fit the layout.
-      join: Like `annotate`, for an image that several files describe; None if files are independent.
+      is_joined: Whether several files may describe one image. `annotate` then gets its entries as documents
+        with numbers of entries.
       has_keypoints: Whether it has key points.
     """
 
@@ -192,15 +176,14 @@ class DocumentFormat:
     provides: frozenset[Needs] = frozenset({Needs.OBJECTS})
     settings: frozenset[str] = frozenset({"image_root"})
     suffix: str = ".json"
-    first: Callable[[bytes], Sequence[Any]] = first_items
-    open: Callable[[IO[bytes], DocumentFile, ConvertSettings], Entries] = lambda file, *_: JsonItems(file)
+    open: Callable[[IO[bytes], ConvertSettings], Entries] = lambda file, settings: JsonItems(file)
     summarize: Callable[[DocumentFile, Sequence[Any], ConvertSettings], str] = lambda *_: ""
     is_beside: bool = True
     leave_out: Callable[[InputProbe, Sequence[str], ConvertSettings], Mapping[str, str]] = lambda *_: {}
     begin: Callable[[Sequence[Document], ConvertSettings], Iterator[ClassId | tuple[Document, str, str]]] = (
         lambda *_: iter(())
     )
-    join: Callable[[ImageRef, Sequence[tuple[Document, int]], ConvertSettings], ImageRef] | None = None
+    is_joined: bool = False
     has_keypoints: bool = False
 
     def source(self) -> Source:
@@ -238,7 +221,9 @@ class DocumentFormat:
         left_out = self.leave_out(probe, names, settings)
         files = []
         for path, key, split in placed_lists(probe, [name for name in names if name not in left_out]):
-            entries = self.first(_head(path))
+            entries: list[Any] = []
+            with contextlib.suppress(AnnotationFault, JsonFault):  # the end of the file is missing
+                entries.extend(self.open(io.BytesIO(_head(path)), settings).scan())
             images = []
             for entry in entries[:_IMAGES_TRIED]:
                 with contextlib.suppress(AnnotationFault):
@@ -292,7 +277,7 @@ class DocumentFormat:
         """Yields a part for each file, or for all files that may describe the same images."""
         groups: dict[tuple[str, str], list[DocumentFile]] = {}
         for file, _ in self._files(look_at(item.path), context.settings)[0]:
-            group = (file.root or file.path, file.split) if self.join else (file.path, "")
+            group = (file.root or file.path, file.split) if self.is_joined else (file.path, "")
             groups.setdefault(group, []).append(file)
         for files in groups.values():
             yield InputSplit(item, files[0].path, detail=json.dumps([file._asdict() for file in files]))
@@ -305,12 +290,12 @@ class DocumentFormat:
             for file in (DocumentFile(**values) for values in json.loads(part.detail)):
                 with storage.translated_errors("read", file.path):
                     opened = stack.enter_context(storage.open_local(file.path))
-                documents.append(Document(file, self.open(opened, file, settings)))
+                documents.append(Document(file, self.open(opened, settings)))
             named: dict[ImagePaths, list[_Place]] = {}
             for index, document in enumerate(documents):
                 for entry, value in enumerate(_scan(document)):
                     try:
-                        named.setdefault(self.image_of(value, settings), []).append(_Place(index, entry))
+                        named.setdefault(self.image_of(value, settings), []).append((index, entry))
                     except AnnotationFault as fault:
                         yield self._bad_place(part, document, entry, str(fault))
             for found in self.begin(documents, settings):
@@ -319,18 +304,20 @@ class DocumentFormat:
             root = file.root or self._root(file.path, [*islice(named, _IMAGES_TRIED)], settings)
             root = root or _folder_named(file.path, settings)
             states = FileStates(root, len(named))
-            images: dict[str, tuple[_Image, list[_Place]]] = {}
-            for names, image in _find_images(named, root, states):
-                if image.uri:
-                    images.setdefault(image.uri, (image, []))[1].extend(named[names])
+            images: dict[str, tuple[str, str, list[_Place]]] = {}
+            for names, uri, path, why in _find_images(named, root, states):
+                if uri:
+                    images.setdefault(uri, (path, why, []))[2].extend(named[names])
                     continue
-                for place in named[names]:
-                    yield self._bad_place(part, documents[place.file], place.entry, image.fault)
+                for index, entry in named[names]:
+                    yield self._bad_place(part, documents[index], entry, why)
             prefix = prefix_of_images(part, root, context)
             refs = (
                 ref
-                for image, places in images.values()
-                for ref in self._refer(image, sorted(places), documents, prefix, part, settings)
+                for uri, (path, why, places) in images.items()
+                for ref in self._refer(
+                    ImageRef(prefix + key_of(path), uri), why, sorted(places), documents, part, settings
+                )
             )
             yield from with_states(refs, states, root)
 
@@ -339,35 +326,31 @@ class DocumentFormat:
 
     def _refer(
         self,
-        image: _Image,
+        ref: ImageRef,
+        fault: str,
         places: Sequence[_Place],
         documents: Sequence[Document],
-        prefix: str,
         part: InputSplit,
         settings: ConvertSettings,
     ) -> Iterator[ImageRef]:
         """Yields the reference of an image, and references for further entries of the same file about it."""
-        file, entries = documents[places[0].file]
-        where = f"{self.noun} {entries.number(places[0].entry)} of {printable(file.key)}"
-        ref = ImageRef(prefix + key_of(image.path), image.uri, split=file.split, message=where)
-        fault = image.fault
         by_file: dict[int, int] = {}
         for index, entry in places:
             first = by_file.setdefault(index, entry)
             if first != entry:
-                earlier, again = map(documents[index].entries.number, (first, entry))
+                file, entries = documents[index]
+                earlier, again = map(entries.number, (first, entry))
                 why = f"{self.noun} {earlier} names the same image"
                 yield self._bad_place(part, documents[index], entry, why)
-                named_by = f"{self.noun}s {earlier} and {again} of {printable(documents[index].file.key)}"
-                fault = fault or f"{named_by} both name it"
+                fault = fault or f"{self.noun}s {earlier} and {again} of {printable(file.key)} both name it"
+        several = [(documents[index], entry) for index, entry in by_file.items()]
+        (file, entries), entry = several[0]
+        where = f"{self.noun} {entries.number(entry)} of {printable(file.key)}"
+        ref = ref._replace(split=file.split, message=where)
         try:
             if fault:
                 raise AnnotationFault(fault)
-            if self.join:
-                several = [(documents[index], entry) for index, entry in by_file.items()]
-                yield self.join(ref, several, settings)
-            else:
-                yield self.annotate(ref, entries.read(places[0].entry), settings)
+            yield self.annotate(ref, several if self.is_joined else entries.read(entry), settings)
         except AnnotationFault as error:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{where}: {error}")
 
@@ -405,11 +388,11 @@ def _inner_paths(path: str, root: str) -> Iterator[str]:
 
 def _find_images(
     named: Collection[ImagePaths], root: str, states: FileStates
-) -> Iterator[tuple[ImagePaths, _Image]]:
-    """Yields where the images are.
+) -> Iterator[tuple[ImagePaths, str, str, str]]:
+    """Yields the URI of each image, its path below the folder for its key, and why it was not found.
 
     If no path exists in the folder, the only file with one of the file names is the image. Without such a
-    file, it is that in object storage. Otherwise it is missing.
+    file, it is that in object storage. Otherwise it is missing; it has a URI then, if its path can be a key.
     """
     stated = {names: _find_inside(names, root, states) for names in named}
     lost = (path for names, inner in stated.items() if not inner for path in names.paths)
@@ -419,13 +402,12 @@ def _find_images(
         if not path:
             path, fault = next((moved[path] for path in names.paths if path in moved), ("", ""))
         if inner := path or inner_path(names.written):
-            yield names, _Image(join(root, inner), inner, fault)
-        elif fault:
-            yield names, _Image("", "", f"{fault} ({printable(names.written)})")
-        elif names.uri:
-            yield names, _Image(names.uri, names.paths[0])
+            yield names, join(root, inner), inner, fault
+        elif names.uri and not fault:
+            yield names, names.uri, names.paths[0], ""
         else:
-            yield names, _Image("", "", f"{MISSING}: {printable(names.written)}")
+            written = printable(names.written)
+            yield names, "", "", f"{fault} ({written})" if fault else f"{MISSING}: {written}"
 
 
 def _find_inside(names: ImagePaths, root: str, states: FileStates) -> str:
