@@ -8,8 +8,9 @@ import json
 import os
 import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import IO, Any, NamedTuple
 from xml.parsers import expat
 
@@ -28,8 +29,6 @@ _BOM = b"\xef\xbb\xbf"
 _DECODER = json.JSONDecoder()
 _UTF8 = "utf-8"
 _MAX_DEPTH = 64
-#: Depth of the XML elements that are entries; the root is at depth 1.
-_ENTRY_DEPTH = 2
 
 
 class JsonFault(ValueError):
@@ -250,61 +249,58 @@ class XmlElement:
         return ""
 
 
-class XmlReader:
-    """Reads a file whose root has a name; it refuses document types, whose entities could grow without end.
+def xml_elements(
+    pieces: Iterable[bytes], root: str, encoding: str | None = None, line: int = 1
+) -> Iterator[XmlElement]:
+    """Yields the elements directly inside the root of a file.
+
+    Document types are refused, because their entities could grow without end.
 
     Args:
+      pieces: Content of the file. An empty piece ends it.
       root: Name of the root.
       encoding: Encoding of the file; None for the one that it states.
-      line: Line of the file at which a part begins.
+      line: Line of the file at which the pieces begin.
+
+    Raises:
+      AnnotationFault: If the XML is broken; the message names the line.
     """
+    unfinished: list[XmlElement] = []
+    complete: list[XmlElement] = []
+    parser = expat.ParserCreate(encoding)
 
-    def __init__(self, root: str, encoding: str | None = None, line: int = 1) -> None:
-        self._root, self._line = root, line
-        self._open: list[XmlElement] = []
-        self._complete: list[XmlElement] = []
-        self._parser = expat.ParserCreate(encoding)
-        self._parser.buffer_text = True
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._text
-        self._parser.StartDoctypeDeclHandler = _refuse
+    def start(name: str, attributes: dict[str, str]) -> None:
+        if not unfinished and name != root:
+            raise AnnotationFault(f"its XML begins with <{name}> instead of <{root}>")
+        number = line - 1 + parser.CurrentLineNumber
+        unfinished.append(XmlElement(name, attributes, number, parser.CurrentByteIndex))
+        if len(unfinished) > _MAX_DEPTH:
+            raise AnnotationFault("its XML is nested too deeply")
 
-    def feed(self, data: bytes, is_last: bool = False) -> list[XmlElement]:
-        """Returns the elements directly inside the root that end in a piece of the file.
+    def add_text(text: str) -> None:
+        if len(unfinished) > 1:  # not in the root, whose text would grow with the file
+            unfinished[-1].text += text
 
-        Raises:
-          AnnotationFault: If the XML is broken; the message names the line.
-        """
+    def end(name: str) -> None:
+        element = unfinished.pop()
+        if len(unfinished) > 1:
+            unfinished[-1].children.append(element)
+        elif unfinished:
+            complete.append(element)
+
+    parser.buffer_text = True
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = add_text, _refuse
+    for piece in pieces:
         try:
-            self._parser.Parse(data, is_last)
+            parser.Parse(piece, not piece)
         except expat.ExpatError as error:
             what = expat.errors.messages[error.code]
             raise AnnotationFault(f"its XML is broken in line {error.lineno}: {what}") from None
         except (ValueError, LookupError) as error:  # such as an unknown encoding
             raise AnnotationFault(f"its XML cannot be read: {words_of(error)}") from None
-        complete, self._complete = self._complete, []
-        return complete
-
-    def _start(self, name: str, attributes: dict[str, str]) -> None:
-        if not self._open and name != self._root:
-            raise AnnotationFault(f"its XML begins with <{name}> instead of <{self._root}>")
-        line = self._line - 1 + self._parser.CurrentLineNumber
-        element = XmlElement(name, attributes, line, self._parser.CurrentByteIndex)
-        if len(self._open) >= _ENTRY_DEPTH:
-            self._open[-1].children.append(element)
-        self._open.append(element)
-        if len(self._open) > _MAX_DEPTH:
-            raise AnnotationFault("its XML is nested too deeply")
-
-    def _text(self, text: str) -> None:
-        if len(self._open) >= _ENTRY_DEPTH:
-            self._open[-1].text += text
-
-    def _end(self, name: str) -> None:
-        element = self._open.pop()
-        if len(self._open) == _ENTRY_DEPTH - 1:
-            self._complete.append(element)
+        yield from complete
+        complete.clear()
 
 
 def _refuse(*_: Any) -> None:
@@ -317,7 +313,7 @@ def read_xml(data: bytes, root: str) -> list[XmlElement]:
     Raises:
       AnnotationFault: If the XML is broken; the message names the line.
     """
-    return XmlReader(root).feed(data, is_last=True)
+    return list(xml_elements([data, b""], root))
 
 
 class XmlItems:
@@ -340,17 +336,19 @@ class XmlItems:
         Raises:
           AnnotationFault: If the XML is broken; the message names the line.
         """
-        reader = XmlReader(self._root, _UTF8)
-        data = b" "
-        while data:
-            data = self._file.read(_CHUNK_BYTES)
+        for element in xml_elements(self._pieces(), self._root, _UTF8):
+            if element.name in self._refused:
+                raise AnnotationFault(self._refused[element.name])
+            if element.name == self._name:
+                self._places.extend((element.line, element.begin))
+                yield element
+
+    def _pieces(self) -> Iterator[bytes]:
+        piece = b" "
+        while piece:
             UNDERWAY.progress()
-            for element in reader.feed(data, is_last=not data):
-                if element.name in self._refused:
-                    raise AnnotationFault(self._refused[element.name])
-                if element.name == self._name:
-                    self._places.extend((element.line, element.begin))
-                    yield element
+            piece = self._file.read(_CHUNK_BYTES)
+            yield piece
 
     def number(self, index: int) -> int:
         """Returns the line of an element."""
@@ -359,9 +357,6 @@ class XmlItems:
     def read(self, index: int) -> XmlElement:
         """Returns an element."""
         line, begin = self._places[2 * index : 2 * index + 2]
-        reader = XmlReader(self._root, _UTF8, line)
-        elements = reader.feed(f"<{self._root}>".encode())
-        while not elements:  # the element ends somewhere in the next bytes
-            elements = reader.feed(os.pread(self._file.fileno(), _ELEMENT_BYTES, begin))
-            begin += _ELEMENT_BYTES
-        return elements[0]
+        places = count(begin, _ELEMENT_BYTES)
+        pieces = (os.pread(self._file.fileno(), _ELEMENT_BYTES, place) for place in places)
+        return next(xml_elements(chain([f"<{self._root}>".encode()], pieces), self._root, _UTF8, line))
