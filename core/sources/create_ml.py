@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import DocumentFormat, ImagePaths
-from shardwright.core.sources.entries import first_items
+from shardwright.core.sources.entries import first_item
 from shardwright.core.sources.image_files import annotated, class_name, is_text, number
 from shardwright.core.sources.moved_files import file_name
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
@@ -63,7 +63,7 @@ SOURCE = DocumentFormat(
     title="Create ML",
     expected="name the file, or the folder that holds it",
     noun="entry",
-    recognizes=lambda head: any(map(_fields_of, first_items(head)[:1])),
+    recognizes=lambda head: _fields_of(first_item(head)) is not None,
     image_of=_image_of,
     annotate=lambda ref, entry, settings: annotated(ref, objects_of(entry)),
     summarize=lambda *_: ", boxes by their centers",

@@ -215,7 +215,7 @@ class DocumentFormat:
 
     def _files(
         self, probe: InputProbe, settings: ConvertSettings
-    ) -> tuple[list[tuple[DocumentFile, Sequence[Any]]], Mapping[str, str]]:
+    ) -> tuple[list[tuple[DocumentFile, list[Any]]], Mapping[str, str]]:
         """Returns the files of an input with their first entries, and what is left out and why."""
         names = [""] if probe.is_file else [*self._names(probe)]
         left_out = self.leave_out(probe, names, settings)

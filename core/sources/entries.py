@@ -213,9 +213,9 @@ class JsonItems:
         return parse_item(os.pread(self._file.fileno(), length, begin))
 
 
-def first_items(head: bytes) -> list[Any]:
-    """Returns the items of a JSON array that are complete in the first bytes of a file."""
-    return [item.value for item in complete_items(stream_list(io.BytesIO(head)))]
+def first_item(head: bytes) -> Any:
+    """Returns the first item of a JSON array; None if the first bytes of a file do not hold it."""
+    return next((item.value for item in complete_items(stream_list(io.BytesIO(head)))), None)
 
 
 def complete_items(items: Iterator[Item]) -> Iterator[Item]:

@@ -58,14 +58,11 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     if _IMAGES not in probe.folders:
         return []
     root = probe.path.rstrip("/") or "/"
-    is_labelled = _LABELS in probe.folders and any(
-        name.endswith(".txt") for name in probe.inside(_LABELS).files
-    )
     lists = [join(folder, _LISTS) for folder in (root, parent_of(root))]
     return [
         PairedFolders(
             images=join(root, _IMAGES),
-            annotations=join(root, _LABELS) if is_labelled else "",
+            annotations=join(root, _LABELS) if _LABELS in probe.folders else "",
             suffixes=(".txt",),
             lists=next(filter(is_folder, lists), ""),
         )

@@ -17,7 +17,7 @@ from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources import shapes
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import DocumentFile, DocumentFormat, ImagePaths
-from shardwright.core.sources.entries import first_items
+from shardwright.core.sources.entries import first_item
 from shardwright.core.sources.image_files import annotated, class_name, is_text, labelled, number
 from shardwright.core.sources.moved_files import file_name
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
@@ -258,7 +258,7 @@ SOURCE = DocumentFormat(
     title="Label Studio",
     expected="name the file, or the folder that holds it",
     noun="task",
-    recognizes=lambda head: any(map(_is_export, first_items(head)[:1])),
+    recognizes=lambda head: _is_export(first_item(head)),
     image_of=_image_of,
     annotate=_annotate,
     summarize=_summarize,
