@@ -76,6 +76,12 @@ def parse_json(data: bytes) -> Any:
         raise AnnotationFault(f"{where} is not JSON") from None
 
 
+def rows_of(data: bytes) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number and the cells of each line of a text that is not blank."""
+    lines = data.decode("utf-8-sig", "replace").splitlines()
+    return ((line, cells) for line, text in enumerate(lines, 1) if (cells := text.split()))
+
+
 def read_list_file(path: str) -> bytes | None:
     """Reads a file that lists images, such as those of a split; returns None if it does not exist.
 

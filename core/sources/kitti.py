@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.annotation_files import AnnotationFault, rows_of
 from shardwright.core.sources.image_files import class_name, is_folder, join, number_in, parent_of
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.pairs import PairedFolders, PairFormat
@@ -24,10 +24,7 @@ def parse_kitti(data: bytes) -> Annotations:
       AnnotationFault: If a line cannot be used; the message names it.
     """
     objects = []
-    for line, text in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
-        cells = text.split()
-        if not cells:
-            continue
+    for line, cells in rows_of(data):
         if len(cells) not in _COLUMNS:
             raise AnnotationFault(f"line {line} has {len(cells)} columns instead of 15")
         if cells[0] == _IGNORED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from shardwright.core.sources.annotation_files import AnnotationFault, read_annotation_file
+from shardwright.core.sources.annotation_files import AnnotationFault, read_annotation_file, rows_of
 from shardwright.core.sources.files_beside import stem_of
 from shardwright.core.sources.image_files import bad_entry, class_name, is_folder, number_in
 from shardwright.core.sources.input_probe import InputProbe
@@ -37,14 +37,11 @@ def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -
       AnnotationFault: If a line is wrong; the message names the line.
     """
     objects = []
-    for line, text in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
+    for line, cells in rows_of(data):
         where = f"line {line} of its labels"
-        cells = text.split()
         values = [value for cell in cells if (value := number_in(cell)) is not None]
         if len(values) != len(cells):
             raise AnnotationFault(f"{where} has a value that is not a finite number")
-        if not values:
-            continue
         if values[0] != int(values[0]):
             raise AnnotationFault(f"{where} begins with {values[0]}, which is not a class id")
         label = names.get(int(values[0]), "")

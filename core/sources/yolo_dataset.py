@@ -107,6 +107,12 @@ def _options(path: str, data: bytes) -> Mapping[str, Any]:
 
 
 def _described(path: str) -> Dataset:
+    """Returns the dataset that data.yaml or obj.data describes.
+
+    Raises:
+      UsageError: If a folder or list of images is missing, except that of the split `test`, or if there are
+        none.
+    """
     option, here = f"--input {printable(path)}", folder_of(path)
     try:
         values = _options(path, read_list_file(path) or b"")
@@ -118,40 +124,25 @@ def _described(path: str) -> Dataset:
         folder = resolve(here, named).rstrip("/") or "/"
         root = folder if is_folder(folder) else here
     folders = [root, here, *([] if path.lower().endswith(_YAML) else [parent_of(here)])]
-    places, missing = _find_places(values, folders, option)
-    return Dataset(_class_names(values, folders, option), places, root, "kpt_shape" in values, missing)
-
-
-def _find_places(
-    values: Mapping[str, Any], folders: Sequence[str], option: str
-) -> tuple[dict[str, str], list[str]]:
-    """Returns path -> split of the folders and lists of images, and the entries that are left out.
-
-    Raises:
-      UsageError: If one is missing, except that of the split `test`, or if there are none.
-    """
     places: dict[str, str] = {}
     missing = []
-    named = {split: values.get(split) or [] for split in _SPLITS}
-    for split, entry in ((split, one) for split, value in named.items() for one in _as_list(value)):
-        if isinstance(entry, str):
-            storage.require_known(f"{option}: {split}:", entry)
-        path = next(filter(_is_place, _possible_places(entry, folders)), "")
-        if path and path not in places:
-            places[path] = split
-        elif path or split == "test":
-            missing.append(f"{split} {entry}" + (", which is in a different split" if path else ""))
-        else:
-            raise UsageError(
-                f"{option}: {split}: {entry!r} is neither a folder nor a list of images; fix it."
-            )
+    for split in _SPLITS:
+        value = values.get(split) or []
+        for entry in value if isinstance(value, list) else [value]:
+            if isinstance(entry, str):
+                storage.require_known(f"{option}: {split}:", entry)
+            place = next(filter(_is_place, _possible_places(entry, folders)), "")
+            if place and place not in places:
+                places[place] = split
+            elif place or split == "test":
+                missing.append(f"{split} {entry}" + (", which is in a different split" if place else ""))
+            else:
+                raise UsageError(
+                    f"{option}: {split}: {entry!r} is neither a folder nor a list of images; fix it."
+                )
     if not places:
         raise UsageError(f"{option} names no images; give train or val a folder or a list of images.")
-    return places, missing
-
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    return Dataset(_class_names(values, folders, option), places, root, "kpt_shape" in values, missing)
 
 
 def _is_place(path: str) -> bool:
