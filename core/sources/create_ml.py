@@ -9,7 +9,6 @@ from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import DocumentFormat, ImagePaths
 from shardwright.core.sources.entries import first_item
 from shardwright.core.sources.image_files import annotated, class_name, is_text, number
-from shardwright.core.sources.moved_files import file_name
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 
@@ -34,7 +33,7 @@ def _image_of(entry: Mapping[str, Any], settings: ConvertSettings) -> ImagePaths
     names = [entry[image] for image, _ in _FIELDS if isinstance(entry, dict) and is_text(entry.get(image))]
     if not names:
         raise AnnotationFault("it names no image")
-    return ImagePaths(names[0], tuple(dict.fromkeys((names[0], file_name(names[0])))))
+    return ImagePaths(names[0], (names[0],))
 
 
 def objects_of(entry: Mapping[str, Any]) -> Annotations:

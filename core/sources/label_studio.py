@@ -19,7 +19,6 @@ from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import DocumentFile, DocumentFormat, ImagePaths
 from shardwright.core.sources.entries import first_item
 from shardwright.core.sources.image_files import annotated, class_name, is_text, labelled, number
-from shardwright.core.sources.moved_files import file_name
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -84,11 +83,9 @@ def paths_of(value: str) -> tuple[str, ...]:
     >>> paths_of("/data/upload/3/1a2b3c4d-cat.jpg")
     ('upload/3/1a2b3c4d-cat.jpg', '1a2b3c4d-cat.jpg', 'cat.jpg')
     """
-    path = _plain_path(value).removeprefix("data/")
-    parts = path.split("/")
+    parts = _plain_path(value).removeprefix("data/").split("/")
     inner = ["/".join(parts[begin:]) for begin in range(len(parts))]
-    name = file_name(path)
-    return tuple(dict.fromkeys(filter(None, (*inner, name, _UPLOAD.sub("", name, count=1)))))
+    return tuple(dict.fromkeys(filter(None, (*inner, _UPLOAD.sub("", parts[-1], count=1)))))
 
 
 def _image_of(entry: Any, settings: ConvertSettings) -> ImagePaths:
