@@ -80,8 +80,8 @@ def _plain_path(value: str) -> str:
 def paths_of(value: str) -> tuple[str, ...]:
     """Returns the relative paths that an image may have after an export, the likeliest first.
 
-    >>> paths_of("/data/upload/3/1a2b3c4d-cat.jpg")
-    ('upload/3/1a2b3c4d-cat.jpg', '1a2b3c4d-cat.jpg', 'cat.jpg')
+    >>> paths_of("/data/upload/1a2b3c4d-cat.jpg")
+    ('upload/1a2b3c4d-cat.jpg', '1a2b3c4d-cat.jpg', 'cat.jpg')
     """
     parts = _plain_path(value).removeprefix("data/").split("/")
     inner = ["/".join(parts[begin:]) for begin in range(len(parts))]

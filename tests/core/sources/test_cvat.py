@@ -119,3 +119,14 @@ def test_videos_are_refused(tmp_path: Path) -> None:
     (tmp_path / "annotations.xml").write_text(META + '<track id="0" label="a"></track></annotations>')
     with pytest.raises(UsageError, match="CVAT for video"):
         listed(tmp_path)
+
+
+def test_only_utf8_is_read(tmp_path: Path) -> None:
+    put_set(tmp_path)
+    path = tmp_path / "annotations.xml"
+    text = path.read_text().replace("thing", "Gerät")
+    path.write_text(text, encoding="utf-8-sig")
+    assert not listed(tmp_path).faults()
+    path.write_text(text.replace("utf-8", "ISO-8859-1"), encoding="latin-1")
+    with pytest.raises(UsageError, match=r"its XML is broken in line [0-9]+: not well-formed"):
+        listed(tmp_path)
