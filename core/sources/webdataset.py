@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from itertools import groupby
 
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import AnnotationFault
@@ -45,15 +45,6 @@ def take_name_apart(name: str) -> tuple[str, str]:
     folder, slash, last = name.rpartition("/")
     stem, _, field_name = last.partition(".")
     return folder + slash + stem, field_name.lower()
-
-
-@dataclass
-class _Sample:
-    """Members of one sample, which are adjacent in the tar file."""
-
-    name: str
-    images: list[ImageRef] = field(default_factory=list)
-    metadata: dict[str, tuple[ImageRef, Member]] = field(default_factory=dict)
 
 
 def _shows_samples(members: Iterable[Member]) -> bool:
@@ -97,45 +88,44 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     archive = ArchiveFile(*json.loads(part.detail))
     with open_archive(part, archive, context) as opened:
         classes = NumberedClasses()
-        for ref in _list_samples(opened, context.settings):
-            yield from classes.new_ids(ref)
-            yield ref
+        for _, entries in groupby(opened.entries(), _sample_of):  # the members of a sample are adjacent
+            for ref in _list_sample(entries, opened, context.settings):
+                yield from classes.new_ids(ref)
+                yield ref
 
 
-def _list_samples(opened: OpenArchive, settings: ConvertSettings) -> Iterator[ImageRef]:
-    sample = _Sample("")
-    for ref, member in opened.entries():
-        if member is None:
+def _sample_of(entry: tuple[ImageRef, Member | None]) -> str | None:
+    return take_name_apart(entry[1].key)[0] if entry[1] else None
+
+
+def _list_sample(
+    entries: Iterable[tuple[ImageRef, Member | None]], opened: OpenArchive, settings: ConvertSettings
+) -> Iterator[ImageRef]:
+    """Yields the members of one sample; its images have its metadata, which is filtered without an image."""
+    images: list[ImageRef] = []
+    metadata: dict[str, tuple[ImageRef, Member]] = {}
+    for ref, member in entries:
+        if member is None or not ref.is_candidate:
             yield ref
             continue
-        name, field_name = take_name_apart(member.key)
-        if name != sample.name:
-            yield from _finish(sample, opened, settings)
-            sample = _Sample(name)
-        if ref.is_candidate and field_name in METADATA and field_name not in sample.metadata:
-            sample.metadata[field_name] = ref, member
-        elif not ref.is_candidate:
-            yield ref
+        field_name = take_name_apart(member.key)[1]
+        if field_name in METADATA and field_name not in metadata:
+            metadata[field_name] = ref, member
         elif reason := why_filtered(member.key):
             yield ref.filtered(reason)
         elif is_image_name(member.name):
-            sample.images.append(ref)
+            images.append(ref)
         else:
             yield ref.filtered(FilterReason.NOT_AN_IMAGE)
-    yield from _finish(sample, opened, settings)
-
-
-def _finish(sample: _Sample, opened: OpenArchive, settings: ConvertSettings) -> Iterator[ImageRef]:
-    """Yields the images of a sample with their metadata; metadata without an image is filtered."""
-    if not sample.images:
-        for ref, _ in sample.metadata.values():
+    if not images:
+        for ref, _ in metadata.values():
             yield ref.filtered(FilterReason.NOT_AN_IMAGE)
         return
     try:
-        files = {name: opened.read_metadata(member, name) for name, (_, member) in sample.metadata.items()}
-        yield from [with_metadata(ref, files, settings) for ref in sample.images]
+        files = {name: opened.read_metadata(member, name) for name, (_, member) in metadata.items()}
+        yield from [with_metadata(ref, files, settings) for ref in images]
     except AnnotationFault as fault:
-        for ref in sample.images:
+        for ref in images:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault))
 
 
