@@ -257,19 +257,23 @@ def list_class_folders(
 
 
 def _look_into(ref: ImageRef) -> ImageRef:
-    """Checks the first bytes of a file whose name is not that of a readable image.
-
-    A file that is not an image is filtered. An image of an unsupported kind is quarantined.
-    """
+    """Checks the first bytes of a file whose name is not that of a readable image."""
     try:
-        check_kind(storage.read_head(ref.uri, HEAD_BYTES) if ref.size else b"", ref.key)
+        head = storage.read_head(ref.uri, HEAD_BYTES) if ref.size else b""
+    except OSError:
+        # Reading the image later reports whether the storage or the permission failed.
+        return ref if is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
+    return with_kind(ref, head)
+
+
+def with_kind(ref: ImageRef, head: bytes) -> ImageRef:
+    """Returns a reference, filtered or quarantined if its first bytes are not an image that can be read."""
+    try:
+        check_kind(head, ref.key)
     except NotACandidate as filtered:
         return ref.filtered(filtered.reason)
     except ImageFault as fault:
         return ref.quarantined(fault.reason, fault.message)
-    except OSError:
-        # Reading the image later reports whether the storage or the permission failed.
-        return ref if is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
     return ref
 
 

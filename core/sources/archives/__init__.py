@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from shardwright.core.images.byte_ranges import read_part_head
-from shardwright.core.images.decode import check_kind
+from shardwright.core.images.read import read_head
 from shardwright.core.images.signatures import (
     HEAD_BYTES,
     claims_to_be_image,
@@ -33,7 +33,7 @@ from shardwright.core.sources.archives.files import (
 )
 from shardwright.core.sources.archives.members import Member, is_left_out
 from shardwright.core.sources.archives.tars import COMPRESSED
-from shardwright.core.sources.class_folders import NO_FOLDER, list_labelled
+from shardwright.core.sources.class_folders import NO_FOLDER, list_labelled, with_kind
 from shardwright.core.sources.files_beside import (
     MetadataReader,
     check_columns,
@@ -46,10 +46,9 @@ from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.label_rules import take_apart
 from shardwright.core.sources.source import Context, InputSplit, Source
 from shardwright.core.storage.ranges import open_ranges
-from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
@@ -86,25 +85,21 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     # The names of files give the classes, so those of folders have no meaning.
     folders = IGNORE if regex else context.settings.folders
     pattern = re.compile(regex) if regex else None
-    listed = (_list_archive if part.detail else _list_others)(part, context, folders)
+    if part.detail:
+        listed = _list_archive(part, context, folders)
+    else:
+        listed = list_labelled(part.item, replace(context.settings, folders=folders))
     for ref in listed:
         if isinstance(ref, ClassId):
             yield ref
+            continue
+        if not part.detail and is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
             continue
         if pattern and ref.split != NO_SPLIT:
             ref = take_apart(ref, pattern, part.item.prefix)
         elif ref.is_candidate and not ref.label and not ref.message:
             ref = ref._replace(message=NO_FOLDER)
         yield ref
-
-
-def _list_others(part: InputSplit, context: Context, folders: str) -> Iterator[ImageRef | ClassId]:
-    settings = replace(context.settings, folders=folders)
-    for ref in list_labelled(part.item, settings):
-        if isinstance(ref, ClassId) or not is_listed_archive(
-            ref.key.removeprefix(part.item.prefix), ref.size
-        ):
-            yield ref
 
 
 def _list_archive(part: InputSplit, context: Context, folders: str) -> Iterator[ImageRef | ClassId]:
@@ -216,29 +211,25 @@ def _meaning_of_folders(
       UsageError: If the folders are ambiguous.
     """
     paths = [tuple(folder.split("/")) if folder else () for folder in _image_folders(opened)]
-    depths = [len(path) for path in paths]
-    common = [names[0] for names in takewhile(lambda names: len(set(names)) == 1, zip(*paths))]
     # Skip a folder that contains everything, as long as all images are in folders inside it.
-    wrappers = 0
-    while wrappers < min([len(common), *(n - 1 for n in depths)]) and not split_of_folder(common[wrappers]):
-        wrappers += 1
+    levels = zip(*(path[:-1] for path in paths))
+    shared = takewhile(lambda names: len(set(names)) == 1 and not split_of_folder(names[0]), levels)
+    wrappers = len(list(shared))
+    above = opened.archive.above
+    named = (*opened.archive.tops, above[0]) if above else ()
     tops: dict[str, bool] = {}
-    above, named = opened.archive.above, tuple[str, ...]()
-    if above:
-        named = (*opened.archive.tops, above[0])
-        for name in named if paths else ():
-            tops[name] = max(depths) > 0 or len(above) > 1
-    else:
-        for path in paths:
-            if len(path) > wrappers:
-                tops[path[wrappers]] = tops.get(path[wrappers], False) or len(path) > wrappers + 1
+    for path in ((*above, *path[wrappers:]) for path in paths):
+        if path:
+            tops[path[0]] = tops.get(path[0], False) or len(path) > 1
+    if tops and above:  # the other archives are taken to be like this one
+        tops = dict.fromkeys(named, tops[above[0]])
     classless = settings.record_layout.needs is Needs.IMAGE
     tree = decide(tops, choice, opened.part.item.path, named, metadata, classless)
     # Keep enough folders for a class name, if any image is in that many.
     depth = settings.folders_of_label
     kept = depth - len(above) + (1 if above and tree.splits else 0)
     if kept > 1 and (above or not tree.splits):
-        wrappers = min(wrappers, max(max(depths, default=-1) - kept, 0))
+        wrappers = min(wrappers, max(max(map(len, paths), default=-1) - kept, 0))
     return _MemberFolders(tree, above, wrappers, depth)
 
 
@@ -269,18 +260,10 @@ def _look_into(ref: ImageRef, is_unclear: bool) -> ImageRef:
     if not is_unclear:
         return ref
     try:
-        head = read_part_head(ref.uri, decode_place(ref.place), HEAD_BYTES)
-        if is_archive_head(head):
-            return ref.filtered(FilterReason.NESTED_ARCHIVE)
+        head = read_head(ref, HEAD_BYTES)
     except ImageFault:
         return ref if is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
-    try:
-        check_kind(head, ref.key)
-    except NotACandidate as filtered:
-        return ref.filtered(filtered.reason)
-    except ImageFault as fault:
-        return ref.quarantined(fault.reason, fault.message)
-    return ref
+    return ref.filtered(FilterReason.NESTED_ARCHIVE) if is_archive_head(head) else with_kind(ref, head)
 
 
 SOURCE = Source(

@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from typing import NamedTuple
 
 from shardwright.core import storage
@@ -293,11 +293,25 @@ class OpenArchive:
         A member that is unsafe, damaged or a duplicate is already quarantined. Damage of the archive
         itself gives a quarantined reference without a member.
         """
-        keys = _UniqueKeys(self.members, last_counts=self.kind != ZIP)
-        for member in self.members:
+        last_counts = self.kind != ZIP
+        which = "a later member replaces it" if last_counts else "the first one is used"
+        owners = _owners(self.members, last_counts)
+        numbers: Counter[str] = Counter()  # last number that was given to a key
+        for index, member in enumerate(self.members):
             if member.is_folder and not member.fault:
                 continue
-            key, member = keys.of(member)
+            key = member.key
+            if owners[name_hash(key)] != index:
+                member = member.at_fault(
+                    QuarantineReason.CORRUPT, f"another member of the archive has its name; {which}"
+                )
+                numbers[key] = next(
+                    number
+                    for number in count(max(2, numbers[key] + 1))
+                    if name_hash(f"{key}#{number}") not in owners
+                )
+                key = f"{key}#{numbers[key]}"
+                owners[name_hash(key)] = index
             ref = ImageRef(
                 key=f"{self.part.item.prefix}{self.archive.key}!{key}",
                 uri=self.part.path,
@@ -388,47 +402,20 @@ def _list_members(opened: OpenArchive, context: Context) -> None:
             reader.check_unchanged()
 
 
-class _UniqueKeys:
-    """Gives each member of an archive a key of its own. Names are remembered by their hashes.
+def _owners(members: MemberStore, last_counts: bool) -> dict[int, int]:
+    """Returns hash of a key -> index of the member that has it; others with the same name get other keys.
 
     Args:
       members: All members.
       last_counts: Whether the last one of several members with a name replaces the others, as in a tar. In a
         zip, nothing says which one is valid, so the first one is used.
     """
-
-    def __init__(self, members: MemberStore, last_counts: bool) -> None:
-        self._last_counts = last_counts
-        self._taken: set[int] = set()
-        self._twice: set[int] = set()
-        for member in members:
-            if not member.is_folder or member.fault:
-                number = name_hash(member.key)
-                (self._twice if number in self._taken else self._taken).add(number)
-        self._totals: Counter[str] = Counter()
-        self._seen: Counter[str] = Counter()
-        self._numbers: dict[str, int] = {}  # last number that was given to a key
-        for member in members if self._twice else ():
-            if not (member.is_folder or member.fault) and name_hash(member.key) in self._twice:
-                self._totals[member.key] += 1
-
-    def of(self, member: Member) -> tuple[str, Member]:
-        """Returns the key of the next member, and the member, marked with a fault if another replaces it."""
-        key = member.key
-        if name_hash(key) not in self._twice:
-            return key, member
-        if not member.fault:
-            self._seen[key] += 1
-            total = self._totals[key]
-            if self._seen[key] == (total if self._last_counts else 1):
-                return key, member
-            which = "a later member replaces it" if self._last_counts else "the first one is used"
-            member = member.at_fault(
-                QuarantineReason.CORRUPT, f"its name occurs {total} times in the archive; {which}"
-            )
-        number = self._numbers.get(key, 1) + 1
-        while name_hash(f"{key}#{number}") in self._taken:
-            number += 1
-        self._numbers[key] = number
-        self._taken.add(name_hash(f"{key}#{number}"))
-        return f"{key}#{number}", member
+    sound: dict[int, int] = {}
+    faulty: dict[int, int] = {}
+    for index, member in enumerate(members):
+        if member.fault:
+            faulty.setdefault(name_hash(member.key), index)
+        elif not member.is_folder:
+            digest = name_hash(member.key)
+            sound[digest] = index if last_counts else sound.get(digest, index)
+    return {**faulty, **sound}

@@ -50,19 +50,6 @@ class ArchiveDamage(Exception):
         self.reason, self.message = reason, message
 
 
-def check_count(count: int) -> None:
-    """Checks that an archive does not have too many members.
-
-    Raises:
-      ArchiveDamage: If it does.
-    """
-    if count > MAX_MEMBERS:
-        raise ArchiveDamage(
-            QuarantineReason.TOO_LARGE,
-            f"it has more than {MAX_MEMBERS} members; pack the rest into another archive",
-        )
-
-
 class HeaderFile(RandomAccessFile):
     """A file for libraries that read headers, which may read a limited number of bytes.
 
@@ -137,11 +124,6 @@ class Member(NamedTuple):
         )
 
 
-def decode_name(raw: bytes) -> str:
-    """Returns a name as text; undecodable bytes become surrogate escapes."""
-    return raw.decode("utf-8", "surrogateescape")
-
-
 def tidy_name(name: str) -> str:
     """Returns a name without the `./` and the doubled slashes that some programs write."""
     if "./" not in name and "//" not in name:
@@ -182,7 +164,16 @@ class MemberStore:
         return self._count
 
     def add(self, member: Member) -> None:
-        """Appends a member."""
+        """Appends a member.
+
+        Raises:
+          ArchiveDamage: If the archive has too many members.
+        """
+        if self._count == MAX_MEMBERS:
+            raise ArchiveDamage(
+                QuarantineReason.TOO_LARGE,
+                f"it has more than {MAX_MEMBERS} members; pack the rest into another archive",
+            )
         self._count += 1
         self._file.write(json.dumps(member).encode() + b"\n")
 

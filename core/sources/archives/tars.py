@@ -23,7 +23,6 @@ from shardwright.core.sources.archives.members import (
     HeaderFile,
     Member,
     ReadAt,
-    check_count,
     tidy_name,
 )
 from shardwright.core.storage.ranges import RangeReader, file_of
@@ -44,61 +43,49 @@ _MAX_XZ_BYTES, _MAX_ZSTD_WINDOW = 256 << 20, 128 << 20
 _PACKED_FAULTS = (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, zstandard.ZstdError, MemoryError)
 
 
-class _XzReader(io.RawIOBase):
-    """Reads xz data like `lzma.LZMAFile`, which has no limit for the memory of its decoder."""
-
-    def __init__(self, packed: IO[bytes]) -> None:
-        super().__init__()
-        self._packed = packed
-        self._decoder = self._new_decoder()
-
-    @staticmethod
-    def _new_decoder() -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_XZ_BYTES)
-
-    def readable(self) -> bool:
-        """Returns true."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Unpacks the next bytes into a buffer; returns their number, 0 at the end."""
-        data = b""
-        while not data:
-            packed = b""
-            if self._decoder.eof:
-                packed = self._decoder.unused_data.lstrip(b"\0") or self._packed.read(_BITE).lstrip(b"\0")
-                if not packed:
-                    return 0
-                self._decoder = self._new_decoder()
-            elif self._decoder.needs_input:
-                packed = self._packed.read(_BITE)
-                if not packed:
-                    raise EOFError("the xz data ends early")
-            data = self._decoder.decompress(packed, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
-def _open_unpacked(packed: Any, kind: str) -> Any:
-    """Returns a file object with the unpacked data of a compressed file; joined streams follow each other."""
-    if kind == GZIP:
-        return gzip.GzipFile(fileobj=packed)
-    if kind == BZIP2:
-        return bz2.BZ2File(packed)
+def _unpacked(packed: Any, kind: str) -> Iterator[bytes]:
+    """Yields the unpacked data of a compressed file in pieces; joined streams follow each other."""
     if kind == XZ:
-        return io.BufferedReader(_XzReader(packed))
-    decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
-    return decoder.stream_reader(packed, read_across_frames=True)
+        yield from _unpacked_xz(packed)
+        return
+    file: Any
+    if kind == GZIP:
+        file = gzip.GzipFile(fileobj=packed)
+    elif kind == BZIP2:
+        file = bz2.BZ2File(packed)
+    else:
+        decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
+        file = decoder.stream_reader(packed, read_across_frames=True)
+    with file:
+        yield from iter(lambda: file.read1(_PIECE), b"")
+
+
+def _unpacked_xz(packed: IO[bytes]) -> Iterator[bytes]:
+    """Yields unpacked data like `lzma.LZMAFile`, which has no limit for the memory of its decoder."""
+    data = packed.read(_BITE)
+    while data:
+        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_XZ_BYTES)
+        while not decoder.eof:
+            if decoder.needs_input and not (data := data or packed.read(_BITE)):
+                raise EOFError("the xz data ends early")
+            yield decoder.decompress(data, _PIECE)
+            data = b""
+        # Zeros may stand between joined streams, and after the last one.
+        data = decoder.unused_data.lstrip(b"\0")
+        while not data and (padding := packed.read(_BITE)):
+            data = padding.lstrip(b"\0")
 
 
 def unpack_head(head: bytes, kind: str, limit: int) -> bytes:
     """Returns the unpacked data of a compressed file's first bytes, as much as can be unpacked."""
     data = bytearray()
     # A head ends early, and reading the file later reports other damage.
-    with contextlib.suppress(*_PACKED_FAULTS), _open_unpacked(io.BytesIO(head), kind) as file:
-        while len(data) < limit and (piece := file.read1(limit - len(data))):
+    with contextlib.suppress(*_PACKED_FAULTS):
+        for piece in _unpacked(io.BytesIO(head), kind):
             data += piece
-    return bytes(data)
+            if len(data) >= limit:
+                break
+    return bytes(data[:limit])
 
 
 def unpack_tar(reader: RangeReader, kind: str, out: IO[bytes]) -> None:
@@ -116,18 +103,17 @@ def unpack_tar(reader: RangeReader, kind: str, out: IO[bytes]) -> None:
     """
     packed, length = io.BufferedReader(file_of(reader), _BITE), 0
     try:
-        with _open_unpacked(packed, kind) as file:
-            while piece := file.read1(_PIECE):
-                length += len(piece)
-                most = min(MAX_UNPACKED_BYTES, max(SMALL_BYTES, MAX_RATIO * packed.tell()))
-                if length > most:
-                    raise ArchiveDamage(
-                        QuarantineReason.TOO_LARGE,
-                        f"its first {format_size(packed.tell())} unpack to more than {format_size(most)}; "
-                        "pack its images into a plain tar",
-                    )
-                out.write(piece)
-                UNDERWAY.progress()
+        for piece in _unpacked(packed, kind):
+            length += len(piece)
+            most = min(MAX_UNPACKED_BYTES, max(SMALL_BYTES, MAX_RATIO * packed.tell()))
+            if length > most:
+                raise ArchiveDamage(
+                    QuarantineReason.TOO_LARGE,
+                    f"its first {format_size(packed.tell())} unpack to more than {format_size(most)}; "
+                    "pack its images into a plain tar",
+                )
+            out.write(piece)
+            UNDERWAY.progress()
     except EOFError:
         raise ArchiveDamage(
             QuarantineReason.TRUNCATED, f"its {kind} data ends early; copy or download it again"
@@ -185,7 +171,7 @@ def list_tar(read_at: ReadAt, end: int, state: str = "") -> Iterator[Member]:
       ArchiveDamage: After the members before the damage.
     """
     file = HeaderFile(read_at, end, _MAX_HEADER_BYTES)
-    position = count = 0
+    position = 0
     while True:
         try:
             file.seek(position)
@@ -200,8 +186,6 @@ def list_tar(read_at: ReadAt, end: int, state: str = "") -> Iterator[Member]:
                     raise tarfile.ReadError("it has too many global headers")
                 if info.type == _VOLUME_LABEL:
                     continue
-                count += 1
-                check_count(count)
                 member = _member(info, state)
                 if position > end and member.offset + member.length > end:
                     member = member.at_fault(

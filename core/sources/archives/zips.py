@@ -17,8 +17,6 @@ from shardwright.core.sources.archives.members import (
     ArchiveDamage,
     HeaderFile,
     Member,
-    check_count,
-    decode_name,
     tidy_name,
 )
 from shardwright.core.storage.ranges import RangeReader
@@ -34,12 +32,11 @@ END_SIGN, MAX_END_BYTES = b"PK\5\6", 22 + 0xFFFF
 #: Fixed part of a local header (4.3.7).
 _LOCAL_BYTES = 30
 _METHODS = {0: STORED, 8: DEFLATE, 12: BZIP2, 14: LZMA}
-_AES = 99
-_ENCRYPTED, _STRONG, _UTF8 = 1 << 0, 1 << 6, 1 << 11
+#: Flags; strong encryption and AES set the first one, too (4.4.4).
+_ENCRYPTED, _UTF8 = 1 << 0, 1 << 11
 #: Largest ratio of unpacked to packed bytes: deflate's own bound, and that of `read_part`.
 _MAX_DEFLATE, _MAX_OTHERS = 1032, 1_000_000
 _FAT_HOSTS = (0, 10, 11, 14)
-_DOS_FOLDER = 0x10
 #: What `zipfile` raises for a damaged directory.
 _FAULTS = (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error)
 
@@ -65,7 +62,6 @@ def list_zip(reader: RangeReader) -> Iterator[Member]:
                 f"its members unpack to more than {format_size(most)}; those from {member.key[:200]} on are "
                 "left out",
             )
-        check_count(index + 1)
         yield member
 
 
@@ -134,8 +130,7 @@ def _name(info: zipfile.ZipInfo) -> str:
 def _member(info: zipfile.ZipInfo, archive_size: int) -> Member:
     """Returns the member that an entry describes, with its fault if it has one."""
     name, mode, packed = _name(info), info.external_attr >> 16, info.compress_size
-    has_mark = bool(info.external_attr & _DOS_FOLDER and not info.file_size)
-    is_folder = name.endswith("/") or stat.S_ISDIR(mode) or has_mark
+    is_folder = name.endswith("/") or stat.S_ISDIR(mode)
     method = _METHODS.get(info.compress_type, "")
     member = Member(
         name=name,
@@ -144,11 +139,10 @@ def _member(info: zipfile.ZipInfo, archive_size: int) -> Member:
         size=info.file_size,
         mark=f"{info.CRC:08x}",
         method=method,
-        local_name=decode_name(_raw_name(info)),
+        local_name=_raw_name(info).decode("utf-8", "surrogateescape"),
         crc32=info.CRC,
         is_folder=is_folder,
     )
-    is_encrypted = info.flag_bits & (_ENCRYPTED | _STRONG) or info.compress_type == _AES
     # At most this many bytes can, or are allowed to, become of the packed bytes.
     most = packed if method == STORED else 64 + packed * (_MAX_DEFLATE if method == DEFLATE else _MAX_OTHERS)
     faults = (
@@ -163,7 +157,7 @@ def _member(info: zipfile.ZipInfo, archive_size: int) -> Member:
             QuarantineReason.TRUNCATED,
             f"the archive ends inside its {packed} bytes",
         ),
-        (is_encrypted and not is_folder, QuarantineReason.UNREADABLE, "it is encrypted"),
+        (bool(info.flag_bits & _ENCRYPTED) and not is_folder, QuarantineReason.UNREADABLE, "it is encrypted"),
         (
             not method and not is_folder,
             QuarantineReason.UNSUPPORTED_FORMAT,
