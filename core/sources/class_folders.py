@@ -126,26 +126,13 @@ def _parts(path: str, tree: FolderTree) -> Iterator[FolderPart]:
 
 def _list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     folder, tree = decode_part(part.detail)
-    yield from _list_labelled(part.item, context.settings, tree, folder)
+    yield from list_labelled(part.item, context.settings, tree, folder)
 
 
-def list_labelled(source: Input, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for each file below a folder, with labels from folders and metadata files.
-
-    Args:
-      source: The folder.
-      settings: Checked settings.
-
-    Raises:
-      UsageError: If the folders are ambiguous.
-    """
-    tree = find_tree(InputProbe(source.path, is_file=False), settings)
-    yield from _list_labelled(source, settings, tree, WHOLE)
-
-
-def _list_labelled(
-    source: Input, settings: ConvertSettings, tree: FolderTree, part: FolderPart
+def list_labelled(
+    source: Input, settings: ConvertSettings, tree: FolderTree, part: FolderPart = WHOLE
 ) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for each file in a part of a folder, with labels from folders and metadata files."""
     refs = list_class_folders(source, settings.folders_of_label, tree, part)
     refs = (_placed(ref, tree, source.prefix) for ref in refs)
     if tree.metadata:

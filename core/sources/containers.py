@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.sources.image_files import key_of
-from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Input, InputSplit
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
-
-#: Most folders that are searched to recognize an input, and most subfolders of each.
-_FOLDERS_NEAR = 16
 
 
 class ContainerFile(NamedTuple):
@@ -32,18 +27,6 @@ class ContainerFile(NamedTuple):
     relative: str
     split: str = ""
     filtered: str = ""
-
-
-def folders_near(probe: InputProbe) -> Iterator[InputProbe]:
-    """Yields a folder and the first folders below it, level by level. Hidden folders are left out."""
-    waiting = deque([probe])
-    for _ in range(_FOLDERS_NEAR):
-        if not waiting:
-            return
-        folder = waiting.popleft()
-        yield folder
-        names = [name for name in folder.folders if not name.startswith(".")]
-        waiting += folder.folders_inside(names[:_FOLDERS_NEAR])
 
 
 def keeps_splits(settings: ConvertSettings) -> bool:

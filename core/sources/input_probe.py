@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,8 +24,8 @@ IMAGES, OTHERS = 2_000, 50_000
 LISTED = 20_000
 #: Number of folders of a bucket that are listed at once.
 _LISTED_AT_ONCE = 16
-#: Most folders that are searched for images.
-_FOLDERS_TRIED = 20
+#: Most folders that are searched to recognize an input, and most subfolders of each.
+_FOLDERS_NEAR = 20
 
 
 @dataclass(frozen=True)
@@ -61,45 +61,55 @@ class InputProbe:
         circular links, pipes and devices are left out, because they say nothing about the input. Listing the
         input later counts them.
         """
-        if self.is_file:
-            return ()
-        if storage.is_remote(self.path):
-            return tuple(sorted(_few_of_each_extension(self._remote_level[0])))
-        with self._entries() as entries:
-            names = (entry.name for entry in entries if _is(entry.is_file))
-            return tuple(sorted(_few_of_each_extension(names)))
+        return tuple(sorted(self._level[0]))
 
     @cached_property
     def folders(self) -> tuple[str, ...]:
         """Names of the folders directly in a folder, sorted."""
-        if self.is_file:
-            return ()
-        if storage.is_remote(self.path):
-            folders = self._remote_level[1]
-            return tuple(storage.list_folders(self.path) if folders is None else folders)
-        with self._entries() as entries:
-            return tuple(sorted(entry.name for entry in entries if _is(entry.is_dir)))
+        folders = self._level[1]
+        return tuple(storage.list_folders(self.path) if folders is None else sorted(folders))
 
     @cached_property
-    def _remote_level(self) -> tuple[list[str], list[str] | None]:
-        """Names of the first files, and if known of all folders, directly in a folder of a bucket."""
-        return storage.list_level(self.path, LISTED)
+    def _level(self) -> tuple[list[str], list[str] | None]:
+        return self._list_level()
 
-    @contextlib.contextmanager
-    def _entries(self) -> Iterator[Iterator[os.DirEntry[str]]]:
-        """Opens a local folder; an unreadable folder below the input counts as empty.
+    def _list_level(self) -> tuple[list[str], list[str] | None]:
+        """Returns the names of the first files and, if known, of all folders directly in a folder.
 
-        Listing the input names such a folder and says what to do.
+        An unreadable folder below the input counts as empty. Listing the input names it and says what to do.
         """
+        counts: Counter[str] = Counter()
+        if self.is_file:
+            return [], []
+        if storage.is_remote(self.path):
+            names, listed = storage.list_level(self.path, LISTED)
+            return [name for name in names if _is_one_of_few(name, counts)], listed
+        files, folders = list[str](), list[str]()
         try:
-            opened = os.scandir(self.path)
+            entries = os.scandir(self.path)
         except PermissionError:
             if not self.inner:
                 raise
-            yield iter(())
-            return
-        with opened:
-            yield opened
+            return files, folders
+        with entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):  # a link in a circle is neither
+                    if entry.is_dir():
+                        folders.append(entry.name)
+                    elif entry.is_file() and _is_one_of_few(entry.name, counts):
+                        files.append(entry.name)
+        return files, folders
+
+    def folders_near(self) -> Iterator[InputProbe]:
+        """Yields the folder and the first folders below it, level by level. Hidden folders are left out."""
+        waiting = deque([self])
+        for _ in range(_FOLDERS_NEAR):
+            if not waiting:
+                return
+            folder = waiting.popleft()
+            yield folder
+            names = [name for name in folder.folders if not name.startswith(".")]
+            waiting += folder.folders_inside(names[:_FOLDERS_NEAR])
 
     @cached_property
     def images_below(self) -> int:
@@ -107,20 +117,8 @@ class InputProbe:
 
         If there are more of them than archives at the top, the archives are only stray files.
         """
-        found, waiting = 0, deque(self._shown_folders())
-        for _ in range(_FOLDERS_TRIED):
-            if not waiting:
-                break
-            folder = waiting.popleft()
-            images = sum(is_image_name(name) and not name.startswith(".") for name in folder.files)
-            found += images
-            if not images:
-                waiting += folder._shown_folders()
-        return found
-
-    def _shown_folders(self) -> Iterator[InputProbe]:
-        names = (name for name in self.folders if not name.startswith("."))
-        return map(self.inside, islice(names, _FOLDERS_TRIED))
+        names = (name for folder in islice(self.folders_near(), 1, None) for name in folder.files)
+        return sum(is_image_name(name) and not name.startswith(".") for name in names)
 
     def inside(self, name: str) -> InputProbe:
         """Returns the probe of a file or folder inside; the same one each time for a folder.
@@ -139,11 +137,10 @@ class InputProbe:
         """Returns the probes of folders inside; those of a bucket are listed at the same time."""
         inner = [self.inside(name) for name in names]
         if storage.is_remote(self.path):
-            unlisted = [probe for probe in inner if "_remote_level" not in vars(probe)]
+            unlisted = [probe for probe in inner if "_level" not in vars(probe)]
             with ThreadPoolExecutor(_LISTED_AT_ONCE) as executor:
-                levels = executor.map(lambda probe: storage.list_level(probe.path, LISTED), unlisted)
-                for probe, level in zip(unlisted, levels):
-                    vars(probe)["_remote_level"] = level  # until Python 3.12, all probes compute it in turn
+                for probe, level in zip(unlisted, executor.map(InputProbe._list_level, unlisted)):
+                    vars(probe)["_level"] = level  # until Python 3.12, all probes compute it in turn
         return inner
 
     @cached_property
@@ -172,24 +169,11 @@ def is_pattern(path: str) -> bool:
     return not os.path.lexists(path)
 
 
-def _few_of_each_extension(names: Iterable[str]) -> Iterator[str]:
-    """Yields names of files until there are enough with their extension."""
-    left: dict[str, int] = {}
-    for name in names:
-        extension = extension_of(name)
-        if extension not in left:
-            left[extension] = IMAGES if is_image_name(name) else OTHERS
-        if left[extension]:
-            left[extension] -= 1
-            yield name
-
-
-def _is(kind: Callable[[], bool]) -> bool:
-    """Returns whether an entry, or what it links to, is of a kind; a link in a circle is of none."""
-    try:
-        return kind()
-    except OSError:
-        return False
+def _is_one_of_few(name: str, counts: Counter[str]) -> bool:
+    """Counts a file by its extension, and returns whether there are not too many of these yet."""
+    extension = extension_of(name)
+    counts[extension] += 1
+    return counts[extension] <= (IMAGES if is_image_name(name) else OTHERS)
 
 
 def _is_file(path: str) -> bool:

@@ -33,7 +33,7 @@ from shardwright.core.sources.archives.files import (
 )
 from shardwright.core.sources.archives.members import Member, is_left_out
 from shardwright.core.sources.archives.tars import COMPRESSED
-from shardwright.core.sources.class_folders import NO_FOLDER, list_labelled, with_kind
+from shardwright.core.sources.class_folders import NO_FOLDER, find_tree, list_labelled, with_kind
 from shardwright.core.sources.files_beside import (
     MetadataReader,
     check_columns,
@@ -88,7 +88,9 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     if part.detail:
         listed = _list_archive(part, context, folders)
     else:
-        listed = list_labelled(part.item, replace(context.settings, folders=folders))
+        settings = replace(context.settings, folders=folders)
+        tree = find_tree(InputProbe(part.path, is_file=False), settings)
+        listed = list_labelled(part.item, settings, tree)
     for ref in listed:
         if isinstance(ref, ClassId):
             yield ref

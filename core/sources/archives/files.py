@@ -36,7 +36,6 @@ from shardwright.core.sources.archives.tars import (
     unpack_tar,
 )
 from shardwright.core.sources.archives.zips import END_SIGN, MAX_END_BYTES, list_zip
-from shardwright.core.sources.containers import folders_near
 from shardwright.core.sources.folder_tree import split_of_folder
 from shardwright.core.sources.hashing import name_hash
 from shardwright.core.sources.image_files import files_below, is_hidden
@@ -157,7 +156,7 @@ def first_archive(probe: InputProbe) -> str:
     A folder of archives has no image beside the first archives found on the way down, and fewer
     images than archives in their folders.
     """
-    for folder in folders_near(probe) if not probe.is_file else ():
+    for folder in probe.folders_near() if not probe.is_file else ():
         names = [name for name in folder.files if not is_hidden(name)]
         archives = list(filter(extension_kind, names))
         if any(map(claims_to_be_image, names)):

@@ -84,7 +84,7 @@ def _may_hold_files(probe: InputProbe) -> bool:
 
     Only these folders are listed, because inputs of other sources may be large.
     """
-    for folder in containers.folders_near(probe):
+    for folder in probe.folders_near():
         names = [name for name in folder.files if not name.startswith(".")]
         if any(map(is_image_name, names)):
             return False

@@ -18,7 +18,7 @@ from shardwright.core.images.signatures import is_image_name
 from shardwright.core.records.compression import WBITS, compression_of
 from shardwright.core.records.framing import HEADER_BYTES, masked_crc32c
 from shardwright.core.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
-from shardwright.core.sources.containers import ContainerFile, folders_near
+from shardwright.core.sources.containers import ContainerFile
 from shardwright.core.sources.image_files import split_token
 from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.schemas.codes import FilterReason
@@ -96,7 +96,7 @@ def accepts(probe: InputProbe) -> bool:
         text = _text(storage.join(probe.path, DATASET_JSON))
         if '"format_version"' in text and '"splits"' in text:
             return True
-    for folder in folders_near(probe):
+    for folder in probe.folders_near():
         likely = [name for name in folder.files if _LIKELY.search(name) and not name.startswith(".")]
         if len(likely) < sum(map(is_image_name, folder.files)):
             return False
