@@ -68,7 +68,12 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
                 item = item._replace(path=located(item.path))
                 probe = InputProbe(item.path, is_file=False)
             if output:
-                _check_apart(item.path, output)
+                if _folder(output).startswith(_folder(item.path)):
+                    raise UsageError(
+                        f"--output {printable(output)} lies inside --input {printable(item.path)}; choose a "
+                        "place outside of it."
+                    )
+                _check_outside("--input", item.path, output)
             inputs.append(recognize(item, probe, settings))
     for option, given in (("folders", settings.folders), ("label_depth", settings.label_depth)):
         if given not in (AUTO, "1") and not any(source_by_name(item.source).uses(option) for item in inputs):
@@ -173,16 +178,6 @@ def _look_at_local(path: str) -> InputProbe:
     if not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):
         raise UsageError(f"--input {shown} cannot be read: permission denied.")
     return look_at(path)
-
-
-def _check_apart(path: str, output: str) -> None:
-    """Checks that neither of two places is inside the other."""
-    if _folder(output).startswith(_folder(path)):
-        raise UsageError(
-            f"--output {printable(output)} lies inside --input {printable(path)}; choose a place outside "
-            "of it."
-        )
-    _check_outside("--input", path, output)
 
 
 def _check_outside(option: str, path: str, output: str) -> None:

@@ -111,8 +111,8 @@ def _list_archive(part: InputSplit, context: Context, folders: str) -> Iterator[
         if metadata is None and opened.members:
             check_columns(part.path, "archives", settings)
         meaning = _meaning_of_folders(opened, context.settings, folders, metadata is not None)
-        members = _references(opened, meaning, metadata or {})
-        refs = side_by_side(lambda item: _look_into(*item), members, opened.file or part.path)
+        refs = _references(opened, meaning, metadata or {})
+        refs = side_by_side(_look_into, refs, opened.file or part.path)
         if metadata is None:
             yield from refs
             return
@@ -237,29 +237,24 @@ def _meaning_of_folders(
 
 def _references(
     opened: OpenArchive, meaning: _MemberFolders, metadata: Mapping[str, Member]
-) -> Iterator[tuple[ImageRef, bool]]:
-    """Yields a reference for each member, and whether its first bytes must be checked."""
+) -> Iterator[ImageRef]:
+    """Yields a reference for each member, filtered by its name and folders."""
     for ref, member in opened.entries():
         if member is None:
-            yield ref, False
+            yield ref
             continue
         path = member.key
         if ref.is_candidate and path in metadata:
             continue
         split, label = meaning.place(path)
         ref = ref._replace(split=split, label=label)
-        if not ref.is_candidate:
-            yield ref, False
-            continue
-        reason = why_filtered(path)
-        if not reason and meaning.leaves_out(path):
-            reason = FilterReason.OUTSIDE_SPLITS
-        yield ref.filtered(reason) if reason else ref, not reason and not claims_to_be_image(path)
+        reason = why_filtered(path) or (FilterReason.OUTSIDE_SPLITS if meaning.leaves_out(path) else "")
+        yield ref.filtered(reason) if ref.is_candidate and reason else ref
 
 
-def _look_into(ref: ImageRef, is_unclear: bool) -> ImageRef:
-    """Returns a reference, after checking the first bytes of a member that needs it."""
-    if not is_unclear:
+def _look_into(ref: ImageRef) -> ImageRef:
+    """Returns a reference, after checking the first bytes of a member whose name does not say what it is."""
+    if not ref.is_candidate or claims_to_be_image(ref.key):
         return ref
     try:
         head = read_head(ref, HEAD_BYTES)

@@ -146,11 +146,10 @@ def _member(info: zipfile.ZipInfo, archive_size: int) -> Member:
     # At most this many bytes can, or are allowed to, become of the packed bytes.
     most = packed if method == STORED else 64 + packed * (_MAX_DEFLATE if method == DEFLATE else _MAX_OTHERS)
     faults = (
-        (stat.S_ISLNK(mode), QuarantineReason.UNSAFE_MEMBER, "it is a symbolic link"),
         (
             stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR),
             QuarantineReason.UNSAFE_MEMBER,
-            "it is a device, a pipe or a socket",
+            "it is a symbolic link" if stat.S_ISLNK(mode) else "it is a device, a pipe or a socket",
         ),
         (
             _least_end(info) > archive_size,
