@@ -157,7 +157,8 @@ def look_at(path: str) -> InputProbe:
     """
     if not storage.is_remote(path):
         os.stat(path)
-    return InputProbe(path, _is_file(path))
+        return InputProbe(path, os.path.isfile(path))
+    return InputProbe(path, not path.endswith("/") and storage.stat(path) is not None)
 
 
 def is_pattern(path: str) -> bool:
@@ -174,9 +175,3 @@ def _is_one_of_few(name: str, counts: Counter[str]) -> bool:
     extension = extension_of(name)
     counts[extension] += 1
     return counts[extension] <= (IMAGES if is_image_name(name) else OTHERS)
-
-
-def _is_file(path: str) -> bool:
-    if not storage.is_remote(path):
-        return os.path.isfile(path)
-    return not path.endswith("/") and storage.stat(path) is not None

@@ -184,15 +184,8 @@ class _MemberFolders:
     wrappers: int
     depth: int
 
-    def place(self, path: str) -> tuple[str, str]:
-        """Returns (split, class) of a member; each is empty if no folder gives it."""
-        return self.tree.place(self._inside(path), self.depth)
-
-    def leaves_out(self, path: str) -> bool:
-        """Returns whether a member is left out because it is outside the split folders."""
-        return self.tree.leaves_out(self._inside(path))
-
-    def _inside(self, path: str) -> str:
+    def inside(self, path: str) -> str:
+        """Returns the path of a member as `tree` takes it: below the input, and without the wrappers."""
         parts = path.split("/")
         inside = parts[self.wrappers :] if len(parts) > self.wrappers else parts[-1:]
         return "/".join((*self.above, *inside))
@@ -217,7 +210,7 @@ def _meaning_of_folders(
     levels = zip(*(path[:-1] for path in paths))
     shared = takewhile(lambda names: len(set(names)) == 1 and not split_of_folder(names[0]), levels)
     wrappers = len(list(shared))
-    above = opened.archive.above
+    above = tuple(opened.archive.key.split("/")[:-1])
     named = (*opened.archive.tops, above[0]) if above else ()
     tops: dict[str, bool] = {}
     for path in ((*above, *path[wrappers:]) for path in paths):
@@ -246,9 +239,12 @@ def _references(
         path = member.key
         if ref.is_candidate and path in metadata:
             continue
-        split, label = meaning.place(path)
+        inside = meaning.inside(path)
+        split, label = meaning.tree.place(inside, meaning.depth)
         ref = ref._replace(split=split, label=label)
-        reason = why_filtered(path) or (FilterReason.OUTSIDE_SPLITS if meaning.leaves_out(path) else "")
+        reason = why_filtered(path)
+        if not reason and meaning.tree.leaves_out(inside):
+            reason = FilterReason.OUTSIDE_SPLITS
         yield ref.filtered(reason) if ref.is_candidate and reason else ref
 
 

@@ -80,11 +80,6 @@ def extension_kind(name: str) -> str:
     return next((kind for kind, extensions in _EXTENSIONS.items() if lower.endswith(extensions)), "")
 
 
-def is_archive_name(name: str) -> bool:
-    """Returns whether a name has the extension of an archive."""
-    return bool(extension_kind(name)) or name.lower().endswith(_OTHERS)
-
-
 def kind_of_head(head: bytes) -> str:
     """Returns the kind of archive, or the compression, that a file's first bytes show; empty for another."""
     by_magic = next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
@@ -188,11 +183,6 @@ class ArchiveFile(NamedTuple):
     version: str
     tops: tuple[str, ...] = ()
 
-    @property
-    def above(self) -> tuple[str, ...]:
-        """Folders below the input that contain the archive."""
-        return tuple(self.key.split("/")[:-1])
-
 
 def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each archive, and one for the files beside the archives.
@@ -209,7 +199,8 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
     archives, tops, others = [], set[str](), False
     for relative, state in files_below(item.path):
         key = key_from_bytes(relative.encode("utf-8", "surrogateescape"))
-        is_archive = is_listed_archive(key, state.size) and not _is_special(state.path)
+        is_archive = is_listed_archive(key, state.size)
+        is_archive = is_archive and (storage.is_remote(state.path) or os.path.isfile(state.path))
         top, slash, _ = key.partition("/")
         holds = slash and (is_archive or is_image_name(key)) and not is_hidden(key)
         if holds and (len(tops) < _MAX_TOPS or split_of_folder(top)):
@@ -227,10 +218,6 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
 def is_listed_archive(key: str, size: int) -> bool:
     """Returns whether a file in a folder is listed as an archive, judged by its name."""
     return size >= 0 and bool(extension_kind(key)) and not is_hidden(key)
-
-
-def _is_special(path: str) -> bool:
-    return not storage.is_remote(path) and not os.path.isfile(path)
 
 
 @dataclass
@@ -338,7 +325,7 @@ def why_filtered(path: str) -> str:
         return FilterReason.DOTFILE
     if claims_to_be_image(name):
         return ""
-    if is_archive_name(name):
+    if extension_kind(name) or name.lower().endswith(_OTHERS):
         return FilterReason.NESTED_ARCHIVE
     return FilterReason.NOT_AN_IMAGE if not could_be_image(name) else ""
 

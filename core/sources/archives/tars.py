@@ -213,11 +213,8 @@ def _member(info: tarfile.TarInfo, state: str) -> Member:
         mark=str(int(info.mtime)) if _NO_TIME < info.mtime < _LATEST_TIME else state,
         is_folder=info.isdir() or info.type == _DUMPED_FOLDER or (info.isreg() and info.name.endswith("/")),
     )
-    if info.issparse():
-        return member.at_fault(QuarantineReason.UNSAFE_MEMBER, "it is a sparse file")
-    if info.type in _UNSAFE_TYPES:
-        return member.at_fault(QuarantineReason.UNSAFE_MEMBER, _UNSAFE_TYPES[info.type])
-    return member
+    why = "it is a sparse file" if info.issparse() else _UNSAFE_TYPES.get(info.type, "")
+    return member.at_fault(QuarantineReason.UNSAFE_MEMBER, why) if why else member
 
 
 def _after_end_mark(read_at: ReadAt, position: int, end: int) -> int:
