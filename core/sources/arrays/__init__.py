@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, replace
 
 from shardwright.core import storage
@@ -11,9 +11,6 @@ from shardwright.core.sources.arrays import cifar
 from shardwright.core.sources.arrays.files import (
     CIFAR,
     CIFAR_ARCHIVE,
-    IDX,
-    NPY,
-    NPZ,
     ArrayFile,
     FileSlice,
     Rows,
@@ -27,7 +24,7 @@ from shardwright.core.sources.arrays.images import (
     rows_are_planar,
     times,
 )
-from shardwright.core.sources.arrays.labels import MISSING, ArrayLabel, LabelReader
+from shardwright.core.sources.arrays.labels import LabelReader
 from shardwright.core.sources.containers import (
     ContainerFile,
     filtered_part,
@@ -48,13 +45,6 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted
 
-_KINDS = {
-    IDX: "IDX files",
-    NPY: "NumPy arrays",
-    NPZ: "NumPy arrays",
-    CIFAR: "CIFAR batches",
-    CIFAR_ARCHIVE: "a CIFAR archive",
-}
 #: Most arrays whose headers are checked before the start; others are checked when they are listed.
 _LOOKED_AT = 16
 #: Most bytes of images, and most images, that are listed in one batch.
@@ -62,9 +52,6 @@ _BATCH_BYTES, _BATCH_ROWS = 4 << 20, 1 << 16
 #: Most missing images of a file that are listed one by one; the rest is given as a number.
 _MAX_MISSING = 10_000
 _DIGITS = 6
-
-#: Function that returns the labels of some images, given the first number and the count.
-Labels = Callable[[int, int], list[ArrayLabel]]
 
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
@@ -95,7 +82,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     unlabelled = sum(not (array.labels or array.images.is_cifar) for array in arrays)
     without = f", {unlabelled} of them without labels" if unlabelled else ""
     of_splits = f" of {', '.join(splits)}" if splits else ""
-    return f"{counted(len(arrays), 'array')} ({_KINDS[first.kind]}{without}){of_splits}"
+    return f"{counted(len(arrays), 'array')} ({first.kind}{without}){of_splits}"
 
 
 def _check(array: FoundArray, settings: ConvertSettings) -> tuple[tuple[int, ...], bool]:
@@ -152,18 +139,10 @@ def _list_array(array: FoundArray, key: str, split: str, context: Context) -> It
     rows = images.rows(context)
     rows = replace(rows, shape=shape, planar=planar or rows_are_planar(rows, shape))
     label_rows = labels.rows(context) if labels else None
-    reader = LabelReader(labels.name if labels else images.name, separator=settings.label_separator)
-
-    def read(first: int, count: int) -> list[ArrayLabel]:
-        if label_rows is None:
-            return [ArrayLabel(message=f"there are no labels for {printable(images.file)}")] * count
-        if damage := label_rows.damage:
-            return [ArrayLabel("", damage.reason, f"its label: {damage.message}")] * count
-        found = reader.read(label_rows.values(first, count))
-        return found + [MISSING] * (count - len(found))
-
+    reader = LabelReader((labels or images).name, separator=settings.label_separator)
     key += f"{key_of(images.member)}/" if images.member else ""
-    yield from list_rows(rows, read, key, split, images.path, keep=settings.keeps_samples(rows.dtype))
+    keep = settings.keeps_samples(rows.dtype)
+    yield from list_rows(rows, label_rows, reader, key, split, images.path, keep)
     yield from reader.class_ids()
 
 
@@ -173,22 +152,25 @@ def _list_batch(
     batch = cifar.read_batch(name, files, context)
     uri = files[name].uri
     reader = LabelReader(printable(f"{uri}!{name}"), batch.names)
-
-    def read(first: int, count: int) -> list[ArrayLabel]:
-        return reader.read(batch.numbers[first : first + count])
-
-    yield from list_rows(batch.images, read, key, split, uri)
+    yield from list_rows(batch.images, batch.numbers, reader, key, split, uri)
     yield from reader.class_ids()
 
 
 def list_rows(
-    rows: Rows, labels: Labels, key: str, split: str, uri: str, keep: bool = False
+    rows: Rows,
+    labels: Rows | None,
+    reader: LabelReader,
+    key: str,
+    split: str,
+    uri: str,
+    keep: bool = False,
 ) -> Iterator[ImageRef]:
     """Yields a reference for each image of an array, also for images that are missing from its file.
 
     Args:
       rows: Images of the array.
-      labels: Function that returns the labels of some images.
+      labels: Their labels; None if there are none.
+      reader: Reader of the labels.
       key: Prefix of the keys; the number of the image follows.
       split: Split of all images.
       uri: File of the input.
@@ -216,7 +198,7 @@ def list_rows(
     for first in range(0, rows.whole, step):
         count = min(step, rows.whole - first)
         data = memoryview(rows.read(first, count) if marked else b"")
-        for i, (label, reason, message) in enumerate(labels(first, count)):
+        for i, (label, reason, message) in enumerate(reader.read_rows(labels, first, count)):
             number = first + i
             if marked:
                 state = content_digest(data[i * stride : i * stride + length])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -73,12 +73,12 @@ class CifarBatch(NamedTuple):
 
     Attributes:
       images: Pixels of the images.
-      numbers: Class number of each image.
+      numbers: Class numbers of the images.
       names: Names of the classes by number; empty if no file gives them.
     """
 
     images: Rows
-    numbers: np.ndarray
+    numbers: Rows
     names: Sequence[str]
 
 
@@ -113,7 +113,7 @@ def files_in_archive(part: InputSplit, context: Context) -> dict[str, tuple[str,
 
 
 def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> CifarBatch:
-    """Returns a batch of images. Pixels in a pickle are copied to the spool, others stay in the file.
+    """Returns a batch of images. What a pickle holds is copied to the spool, the rest stays in the file.
 
     Args:
       name: Name of the batch.
@@ -131,14 +131,19 @@ def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> C
         return _read_binary(name, files, by_coarse)
     try:
         content = _read_dictionary(files[name])
-        images = _pixels(content.get("data"), files[name], context)
+        pixels = _pixels(content.get("data"))
         labels = content.get("fine_labels", content.get("labels"))
         numbers = _numbers(content.get("coarse_labels") if by_coarse else labels)
-        if numbers.size != images.count:
-            raise PickleError(f"it has {counted(images.count, 'image')} and {counted(numbers.size, 'label')}")
+        if numbers.size != len(pixels):
+            raise PickleError(f"it has {counted(len(pixels), 'image')} and {counted(numbers.size, 'label')}")
     except PickleError as error:
         raise UsageError(f"{where} cannot be read: {error}; download the file again or remove it.") from None
-    return CifarBatch(images, numbers, _names(files, by_coarse))
+    images = spooled(files[name], "data", lambda out: out.write(np.ascontiguousarray(pixels).data), context)
+    spooled_numbers = spooled(
+        files[name], f"labels {by_coarse}", lambda out: out.write(numbers.data), context
+    )
+    labels = Rows(spooled_numbers, numbers.itemsize, numbers.size, (), numbers.dtype.str)
+    return CifarBatch(_images(images, _PIXELS, len(pixels)), labels, _names(files, by_coarse))
 
 
 def _is_hundred(names: Container[str]) -> bool:
@@ -164,8 +169,8 @@ def _text(value: str | bytes) -> str:
     return raw.decode("utf-8", "replace").replace(LABEL_SEPARATOR, " ")
 
 
-def _pixels(array: Any, file_slice: FileSlice, context: Context) -> Rows:
-    """Returns the images of a pickled array.
+def _pixels(array: Any) -> np.ndarray:
+    """Returns the images of a pickled array, one in each row.
 
     Raises:
       PickleError: If they are not pixels in CIFAR's format.
@@ -177,11 +182,7 @@ def _pixels(array: Any, file_slice: FileSlice, context: Context) -> Rows:
         raise PickleError(
             f"its array has shape {pixels.shape} and type {pixels.dtype}, not (N, {_PIXELS}) of uint8"
         )
-
-    def write(file: IO[bytes]) -> None:
-        file.write(np.ascontiguousarray(pixels).data)
-
-    return _images(spooled(file_slice, "data", write, context), _PIXELS, len(pixels))
+    return pixels
 
 
 def _images(file_slice: FileSlice, stride: int, count: int) -> Rows:
@@ -195,7 +196,7 @@ def _numbers(values: Any) -> np.ndarray:
       PickleError: If it is neither.
     """
     if isinstance(values, PickledArray):
-        return values.integers().astype(np.int64)
+        return np.ascontiguousarray(values.integers(), np.int64).reshape(-1)
     if isinstance(values, list) and all(type(value) is int and abs(value) < 2**63 for value in values):
         return np.array(values, np.int64)
     raise PickleError("it has no labels that are numbers")
@@ -231,9 +232,8 @@ def _read_binary(name: str, files: Mapping[str, FileSlice], by_coarse: bool) -> 
     stride = before + _PIXELS
     count = -(-file_slice.length // stride)
     images = _images(file_slice.after(before), stride, count)
-    # The labels precede the pixels, so a complete image has its labels too.
-    labels = Rows(file_slice, stride, count, (before,), "|u1").values(0, images.whole)
+    labels = Rows(file_slice.after(0 if by_coarse else before - 1), stride, count, (), "|u1")
     meta = _COARSE_NAMES if by_coarse else _FINE_NAMES if hundred else "batches.meta.txt"
     lines = files[meta].read(0, _MAX_META_BYTES).splitlines() if meta in files else []
     names = [line.strip() for line in lines if line.strip()]
-    return CifarBatch(images, labels[:, 0 if by_coarse else -1].astype(np.int64), list(map(_text, names)))
+    return CifarBatch(images, labels, list(map(_text, names)))

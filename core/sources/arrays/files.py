@@ -31,7 +31,8 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 
-IDX, NPY, NPZ, CIFAR, CIFAR_ARCHIVE = "idx", "npy", "npz", "cifar", "cifar_archive"
+#: Kinds of files, also for messages.
+IDX, NPY, NPZ, CIFAR, CIFAR_ARCHIVE = "IDX", "NumPy .npy", "NumPy .npz", "CIFAR batch", "CIFAR archive"
 _CHUNK_BYTES = 1 << 20
 #: Bytes that are unpacked at a time to read the beginning of an array, which damage behind it does not hide.
 _STEP_BYTES = 1 << 12
@@ -219,7 +220,7 @@ class ArrayFile:
     """An array in a file, or CIFAR's images with their labels.
 
     Attributes:
-      kind: Kind of the file: idx, npy, npz, cifar or cifar_archive.
+      kind: Kind of the file.
       folder: Folder of the input.
       file: Path of the file in it.
       member: Name of the array in a `.npz` file.

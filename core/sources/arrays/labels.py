@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shardwright.core.sources.arrays.files import Rows
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
@@ -32,7 +33,7 @@ class ArrayLabel(NamedTuple):
 
 
 #: Label of an image after the end of the labels.
-MISSING = ArrayLabel("", QuarantineReason.BAD_ANNOTATION, "the labels end before this image")
+_MISSING = ArrayLabel("", QuarantineReason.BAD_ANNOTATION, "the labels end before this image")
 
 
 class LabelReader:
@@ -50,6 +51,19 @@ class LabelReader:
         self._separator = separator
         self._numbers: dict[int, ArrayLabel] = {}
         self._columns = 0
+
+    def read_rows(self, rows: Rows | None, first: int, count: int) -> list[ArrayLabel]:
+        """Returns the labels of some images, also of those whose labels are missing.
+
+        Raises:
+          UsageError: If the array does not hold labels.
+        """
+        if rows is None:
+            return [ArrayLabel(message="there are no labels for its array")] * count
+        if rows.damage:
+            return [ArrayLabel("", rows.damage.reason, f"its label: {rows.damage.message}")] * count
+        labels = self.read(rows.values(first, count))
+        return labels + [_MISSING] * (count - len(labels))
 
     def read(self, values: np.ndarray) -> list[ArrayLabel]:
         """Returns the label of each row.

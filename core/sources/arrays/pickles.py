@@ -41,26 +41,18 @@ class PickleError(Exception):
     """The pickle is damaged, too large, or holds more than plain data."""
 
 
-class _PickledType:
-    """A NumPy dtype: its code, such as u1, and its state, which begins with its version and byte order."""
-
-    __slots__ = ("code", "state")
-
-    def __init__(self, code: Any, *_: Any) -> None:
-        self.code = code.decode("latin-1") if isinstance(code, bytes) else code
-        self.state: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-
 class PickledArray:
-    """A NumPy array with its state: version, shape, type, whether it is in Fortran order, and its bytes."""
+    """A NumPy array or dtype, with the arguments and the state from which NumPy would make it.
 
-    __slots__ = ("state",)
+    The state of an array is its version, shape, dtype, whether it is in Fortran order, and its bytes. The
+    first argument of a dtype is its code, such as u1; its state begins with its version and byte order.
+    """
 
-    def __init__(self, *_: Any) -> None:
-        self.state: Any = None
+    __slots__ = ("arguments", "state")
+
+    def __init__(self, *arguments: Any, state: Any = None) -> None:
+        self.arguments = arguments
+        self.state = state
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -73,10 +65,12 @@ class PickledArray:
         """
         try:
             _, shape, dtype, fortran, data = self.state
-            if not isinstance(dtype, _PickledType) or dtype.code not in _INTEGERS:
+            code = dtype.arguments[0] if isinstance(dtype, PickledArray) else ""
+            code = code.decode("latin-1") if isinstance(code, bytes) else code
+            if code not in _INTEGERS:
                 raise PickleError("an array in it does not hold integers")
             order = ">" if dtype.state is not None and dtype.state[1] in (">", b">") else "<"
-            array = np.frombuffer(data, order + dtype.code)
+            array = np.frombuffer(data, order + code)
             return array.reshape(shape, order="F" if fortran else "C")
         except (TypeError, ValueError, IndexError, OverflowError) as error:
             raise PickleError(f"an array in it is damaged ({words_of(error)})") from None
@@ -115,7 +109,7 @@ class _Unpickler(pickle.Unpickler):
                 _array(data, dtype, (1,), "C").integers()[0]
             ),
             "numpy.core.numeric._frombuffer": _array,
-            "numpy.dtype": _PickledType,
+            "numpy.dtype": PickledArray,
             "numpy.ndarray": _never,
             "_codecs.encode": self._encode,
             "builtins.bytes": lambda: b"",
@@ -140,9 +134,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _array(data: Any, dtype: Any, shape: Any, order: Any) -> PickledArray:
-    array = PickledArray()
-    array.state = (1, shape, dtype, order == "F", data)
-    return array
+    return PickledArray(state=(1, shape, dtype, order == "F", data))
 
 
 def _never(*_: Any) -> Any:

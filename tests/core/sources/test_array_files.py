@@ -144,8 +144,8 @@ def test_the_keys_of_many_images_sort_by_number(tmp_path_factory: pytest.TempPat
     path = tmp_path_factory.mktemp("rows") / "a.bin"
     path.write_bytes(bytes(range(200)) * 2)
     rows = Rows(slice_of(str(path)).after(7), 10, 1_200_000, (2, 2, 1), "|u1")
-    refs = list(list_rows(rows, lambda first, count: LabelReader("").read(np.arange(first, first + count)),
-                          "a!", "train", str(path)))  # fmt: skip
+    labels = Rows(slice_of(str(path)), 1, 1_200_000, (), "|u1")
+    refs = list(list_rows(rows, labels, LabelReader(""), "a!", "train", str(path)))
     assert refs[0].key == "a!0000000" and len(refs) == rows.whole + 10_001
     assert [ref.key for ref in refs] == sorted(ref.key for ref in refs)
     place = decode_place(refs[3].place)
