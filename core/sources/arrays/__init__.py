@@ -14,17 +14,16 @@ from shardwright.core.sources.arrays.files import (
     ArrayFile,
     FileSlice,
     Rows,
-    UnreadableRows,
     slice_of,
 )
 from shardwright.core.sources.arrays.find import FoundArray, find_arrays
-from shardwright.core.sources.arrays.images import (
+from shardwright.core.sources.arrays.values import (
+    LabelReader,
     check_first_images,
     image_shape,
     rows_are_planar,
     times,
 )
-from shardwright.core.sources.arrays.labels import LabelReader
 from shardwright.core.sources.containers import (
     ContainerFile,
     filtered_part,
@@ -36,9 +35,9 @@ from shardwright.core.sources.image_files import is_hidden, key_of
 from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.byte_range import PIXELS, ByteRange
-from shardwright.schemas.codes import FilterReason, QuarantineReason
+from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.errors import EngineError, ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
@@ -218,17 +217,14 @@ def list_rows(
 
 def _missing(rows: Rows, ref: ImageRef, key: str, digits: int) -> Iterator[ImageRef]:
     """Yields references for missing images and for bytes after the last image."""
-    cut = UnreadableRows(
-        QuarantineReason.TRUNCATED,
-        f"the file ends after {rows.whole:,} of {counted(rows.count, 'image')}; download it again",
-    )
-    reason, message = rows.damage or cut
+    cut = f"the file ends after {rows.whole:,} of {counted(rows.count, 'image')}; download it again"
+    fault = rows.damage or ImageFault(QuarantineReason.TRUNCATED, Stage.LIST, cut)
     end = min(rows.count, rows.whole + _MAX_MISSING)
     for number in range(rows.whole, end):
-        yield ref._replace(key=f"{key}{number:0{digits}}").quarantined(reason, message)
+        yield ref._replace(key=f"{key}{number:0{digits}}").quarantined(fault.reason, fault.message)
     if end < rows.count:
-        rest = f"this one and {rows.count - end - 1} more: {message}"
-        yield ref._replace(key=f"{key}{end:0{digits}}").quarantined(reason, rest)
+        rest = f"this one and {rows.count - end - 1} more: {fault.message}"
+        yield ref._replace(key=f"{key}{end:0{digits}}").quarantined(fault.reason, rest)
     if rows.bytes_behind:
         behind = f"at least {rows.bytes_behind} bytes after the last image belong to no image"
         yield ref._replace(key=f"{key}{rows.count:0{digits}}").quarantined(QuarantineReason.CORRUPT, behind)

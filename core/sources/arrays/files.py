@@ -27,8 +27,8 @@ from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.source import Context
 from shardwright.core.storage.ranges import RandomAccessFile
-from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.errors import UsageError, words_of
+from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.errors import ImageFault, UsageError, words_of
 from shardwright.schemas.image_ref import printable
 
 #: Kinds of files, also for messages.
@@ -45,13 +45,6 @@ _IDX_TYPES = {0x08: "|u1", 0x09: "|i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0
 _GZIP = b"\x1f\x8b"
 #: Errors from bytes that are damaged, encrypted, or compressed with an unsupported method.
 _DAMAGES = (zlib.error, gzip.BadGzipFile, zipfile.BadZipFile, NotImplementedError, RuntimeError)
-
-
-class UnreadableRows(NamedTuple):
-    """Why rows cannot be read."""
-
-    reason: QuarantineReason
-    message: str
 
 
 class ArrayHeader(NamedTuple):
@@ -183,7 +176,7 @@ class Rows:
     shape: tuple[int, ...]
     dtype: str
     planar: bool = False
-    damage: UnreadableRows | None = None
+    damage: ImageFault | None = None
 
     @property
     def length(self) -> int:
@@ -311,15 +304,15 @@ def npz_members(path: str) -> list[str]:
     return sorted({name.removesuffix(".npy") for name in names if name.endswith(".npy")})
 
 
-def _in_order(file: FileSlice, header: ArrayHeader, context: Context, damage: UnreadableRows | None) -> Rows:
+def _in_order(file: FileSlice, header: ArrayHeader, context: Context, damage: ImageFault | None) -> Rows:
     """Returns the rows of an array whose bytes are not compressed, in C order."""
     size, count, shape = header.row_bytes, header.shape[0], header.shape[1:]
     rows = Rows(file.after(header.begin), size, count, shape, header.dtype, damage=damage)
     if not header.fortran or math.prod(shape) <= 1 or count <= 1:
         return rows
     if damage or rows.whole < count:
-        cut = UnreadableRows(QuarantineReason.TRUNCATED, "its array is in Fortran order and ends early")
-        return replace(rows, damage=damage or cut)
+        message = "its array is in Fortran order and ends early"
+        return replace(rows, damage=damage or ImageFault(QuarantineReason.TRUNCATED, Stage.LIST, message))
 
     def write(out: IO[bytes]) -> None:
         with storage.open_local(file.file) as source:
@@ -348,13 +341,9 @@ def spooled(
     return FileSlice(file_slice.uri, path, 0, size, size, "")
 
 
-class _DamagedStreamError(Exception):
-    """A compressed stream is damaged, not only cut off."""
-
-
 def unpack(
     file_slice: FileSlice, name: str, open_stream: Callable[[], Any], limit: int, context: Context
-) -> tuple[FileSlice, UnreadableRows | None]:
+) -> tuple[FileSlice, ImageFault | None]:
     """Unpacks a compressed stream into the spool.
 
     Data before an early end of the stream is kept. A damaged stream yields nothing, because the position
@@ -381,10 +370,10 @@ def unpack(
                     left -= len(chunk)
                     UNDERWAY.progress()
         except _DAMAGES as error:
-            raise _DamagedStreamError(words_of(error)) from error
+            message = f"its file cannot be unpacked ({words_of(error)}); download it again"
+            raise ImageFault(QuarantineReason.CORRUPT, Stage.LIST, message) from error
 
     try:
         return spooled(file_slice, f"{name}:{limit}", write, context), None
-    except _DamagedStreamError as error:
-        message = f"its file cannot be unpacked ({error}); download it again"
-        return replace(file_slice, length=0), UnreadableRows(QuarantineReason.CORRUPT, message)
+    except ImageFault as fault:
+        return replace(file_slice, length=0), fault

@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
@@ -93,14 +93,6 @@ def _may_hold_files(probe: InputProbe) -> bool:
     return False
 
 
-def _files(path: str, is_file: bool, head: bytes = b"") -> FoundFiles:
-    """Returns the files of an input."""
-    if not is_file:
-        return files_in(path)
-    name = path.rpartition("/")[2]
-    return FoundFiles([ContainerFile(name)] if kind_of_file(name, head) else [])
-
-
 def _table(path: str, settings: ConvertSettings) -> tuple[StoredObject, ImageTable]:
     """Returns the state and the table of a file.
 
@@ -169,22 +161,25 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     yield from map(ClassId, table.classes, range(len(table.classes)))
 
 
-def files_in(folder: str) -> FoundFiles:
-    """Returns the files in a folder and its subfolders.
+def _files(path: str, is_file: bool, head: bytes) -> FoundFiles:
+    """Returns the file that is the input, or the files in the folder and its subfolders.
 
     Where the datasets library has saved a dataset, its `state.json` names the files.
 
     Raises:
       UsageError: If a file that it names is missing, or it has a form that cannot be read.
     """
-    names = sorted(name for name, _ in files_below(folder))
+    if is_file:
+        name = path.rpartition("/")[2]
+        return FoundFiles([ContainerFile(name)] if kind_of_file(name, head) else [])
+    names = sorted(name for name, _ in files_below(path))
     splits: dict[str, str] = {}
     saved: set[str] = set()
     for name in names:
         above, _, last = name.rpartition("/")
         if last == _STATE and not is_hidden(name):
             saved.add(above)
-            splits.update(_saved(folder, above, set(names)))
+            splits.update(_saved(path, above, set(names)))
     files, images = [], 0
     for name in names:
         above, _, last = name.rpartition("/")
@@ -222,8 +217,12 @@ def _saved(folder: str, inner: str, names: set[str]) -> Iterator[tuple[str, str]
     path = storage.join(folder, inner, _STATE) if inner else storage.join(folder, _STATE)
     shown = printable(path)
     with storage.translated_errors("read", path):
-        state = _document(storage.read_bytes(path))
-    files = state.get("_data_files")
+        data = storage.read_bytes(path)
+    try:
+        state = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    files = state.get("_data_files") if isinstance(state, Mapping) else None
     if not isinstance(files, list):
         return  # some other state.json
     if state.get("_indices_data_files") or state.get("_indices_files"):
@@ -243,14 +242,6 @@ def _saved(folder: str, inner: str, names: set[str]) -> Iterator[tuple[str, str]
         if relative not in names:
             raise UsageError(f"{shown} names the file {printable(file)!r}, which is missing; copy it too.")
         yield relative, split
-
-
-def _document(data: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, Mapping) else {}
 
 
 SOURCE = Source(

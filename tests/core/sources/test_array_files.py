@@ -34,8 +34,7 @@ from shardwright.core.sources.arrays.files import (
     slice_of,
 )
 from shardwright.core.sources.arrays.find import IMAGES, LABELS, parse_array_name
-from shardwright.core.sources.arrays.images import image_shape
-from shardwright.core.sources.arrays.labels import LabelReader
+from shardwright.core.sources.arrays.values import LabelReader, image_shape
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.byte_range import PIXELS, decode_place
 from shardwright.schemas.configuration.settings import ConvertSettings
