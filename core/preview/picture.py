@@ -21,7 +21,7 @@ from shardwright.core.preview.decoded_values import is_bare_pixels, sample_type,
 from shardwright.core.records.encodings import plain_spec
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.sources.tfrecord.images import find_image
-from shardwright.core.sources.tfrecord.record import SourceRecord, names_by_role
+from shardwright.core.sources.tfrecord.record import SourceRecord
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, parse_example
@@ -65,8 +65,7 @@ def record_thumbnail(data: bytes, schema: RecordSchema, side: int = SIDE) -> Ima
 def _image_in(data: bytes) -> bytes | None:
     """Returns the image in a record of unknown origin as an image file; None if it cannot be found."""
     try:
-        record = SourceRecord(data)
-        image = find_image(record, names_by_role(tuple(record.features)), None)
+        image = find_image(SourceRecord(data), None)
         stored = data[image.span.begin : image.span.end]
         place = ByteRange(
             "", 0, len(stored), image.method,

@@ -156,7 +156,7 @@ def listed(file: Path, settings: ConvertSettings, work: Path) -> list[ImageRef]:
     """Returns the references of the records in a file."""
     context = Context(settings, Spool(str(work / "work")))
     found: list[ImageRef] = []
-    for part in SOURCE.split(Input(str(file), ""), context):
+    for part in SOURCE.split(Input(str(file), "", is_file=True), context):
         found += (item for item in SOURCE.list_part(part, context) if isinstance(item, ImageRef))
     return found
 

@@ -26,39 +26,23 @@ from shardwright.core import storage
 from shardwright.core.records.compression import decompress_into
 from shardwright.core.records.framing import HEADER_BYTES, Record, masked_crc32c
 from shardwright.core.records.recovery import DamagedRange, read_records
-from shardwright.core.sources.containers import (
-    ContainerFile,
-    filtered_part,
-    filtered_refs,
-    keeps_splits,
-    path_of,
-)
-from shardwright.core.sources.image_files import key_of, split_name
-from shardwright.core.sources.input_probe import InputProbe, is_pattern, look_at
+from shardwright.core.sources.containers import filtered_part, filtered_refs, keeps_splits
+from shardwright.core.sources.image_files import join, key_of, split_name
+from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.spool import Spool
-from shardwright.core.sources.tfrecord.checks import check_sample, first_records, listed, sample
-from shardwright.core.sources.tfrecord.files import (
-    HEAD_BYTES,
-    RecordFile,
-    accepts,
-    class_names_in,
-    compression_in,
-    dataset_of,
-    files_of,
-    folder_of,
-    holds_records,
-)
+from shardwright.core.sources.tfrecord import files
+from shardwright.core.sources.tfrecord.checks import check_sample, first_records, listed
+from shardwright.core.sources.tfrecord.files import RecordFile
 from shardwright.core.sources.tfrecord.images import NoImage, image_of, pixels_are_planar
 from shardwright.core.sources.tfrecord.record import (
+    MAX_NAME,
     SOURCE_ID,
-    FeatureNames,
     LedgerKeys,
     OwnRecords,
     SourceRecord,
     keys_of_shard,
     own_records,
-    parse_record,
 )
 from shardwright.core.sources.tfrecord.values import annotations_of, classes_of_image, extra_of
 from shardwright.schemas.byte_range import ByteRange
@@ -72,51 +56,37 @@ from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.source_ids import number_text
 from shardwright.schemas.units import counted
 
-#: Largest number of bytes in a name that becomes a key.
-_MAX_NAME = 1024
 #: Largest number of missing records in a file that are reported one by one.
 _MAX_MISSING = 1_000_000
 
 
-def _files_of(
-    path: str, is_file: bool, settings: ConvertSettings
-) -> tuple[str, list[RecordFile], list[ContainerFile]]:
-    """Returns the folder of an input, or the input if it is a file; its files that are read; and others."""
-    files = list(files_of(path, is_file, settings.record_layout.needs, keeps_splits(settings)))
-    others = [file for file in files if isinstance(file, ContainerFile)]
-    folder = path if is_file else folder_of(path, is_file)
-    return folder, [file for file in files if isinstance(file, RecordFile)], others
-
-
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     shown = f"--input {printable(probe.path)}"
-    folder, files, _ = _files_of(probe.path, probe.is_file, settings)
+    folder, read, _ = files.files_of(probe.path, probe.is_file, settings)
     some = probe.is_file or is_pattern(probe.path)
-    if not files:
+    if not read:
         what = "matches" if is_pattern(probe.path) else "has"
         raise UsageError(f"{shown} {what} no TFRecord files; check the path, or name the folder.")
-    paths = [path_of(folder, probe.is_file, file.relative) for file in files]
+    paths = [join(folder, file.relative) for file in read]
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
             raise UsageError(f"--input {printable(path)} is a link to nowhere; fix or remove it.")
-    records = sample(paths)
-    own = own_records(dataset_of(files[0]), settings.record_layout) if files[0].own else None
-    names = check_sample(probe.path, records, settings, own)
-    if not (records or own) and probe.head and not holds_records(probe.name, probe.head):
+    own = own_records(files.dataset_of(read[0]), settings.record_layout) if read[0].own else None
+    names = check_sample(probe.path, paths, settings, own)
+    if not (names or own) and probe.head and not files.holds_records(probe.name, probe.head):
         raise UsageError(f"{shown} is not a TFRecord file; check the path.")
-    count = counted(len(files), "shard" if files[0].own else "TFRecord file")
-    if files[0].own:
+    count = counted(len(read), "shard" if own else "TFRecord file")
+    if own:
         return f"{count} of a dataset of shardwright" if some else "a dataset of shardwright"
-    return f"{count} (records with {listed(sorted(names))})" if names else count
+    return f"{count} (records with {listed(names)})" if names else count
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one split for each file of an input that is read, and one for all others."""
     with storage.translated_errors("list", item.path):
-        is_file = not is_pattern(item.path) and look_at(item.path).is_file
-        folder, files, others = _files_of(item.path, is_file, context.settings)
-    for file in files:
-        yield InputSplit(item, path_of(folder, is_file, file.relative), detail=json.dumps(file))
+        folder, read, others = files.files_of(item.path, item.is_file, context.settings)
+    for file in read:
+        yield InputSplit(item, join(folder, file.relative), detail=json.dumps(file))
     yield from filtered_part(item, folder, others)
 
 
@@ -131,6 +101,7 @@ class _Opened:
       class_names: Class names by id, from the file that lists them.
       own: Description of the records, if they belong to a dataset of Shardwright.
       own_keys: Keys of the records from the ledger of such a dataset.
+      expected: Number of records that such a dataset names; -1 if unknown.
       records: Unpacked file.
       unpacked: Range of that file, which says where it is, and its size and version.
       keys: Keys that are already used.
@@ -143,6 +114,7 @@ class _Opened:
     class_names: Mapping[int, str]
     own: OwnRecords | None
     own_keys: LedgerKeys
+    expected: int
     records: IO[bytes]
     unpacked: ByteRange
     keys: set[str] = field(default_factory=set)
@@ -179,21 +151,27 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         yield from filtered
         return
     file = RecordFile(*json.loads(part.detail))
+    own, own_keys, expected = None, LedgerKeys(), -1
     with storage.translated_errors("read", part.path):
         state = storage.stat(part.path)
         if state is None:
             raise storage.changed(part.path)
-        dataset = dataset_of(file) if file.own else None
-        own = own_records(dataset, context.settings.record_layout) if dataset else None
-        class_names = own.names if own else class_names_in(file.classes, dataset)
-        own_keys = keys_of_shard(part.path, dataset) if dataset and own else LedgerKeys()
-        compression = compression_in(part.path, storage.read_head(part.path, HEAD_BYTES))
+        if file.own:
+            dataset = files.dataset_of(file)
+            own = own_records(dataset, context.settings.record_layout)
+            for shard in (shard for shards in dataset.splits.values() for shard in shards):
+                if shard.file == file.relative:
+                    own_keys, expected = keys_of_shard(part.path, shard), shard.records
+        class_names = own.names if own else files.class_names_in(file.classes)
+        compression = files.compression_in(part.path, storage.read_head(part.path, files.HEAD_BYTES))
         unpacked, fault = ByteRange("", 0, 0, file_size=state.size, file_version=state.version), ""
         if compression != "none":
             spooled, fault = _spool(part.path, state, compression, context.spool)
             unpacked = ByteRange(spooled, 0, 0, file_size=storage.size_of(spooled))
         with storage.open_local(unpacked.file or part.path) as records:
-            opened = _Opened(part, file, context.settings, class_names, own, own_keys, records, unpacked)
+            opened = _Opened(
+                part, file, context.settings, class_names, own, own_keys, expected, records, unpacked
+            )
             yield from _list_records(opened, fault)
         now = storage.stat(part.path)
         if now is None or (now.size, now.version) != (state.size, state.version):
@@ -246,12 +224,12 @@ def _list_records(opened: _Opened, fault: str) -> Iterator[ImageRef]:
             yield _reference(opened, item)
         else:
             yield _damaged(opened, item, fault if item.code is FindingCode.SHARD_TRUNCATED else "")
-    missing = opened.file.records - number - 1
+    missing = opened.expected - number - 1
     if missing > 0:
-        message = fault or f"the file ends after {number + 1:,} of {counted(opened.file.records, 'record')}"
+        message = fault or f"the file ends after {number + 1:,} of {counted(opened.expected, 'record')}"
         for lost in range(number + 1, number + 1 + min(missing, _MAX_MISSING)):
             yield _faulty(opened, lost, QuarantineReason.TRUNCATED, message)
-    elif fault and not damaged_end and opened.file.records < 0:
+    elif fault and not damaged_end and opened.expected < 0:
         yield _faulty(opened, number + 1, QuarantineReason.TRUNCATED, fault)
 
 
@@ -272,7 +250,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
     """Returns a reference to the image of a record that is not damaged."""
     where = f"record {record.number}, byte {record.offset:,}"
     try:
-        example, names = parse_record(record.data, opened.own)
+        example = SourceRecord(record.data, opened.own.feature_names if opened.own else None)
     except ValueError as error:
         message = f"{where}: not a tf.train.Example: {error}"
         return _faulty(opened, record.number, QuarantineReason.CORRUPT, message)
@@ -285,9 +263,9 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
     )
     reason = QuarantineReason.CORRUPT
     try:
-        ref = ref._replace(key=_key(opened, example, names, record), source_id=_source_id(example, names))
-        ref = ref._replace(file_name=_file_name(opened, example, names, record, ref.key))
-        image = image_of(example, names, opened.own, opened.settings)
+        ref = ref._replace(key=_key(opened, example, record), source_id=_source_id(example))
+        ref = ref._replace(file_name=_file_name(opened, example, record, ref.key))
+        image = image_of(example, opened.own, opened.settings)
         base = record.offset + HEADER_BYTES
         size = image.span.end - image.span.begin
         ref = ref._replace(
@@ -303,52 +281,49 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
             ),
         )
         reason = QuarantineReason.BAD_ANNOTATION
-        ref = _with_classes(ref, opened, example, names, base)
+        ref = _with_classes(ref, opened, example, base)
         reason = QuarantineReason.BAD_ROW
         columns = opened.own.columns if opened.own else {}
         return ref._replace(extra=extra_of(example, columns, opened.settings))
-    except NoImage as error:
-        reason = error.reason
-        return ref.quarantined(reason, f"{where}: {error}")
     except ValueError as error:
         ref = ref if ref.key else ref._replace(key=opened.key_of("", record.number))
+        reason = error.reason if isinstance(error, NoImage) else reason
         return ref.quarantined(reason, f"{where}: {error}")
 
 
-def _key(opened: _Opened, example: SourceRecord, names: FeatureNames, record: Record) -> str:
+def _key(opened: _Opened, example: SourceRecord, record: Record) -> str:
     """Returns the key of a record."""
-    if record.offset in opened.own_keys.by_offset:
-        return opened.part.item.prefix + opened.own_keys.by_offset[record.offset]
+    prefix, keys = opened.part.item.prefix, opened.own_keys
+    if record.offset in keys.by_offset:
+        return prefix + keys.by_offset[record.offset]
     name = b""
-    for feature in names.file_names:
+    for feature in example.names.file_names:
         span = example.only_bytes(feature)
-        if span and 0 < span.end - span.begin <= _MAX_NAME:
+        if span and 0 < span.end - span.begin <= MAX_NAME:
             name = example.value_of(feature, span)
             break
-    if opened.own and opened.own.has_keys and name:
+    if opened.own and name and example.name(FeatureRole.KEY):
         text = str(name, "utf-8")
-        return opened.part.item.prefix + opened.own_keys.by_name.get(text, text)
+        return prefix + keys.by_name.get(text, text)
     return opened.key_of(key_from_bytes(name), record.number)
 
 
-def _source_id(example: SourceRecord, names: FeatureNames) -> str:
+def _source_id(example: SourceRecord) -> str:
     """Returns the id of a record's image, as written in the record; empty if it has none."""
-    feature = names.name(FeatureRole.SOURCE_ID)
-    text = example.text(feature, _MAX_NAME)
-    return text if feature == SOURCE_ID else number_text(text)
+    text = example.text(FeatureRole.SOURCE_ID)
+    return text if example.name(FeatureRole.SOURCE_ID) == SOURCE_ID else number_text(text)
 
 
-def _file_name(opened: _Opened, example: SourceRecord, names: FeatureNames, record: Record, key: str) -> str:
+def _file_name(opened: _Opened, example: SourceRecord, record: Record, key: str) -> str:
     """Returns the file name that a record gives its image; empty if it gives none, or its key."""
-    name = example.text(names.name(FeatureRole.KEY) or names.name(FeatureRole.FILE_BASENAME), _MAX_NAME)
+    has_name = example.name(FeatureRole.KEY)
+    name = example.text(FeatureRole.KEY if has_name else FeatureRole.FILE_BASENAME)
     before = opened.own_keys.by_offset.get(record.offset, "")
     is_key = opened.part.item.prefix + name == key
     return "" if is_key or name in (before, before.rpartition("/")[2]) else name
 
 
-def _with_classes(
-    ref: ImageRef, opened: _Opened, example: SourceRecord, names: FeatureNames, base: int
-) -> ImageRef:
+def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, base: int) -> ImageRef:
     """Returns a reference with the classes, annotations and split that the record says.
 
     Raises:
@@ -358,7 +333,7 @@ def _with_classes(
     layout = settings.record_layout
     if layout.needs is Needs.LABEL:
         synsets = FeatureRole.SYNSET in layout.by_role()
-        classes = classes_of_image(example, names, opened.class_names, opened.own is not None, synsets)
+        classes = classes_of_image(example, opened.class_names, opened.own is not None, synsets)
         if len(classes.names) > 1 and not settings.label_separator:
             raise ValueError(
                 f"it has {counted(len(classes.names), 'class')}; set --label_separator to store "
@@ -370,7 +345,6 @@ def _with_classes(
     else:
         annotations, classes = annotations_of(
             example,
-            names,
             layout,
             opened.class_names,
             lambda name, span: opened.place(
@@ -381,7 +355,7 @@ def _with_classes(
         class_names = sorted({name for name in classes.names if name})
         ref = ref.annotated(annotations)._replace(label=LABEL_SEPARATOR.join(class_names))
     opened.class_ids.update(classes.ids)
-    if (split := names.name(FeatureRole.SPLIT)) and not ref.split and keeps_splits(settings):
+    if (split := example.name(FeatureRole.SPLIT)) and not ref.split and keeps_splits(settings):
         spans = example.bytes_of(split) or [Span(0, 0)]
         text = example.value_of(split, spans[0]).decode("utf-8", "replace")
         return ref._replace(split=split_name(text))
@@ -392,7 +366,7 @@ SOURCE = Source(
     name="tfrecord",
     provides=frozenset(Needs),
     settings=frozenset({"extra_columns", "label_separator", "pixel_shape"}),
-    accepts=lambda probe, settings: accepts(probe),
+    accepts=lambda probe, settings: files.accepts(probe),
     describe=_describe,
     list_part=list_part,
     split=split,

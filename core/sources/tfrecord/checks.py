@@ -12,8 +12,8 @@ from shardwright.core import storage
 from shardwright.core.records.framing import Record
 from shardwright.core.records.recovery import read_records
 from shardwright.core.sources.tfrecord.files import HEAD_BYTES, compression_in, unpack
-from shardwright.core.sources.tfrecord.images import NoImage, image_of
-from shardwright.core.sources.tfrecord.record import FeatureNames, OwnRecords, SourceRecord, parse_record
+from shardwright.core.sources.tfrecord.images import image_of
+from shardwright.core.sources.tfrecord.record import FLAGS, FeatureNames, OwnRecords, SourceRecord
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import NotAnExample
@@ -35,11 +35,7 @@ _WHAT = {
 _OBJECT_CLASSES = "classes of the objects (image/object/class/label or text, or objects/label)"
 #: Values of objects that only some sources have, and that have no default.
 _RARE_ROLES = (
-    FeatureRole.OBJECT_DIFFICULT,
-    FeatureRole.OBJECT_TRUNCATED,
-    FeatureRole.OBJECT_OCCLUDED,
-    FeatureRole.OBJECT_GROUP_OF,
-    FeatureRole.OBJECT_DEPICTION,
+    *FLAGS.values(),
     FeatureRole.OBJECT_VIEW,
     FeatureRole.OBJECT_MASK,
     FeatureRole.KEYPOINT_X,
@@ -51,7 +47,7 @@ def first_records(file: IO[bytes]) -> Iterator[bytes]:
     return (item.data for item in islice(read_records(file), _RECORDS) if isinstance(item, Record))
 
 
-def sample(paths: Sequence[str]) -> list[bytes]:
+def _sample(paths: Sequence[str]) -> list[bytes]:
     """Returns the first undamaged records of some of the files."""
     chosen = paths[:: max(1, -(-len(paths) // _FILES))]
     records: list[bytes] = []
@@ -79,13 +75,13 @@ def _beginning(path: str) -> Iterator[IO[bytes]]:
 
 
 def check_sample(
-    path: str, records: Sequence[bytes], settings: ConvertSettings, own: OwnRecords | None = None
-) -> set[str]:
-    """Returns the names of the features in records.
+    path: str, files: Sequence[str], settings: ConvertSettings, own: OwnRecords | None
+) -> list[str]:
+    """Returns the names of the features in the first records of some files, sorted.
 
     Args:
       path: Path of the input.
-      records: First records of the input.
+      files: Its files.
       settings: Checked settings.
       own: Description of the records, if they belong to a dataset of Shardwright.
 
@@ -93,53 +89,59 @@ def check_sample(
       UsageError: If no record has an image and the annotations that the layout needs.
     """
     shown = printable(path)
-    examples: list[tuple[SourceRecord, FeatureNames]] = []
+    records: list[SourceRecord] = []
     fault: ValueError | None = None
-    for data in records:
+    for data in _sample(files):
         try:
-            examples.append(parse_record(data, own))
+            records.append(SourceRecord(data, own.feature_names if own else None))
         except ValueError as error:
             fault = error
-    if isinstance(fault, NotAnExample) or (fault and not examples):
+    if isinstance(fault, NotAnExample) or (fault and not records):
         raise UsageError(
             f"--input {shown}: its records are not tf.train.Example ({fault}); convert reads no others."
         )
-    _check_images(shown, examples, settings, own)
-    features = {name for example, _ in examples for name in example.features}
-    names = [own.names_in(features) if own else roles for _, roles in examples]
-    _check_needs(shown, sorted(features), names, settings)
-    _check_columns(shown, sorted(features), own.columns if own else {}, settings)
+    faults = [_image_fault(record, own, settings) for record in records]
+    if faults and all(faults):
+        raise UsageError(f"--input {shown}: the first record: {faults[0]}.")
+    features = sorted({name for record in records for name in record.features})
+    _check_needs(shown, features, [record.names for record in records], settings)
+    _check_columns(shown, features, own.columns if own else {}, settings)
     return features
 
 
-def _check_images(
-    shown: str,
-    examples: Sequence[tuple[SourceRecord, FeatureNames]],
-    settings: ConvertSettings,
-    own: OwnRecords | None,
-) -> None:
-    faults: list[NoImage] = []
-    for example, names in examples:
-        try:
-            image_of(example, names, own, settings)
-            return
-        except NoImage as fault:
-            faults.append(fault)
-        except ValueError:
-            continue
-    if faults:
-        raise UsageError(f"--input {shown}: the first record: {faults[0]}.")
+def _image_fault(record: SourceRecord, own: OwnRecords | None, settings: ConvertSettings) -> str:
+    try:
+        image_of(record, own, settings)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _has(names: FeatureNames, needs: Needs) -> bool:
+    """Returns whether records with these features can have the annotations that a layout needs."""
+    have = names.by_role.keys()
+    match needs:
+        case Needs.IMAGE:
+            return True
+        case Needs.LABEL:
+            return not have.isdisjoint((FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
+        case Needs.OBJECTS:
+            return bool(names.boxes)
+        case Needs.SEMANTIC:
+            return FeatureRole.SEMANTIC_MASK in have
+        case Needs.PANOPTIC:
+            return have >= {FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE}
 
 
 def _lacking(names: FeatureNames, layout: Layout) -> list[str]:
     """Returns descriptions of the annotations that a layout needs and records do not have."""
-    lacking = [] if names.has(layout.needs) else [_WHAT[layout.needs]]
-    has_classes = names.name(FeatureRole.OBJECT_LABEL) or names.name(FeatureRole.OBJECT_TEXT)
-    if layout.needs is Needs.OBJECTS and names.boxes and not has_classes:
-        lacking.append(_OBJECT_CLASSES)
-    for spec in layout.features if names.has_objects and layout.needs is not Needs.LABEL else ():
-        if spec.fill in _RARE_ROLES and not spec.optional and spec.fill not in names.by_role:
-            lacking.append(f"{spec.fill.removeprefix('object_')} of the objects (feature {spec.name})")
+    lacking = [] if _has(names, layout.needs) else [_WHAT[layout.needs]]
+    if layout.needs is Needs.OBJECTS and names.boxes:
+        if names.by_role.keys().isdisjoint((FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT)):
+            lacking.append(_OBJECT_CLASSES)
+        for spec in layout.features:
+            if spec.fill in _RARE_ROLES and not spec.optional and spec.fill not in names.by_role:
+                lacking.append(f"{spec.fill.removeprefix('object_')} of the objects (feature {spec.name})")
     return lacking
 
 

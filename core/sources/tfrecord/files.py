@@ -6,10 +6,9 @@ import contextlib
 import fnmatch
 import glob
 import json
-import os
 import re
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain, product
 from typing import NamedTuple
 
@@ -19,9 +18,10 @@ from shardwright.core.records.compression import WBITS, compression_of
 from shardwright.core.records.framing import HEADER_BYTES, masked_crc32c
 from shardwright.core.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
 from shardwright.core.sources.containers import ContainerFile
-from shardwright.core.sources.image_files import split_token
+from shardwright.core.sources.image_files import folder_of, join, split_token
 from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.schemas.codes import FilterReason
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
@@ -48,16 +48,18 @@ class RecordFile(NamedTuple):
     Attributes:
       relative: Path relative to the input; its name if it is the input.
       split: Split of its records; empty if unknown.
-      own: Whether a `dataset.json` names it.
-      records: Expected number of records; -1 if unknown.
-      classes: Path of the file that lists its class names; empty if there is none.
+      classes: Path of the file that lists its class names, or of the `dataset.json` that names it; empty if
+        there is none.
     """
 
     relative: str
     split: str = ""
-    own: bool = False
-    records: int = -1
     classes: str = ""
+
+    @property
+    def own(self) -> bool:
+        """Whether it belongs to a dataset of Shardwright."""
+        return self.classes.rpartition("/")[2] == DATASET_JSON
 
 
 def is_frame(head: bytes) -> bool:
@@ -92,10 +94,8 @@ def accepts(probe: InputProbe) -> bool:
     """Returns whether an input is a dataset directory, or has mainly TFRecord files."""
     if probe.is_file:
         return bool(_CERTAIN.search(probe.name)) or holds_records(probe.name, probe.head)
-    if DATASET_JSON in probe.files:
-        text = _text(storage.join(probe.path, DATASET_JSON))
-        if '"format_version"' in text and '"splits"' in text:
-            return True
+    if DATASET_JSON in probe.files and _read_own(join(probe.path, DATASET_JSON), must=False):
+        return True
     for folder in probe.folders_near():
         likely = [name for name in folder.files if _LIKELY.search(name) and not name.startswith(".")]
         if len(likely) < sum(map(is_image_name, folder.files)):
@@ -107,18 +107,10 @@ def accepts(probe: InputProbe) -> bool:
     return False
 
 
-def folder_of(path: str, is_file: bool) -> str:
-    """Returns the folder of an input, to which the paths of its files are relative."""
-    if not (is_file or is_pattern(path)):
-        return path
-    folder, slash, _ = path.rpartition("/")
-    return folder or slash or "."
-
-
 def files_of(
-    path: str, is_file: bool, needs: Needs, keep_splits: bool
-) -> Iterator[RecordFile | ContainerFile]:
-    """Yields the TFRecord files of an input, and as `ContainerFile` those that are not read.
+    path: str, is_file: bool, settings: ConvertSettings
+) -> tuple[str, list[RecordFile], list[ContainerFile]]:
+    """Returns the folder of an input, its TFRecord files, and files that are not read.
 
     A finished dataset has exactly the files that its `dataset.json` names. For other inputs, splits are
     detected from the names of files (`train-00000-of-00008`, `mnist-train.tfrecord-...`) and folders.
@@ -126,49 +118,40 @@ def files_of(
     Args:
       path: Path of the input; its last part may be a pattern.
       is_file: Whether the input is a single file.
-      needs: Kind of annotations that the layout needs, to choose the file of class names.
-      keep_splits: Whether to keep the splits of the source.
+      settings: Checked settings.
 
     Raises:
       UsageError: If a dataset is damaged or unfinished.
     """
     path = path.rstrip("/") or "/"
-    some = is_file or is_pattern(path)
-    folder, last = folder_of(path, is_file), path.rpartition("/")[2]
-    pattern = (glob.escape(last) if is_file else last) if some else "*"
-    dataset = _read_own(storage.join(folder, DATASET_JSON), must=not some)
-    own = list(_own_files(folder, dataset, pattern, keep_splits)) if dataset else []
+    some, keep = is_file or is_pattern(path), keeps_splits(settings)
+    folder, last = (folder_of(path), path.rpartition("/")[2]) if some else (path, "*")
+    pattern = glob.escape(last) if is_file else last
+    dataset = _read_own(join(folder, DATASET_JSON), must=not some)
+    own = _own_files(folder, dataset, pattern, keep) if dataset else []
     if own or (dataset and not some):
-        yield from own
-        return
+        return folder, own, []
     if is_file:
         class_files = (*IMAGE_CLASS_FILES, *OBJECT_CLASS_FILES, _DATASET_INFO)
-        beside = [last, *(name for name in class_files if storage.exists(storage.join(folder, name)))]
+        beside = {last, *(name for name in class_files if storage.exists(join(folder, name)))}
     else:
-        beside = _names_in(folder) if some else storage.list_files(folder)
+        prefix = folder.rstrip("/") + "/"
+        beside = {item.path.removeprefix(prefix) for item in storage.list_objects(folder, deep=not some)}
         if not some and any(name.startswith((f"{SHARDS_DIR}/", f"{WORK_DIR}/")) for name in beside):
             raise UsageError(
                 f"--input {printable(path)} has no dataset.json: the run that wrote it did not finish; "
                 "finish it with convert --resume, or name its complete files one by one."
             )
-    listed = set(beside)
-    for relative in sorted(name for name in beside if not some or fnmatch.fnmatchcase(name, pattern)):
-        filtered = "" if is_file else _left_out(storage.join(folder, relative), relative)
+    files, others = [], []
+    for relative in sorted(fnmatch.filter(beside, pattern)):
+        filtered = "" if is_file else _left_out(join(folder, relative), relative)
         if filtered:
-            yield ContainerFile(relative, filtered=filtered)
+            others.append(ContainerFile(relative, filtered=filtered))
         elif filtered is not None:
-            split = split_of(relative, _beside(relative, _DATASET_INFO) in listed) if keep_splits else ""
-            yield RecordFile(relative, split, classes=_class_file(folder, relative, listed, needs))
-
-
-def _names_in(folder: str) -> list[str]:
-    """Returns the names of all files directly in a folder; none if the folder is missing."""
-    if storage.is_remote(folder):
-        return [name for name in storage.list_files(folder) if "/" not in name]
-    if not os.path.isdir(folder):
-        return []
-    with os.scandir(folder) as entries:
-        return [entry.name for entry in entries if not entry.is_dir()]
+            split = split_of(relative, _beside(relative, _DATASET_INFO) in beside) if keep else ""
+            classes = _class_file(folder, relative, beside, settings.record_layout.needs)
+            files.append(RecordFile(relative, split, classes))
+    return folder, files, others
 
 
 def _beside(relative: str, name: str) -> str:
@@ -208,10 +191,10 @@ def split_of(relative: str, tfds: bool = False) -> str:
 
 def _class_file(folder: str, relative: str, listed: Collection[str], needs: Needs) -> str:
     """Returns the file of class names beside a file or at the top of the input; empty if there is none."""
-    several = [IMAGE_CLASS_FILES, OBJECT_CLASS_FILES]
+    several = (IMAGE_CLASS_FILES, OBJECT_CLASS_FILES)
     names = chain.from_iterable(reversed(several) if needs is Needs.OBJECTS else several)
     places = [place + name for place, name in product((_beside(relative, ""), ""), names)]
-    return next((storage.join(folder, place) for place in places if place in listed), "")
+    return next((join(folder, place) for place in places if place in listed), "")
 
 
 def _read_own(path: str, must: bool) -> Dataset | None:
@@ -225,32 +208,32 @@ def _read_own(path: str, must: bool) -> Dataset | None:
         if not storage.exists(path):
             return None
         data = storage.read_bytes(path)
-    with contextlib.suppress(ValueError, RecursionError):  # reported below
-        document = json.loads(data)
-        if not isinstance(document, Mapping) or "format_version" not in document:
-            return None
     try:
         return Dataset.from_bytes(data, path)
     except UsageError:
+        with contextlib.suppress(ValueError, TypeError, RecursionError):  # another tool's document
+            must = must and "format_version" in json.loads(data)
         if must:
             raise
         return None
 
 
-def _own_files(folder: str, dataset: Dataset, pattern: str, keep_splits: bool) -> Iterator[RecordFile]:
-    document = storage.join(folder, DATASET_JSON)
+def _own_files(folder: str, dataset: Dataset, pattern: str, keep_splits: bool) -> list[RecordFile]:
+    document = join(folder, DATASET_JSON)
+    files = []
     for split, shards in dataset.splits.items():
         for shard in shards:
             if not isinstance(shard.file, str) or "/" in shard.file or not isinstance(shard.records, int):
                 raise UsageError(f"{document} is damaged ({shard!r}); restore it or convert again.")
             if not fnmatch.fnmatchcase(shard.file, pattern):
                 continue
-            if not storage.exists(storage.join(folder, shard.file)):
+            if not storage.exists(join(folder, shard.file)):
                 raise UsageError(
                     f"--input {printable(folder)} lacks {shard.file}, which its dataset.json names; "
                     "restore it, or name the other files one by one."
                 )
-            yield RecordFile(shard.file, split if keep_splits else "", True, shard.records, document)
+            files.append(RecordFile(shard.file, split if keep_splits else "", document))
+    return files
 
 
 def dataset_of(file: RecordFile) -> Dataset:
@@ -265,15 +248,11 @@ def dataset_of(file: RecordFile) -> Dataset:
     return dataset
 
 
-def class_names_in(path: str, dataset: Dataset | None) -> Mapping[int, str]:
-    """Returns the class names by id of a dataset, or else in a file of class names; may be empty."""
-    if dataset or not path:
-        return dict(enumerate(dataset.labels, dataset.first_label)) if dataset else {}
+def class_names_in(path: str) -> Mapping[int, str]:
+    """Returns the class names by id in a file of class names; none if the path is empty."""
+    if not path:
+        return {}
     with storage.translated_errors("read", path):
-        return class_names_of(path, _text(path))
-
-
-def _text(path: str) -> str:
-    data = storage.read_bytes(path)
+        data = storage.read_bytes(path)
     check_utf8(printable(path), data)
-    return data.decode("utf-8-sig", "replace")
+    return class_names_of(path, data.decode("utf-8-sig", "replace"))

@@ -14,7 +14,7 @@ import numpy as np
 from shardwright.core.images.byte_ranges import bare_pixels
 from shardwright.core.images.pixel_order import are_planar
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.sources.tfrecord.record import FeatureNames, OwnRecords, SourceRecord, parse_record
+from shardwright.core.sources.tfrecord.record import OwnRecords, SourceRecord, base64_size
 from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -31,8 +31,6 @@ _MAX_OTHERS = 64
 #: Allowed numbers of channels of raw pixels.
 _CHANNELS = (1, 3, 4)
 _MAX_SIDE = 1 << 20
-#: Largest number of bytes in the name of a type.
-_MAX_TYPE_NAME = 16
 _BASE64 = re.compile(rb"[A-Za-z0-9_+/-]{1,}={0,2}\Z")
 #: TensorFlow's type numbers (tensorflow/core/framework/types.proto) and NumPy's names of the types.
 _TENSOR_TYPES = {
@@ -73,9 +71,7 @@ class NoImage(ValueError):
         self.reason = reason
 
 
-def image_of(
-    record: SourceRecord, names: FeatureNames, own: OwnRecords | None, settings: ConvertSettings
-) -> FoundImage:
+def image_of(record: SourceRecord, own: OwnRecords | None, settings: ConvertSettings) -> FoundImage:
     """Returns the position of the image in a record.
 
     Raises:
@@ -83,36 +79,35 @@ def image_of(
       ValueError: If the record is malformed.
     """
     shape = parse_pixel_shape(settings.pixel_shape) if settings.pixel_shape else None
-    return own_image(record, own, shape) if own else find_image(record, names, shape)
+    return own_image(record, own, shape) if own else find_image(record, shape)
 
 
-def find_image(record: SourceRecord, names: FeatureNames, pixel_shape: tuple[int, ...] | None) -> FoundImage:
+def find_image(record: SourceRecord, pixel_shape: tuple[int, ...] | None) -> FoundImage:
     """Returns the position of the image in a record.
 
     Image files take precedence over raw pixels, and features with known names over others.
 
     Args:
       record: Record to search.
-      names: Roles of its features.
       pixel_shape: Shape of raw pixels if the record has none.
 
     Raises:
       NoImage: If the record has no image.
       ValueError: If the record is malformed.
     """
-    data = record.data
+    data, names = record.data, record.names
     values = [(name, span) for name in names.images if (span := record.only_bytes(name))]
     for name, span in values:
         if _is_file(data, span):
-            is_pixels = _is_rather_pixels(record, names, span, pixel_shape)
-            return _pixels(record, names, name, span, pixel_shape) if is_pixels else FoundImage(span)
+            is_pixels = _is_rather_pixels(record, span, pixel_shape)
+            return _pixels(record, name, span, pixel_shape) if is_pixels else FoundImage(span)
     for name in names.others[:_MAX_OTHERS]:
         other = record.only_bytes(name)
         if other and _is_file(data, other):
             return FoundImage(other)
     for name in names.images:
         if record.kind_of(name) in (FeatureType.FLOAT, FeatureType.INT64):
-            return _numbers(record, names, name, pixel_shape)
+            return _numbers(record, name, pixel_shape)
     if not values:
         features = ", ".join(sorted(record.features)[:12]) or "none"
         if names.images and record.bytes_of(names.images[0]):
@@ -123,10 +118,13 @@ def find_image(record: SourceRecord, names: FeatureNames, pixel_shape: tuple[int
     image = _serialized_tensor(data, span) or _base64_file(data, span)
     if image:
         return image
-    kind = kind_of(data[span.begin : min(span.end, span.begin + HEAD_BYTES)])
-    if kind and not _is_rather_pixels(record, names, span, pixel_shape):
+    if kind_of(_head(data, span)) and not _is_rather_pixels(record, span, pixel_shape):
         return FoundImage(span)  # the decoder reports that the kind is not supported
-    return _pixels(record, names, name, span, pixel_shape)
+    return _pixels(record, name, span, pixel_shape)
+
+
+def _head(data: bytes, span: Span) -> bytes:
+    return data[span.begin : min(span.end, span.begin + HEAD_BYTES)]
 
 
 def _check_not_empty(name: str, span: Span) -> None:
@@ -146,8 +144,7 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
       NoImage: If the record has no image.
       ValueError: If the record is malformed.
     """
-    names = own.feature_names
-    (name,) = names.images
+    name = record.name(FeatureRole.ENCODED)
     span = record.only_bytes(name)
     if span is None:
         raise NoImage(f"its feature {name!r} does not hold one image")
@@ -155,18 +152,18 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
     method, size, dtype = record.method_of(name), record.size_of(name, span), _own_type(record, own)
     if not own.raw and dtype.name in HIGHEST:  # floats are always raw pixels
         return FoundImage(span, method, size=size)
-    if name in record.encoded and method == STORED:
+    if name in record.names.encoded and method == STORED:
         tensor = _serialized_tensor(record.data, span)
         if tensor is None:
             raise NoImage(f"its feature {name!r} is not a tensor of pixels", QuarantineReason.CORRUPT)
         return tensor
-    *sides, _ = _own_shape(record, names)
+    *sides, _ = _shape_in(record)
     shape = tuple(side or promised or 0 for side, promised in zip(sides, own.picture, strict=True))
     each = dtype.itemsize
     if shape[0] and shape[1]:
         shape = (*shape[:2], shape[2] or size // (shape[0] * shape[1] * each))
     else:
-        shape, _ = _shape(record, names, size // each, pixel_shape)
+        shape, _ = _shape(record, size // each, pixel_shape)
     if prod(shape) * each != size:
         raise _not_pixels(f"{size:,} bytes", name, shape, "" if each == 1 else f" of {dtype.name}")
     pixels = BASE64_PIXELS if method == BASE64 else PIXELS
@@ -188,13 +185,10 @@ def _own_type(record: SourceRecord, own: OwnRecords) -> np.dtype:
     """
     if len(own.dtypes) == 1:
         return np.dtype(own.dtypes[0])
-    name = own.feature_names.name(FeatureRole.DTYPE)
-    dtype = record.text(name, _MAX_TYPE_NAME)
+    name, dtype = record.name(FeatureRole.DTYPE), record.text(FeatureRole.DTYPE)
     if dtype not in own.dtypes:
-        raise NoImage(
-            f"its feature {name!r} is {dtype!r}, not one of {', '.join(own.dtypes)}",
-            QuarantineReason.CORRUPT,
-        )
+        types = ", ".join(own.dtypes)
+        raise NoImage(f"its feature {name!r} is {dtype!r}, not one of {types}", QuarantineReason.CORRUPT)
     return np.dtype(dtype)
 
 
@@ -217,8 +211,8 @@ def pixels_are_planar(records: Iterable[bytes], settings: ConvertSettings) -> bo
         for data in records:
             # Faults are reported when the record is listed or converted.
             with contextlib.suppress(ValueError, ImageFault):
-                record, names = parse_record(data, None)
-                image = image_of(record, names, None, settings)
+                record = SourceRecord(data)
+                image = image_of(record, None, settings)
                 if image.planar is None:
                     yield pixel_values(record, image), image.shape
 
@@ -228,25 +222,21 @@ def pixels_are_planar(records: Iterable[bytes], settings: ConvertSettings) -> bo
 def _base64_file(data: bytes, span: Span) -> FoundImage | None:
     """Returns an image file that is stored as base64; None if the bytes are something else."""
     head = data[span.begin : min(span.end, span.begin + HEAD_BYTES // 3 * 4)]
-    size = span.end - span.begin
-    if size % 4 or not _BASE64.match(head):
+    if (span.end - span.begin) % 4 or not _BASE64.match(head):
         return None
     url_safe = head.replace(b"+", b"-").replace(b"/", b"_")
     if kind_of(base64.urlsafe_b64decode(url_safe)) not in SUPPORTED_KINDS:
         return None
-    padding = data.count(b"=", span.end - 2, span.end)
-    return FoundImage(span, BASE64, size=size // 4 * 3 - padding)
+    return FoundImage(span, BASE64, size=base64_size(data, span))
 
 
 def _is_file(data: bytes, span: Span) -> bool:
-    head = data[span.begin : min(span.end, span.begin + HEAD_BYTES)]
+    head = _head(data, span)
     # Raw pixels may begin like a JPEG XL without boxes, whose signature has only two bytes.
     return kind_of(head) in SUPPORTED_KINDS and not head.startswith(b"\xff\x0a")
 
 
-def _is_rather_pixels(
-    record: SourceRecord, names: FeatureNames, span: Span, pixel_shape: tuple[int, ...] | None
-) -> bool:
+def _is_rather_pixels(record: SourceRecord, span: Span, pixel_shape: tuple[int, ...] | None) -> bool:
     """Returns whether bytes that begin like an image file are raw pixels, judged by their number.
 
     Dark pixels may begin with the few bytes of a signature by chance. The eight bytes of PNG, or the end
@@ -255,28 +245,24 @@ def _is_rather_pixels(
     data = record.data
     if data.startswith(b"\x89PNG\r\n\x1a\n", span.begin) or data.endswith(b"\xff\xd9", span.begin, span.end):
         return False
-    size = span.end - span.begin
-    height, width, channels, _ = _own_shape(record, names)
-    if not (height and width):
-        return pixel_shape is not None and prod(pixel_shape) == size
-    return size in [height * width * number for number in ((channels,) if channels else _CHANNELS)]
+    with contextlib.suppress(NoImage):
+        size = span.end - span.begin
+        return prod(_shape(record, size, pixel_shape)[0]) == size
+    return False
 
 
-def _side(record: SourceRecord, name: str) -> int:
-    """Returns the only number of a feature; 0 if it has none, or one that cannot be an image side."""
-    values = record.feature(name).values
-    number = values[0] if len(values) == 1 and isinstance(values[0], int) else 0
-    return number if 0 < number <= _MAX_SIDE else 0
-
-
-def _own_shape(record: SourceRecord, names: FeatureNames) -> tuple[int, int, int, bool | None]:
+def _shape_in(record: SourceRecord) -> tuple[int, int, int, bool | None]:
     """Returns height, width, channels and whether pixels are planar; 0 and None for unknown values."""
-    shape = record.feature(names.name(FeatureRole.SHAPE))
-    sides = [side for side in shape.values if isinstance(side, int)]
-    if len(sides) in (2, 3) and all(0 < side <= _MAX_SIDE for side in sides):
-        return _oriented(sides)
-    roles = (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
-    height, width, channels = (_side(record, names.name(role)) for role in roles)
+
+    def sides_in(role: FeatureRole) -> list[int]:
+        sides = record.feature(record.name(role)).values
+        return [side if isinstance(side, int) and 0 < side <= _MAX_SIDE else 0 for side in sides]
+
+    shape = sides_in(FeatureRole.SHAPE)
+    if len(shape) in (2, 3) and all(shape):
+        return _oriented(shape)
+    each = map(sides_in, (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS))
+    height, width, channels = (sides[0] if len(sides) == 1 else 0 for sides in each)
     return height, width, channels, None
 
 
@@ -289,30 +275,28 @@ def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
 
 
 def _shape(
-    record: SourceRecord, names: FeatureNames, count: int, pixel_shape: tuple[int, ...] | None
+    record: SourceRecord, count: int, pixel_shape: tuple[int, ...] | None
 ) -> tuple[tuple[int, ...], bool | None]:
     """Returns the shape of raw pixels and whether they are planar; None if the record does not tell.
 
     Args:
       record: Record with the pixels.
-      names: Roles of its features.
       count: Number of values, from which the number of channels follows if only height and width are known.
       pixel_shape: Shape to use if the record has none.
 
     Raises:
       NoImage: If the shape is unknown.
     """
-    *shape, planar = _own_shape(record, names)
+    *shape, planar = _shape_in(record)
     if shape[0] and shape[1] and not shape[2]:
         shape[2] = next((n for n in _CHANNELS if shape[0] * shape[1] * n == count), 0)
-    if not all(shape):
-        if pixel_shape is None:
-            raise NoImage(
-                f"its {count:,} values are raw pixels of unknown shape; set --pixel_shape, such as 28x28 or "
-                "32x32x3"
-            )
+    if all(shape):
+        return _checked(tuple(shape)), planar
+    if pixel_shape:
         return pixel_shape, None
-    return _checked(tuple(shape)), planar
+    raise NoImage(
+        f"its {count:,} values are raw pixels of unknown shape; set --pixel_shape, such as 28x28 or 32x32x3"
+    )
 
 
 def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -321,28 +305,23 @@ def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _pixels(
-    record: SourceRecord, names: FeatureNames, name: str, span: Span, pixel_shape: tuple[int, ...] | None
-) -> FoundImage:
+def _pixels(record: SourceRecord, name: str, span: Span, pixel_shape: tuple[int, ...] | None) -> FoundImage:
     """Returns bytes as raw pixels.
 
     Raises:
       NoImage: If the bytes are not pixels.
     """
     size = span.end - span.begin
-    shape, planar = _shape(record, names, size, pixel_shape)
+    shape, planar = _shape(record, size, pixel_shape)
     count = prod(shape)
     if size == count:
         return FoundImage(span, PIXELS, shape, planar)
-    head = record.data[span.begin : min(span.begin + HEAD_BYTES, span.end)]
-    if size in (-(-count // 3) * 4, -(-count * 4 // 3)) and _BASE64.match(head):
+    if size in (-(-count // 3) * 4, -(-count * 4 // 3)) and _BASE64.match(_head(record.data, span)):
         return FoundImage(span, BASE64_PIXELS, shape, planar)
     raise _not_pixels(f"{size:,} bytes", name, shape, ", and no image file")
 
 
-def _numbers(
-    record: SourceRecord, names: FeatureNames, name: str, pixel_shape: tuple[int, ...] | None
-) -> FoundImage:
+def _numbers(record: SourceRecord, name: str, pixel_shape: tuple[int, ...] | None) -> FoundImage:
     """Returns a list of numbers as raw pixels.
 
     Raises:
@@ -357,7 +336,7 @@ def _numbers(
     else:  # every number ends with a byte whose highest bit is not set
         packed = np.frombuffer(record.data, np.uint8, span.end - span.begin, span.begin)
         count = int(np.count_nonzero(packed < 0x80))
-    shape, planar = _shape(record, names, count, pixel_shape)
+    shape, planar = _shape(record, count, pixel_shape)
     if count != prod(shape):
         raise _not_pixels(f"{count:,} numbers", name, shape)
     return FoundImage(span, PIXELS if floats else VARINT_PIXELS, shape, planar, "<f4" if floats else "<i4")
@@ -373,8 +352,6 @@ def _serialized_tensor(data: bytes, span: Span) -> FoundImage | None:
         return None
     if len(texts) == 1 and _is_file(data, Span(*texts[0])):
         return FoundImage(Span(*texts[0]))
-    while len(sides) > 3 and sides[0] == 1:  # a batch of one
-        sides = sides[1:]
     dtype = _TENSOR_TYPES.get(kind)
     if dtype is None or len(sides) not in (2, 3) or min(sides) < 1:
         return None

@@ -17,23 +17,26 @@ from shardwright.schemas.dataset import (
     SHARDS_DIR,
     Dataset,
     PictureShape,
+    Shard,
     picture_shape,
     sample_types,
     stored_format,
 )
 from shardwright.schemas.example import ExampleSpans, Feature, FeatureType, Span
-from shardwright.schemas.feature_roles import FEATURE_ROLES, OBJECT_ROLES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec, Layout, Needs
+from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureSpec, Layout
 from shardwright.schemas.ledger import written_entries
 from shardwright.schemas.tensor_proto import find_tensor
 
 SOURCE_ID = "image/source_id"
-_BOX = "image/object/bbox/"
-_OBJECT = "image/object/"
 
-#: Names of features by role in widely used layouts, the most common first.
-_NAMES: Mapping[FeatureRole, tuple[str, ...]] = {
+#: Flags of objects, by their names in `ObjectAnnotation`.
+FLAGS: Mapping[str, FeatureRole] = {
+    flag: FeatureRole(f"object_{flag}")
+    for flag in ("difficult", "truncated", "occluded", "group_of", "depiction")
+}
+#: Names of features by role in layouts of several tools, the most common first.
+_USUAL_NAMES: Mapping[FeatureRole, tuple[str, ...]] = {
     FeatureRole.ENCODED: (
         "image/encoded", "image_raw", "image/image_raw", "image_bytes", "image/raw", "image",
         "jpg", "jpeg", "png", "webp", "img", "img_raw", "encoded", "encoded_image", "image_encoded",
@@ -54,34 +57,27 @@ _NAMES: Mapping[FeatureRole, tuple[str, ...]] = {
     FeatureRole.WIDTH: ("image/width", "width", "image_width", "cols", "w"),
     FeatureRole.CHANNELS: ("image/channels", "channels", "image_channels", "depth", "image/depth", "c"),
     FeatureRole.SHAPE: ("shape", "image/shape", "image_shape", "data_shape"),
-    FeatureRole.SPLIT: ("split",),
     FeatureRole.CAPTION: ("image/caption", "caption", "captions", "txt"),
     FeatureRole.SEMANTIC_MASK: (
         "image/segmentation/class/encoded", "segmentation_mask", "mask", "image/mask", "mask_raw",
     ),
-    FeatureRole.PANOPTIC_CATEGORY: ("image/panoptic/category_mask",),
-    FeatureRole.PANOPTIC_INSTANCE: ("image/panoptic/instance_mask",),
-    FeatureRole.BOX_XMIN: (_BOX + "xmin",),
-    FeatureRole.BOX_YMIN: (_BOX + "ymin",),
-    FeatureRole.BOX_XMAX: (_BOX + "xmax",),
-    FeatureRole.BOX_YMAX: (_BOX + "ymax",),
     FeatureRole.BOXES: ("objects/bbox",),  # in TFDS, ymin, xmin, ymax, xmax of all objects in one list
-    FeatureRole.OBJECT_LABEL: (_OBJECT + "class/label", _BOX + "label", "objects/label", "objects/label_id"),
-    FeatureRole.OBJECT_TEXT: (_OBJECT + "class/text",),
-    FeatureRole.OBJECT_CROWD: (_OBJECT + "is_crowd", "objects/is_crowd"),
-    FeatureRole.OBJECT_AREA: (_OBJECT + "area", _OBJECT + "segment/area", "objects/area"),
-    FeatureRole.OBJECT_DIFFICULT: (_OBJECT + "difficult", "objects/is_difficult"),
-    FeatureRole.OBJECT_TRUNCATED: (_OBJECT + "truncated", "objects/is_truncated"),
-    FeatureRole.OBJECT_OCCLUDED: (_OBJECT + "occluded", "objects/is_occluded"),
-    FeatureRole.OBJECT_GROUP_OF: (_OBJECT + "group_of", "objects/is_group_of"),
-    FeatureRole.OBJECT_DEPICTION: (_OBJECT + "depiction", "objects/is_depiction"),
-    FeatureRole.OBJECT_VIEW: (_OBJECT + "view",),
-    FeatureRole.OBJECT_MASK: (_OBJECT + "mask", "image/segmentation/object"),
-    FeatureRole.KEYPOINT_X: (_OBJECT + "keypoint/x",),
-    FeatureRole.KEYPOINT_Y: (_OBJECT + "keypoint/y",),
-    FeatureRole.KEYPOINT_VISIBILITY: (_OBJECT + "keypoint/visibility",),
-    FeatureRole.KEYPOINT_TEXT: (_OBJECT + "keypoint/text",),
+    FeatureRole.OBJECT_LABEL: (
+        "image/object/class/label", "image/object/bbox/label", "objects/label", "objects/label_id",
+    ),
+    FeatureRole.OBJECT_CROWD: ("image/object/is_crowd", "objects/is_crowd"),
+    FeatureRole.OBJECT_AREA: ("image/object/area", "image/object/segment/area", "objects/area"),
+    FeatureRole.OBJECT_MASK: ("image/object/mask", "image/segmentation/object"),
+    **{role: (f"image/object/{flag}", f"objects/is_{flag}") for flag, role in FLAGS.items()},
 }  # fmt: skip
+#: These names, and those in the layouts of Shardwright.
+_NAMES: Mapping[FeatureRole, tuple[str, ...]] = {
+    role: (
+        *_USUAL_NAMES.get(role, ()),
+        *(spec.name for layout in LAYOUTS.values() for spec in layout.features if spec.fill is role),
+    )
+    for role in FeatureRole
+}
 #: Features that may name the image, besides their role, the likeliest first.
 _FILE_NAMES = (
     "image/filename", SOURCE_ID, "filename", "file_name", "image_name", "image/name", "__key__",
@@ -89,9 +85,12 @@ _FILE_NAMES = (
 )  # fmt: skip
 #: Prefixes that some tools add to every name.
 _PREFIXES = ("train/", "val/", "validation/", "test/")
+#: Largest number of bytes in a name that becomes a key.
+MAX_NAME = 1024
 _PIXEL_MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
 _CORNERS = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
-_OBJECTS = frozenset((*OBJECT_ROLES, FeatureRole.BOXES))
+#: Largest number of bytes in a class name.
+_MAX_CLASS_NAME = 1000
 
 
 @dataclass(frozen=True)
@@ -102,11 +101,13 @@ class FeatureNames:
       by_role: Mapping of role to the features that may have it, the likeliest first.
       file_names: Features that may name the image, the likeliest first.
       others: Features with unknown names; one of them may contain the image.
+      encoded: Features with an encoding other than plain, by name.
     """
 
     by_role: Mapping[FeatureRole, tuple[str, ...]]
     file_names: tuple[str, ...]
     others: tuple[str, ...] = ()
+    encoded: Mapping[str, FeatureSpec] = field(default_factory=dict)
 
     def name(self, role: FeatureRole) -> str:
         """Returns the likeliest feature with a role; empty if there is none."""
@@ -118,30 +119,11 @@ class FeatureNames:
         return self.by_role.get(FeatureRole.ENCODED, ())
 
     @property
-    def boxes(self) -> tuple[str, ...]:
-        """The features with xmin, ymin, xmax, ymax, or one with four values for each object."""
-        corners = tuple(filter(None, map(self.name, _CORNERS)))
-        return corners if len(corners) == 4 else self.by_role.get(FeatureRole.BOXES, ())
-
-    @property
-    def has_objects(self) -> bool:
-        """Whether any feature belongs to objects."""
-        return not _OBJECTS.isdisjoint(self.by_role)
-
-    def has(self, needs: Needs) -> bool:
-        """Returns whether records with these features can have the annotations that a layout needs."""
-        have = self.by_role.keys()
-        match needs:
-            case Needs.IMAGE:
-                return True
-            case Needs.LABEL:
-                return not have.isdisjoint((FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
-            case Needs.OBJECTS:
-                return bool(self.boxes)
-            case Needs.SEMANTIC:
-                return FeatureRole.SEMANTIC_MASK in have
-            case Needs.PANOPTIC:
-                return have >= {FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE}
+    def boxes(self) -> tuple[FeatureRole, ...]:
+        """Roles of the boxes: xmin, ymin, xmax, ymax, or one with four values for each object; or none."""
+        if self.by_role.keys() >= set(_CORNERS):
+            return _CORNERS
+        return (FeatureRole.BOXES,) if FeatureRole.BOXES in self.by_role else ()
 
 
 @lru_cache(maxsize=64)
@@ -153,9 +135,9 @@ def names_by_role(names: tuple[str, ...]) -> FeatureNames:
         plain.setdefault(name[len(prefix) :].lower(), name)
 
     def every(candidates: Iterable[str]) -> tuple[str, ...]:
-        return tuple(plain[name] for name in candidates if name in plain)
+        return tuple(dict.fromkeys(plain[name] for name in candidates if name in plain))
 
-    by_role = {role: found for role, candidates in _NAMES.items() if (found := every(candidates))}
+    by_role = {role: present for role, candidates in _NAMES.items() if (present := every(candidates))}
     images_and_masks = {
         *by_role.get(FeatureRole.ENCODED, ()),
         *(by_role[mask][0] for mask in (*_PIXEL_MASKS, FeatureRole.OBJECT_MASK) if mask in by_role),
@@ -166,36 +148,46 @@ def names_by_role(names: tuple[str, ...]) -> FeatureNames:
 
 def names_of_specs(specs: Iterable[FeatureSpec]) -> FeatureNames:
     """Returns the roles of features as a dataset of Shardwright defines them."""
+    specs = tuple(specs)
     by_role: dict[FeatureRole, tuple[str, ...]] = {}
     for spec in specs:
         if spec.fill is not None:
             by_role.setdefault(spec.fill, (spec.name,))
-    return FeatureNames(
-        by_role, (*by_role.get(FeatureRole.KEY, ()), *by_role.get(FeatureRole.FILE_BASENAME, ()))
-    )
+    names = (*by_role.get(FeatureRole.KEY, ()), *by_role.get(FeatureRole.FILE_BASENAME, ()))
+    encoded = {spec.name: spec for spec in specs if spec.encoding is not Encoding.PLAIN}
+    return FeatureNames(by_role, names, encoded=encoded)
 
 
-_NOTHING: Mapping[str, FeatureSpec] = {}
-#: Largest number of bytes in a class name.
-_MAX_CLASS_NAME = 1000
+def base64_size(data: bytes, span: Span) -> int:
+    """Returns the number of bytes that a span of base64 text stands for."""
+    padding = data.count(b"=", max(span.begin, span.end - 2), span.end)
+    return (span.end - span.begin) // 4 * 3 - padding
 
 
 class SourceRecord(ExampleSpans):
-    """Decoded features of a record by name. An empty name stands for a feature that records do not have.
+    """Decoded features of a record. An empty name stands for a feature that records do not have.
+
+    Args:
+      data: Serialized record.
+      names: Roles of its features, as its dataset says; None to detect them from their names.
 
     Attributes:
-      encoded: Features with an encoding other than plain, by name.
+      names: Roles of its features.
 
     Raises:
       NotAnExample: If the record is a SequenceExample.
       ValueError: If the record is malformed.
     """
 
-    __slots__ = ("encoded",)
+    __slots__ = ("names",)
 
-    def __init__(self, data: bytes, encoded: Mapping[str, FeatureSpec] = _NOTHING) -> None:
+    def __init__(self, data: bytes, names: FeatureNames | None = None) -> None:
         super().__init__(data)
-        self.encoded = encoded
+        self.names = names or names_by_role(tuple(self.features))
+
+    def name(self, role: FeatureRole) -> str:
+        """Returns the likeliest feature with a role; empty if there is none."""
+        return self.names.name(role)
 
     def feature(self, name: str) -> Feature:
         """Returns a feature with its values.
@@ -205,7 +197,7 @@ class SourceRecord(ExampleSpans):
         """
         if name not in self.features:
             return Feature(None, [])
-        spec = self.encoded.get(name)
+        spec = self.names.encoded.get(name)
         if spec is None:
             return super().feature(name)
         spans = super().bytes_of(name)
@@ -223,7 +215,7 @@ class SourceRecord(ExampleSpans):
           ValueError: If the feature is malformed.
         """
         spans = super().bytes_of(name)
-        spec = self.encoded.get(name)
+        spec = self.names.encoded.get(name)
         if not spans or spec is None or spec.encoding is not Encoding.TENSOR or spec.dtype != "object":
             return spans
         self.feature(name)  # raises if the tensor is malformed
@@ -240,16 +232,12 @@ class SourceRecord(ExampleSpans):
 
     def method_of(self, name: str) -> str:
         """Returns the `ByteRange` method with which the bytes of `bytes_of` are stored."""
-        spec = self.encoded.get(name)
+        spec = self.names.encoded.get(name)
         return BASE64 if spec is not None and spec.encoding is Encoding.BASE64 else STORED
 
     def size_of(self, name: str, span: Span) -> int:
         """Returns the number of decoded bytes in a span of `bytes_of`."""
-        size = span.end - span.begin
-        if self.method_of(name) == STORED:
-            return size
-        padding = self.data.count(b"=", max(span.begin, span.end - 2), span.end)
-        return size // 4 * 3 - padding
+        return span.end - span.begin if self.method_of(name) == STORED else base64_size(self.data, span)
 
     def value_of(self, name: str, span: Span) -> bytes:
         """Returns the decoded value of a span of `bytes_of`.
@@ -260,24 +248,25 @@ class SourceRecord(ExampleSpans):
         data = self.data[span.begin : span.end]
         return data if self.method_of(name) == STORED else base64.b64decode(data, b"-_", validate=True)
 
-    def numbers(self, name: str) -> Sequence[Any]:
-        """Returns the numbers of a feature; none if the feature is missing.
+    def numbers(self, role: FeatureRole) -> Sequence[Any]:
+        """Returns the numbers of the feature with a role; none if the feature is missing.
 
         Raises:
           ValueError: If the feature has bytes.
         """
-        feature = self.feature(name)
+        feature = self.feature(self.name(role))
         if feature.type is FeatureType.BYTES:
-            raise ValueError(f"its feature {name!r} is not a list of numbers")
+            raise ValueError(f"its feature {self.name(role)!r} is not a list of numbers")
         return feature.values
 
-    def texts(self, name: str) -> list[str]:
-        """Returns the class names in a feature; none if it has no bytes.
+    def texts(self, role: FeatureRole) -> list[str]:
+        """Returns the class names in the feature with a role; none if it has no bytes.
 
         Raises:
           ValueError: If a value cannot be a class name.
         """
         texts = []
+        name = self.name(role)
         for span in self.bytes_of(name) or ():
             size = span.end - span.begin
             if size > _MAX_CLASS_NAME:
@@ -291,19 +280,14 @@ class SourceRecord(ExampleSpans):
             texts.append(text)
         return texts
 
-    def text(self, name: str, limit: int) -> str:
-        """Returns the only value of a feature as text; empty if there is none, or it is not text.
-
-        Args:
-          name: Name of the feature.
-          limit: Largest number of bytes of a text.
-        """
-        values = self.feature(name).values
+    def text(self, role: FeatureRole) -> str:
+        """Returns the only value of the feature with a role; empty if there is none or no short text."""
+        values = self.feature(self.name(role)).values
         value = values[0] if len(values) == 1 else None
         if isinstance(value, int):
             return str(value)
         try:
-            return str(value, "utf-8") if isinstance(value, bytes) and len(value) <= limit else ""
+            return str(value, "utf-8") if isinstance(value, bytes) and len(value) <= MAX_NAME else ""
         except UnicodeDecodeError:
             return ""
 
@@ -335,29 +319,6 @@ class OwnRecords:
         """Names of the features by role."""
         return names_of_specs(self.features)
 
-    @cached_property
-    def encoded(self) -> Mapping[str, FeatureSpec]:
-        """Features with an encoding other than plain, by name."""
-        return {spec.name: spec for spec in self.features if spec.encoding is not Encoding.PLAIN}
-
-    @cached_property
-    def has_keys(self) -> bool:
-        """Whether records contain the keys of their images."""
-        return any(spec.fill is FeatureRole.KEY for spec in self.features)
-
-    def names_in(self, names: set[str]) -> FeatureNames:
-        """Returns the roles of the features that given records can have.
-
-        Optional features, such as masks, count only if they are in `names`. Features of objects always
-        count, because images without objects may lack them.
-        """
-
-        def there(spec: FeatureSpec) -> bool:
-            objects = spec.fill is not None and FEATURE_ROLES[spec.fill].needs is Needs.OBJECTS
-            return not spec.optional or objects or spec.name in names
-
-        return names_of_specs(filter(there, self.features))
-
     def id_shift(self, layout: Layout) -> int:
         """Returns the number to add to class ids, so that the first class gets the layout's first id.
 
@@ -367,28 +328,13 @@ class OwnRecords:
         return 0 if stay else layout.first_label - self.first_label
 
 
-def parse_record(data: bytes, own: OwnRecords | None) -> tuple[SourceRecord, FeatureNames]:
-    """Returns a record, and the roles of its features: as its dataset says, or as their names tell.
-
-    Raises:
-      NotAnExample: If the record is a SequenceExample.
-      ValueError: If the record is malformed.
-    """
-    if own:
-        return SourceRecord(data, own.encoded), own.feature_names
-    record = SourceRecord(data)
-    return record, names_by_role(tuple(record.features))
-
-
-def own_records(dataset: Dataset, layout: Layout) -> OwnRecords | None:
-    """Returns the description of a dataset's records; None if it does not name the feature of the image.
+def own_records(dataset: Dataset, layout: Layout) -> OwnRecords:
+    """Returns the description of a dataset's records.
 
     Args:
       dataset: Dataset of Shardwright.
       layout: Layout of the records to write.
     """
-    if not any(spec.fill is FeatureRole.ENCODED for spec in dataset.features):
-        return None
     features, names = dataset.features, dataset.labels
     if dataset.plan.texts and FeatureRole.SYNSET not in layout.by_role():
         # Texts are better names than synset ids, unless two classes share one, as "crane" in ImageNet.
@@ -425,15 +371,10 @@ class LedgerKeys(NamedTuple):
     by_name: Mapping[str, str] = MappingProxyType({})
 
 
-def keys_of_shard(path: str, dataset: Dataset) -> LedgerKeys:
+def keys_of_shard(path: str, shard: Shard) -> LedgerKeys:
     """Returns the keys of a shard's images; empty if its ledger is missing or belongs to another file."""
     folder, _, file = path.rpartition("/")
-    shards = (shard for shards in dataset.splits.values() for shard in shards)
-    shard = next((shard for shard in shards if shard.file == file), None)
-    if shard is None:
-        return LedgerKeys()
-    stem = file.partition(".tfrecord")[0]
-    ledger = storage.join(folder or ".", f"{SHARDS_DIR}/{stem}.jsonl.gz")
+    ledger = storage.join(folder or ".", f"{SHARDS_DIR}/{file.partition('.tfrecord')[0]}.jsonl.gz")
     try:
         with storage.translated_errors("read", ledger):
             if not storage.exists(ledger):

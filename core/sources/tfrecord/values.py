@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core.images.signatures import claims_to_be_image
-from shardwright.core.sources.tfrecord.record import FeatureNames, SourceRecord
+from shardwright.core.sources.tfrecord.record import FLAGS, SourceRecord
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.columns import ExtraColumn, column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -24,13 +24,6 @@ from shardwright.schemas.units import counted
 _MAX_OBJECTS, _MAX_CAPTION_BYTES, _MAX_EXTRA_BYTES = 100_000, 1 << 20, 1 << 20
 #: Greater than every id that fits into a record.
 _MAX_ID = 2**63
-_FLAGS = {
-    "difficult": FeatureRole.OBJECT_DIFFICULT,
-    "truncated": FeatureRole.OBJECT_TRUNCATED,
-    "occluded": FeatureRole.OBJECT_OCCLUDED,
-    "group_of": FeatureRole.OBJECT_GROUP_OF,
-    "depiction": FeatureRole.OBJECT_DEPICTION,
-}
 
 #: Function that returns the encoded `ByteRange` of a value, given the feature and the span.
 PlaceOf = Callable[[str, Span], str]
@@ -74,17 +67,12 @@ def named(numbers: Sequence[int], texts: Sequence[str], class_names: Mapping[int
 
 
 def classes_of_image(
-    record: SourceRecord,
-    names: FeatureNames,
-    class_names: Mapping[int, str],
-    exact: bool = False,
-    synsets: bool = False,
+    record: SourceRecord, class_names: Mapping[int, str], exact: bool = False, synsets: bool = False
 ) -> Classes:
     """Returns the classes of a record's image.
 
     Args:
       record: Record to read.
-      names: Roles of its features.
       class_names: Class names by id, from a file beside the records.
       exact: Whether names are used as written, without guessing.
       synsets: Whether synset ids, if there are any, are the class names, and names their descriptions.
@@ -93,16 +81,16 @@ def classes_of_image(
       ValueError: If the classes cannot be determined.
     """
     numbers: list[int] = []
-    label, text, synset = map(names.name, (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
-    texts, called = record.texts(text), list[str]()
-    ids = record.texts(synset) if synsets or not any(texts) else []
+    texts, called = record.texts(FeatureRole.LABEL_TEXT), list[str]()
+    ids = record.texts(FeatureRole.SYNSET) if synsets or not any(texts) else []
     if any(ids):
         called, texts = texts, ids
-    elif text == "name" and not exact and any(map(claims_to_be_image, texts)):  # the name of a file
+    elif record.name(FeatureRole.LABEL_TEXT) == "name" and any(map(claims_to_be_image, texts)):  # of a file
         texts = []
+    label = record.name(FeatureRole.LABEL)
     feature = record.feature(label)
     if feature.type is FeatureType.BYTES:
-        texts = texts if any(texts) else _plain(label, record.texts(label))
+        texts = texts if any(texts) else _plain(label, record.texts(FeatureRole.LABEL))
     elif label:
         numbers = _class_numbers(label, feature.values, feature.type)
         if feature.type is FeatureType.FLOAT and len(texts) != len(numbers):
@@ -145,7 +133,6 @@ def _class_numbers(name: str, values: Sequence[Any], kind: FeatureType | None) -
 
 def annotations_of(
     record: SourceRecord,
-    names: FeatureNames,
     layout: Layout,
     class_names: Mapping[int, str],
     place_of: PlaceOf,
@@ -155,7 +142,6 @@ def annotations_of(
 
     Args:
       record: Record to read.
-      names: Roles of its features.
       layout: Layout of the records to write.
       class_names: Class names by id, from a file beside the records.
       place_of: Function that returns the encoded byte range of a mask.
@@ -165,44 +151,45 @@ def annotations_of(
       ValueError: If the record contradicts itself, or has no value that is needed.
     """
     roles = layout.by_role().keys()
-    found, classes = Annotations(size=_size(record, names)), Classes()
+    annotations, classes = Annotations(size=_size(record)), Classes()
     if layout.needs is Needs.OBJECTS:
-        objects, classes = _objects(record, names, class_names, place_of)
-        found = replace(found, objects=objects, relative=True, captions=_captions(record, names))
+        objects, classes = _objects(record, class_names, place_of)
+        annotations = replace(annotations, objects=objects, relative=True, captions=_captions(record))
         if not roles.isdisjoint(KEYPOINT_ROLES):
-            found = _with_keypoints(found, record, names)
+            annotations = _with_keypoints(annotations, record)
 
     def mask(role: FeatureRole, needs: Needs, what: str) -> str:
         """Returns the encoded byte range of a mask; empty if it is missing."""
-        span = record.only_bytes(names.name(role))
+        name = record.name(role)
+        span = record.only_bytes(name)
         if span and span.begin < span.end:
-            return place_of(names.name(role), span)
+            return place_of(name, span)
         if must and layout.needs is needs:
             raise ValueError(f"it has no {what}")
         return ""
 
     if FeatureRole.SEMANTIC_MASK in roles:
         place = mask(FeatureRole.SEMANTIC_MASK, Needs.SEMANTIC, "mask with the class of every pixel")
-        found = replace(found, semantic_place=place)
+        annotations = replace(annotations, semantic_place=place)
     panoptic = (FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
     if not roles.isdisjoint(panoptic):
         what = "panoptic masks of categories and instances"
         category, instance = (mask(role, Needs.PANOPTIC, what) for role in panoptic)
         if category and instance:
-            found = replace(found, category_place=category, instance_place=instance)
-    return found, classes
+            annotations = replace(annotations, category_place=category, instance_place=instance)
+    return annotations, classes
 
 
-def _size(record: SourceRecord, names: FeatureNames) -> tuple[int, int] | None:
+def _size(record: SourceRecord) -> tuple[int, int] | None:
     """Returns the width and height in a record; None if it has none."""
-    sides = [record.numbers(names.name(role)) for role in (FeatureRole.WIDTH, FeatureRole.HEIGHT)]
+    sides = [record.numbers(role) for role in (FeatureRole.WIDTH, FeatureRole.HEIGHT)]
     if all(len(side) == 1 and isinstance(side[0], int) and side[0] > 0 for side in sides):
         return sides[0][0], sides[1][0]
     return None
 
 
-def _captions(record: SourceRecord, names: FeatureNames) -> tuple[str, ...]:
-    caption = names.name(FeatureRole.CAPTION)
+def _captions(record: SourceRecord) -> tuple[str, ...]:
+    caption = record.name(FeatureRole.CAPTION)
     spans = record.bytes_of(caption) or ()
     if sum(span.end - span.begin for span in spans) > _MAX_CAPTION_BYTES:
         raise ValueError(f"its captions have more than {_MAX_CAPTION_BYTES:,} bytes")
@@ -210,61 +197,53 @@ def _captions(record: SourceRecord, names: FeatureNames) -> tuple[str, ...]:
 
 
 def _objects(
-    record: SourceRecord, names: FeatureNames, class_names: Mapping[int, str], place_of: PlaceOf
+    record: SourceRecord, class_names: Mapping[int, str], place_of: PlaceOf
 ) -> tuple[tuple[ObjectAnnotation, ...], Classes]:
-    boxes = _boxes(record, names.boxes)
-    label, text = names.name(FeatureRole.OBJECT_LABEL), names.name(FeatureRole.OBJECT_TEXT)
-    view, mask = names.name(FeatureRole.OBJECT_VIEW), names.name(FeatureRole.OBJECT_MASK)
-    numbers = [int(number) for number in record.numbers(label) if abs(number) < _MAX_ID]
-    if numbers != list(record.numbers(label)):
+    boxes, mask = _boxes(record), record.name(FeatureRole.OBJECT_MASK)
+    values = record.numbers(FeatureRole.OBJECT_LABEL)
+    numbers = [int(number) for number in values if abs(number) < _MAX_ID]
+    if numbers != list(values):
+        label = record.name(FeatureRole.OBJECT_LABEL)
         raise ValueError(f"its feature {label!r} has values that are not class ids")
-    classes = named(numbers, record.texts(text), class_names)
+    classes = named(numbers, record.texts(FeatureRole.OBJECT_TEXT), class_names)
     count = len(boxes) or len(classes.names)
     if count > _MAX_OBJECTS:
         raise ValueError(f"it has {counted(count, 'object')}, more than {_MAX_OBJECTS:,}")
-
-    def each(what: str, values: Sequence[Any], missing: Any = None) -> Sequence[Any]:
+    lists: dict[str, Sequence[Any]] = {
+        "label": classes.names,
+        "box": boxes,
+        "crowd": [value == 1 for value in record.numbers(FeatureRole.OBJECT_CROWD)],
+        "area": record.numbers(FeatureRole.OBJECT_AREA),
+        "view": [value or None for value in record.texts(FeatureRole.OBJECT_VIEW)],
+        "mask_place": [
+            place_of(mask, span) if span.end > span.begin else "" for span in record.bytes_of(mask) or ()
+        ],
+        **{flag: [value == 1 for value in record.numbers(role)] for flag, role in FLAGS.items()},
+    }
+    for name, values in lists.items():
         if len(values) not in (0, count):
+            what = name.removesuffix("_place")
             raise ValueError(
                 f"it has {counted(count, 'object')} and {counted(len(values), 'value')} of {what}"
             )
-        return values or [missing] * count
-
-    def numbers_of(what: str, role: FeatureRole, missing: Any = None) -> Sequence[Any]:
-        return each(what, record.numbers(names.name(role)), missing)
-
-    columns: dict[str, Sequence[Any]] = {
-        "label": each("the class", classes.names, ""),
-        "box": each("the box", boxes),
-        "crowd": [value == 1 for value in numbers_of("is_crowd", FeatureRole.OBJECT_CROWD, 0)],
-        "area": numbers_of("the area", FeatureRole.OBJECT_AREA),
-        "view": [value or None for value in each("the view", record.texts(view))],
-        "mask_place": [
-            place_of(mask, span) if span and span.end > span.begin else ""
-            for span in each("the mask", record.bytes_of(mask) or [])
-        ],
-    }
-    for flag, role in _FLAGS.items():
-        columns[flag] = [None if value is None else value == 1 for value in numbers_of(flag, role)]
-    objects = tuple(
-        ObjectAnnotation(**dict(zip(columns, values, strict=True)))
-        for values in zip(*columns.values(), strict=True)
+    objects = (
+        {"label": "", **{name: values[i] for name, values in lists.items() if values}} for i in range(count)
     )
-    return objects, classes
+    return tuple(ObjectAnnotation(**item) for item in objects), classes
 
 
-def _with_keypoints(found: Annotations, record: SourceRecord, names: FeatureNames) -> Annotations:
+def _with_keypoints(annotations: Annotations, record: SourceRecord) -> Annotations:
     """Returns annotations with the key points of all objects.
 
     Raises:
       ValueError: If the lists of key points do not fit the objects.
     """
-    x, y, visibility, text = map(names.name, KEYPOINT_ROLES)
+    x, y, visibility, text = KEYPOINT_ROLES
     xs, ys, seen = map(record.numbers, (x, y, visibility))
-    points, objects = record.texts(text), found.objects or ()
+    points, objects = record.texts(text), annotations.objects or ()
     count = len(xs)
     if not count:
-        return found
+        return annotations
     if any(len(values) not in (0, count) for values in (seen, points)) or len(ys) != count:
         raise ValueError("its lists of key points differ in length")
     if not objects or count % len(objects):
@@ -276,7 +255,7 @@ def _with_keypoints(found: Annotations, record: SourceRecord, names: FeatureName
     # JSON has no numbers that are not finite, and the position of such a point has no meaning.
     values = [value for a, b, v in zip(xs, ys, seen) for value in ((a, b, v) if v else (0.0, 0.0, 0))]
     return replace(
-        found,
+        annotations,
         objects=tuple(
             replace(item, keypoints=tuple(values[3 * i * size : 3 * (i + 1) * size]))
             for i, item in enumerate(objects)
@@ -285,17 +264,18 @@ def _with_keypoints(found: Annotations, record: SourceRecord, names: FeatureName
     )
 
 
-def _boxes(record: SourceRecord, names: tuple[str, ...]) -> list[tuple[float, float, float, float]]:
+def _boxes(record: SourceRecord) -> list[tuple[float, float, float, float]]:
     """Returns xmin, ymin, xmax, ymax of every box, relative to the image size."""
-    lists = [record.numbers(name) for name in names]
+    roles = record.names.boxes
+    lists = [record.numbers(role) for role in roles]
     if len(lists) == 4:
         if len(set(map(len, lists))) > 1:
-            lengths = ", ".join(str(len(found)) for found in lists)
+            lengths = ", ".join(str(len(values)) for values in lists)
             raise ValueError(f"its lists of box corners differ in length ({lengths})")
         return list(zip(*lists, strict=True))
     values = lists[0] if lists else ()
     if len(values) % 4:
-        raise ValueError(f"the {len(values)} numbers of its feature {names[0]!r} are not boxes")
+        raise ValueError(f"the {len(values)} numbers of its feature {record.name(roles[0])!r} are not boxes")
     corners = zip(values[::4], values[1::4], values[2::4], values[3::4], strict=True)
     return [(xmin, ymin, xmax, ymax) for ymin, xmin, ymax, xmax in corners]
 

@@ -19,7 +19,7 @@ from shardwright.core.records.encodings import encoded_values, plain_spec
 from shardwright.core.sources.class_files import class_names_of
 from shardwright.core.sources.tfrecord.files import compression_in, split_of
 from shardwright.core.sources.tfrecord.images import NoImage, find_image, own_image, pixel_values
-from shardwright.core.sources.tfrecord.record import OwnRecords, SourceRecord, names_by_role, own_records
+from shardwright.core.sources.tfrecord.record import OwnRecords, SourceRecord, names_of_specs, own_records
 from shardwright.schemas.byte_range import BASE64, PIXELS, STORED, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
@@ -86,8 +86,7 @@ def test_content_shows_the_compression_before_the_name() -> None:
 
 
 def _image(features: dict[str, Feature], pixel_shape: tuple[int, ...] | None = None) -> str:
-    record = SourceRecord(encode_example(features))
-    return find_image(record, names_by_role(tuple(record.features)), pixel_shape).method
+    return find_image(SourceRecord(encode_example(features)), pixel_shape).method
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,7 @@ def record_of(spec: FeatureSpec, values: list[Any]) -> SourceRecord:
     """Returns a record with an encoded feature between others."""
     stored = Feature(spec.type, encoded_values(spec, values, (1, 1, 1)))
     filler = Feature(FeatureType.BYTES, [b"filler"])
-    return SourceRecord(encode_example({"a": filler, spec.name: stored, "z": filler}), {spec.name: spec})
+    return SourceRecord(encode_example({"a": filler, spec.name: stored, "z": filler}), names_of_specs([spec]))
 
 
 @given(st.sampled_from([_TEXTS, _BASE64]), st.lists(st.binary(max_size=40), max_size=5))
@@ -171,7 +170,7 @@ def test_numbers_of_a_tensor_are_read(rows: list[tuple[float, ...]]) -> None:
 def test_a_wrong_encoding_is_a_fault_of_its_record(spec: FeatureSpec, values: list[bytes]) -> None:
     """Any other exception would end the job."""
     stored = Feature(FeatureType.BYTES, values)
-    record = SourceRecord(encode_example({"x": stored}), {"x": spec})
+    record = SourceRecord(encode_example({"x": stored}), names_of_specs([spec]))
     try:
         record.feature("x")
         for span in record.bytes_of("x") or ():
@@ -188,9 +187,9 @@ def stored(name: str) -> tuple[OwnRecords, list[SourceRecord]]:
     directory, _ = deep_dataset(name)
     dataset = read_dataset(directory)
     own = own_records(dataset, CLASSIFICATION)
-    assert own is not None
     return own, [
-        SourceRecord(example.SerializeToString()) for example in examples_of(directory, dataset, "train")
+        SourceRecord(example.SerializeToString(), own.feature_names)
+        for example in examples_of(directory, dataset, "train")
     ]
 
 
