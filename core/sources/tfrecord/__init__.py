@@ -23,11 +23,12 @@ from functools import cached_property
 from typing import IO, Any
 
 from shardwright.core import storage
+from shardwright.core.dataset_files import read_dataset
 from shardwright.core.records.compression import decompress_into
 from shardwright.core.records.framing import HEADER_BYTES, Record, masked_crc32c
 from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.sources.containers import filtered_part, filtered_refs, keeps_splits
-from shardwright.core.sources.image_files import join, key_of, split_name
+from shardwright.core.sources.image_files import folder_of, join, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.spool import Spool
@@ -41,11 +42,11 @@ from shardwright.core.sources.tfrecord.record import (
     LedgerKeys,
     OwnRecords,
     SourceRecord,
-    keys_of_shard,
+    base64_size,
     own_records,
 )
 from shardwright.core.sources.tfrecord.values import annotations_of, classes_of_image, extra_of
-from shardwright.schemas.byte_range import ByteRange
+from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import FindingCode, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -63,7 +64,6 @@ _MAX_MISSING = 1_000_000
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     shown = f"--input {printable(probe.path)}"
     folder, read, _ = files.files_of(probe.path, probe.is_file, settings)
-    some = probe.is_file or is_pattern(probe.path)
     if not read:
         what = "matches" if is_pattern(probe.path) else "has"
         raise UsageError(f"{shown} {what} no TFRecord files; check the path, or name the folder.")
@@ -71,14 +71,13 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
             raise UsageError(f"--input {printable(path)} is a link to nowhere; fix or remove it.")
-    own = own_records(files.dataset_of(read[0]), settings.record_layout) if read[0].own else None
+    own = own_records(read_dataset(folder), settings.record_layout) if read[0].own else None
     names = check_sample(probe.path, paths, settings, own)
     if not (names or own) and probe.head and not files.holds_records(probe.name, probe.head):
         raise UsageError(f"{shown} is not a TFRecord file; check the path.")
-    count = counted(len(read), "shard" if own else "TFRecord file")
     if own:
-        return f"{count} of a dataset of shardwright" if some else "a dataset of shardwright"
-    return f"{count} (records with {listed(names)})" if names else count
+        return f"{counted(len(read), 'shard')} of a dataset of shardwright"
+    return counted(len(read), "TFRecord file") + (f" (records with {listed(names)})" if names else "")
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
@@ -100,8 +99,6 @@ class _Opened:
       settings: Checked settings.
       class_names: Class names by id, from the file that lists them.
       own: Description of the records, if they belong to a dataset of Shardwright.
-      own_keys: Keys of the records from the ledger of such a dataset.
-      expected: Number of records that such a dataset names; -1 if unknown.
       records: Unpacked file.
       unpacked: Range of that file, which says where it is, and its size and version.
       keys: Keys that are already used.
@@ -113,8 +110,6 @@ class _Opened:
     settings: ConvertSettings
     class_names: Mapping[int, str]
     own: OwnRecords | None
-    own_keys: LedgerKeys
-    expected: int
     records: IO[bytes]
     unpacked: ByteRange
     keys: set[str] = field(default_factory=set)
@@ -151,17 +146,10 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         yield from filtered
         return
     file = RecordFile(*json.loads(part.detail))
-    own, own_keys, expected = None, LedgerKeys(), -1
+    layout = context.settings.record_layout
     with storage.translated_errors("read", part.path):
-        state = storage.stat(part.path)
-        if state is None:
-            raise storage.changed(part.path)
-        if file.own:
-            dataset = files.dataset_of(file)
-            own = own_records(dataset, context.settings.record_layout)
-            for shard in (shard for shards in dataset.splits.values() for shard in shards):
-                if shard.file == file.relative:
-                    own_keys, expected = keys_of_shard(part.path, shard), shard.records
+        state = storage.state_of(part.path)
+        own = own_records(read_dataset(folder_of(part.path)), layout, part.path) if file.own else None
         class_names = own.names if own else files.class_names_in(file.classes)
         compression = files.compression_in(part.path, storage.read_head(part.path, files.HEAD_BYTES))
         unpacked, fault = ByteRange("", 0, 0, file_size=state.size, file_version=state.version), ""
@@ -169,12 +157,9 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
             spooled, fault = _spool(part.path, state, compression, context.spool)
             unpacked = ByteRange(spooled, 0, 0, file_size=storage.size_of(spooled))
         with storage.open_local(unpacked.file or part.path) as records:
-            opened = _Opened(
-                part, file, context.settings, class_names, own, own_keys, expected, records, unpacked
-            )
+            opened = _Opened(part, file, context.settings, class_names, own, records, unpacked)
             yield from _list_records(opened, fault)
-        now = storage.stat(part.path)
-        if now is None or (now.size, now.version) != (state.size, state.version):
+        if storage.stat(part.path) != state:
             raise storage.changed(part.path)
     yield from _class_ids(opened)
 
@@ -215,35 +200,26 @@ def _list_records(opened: _Opened, fault: str) -> Iterator[ImageRef]:
       opened: File to list.
       fault: Fault of the compressed stream; empty if there is none.
     """
-    number = -1
-    damaged_end = False
+    count, ends_damaged = 0, False
     for item in read_records(opened.records):
-        number = item.number
-        damaged_end = isinstance(item, DamagedRange)
+        count, ends_damaged = count + 1, isinstance(item, DamagedRange)
         if isinstance(item, Record):
             yield _reference(opened, item)
-        else:
-            yield _damaged(opened, item, fault if item.code is FindingCode.SHARD_TRUNCATED else "")
-    missing = opened.expected - number - 1
-    if missing > 0:
-        message = fault or f"the file ends after {number + 1:,} of {counted(opened.expected, 'record')}"
-        for lost in range(number + 1, number + 1 + min(missing, _MAX_MISSING)):
-            yield _faulty(opened, lost, QuarantineReason.TRUNCATED, message)
-    elif fault and not damaged_end and opened.expected < 0:
-        yield _faulty(opened, number + 1, QuarantineReason.TRUNCATED, fault)
+            continue
+        truncated = item.code is FindingCode.SHARD_TRUNCATED
+        reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
+        where = f"record {item.number}, bytes {item.offset:,} to {item.end:,}: "
+        yield _faulty(opened, item.number, reason, where + ((truncated and fault) or item.message))
+    expected = opened.own.count if opened.own else count + bool(fault and not ends_damaged)
+    message = fault or f"the file ends after {count:,} of {counted(expected, 'record')}"
+    for lost in range(count, min(expected, count + _MAX_MISSING)):
+        yield _faulty(opened, lost, QuarantineReason.TRUNCATED, message)
 
 
 def _faulty(opened: _Opened, number: int, reason: QuarantineReason, message: str) -> ImageRef:
     """Returns a reference to a record that cannot be read."""
     ref = ImageRef(key=opened.key_of("", number), uri=opened.part.path, split=opened.file.split)
     return ref.quarantined(reason, message)
-
-
-def _damaged(opened: _Opened, damage: DamagedRange, fault: str) -> ImageRef:
-    truncated = damage.code is FindingCode.SHARD_TRUNCATED
-    reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
-    where = f"record {damage.number}, bytes {damage.offset:,} to {damage.end:,}: "
-    return _faulty(opened, damage.number, reason, where + (fault or damage.message))
 
 
 def _reference(opened: _Opened, record: Record) -> ImageRef:
@@ -267,12 +243,12 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
         ref = ref._replace(file_name=_file_name(opened, example, record, ref.key))
         image = image_of(example, opened.own, opened.settings)
         base = record.offset + HEADER_BYTES
-        size = image.span.end - image.span.begin
+        length = image.span.end - image.span.begin
         ref = ref._replace(
-            size=image.size if image.size >= 0 else size,
+            size=base64_size(record.data, image.span) if image.method == BASE64 else length,
             place=opened.place(
                 base + image.span.begin,
-                size,
+                length,
                 method=image.method,
                 shape=image.shape,
                 planar=opened.planar if image.planar is None and image.shape[-1] > 1 else bool(image.planar),
@@ -293,7 +269,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
 
 def _key(opened: _Opened, example: SourceRecord, record: Record) -> str:
     """Returns the key of a record."""
-    prefix, keys = opened.part.item.prefix, opened.own_keys
+    prefix, keys = opened.part.item.prefix, opened.own.keys if opened.own else LedgerKeys()
     if record.offset in keys.by_offset:
         return prefix + keys.by_offset[record.offset]
     name = b""
@@ -318,7 +294,7 @@ def _file_name(opened: _Opened, example: SourceRecord, record: Record, key: str)
     """Returns the file name that a record gives its image; empty if it gives none, or its key."""
     has_name = example.name(FeatureRole.KEY)
     name = example.text(FeatureRole.KEY if has_name else FeatureRole.FILE_BASENAME)
-    before = opened.own_keys.by_offset.get(record.offset, "")
+    before = opened.own.keys.by_offset.get(record.offset, "") if opened.own else ""
     is_key = opened.part.item.prefix + name == key
     return "" if is_key or name in (before, before.rpartition("/")[2]) else name
 

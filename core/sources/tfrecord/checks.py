@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -11,12 +10,19 @@ from typing import IO
 from shardwright.core import storage
 from shardwright.core.records.framing import Record
 from shardwright.core.records.recovery import read_records
-from shardwright.core.sources.tfrecord.files import HEAD_BYTES, compression_in, unpack
+from shardwright.core.sources.tfrecord.files import compression_in, unpack
 from shardwright.core.sources.tfrecord.images import image_of
-from shardwright.core.sources.tfrecord.record import FLAGS, FeatureNames, OwnRecords, SourceRecord
+from shardwright.core.sources.tfrecord.record import (
+    FLAGS,
+    PIXEL_MASKS,
+    FeatureNames,
+    OwnRecords,
+    SourceRecord,
+)
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import NotAnExample
+from shardwright.schemas.feature_roles import FEATURE_ROLES
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
 
@@ -59,19 +65,16 @@ def _sample(paths: Sequence[str]) -> list[bytes]:
     return records
 
 
-@contextlib.contextmanager
-def _beginning(path: str) -> Iterator[IO[bytes]]:
+def _beginning(path: str) -> IO[bytes]:
     """Opens a local file, or the unpacked first bytes of a remote or compressed file."""
-    compression = compression_in(path, storage.read_head(path, HEAD_BYTES))
-    if compression == "none" and not storage.is_remote(path):
-        with open(path, "rb") as file:
-            yield file
-        return
     head = storage.read_head(path, _FIRST_BYTES)
-    with tempfile.TemporaryFile() as file:
-        file.write(head if compression == "none" else unpack(head, compression, _UNPACKED_BYTES))
-        file.flush()
-        yield file
+    compression = compression_in(path, head)
+    if compression == "none" and not storage.is_remote(path):
+        return open(path, "rb")
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
+    file.write(head if compression == "none" else unpack(head, compression, _UNPACKED_BYTES))
+    file.flush()
+    return file
 
 
 def check_sample(
@@ -120,17 +123,11 @@ def _image_fault(record: SourceRecord, own: OwnRecords | None, settings: Convert
 def _has(names: FeatureNames, needs: Needs) -> bool:
     """Returns whether records with these features can have the annotations that a layout needs."""
     have = names.by_role.keys()
-    match needs:
-        case Needs.IMAGE:
-            return True
-        case Needs.LABEL:
-            return not have.isdisjoint((FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
-        case Needs.OBJECTS:
-            return bool(names.boxes)
-        case Needs.SEMANTIC:
-            return FeatureRole.SEMANTIC_MASK in have
-        case Needs.PANOPTIC:
-            return have >= {FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE}
+    if needs is Needs.LABEL:
+        return not have.isdisjoint((FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
+    if needs is Needs.OBJECTS:
+        return bool(names.boxes)
+    return have >= {role for role in PIXEL_MASKS if FEATURE_ROLES[role].needs is needs}
 
 
 def _lacking(names: FeatureNames, layout: Layout) -> list[str]:

@@ -39,7 +39,6 @@ _LIKELY = re.compile(r"tf_?rec|\.record|-\d+-of-\d+", re.IGNORECASE)
 _TFDS_SPLIT = re.compile(r".*-([a-z0-9_]{1,64})\.tfrecord-\d+-of-\d+\Z")
 #: Bytes at the beginning of a file that show what it is.
 HEAD_BYTES = 4096
-_ZLIB_SIZES = b"\x78\x68\x58\x48\x38\x28\x18\x08"
 
 
 class RecordFile(NamedTuple):
@@ -71,9 +70,7 @@ def compression_in(name: str, head: bytes) -> str:
     """Returns a file's compression, detected from its first bytes, or else from its name."""
     if is_frame(head):
         return "none"
-    if head[:1] and head[0] in _ZLIB_SIZES and is_frame(unpack(head, "zlib")):
-        return "zlib"
-    return compression_of(name, head)
+    return "zlib" if is_frame(unpack(head, "zlib")) else compression_of(name, head)
 
 
 def unpack(head: bytes, compression: str, limit: int = HEADER_BYTES) -> bytes:
@@ -234,18 +231,6 @@ def _own_files(folder: str, dataset: Dataset, pattern: str, keep_splits: bool) -
                 )
             files.append(RecordFile(shard.file, split if keep_splits else "", document))
     return files
-
-
-def dataset_of(file: RecordFile) -> Dataset:
-    """Returns the Shardwright dataset that a file belongs to.
-
-    Raises:
-      UsageError: If its `dataset.json` is missing or damaged.
-    """
-    dataset = _read_own(file.classes, must=True)
-    if dataset is None:
-        raise UsageError(f"{printable(file.classes)} is missing or damaged; restore it or convert again.")
-    return dataset
 
 
 def class_names_in(path: str) -> Mapping[int, str]:

@@ -14,7 +14,7 @@ import numpy as np
 from shardwright.core.images.byte_ranges import bare_pixels
 from shardwright.core.images.pixel_order import are_planar
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.sources.tfrecord.record import OwnRecords, SourceRecord, base64_size
+from shardwright.core.sources.tfrecord.record import OwnRecords, SourceRecord
 from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -48,7 +48,6 @@ class FoundImage(NamedTuple):
       shape: Height, width and channels of raw pixels.
       planar: Whether raw pixels are stored channel by channel; None if the record does not tell.
       dtype: NumPy name of the pixel type.
-      size: Number of bytes in an image file that is stored as base64; else -1.
     """
 
     span: Span
@@ -56,7 +55,6 @@ class FoundImage(NamedTuple):
     shape: tuple[int, ...] = ()
     planar: bool | None = False
     dtype: str = "|u1"
-    size: int = -1
 
 
 class NoImage(ValueError):
@@ -151,21 +149,15 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
     _check_not_empty(name, span)
     method, size, dtype = record.method_of(name), record.size_of(name, span), _own_type(record, own)
     if not own.raw and dtype.name in HIGHEST:  # floats are always raw pixels
-        return FoundImage(span, method, size=size)
+        return FoundImage(span, method)
     if name in record.names.encoded and method == STORED:
         tensor = _serialized_tensor(record.data, span)
         if tensor is None:
             raise NoImage(f"its feature {name!r} is not a tensor of pixels", QuarantineReason.CORRUPT)
         return tensor
-    *sides, _ = _shape_in(record)
-    shape = tuple(side or promised or 0 for side, promised in zip(sides, own.picture, strict=True))
-    each = dtype.itemsize
-    if shape[0] and shape[1]:
-        shape = (*shape[:2], shape[2] or size // (shape[0] * shape[1] * each))
-    else:
-        shape, _ = _shape(record, size // each, pixel_shape)
-    if prod(shape) * each != size:
-        raise _not_pixels(f"{size:,} bytes", name, shape, "" if each == 1 else f" of {dtype.name}")
+    shape, _ = _shape(record, size // dtype.itemsize, pixel_shape, own)
+    if prod(shape) * dtype.itemsize != size:
+        raise _not_pixels(f"{size:,} bytes", name, shape, "" if dtype.itemsize == 1 else f" of {dtype.name}")
     pixels = BASE64_PIXELS if method == BASE64 else PIXELS
     return FoundImage(span, pixels, shape, dtype=dtype.newbyteorder("<").str)
 
@@ -227,7 +219,7 @@ def _base64_file(data: bytes, span: Span) -> FoundImage | None:
     url_safe = head.replace(b"+", b"-").replace(b"/", b"_")
     if kind_of(base64.urlsafe_b64decode(url_safe)) not in SUPPORTED_KINDS:
         return None
-    return FoundImage(span, BASE64, size=base64_size(data, span))
+    return FoundImage(span, BASE64)
 
 
 def _is_file(data: bytes, span: Span) -> bool:
@@ -275,7 +267,7 @@ def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
 
 
 def _shape(
-    record: SourceRecord, count: int, pixel_shape: tuple[int, ...] | None
+    record: SourceRecord, count: int, pixel_shape: tuple[int, ...] | None, own: OwnRecords | None = None
 ) -> tuple[tuple[int, ...], bool | None]:
     """Returns the shape of raw pixels and whether they are planar; None if the record does not tell.
 
@@ -283,15 +275,17 @@ def _shape(
       record: Record with the pixels.
       count: Number of values, from which the number of channels follows if only height and width are known.
       pixel_shape: Shape to use if the record has none.
+      own: Description of the records, if they belong to a dataset of Shardwright.
 
     Raises:
       NoImage: If the shape is unknown.
     """
-    *shape, planar = _shape_in(record)
-    if shape[0] and shape[1] and not shape[2]:
-        shape[2] = next((n for n in _CHANNELS if shape[0] * shape[1] * n == count), 0)
-    if all(shape):
-        return _checked(tuple(shape)), planar
+    *sides, planar = _shape_in(record)
+    promised = own.picture if own else (None, None, None)
+    height, width, channels = (side or promise or 0 for side, promise in zip(sides, promised, strict=True))
+    if height and width:
+        shape = (height, width, channels or count // (height * width))
+        return shape if own else _checked(shape), planar
     if pixel_shape:
         return pixel_shape, None
     raise NoImage(

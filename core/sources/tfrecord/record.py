@@ -87,7 +87,12 @@ _FILE_NAMES = (
 _PREFIXES = ("train/", "val/", "validation/", "test/")
 #: Largest number of bytes in a name that becomes a key.
 MAX_NAME = 1024
-_PIXEL_MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
+#: Masks of all pixels, and the names of their places in `Annotations`.
+PIXEL_MASKS = {
+    FeatureRole.SEMANTIC_MASK: "semantic_place",
+    FeatureRole.PANOPTIC_CATEGORY: "category_place",
+    FeatureRole.PANOPTIC_INSTANCE: "instance_place",
+}
 _CORNERS = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
 #: Largest number of bytes in a class name.
 _MAX_CLASS_NAME = 1000
@@ -138,10 +143,8 @@ def names_by_role(names: tuple[str, ...]) -> FeatureNames:
         return tuple(dict.fromkeys(plain[name] for name in candidates if name in plain))
 
     by_role = {role: present for role, candidates in _NAMES.items() if (present := every(candidates))}
-    images_and_masks = {
-        *by_role.get(FeatureRole.ENCODED, ()),
-        *(by_role[mask][0] for mask in (*_PIXEL_MASKS, FeatureRole.OBJECT_MASK) if mask in by_role),
-    }
+    roles = (FeatureRole.ENCODED, FeatureRole.OBJECT_MASK, *PIXEL_MASKS)
+    images_and_masks = {name for role in roles for name in by_role.get(role, ())}
     others = tuple(sorted(name for name in names if name not in images_and_masks))
     return FeatureNames(by_role, every(_FILE_NAMES), others)
 
@@ -292,72 +295,6 @@ class SourceRecord(ExampleSpans):
             return ""
 
 
-@dataclass(frozen=True)
-class OwnRecords:
-    """Description of the records in a dataset, from its `dataset.json`.
-
-    Attributes:
-      features: Features and their roles.
-      names: Class names by id.
-      first_label: Id of the first class.
-      raw: Whether the images are raw pixels.
-      dtypes: Types of the images' samples; float32 is always stored as raw pixels.
-      picture: Height, width and channels of all images; None for values that vary or are in the records.
-      columns: Mapping of column of the source to the feature that contains it.
-    """
-
-    features: tuple[FeatureSpec, ...]
-    names: Mapping[int, str]
-    first_label: int
-    raw: bool
-    picture: PictureShape
-    columns: Mapping[str, str] = field(default_factory=dict)
-    dtypes: tuple[str, ...] = ("uint8",)
-
-    @cached_property
-    def feature_names(self) -> FeatureNames:
-        """Names of the features by role."""
-        return names_of_specs(self.features)
-
-    def id_shift(self, layout: Layout) -> int:
-        """Returns the number to add to class ids, so that the first class gets the layout's first id.
-
-        It is 0 for layouts with masks, because the pixels of masks are ids and are not changed.
-        """
-        stay = any(spec.fill in _PIXEL_MASKS for spec in layout.features)
-        return 0 if stay else layout.first_label - self.first_label
-
-
-def own_records(dataset: Dataset, layout: Layout) -> OwnRecords:
-    """Returns the description of a dataset's records.
-
-    Args:
-      dataset: Dataset of Shardwright.
-      layout: Layout of the records to write.
-    """
-    features, names = dataset.features, dataset.labels
-    if dataset.plan.texts and FeatureRole.SYNSET not in layout.by_role():
-        # Texts are better names than synset ids, unless two classes share one, as "crane" in ImageNet.
-        texts = tuple(text or name for name, text in zip(names, dataset.plan.texts, strict=True))
-        if len(set(texts)) == len(texts):
-            names = texts
-        else:
-            features = tuple(spec for spec in features if spec.fill is not FeatureRole.LABEL_TEXT)
-    columns: dict[str, str] = {}
-    for spec in dataset.features:
-        if spec.fill is FeatureRole.EXTRA:
-            columns.setdefault(spec.column or spec.name, spec.name)
-    return OwnRecords(
-        features=features,
-        names=dict(enumerate(names, dataset.first_label)),
-        first_label=dataset.first_label,
-        raw=stored_format(dataset) == "raw",
-        picture=picture_shape(dataset),
-        columns=columns,
-        dtypes=sample_types(dataset),
-    )
-
-
 class LedgerKeys(NamedTuple):
     """Keys of a shard's images, from its ledger.
 
@@ -371,7 +308,78 @@ class LedgerKeys(NamedTuple):
     by_name: Mapping[str, str] = MappingProxyType({})
 
 
-def keys_of_shard(path: str, shard: Shard) -> LedgerKeys:
+@dataclass(frozen=True)
+class OwnRecords:
+    """Description of the records in a dataset, from its `dataset.json`.
+
+    Attributes:
+      features: Features and their roles.
+      names: Class names by id.
+      first_label: Id of the first class.
+      raw: Whether the images are raw pixels.
+      dtypes: Types of the images' samples; float32 is always stored as raw pixels.
+      picture: Height, width and channels of all images; None for values that vary or are in the records.
+      columns: Mapping of column of the source to the feature that contains it.
+      count: Number of records in one of its shards; -1 if no shard is being read.
+      keys: Keys of the records in this shard.
+    """
+
+    features: tuple[FeatureSpec, ...]
+    names: Mapping[int, str]
+    first_label: int
+    raw: bool
+    picture: PictureShape
+    columns: Mapping[str, str] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ("uint8",)
+    count: int = -1
+    keys: LedgerKeys = field(default_factory=LedgerKeys)
+
+    @cached_property
+    def feature_names(self) -> FeatureNames:
+        """Names of the features by role."""
+        return names_of_specs(self.features)
+
+    def id_shift(self, layout: Layout) -> int:
+        """Returns the number to add to class ids, so that the first class gets the layout's first id.
+
+        It is 0 for layouts with masks, because the pixels of masks are ids and are not changed.
+        """
+        stay = any(spec.fill in PIXEL_MASKS for spec in layout.features)
+        return 0 if stay else layout.first_label - self.first_label
+
+
+def own_records(dataset: Dataset, layout: Layout, path: str = "") -> OwnRecords:
+    """Returns the description of a dataset's records.
+
+    Args:
+      dataset: Dataset of Shardwright.
+      layout: Layout of the records to write.
+      path: Path of the shard to read, if any.
+    """
+    shards = (shard for shards in dataset.splits.values() for shard in shards)
+    shard = next((shard for shard in shards if shard.file == path.rpartition("/")[2]), None)
+    features, names = dataset.features, dataset.labels
+    if dataset.plan.texts and FeatureRole.SYNSET not in layout.by_role():
+        # Texts are better names than synset ids, unless two classes share one, as "crane" in ImageNet.
+        texts = tuple(text or name for name, text in zip(names, dataset.plan.texts, strict=True))
+        if len(set(texts)) == len(texts):
+            names = texts
+        else:
+            features = tuple(spec for spec in features if spec.fill is not FeatureRole.LABEL_TEXT)
+    return OwnRecords(
+        features=features,
+        names=dict(enumerate(names, dataset.first_label)),
+        first_label=dataset.first_label,
+        raw=stored_format(dataset) == "raw",
+        picture=picture_shape(dataset),
+        columns={spec.column or spec.name: spec.name for spec in features if spec.fill is FeatureRole.EXTRA},
+        dtypes=sample_types(dataset),
+        count=shard.records if shard else -1,
+        keys=_keys_of_shard(path, shard) if shard else LedgerKeys(),
+    )
+
+
+def _keys_of_shard(path: str, shard: Shard) -> LedgerKeys:
     """Returns the keys of a shard's images; empty if its ledger is missing or belongs to another file."""
     folder, _, file = path.rpartition("/")
     ledger = storage.join(folder or ".", f"{SHARDS_DIR}/{file.partition('.tfrecord')[0]}.jsonl.gz")

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core.images.signatures import claims_to_be_image
-from shardwright.core.sources.tfrecord.record import FLAGS, SourceRecord
+from shardwright.core.sources.tfrecord.record import FLAGS, PIXEL_MASKS, SourceRecord
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
-from shardwright.schemas.columns import ExtraColumn, column_values, encode_extra
+from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.example import FeatureType, Span
-from shardwright.schemas.feature_roles import KEYPOINT_ROLES
+from shardwright.schemas.feature_roles import FEATURE_ROLES, KEYPOINT_ROLES
 from shardwright.schemas.labels import UNLABELLED, ClassId
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
-from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
 
 #: Largest number of objects of an image, and of bytes of its captions and of its extra columns.
@@ -158,26 +156,17 @@ def annotations_of(
         if not roles.isdisjoint(KEYPOINT_ROLES):
             annotations = _with_keypoints(annotations, record)
 
-    def mask(role: FeatureRole, needs: Needs, what: str) -> str:
-        """Returns the encoded byte range of a mask; empty if it is missing."""
+    places: dict[str, Any] = {}
+    for role, place in PIXEL_MASKS.items():
         name = record.name(role)
-        span = record.only_bytes(name)
+        span = record.only_bytes(name) if role in roles else None
         if span and span.begin < span.end:
-            return place_of(name, span)
-        if must and layout.needs is needs:
-            raise ValueError(f"it has no {what}")
-        return ""
-
-    if FeatureRole.SEMANTIC_MASK in roles:
-        place = mask(FeatureRole.SEMANTIC_MASK, Needs.SEMANTIC, "mask with the class of every pixel")
-        annotations = replace(annotations, semantic_place=place)
-    panoptic = (FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
-    if not roles.isdisjoint(panoptic):
-        what = "panoptic masks of categories and instances"
-        category, instance = (mask(role, Needs.PANOPTIC, what) for role in panoptic)
-        if category and instance:
-            annotations = replace(annotations, category_place=category, instance_place=instance)
-    return annotations, classes
+            places[place] = place_of(name, span)
+        elif must and role in roles and FEATURE_ROLES[role].needs is layout.needs:
+            raise ValueError(f"it has no {layout.needs} mask")
+    if not {"category_place", "instance_place"} <= places.keys():
+        places = {name: place for name, place in places.items() if name == "semantic_place"}
+    return replace(annotations, **places), classes
 
 
 def _size(record: SourceRecord) -> tuple[int, int] | None:
@@ -300,18 +289,8 @@ def extra_of(record: SourceRecord, columns: Mapping[str, str], settings: Convert
         size += sum(begin_end[1::2]) - sum(begin_end[::2])
         if size > _MAX_EXTRA_BYTES:
             raise ValueError(f"its extra columns have more than {_MAX_EXTRA_BYTES:,} bytes")
-        found: Any = _column(record, name, column)
+        cell: Any = list(record.feature(name).values)
         if not column.is_list:
-            found = found[0] if len(found) == 1 else found or None
-        values[column.name] = column_values(column, found, settings.label_separator)
+            cell = cell[0] if len(cell) == 1 else cell or None
+        values[column.name] = column_values(column, cell, settings.label_separator)
     return encode_extra(values) if extra else ""
-
-
-def _column(record: SourceRecord, name: str, column: ExtraColumn) -> list[Any]:
-    """Returns the values of a feature, or of its serialized tensor if the column has numbers."""
-    feature = record.feature(name)
-    values = list(feature.values)
-    if len(values) == 1 and feature.type is FeatureType.BYTES and column.type is not FeatureType.BYTES:
-        with contextlib.suppress(ValueError):  # the value may be a number as text
-            return list(parse_tensor(values[0]).values)
-    return values
