@@ -23,12 +23,11 @@ from functools import cached_property
 from typing import IO, Any
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import read_dataset
 from shardwright.core.records.compression import decompress_into
 from shardwright.core.records.framing import HEADER_BYTES, Record, masked_crc32c
 from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.sources.containers import filtered_part, filtered_refs, keeps_splits
-from shardwright.core.sources.image_files import folder_of, join, key_of, split_name
+from shardwright.core.sources.image_files import join, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.spool import Spool
@@ -71,7 +70,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
             raise UsageError(f"--input {printable(path)} is a link to nowhere; fix or remove it.")
-    own = own_records(read_dataset(folder), settings.record_layout) if read[0].own else None
+    own = own_records(files.dataset_of(read[0]), settings.record_layout) if read[0].own else None
     names = check_sample(probe.path, paths, settings, own)
     if not (names or own) and probe.head and not files.holds_records(probe.name, probe.head):
         raise UsageError(f"{shown} is not a TFRecord file; check the path.")
@@ -149,7 +148,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     layout = context.settings.record_layout
     with storage.translated_errors("read", part.path):
         state = storage.state_of(part.path)
-        own = own_records(read_dataset(folder_of(part.path)), layout, part.path) if file.own else None
+        own = own_records(files.dataset_of(file), layout, part.path) if file.own else None
         class_names = own.names if own else files.class_names_in(file.classes)
         compression = files.compression_in(part.path, storage.read_head(part.path, files.HEAD_BYTES))
         unpacked, fault = ByteRange("", 0, 0, file_size=state.size, file_version=state.version), ""

@@ -55,13 +55,10 @@ def first_records(file: IO[bytes]) -> Iterator[bytes]:
 
 def _sample(paths: Sequence[str]) -> list[bytes]:
     """Returns the first undamaged records of some of the files."""
-    chosen = paths[:: max(1, -(-len(paths) // _FILES))]
     records: list[bytes] = []
-    for path in dict.fromkeys((*chosen, *paths[:_FILES])):
+    for path in paths[:: max(1, -(-len(paths) // _FILES))]:
         with storage.translated_errors("read", path), _beginning(path) as file:
             records += first_records(file)
-        if len(records) >= _FILES * _RECORDS:
-            break
     return records
 
 
@@ -120,24 +117,21 @@ def _image_fault(record: SourceRecord, own: OwnRecords | None, settings: Convert
     return ""
 
 
-def _has(names: FeatureNames, needs: Needs) -> bool:
-    """Returns whether records with these features can have the annotations that a layout needs."""
-    have = names.by_role.keys()
-    if needs is Needs.LABEL:
-        return not have.isdisjoint((FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
-    if needs is Needs.OBJECTS:
-        return bool(names.boxes)
-    return have >= {role for role in PIXEL_MASKS if FEATURE_ROLES[role].needs is needs}
-
-
 def _lacking(names: FeatureNames, layout: Layout) -> list[str]:
     """Returns descriptions of the annotations that a layout needs and records do not have."""
-    lacking = [] if _has(names, layout.needs) else [_WHAT[layout.needs]]
+    have = names.by_role.keys()
+    if layout.needs is Needs.LABEL:
+        there = not have.isdisjoint((FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET))
+    elif layout.needs is Needs.OBJECTS:
+        there = bool(names.boxes)
+    else:
+        there = have >= {role for role in PIXEL_MASKS if FEATURE_ROLES[role].needs is layout.needs}
+    lacking = [] if there else [_WHAT[layout.needs]]
     if layout.needs is Needs.OBJECTS and names.boxes:
-        if names.by_role.keys().isdisjoint((FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT)):
+        if have.isdisjoint((FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT)):
             lacking.append(_OBJECT_CLASSES)
         for spec in layout.features:
-            if spec.fill in _RARE_ROLES and not spec.optional and spec.fill not in names.by_role:
+            if spec.fill in _RARE_ROLES and not spec.optional and spec.fill not in have:
                 lacking.append(f"{spec.fill.removeprefix('object_')} of the objects (feature {spec.name})")
     return lacking
 

@@ -233,6 +233,16 @@ def _own_files(folder: str, dataset: Dataset, pattern: str, keep_splits: bool) -
     return files
 
 
+def dataset_of(file: RecordFile) -> Dataset:
+    """Returns the Shardwright dataset that a file belongs to.
+
+    Raises:
+      UsageError: If its `dataset.json` is damaged.
+    """
+    with storage.translated_errors("read", file.classes):
+        return Dataset.from_bytes(storage.read_bytes(file.classes), file.classes)
+
+
 def class_names_in(path: str) -> Mapping[int, str]:
     """Returns the class names by id in a file of class names; none if the path is empty."""
     if not path:

@@ -175,9 +175,8 @@ def _own_type(record: SourceRecord, own: OwnRecords) -> np.dtype:
     Raises:
       NoImage: If the record states a type that its dataset does not have.
     """
-    if len(own.dtypes) == 1:
-        return np.dtype(own.dtypes[0])
-    name, dtype = record.name(FeatureRole.DTYPE), record.text(FeatureRole.DTYPE)
+    name = record.name(FeatureRole.DTYPE)
+    dtype = record.text(FeatureRole.DTYPE) if len(own.dtypes) > 1 else own.dtypes[0]
     if dtype not in own.dtypes:
         types = ", ".join(own.dtypes)
         raise NoImage(f"its feature {name!r} is {dtype!r}, not one of {types}", QuarantineReason.CORRUPT)

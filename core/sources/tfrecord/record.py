@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -83,8 +84,8 @@ _FILE_NAMES = (
     "image/filename", SOURCE_ID, "filename", "file_name", "image_name", "image/name", "__key__",
     "key", "image_id", "image/id", "image/path", "path", "filepath", "image_uri", "id",
 )  # fmt: skip
-#: Prefixes that some tools add to every name.
-_PREFIXES = ("train/", "val/", "validation/", "test/")
+#: Prefix that some tools add to every name.
+_PREFIX = re.compile(r"\A(?:train|val|validation|test)/")
 #: Largest number of bytes in a name that becomes a key.
 MAX_NAME = 1024
 #: Masks of all pixels, and the names of their places in `Annotations`.
@@ -136,8 +137,7 @@ def names_by_role(names: tuple[str, ...]) -> FeatureNames:
     """Returns the roles of features, detected from their names."""
     plain: dict[str, str] = {}
     for name in names:
-        prefix = next((p for p in _PREFIXES if name.lower().startswith(p)), "")
-        plain.setdefault(name[len(prefix) :].lower(), name)
+        plain.setdefault(_PREFIX.sub("", name.lower()), name)
 
     def every(candidates: Iterable[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(plain[name] for name in candidates if name in plain))
@@ -149,9 +149,8 @@ def names_by_role(names: tuple[str, ...]) -> FeatureNames:
     return FeatureNames(by_role, every(_FILE_NAMES), others)
 
 
-def names_of_specs(specs: Iterable[FeatureSpec]) -> FeatureNames:
+def names_of_specs(specs: Sequence[FeatureSpec]) -> FeatureNames:
     """Returns the roles of features as a dataset of Shardwright defines them."""
-    specs = tuple(specs)
     by_role: dict[FeatureRole, tuple[str, ...]] = {}
     for spec in specs:
         if spec.fill is not None:
@@ -313,7 +312,7 @@ class OwnRecords:
     """Description of the records in a dataset, from its `dataset.json`.
 
     Attributes:
-      features: Features and their roles.
+      feature_names: Names of the features by role.
       names: Class names by id.
       first_label: Id of the first class.
       raw: Whether the images are raw pixels.
@@ -324,7 +323,7 @@ class OwnRecords:
       keys: Keys of the records in this shard.
     """
 
-    features: tuple[FeatureSpec, ...]
+    feature_names: FeatureNames
     names: Mapping[int, str]
     first_label: int
     raw: bool
@@ -333,11 +332,6 @@ class OwnRecords:
     dtypes: tuple[str, ...] = ("uint8",)
     count: int = -1
     keys: LedgerKeys = field(default_factory=LedgerKeys)
-
-    @cached_property
-    def feature_names(self) -> FeatureNames:
-        """Names of the features by role."""
-        return names_of_specs(self.features)
 
     def id_shift(self, layout: Layout) -> int:
         """Returns the number to add to class ids, so that the first class gets the layout's first id.
@@ -367,7 +361,7 @@ def own_records(dataset: Dataset, layout: Layout, path: str = "") -> OwnRecords:
         else:
             features = tuple(spec for spec in features if spec.fill is not FeatureRole.LABEL_TEXT)
     return OwnRecords(
-        features=features,
+        feature_names=names_of_specs(features),
         names=dict(enumerate(names, dataset.first_label)),
         first_label=dataset.first_label,
         raw=stored_format(dataset) == "raw",

@@ -83,16 +83,14 @@ def classes_of_image(
     ids = record.texts(FeatureRole.SYNSET) if synsets or not any(texts) else []
     if any(ids):
         called, texts = texts, ids
-    elif record.name(FeatureRole.LABEL_TEXT) == "name" and any(map(claims_to_be_image, texts)):  # of a file
-        texts = []
+    elif not exact and record.name(FeatureRole.LABEL_TEXT) == "name":  # it may be the name of a file
+        texts = [] if any(map(claims_to_be_image, texts)) else texts
     label = record.name(FeatureRole.LABEL)
     feature = record.feature(label)
     if feature.type is FeatureType.BYTES:
         texts = texts if any(texts) else _plain(label, record.texts(FeatureRole.LABEL))
     elif label:
         numbers = _class_numbers(label, feature.values, feature.type)
-        if feature.type is FeatureType.FLOAT and len(texts) != len(numbers):
-            texts = []
     if len(texts) == 1 and len(numbers) > 1:
         texts = []
     found = named(numbers, texts if exact else [text.strip() for text in texts], class_names)
@@ -123,6 +121,15 @@ def _class_numbers(name: str, values: Sequence[Any], kind: FeatureType | None) -
     fewest = 3 if kind is FeatureType.INT64 else 2  # two whole numbers may be two classes
     if len(values) >= fewest and values.count(1) == 1 and values.count(0) == len(values) - 1:
         return [values.index(1)]
+    return _whole_numbers(name, values)
+
+
+def _whole_numbers(name: str, values: Sequence[Any]) -> list[int]:
+    """Returns class ids.
+
+    Raises:
+      ValueError: If a value is not a whole number.
+    """
     for value in values:
         if value != value or value != int(value if abs(value) < _MAX_ID else 0):
             raise ValueError(f"its feature {name!r} is {value}, which is not a class id")
@@ -189,11 +196,8 @@ def _objects(
     record: SourceRecord, class_names: Mapping[int, str], place_of: PlaceOf
 ) -> tuple[tuple[ObjectAnnotation, ...], Classes]:
     boxes, mask = _boxes(record), record.name(FeatureRole.OBJECT_MASK)
-    values = record.numbers(FeatureRole.OBJECT_LABEL)
-    numbers = [int(number) for number in values if abs(number) < _MAX_ID]
-    if numbers != list(values):
-        label = record.name(FeatureRole.OBJECT_LABEL)
-        raise ValueError(f"its feature {label!r} has values that are not class ids")
+    label = record.name(FeatureRole.OBJECT_LABEL)
+    numbers = _whole_numbers(label, record.numbers(FeatureRole.OBJECT_LABEL))
     classes = named(numbers, record.texts(FeatureRole.OBJECT_TEXT), class_names)
     count = len(boxes) or len(classes.names)
     if count > _MAX_OBJECTS:
