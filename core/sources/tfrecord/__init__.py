@@ -28,7 +28,7 @@ from shardwright.core.records.framing import HEADER_BYTES, Record, masked_crc32c
 from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.sources.containers import filtered_part, filtered_refs, keeps_splits
 from shardwright.core.sources.image_files import join, key_of, split_name
-from shardwright.core.sources.input_probe import InputProbe, is_pattern
+from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tfrecord import files
@@ -64,8 +64,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     shown = f"--input {printable(probe.path)}"
     folder, read, _ = files.files_of(probe.path, probe.is_file, settings)
     if not read:
-        what = "matches" if is_pattern(probe.path) else "has"
-        raise UsageError(f"{shown} {what} no TFRecord files; check the path, or name the folder.")
+        raise UsageError(f"{shown} has no TFRecord files; check the path, or name the folder.")
     paths = [join(folder, file.relative) for file in read]
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
@@ -124,9 +123,9 @@ class _Opened:
         """Whether raw pixels are stored channel by channel, if the records do not tell."""
         return pixels_are_planar(first_records(self.records), self.settings)
 
-    def place(self, begin: int, length: int, **how: Any) -> str:
-        """Returns a byte range of the file, encoded for a reference."""
-        return self.unpacked._replace(offset=begin, length=length, **how).encode()
+    def place(self, base: int, span: Span, **how: Any) -> str:
+        """Returns the byte range of a span of the record that begins at `base`, encoded for a reference."""
+        return self.unpacked._replace(offset=base + span.begin, length=span.end - span.begin, **how).encode()
 
     def key_of(self, name: str, number: int) -> str:
         """Returns a key with a record's name, or with its number if the name is empty or used."""
@@ -246,8 +245,8 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
         ref = ref._replace(
             size=base64_size(record.data, image.span) if image.method == BASE64 else length,
             place=opened.place(
-                base + image.span.begin,
-                length,
+                base,
+                image.span,
                 method=image.method,
                 shape=image.shape,
                 planar=opened.planar if image.planar is None and image.shape[-1] > 1 else bool(image.planar),
@@ -310,23 +309,18 @@ def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, base: i
         synsets = FeatureRole.SYNSET in layout.by_role()
         classes = classes_of_image(example, opened.class_names, opened.own is not None, synsets)
         if len(classes.names) > 1 and not settings.label_separator:
-            raise ValueError(
-                f"it has {counted(len(classes.names), 'class')}; set --label_separator to store "
-                f"several for an image"
-            )
+            count = counted(len(classes.names), "class")
+            raise ValueError(f"it has {count}; set --label_separator to store several for an image")
         ref = ref._replace(label=LABEL_SEPARATOR.join(classes.names))
         if not classes.names:
             ref = ref._replace(message=f"{ref.message}: it has no class")
     else:
-        annotations, classes = annotations_of(
-            example,
-            layout,
-            opened.class_names,
-            lambda name, span: opened.place(
-                base + span.begin, span.end - span.begin, method=example.method_of(name)
-            ),
-            must=settings.unlabelled != "keep",
-        )
+
+        def place_of(name: str, span: Span) -> str:
+            return opened.place(base, span, method=example.method_of(name))
+
+        must = settings.unlabelled != "keep"
+        annotations, classes = annotations_of(example, layout, opened.class_names, place_of, must)
         class_names = sorted({name for name in classes.names if name})
         ref = ref.annotated(annotations)._replace(label=LABEL_SEPARATOR.join(class_names))
     opened.class_ids.update(classes.ids)

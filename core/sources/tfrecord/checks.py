@@ -40,12 +40,7 @@ _WHAT = {
 }
 _OBJECT_CLASSES = "classes of the objects (image/object/class/label or text, or objects/label)"
 #: Values of objects that only some sources have, and that have no default.
-_RARE_ROLES = (
-    *FLAGS.values(),
-    FeatureRole.OBJECT_VIEW,
-    FeatureRole.OBJECT_MASK,
-    FeatureRole.KEYPOINT_X,
-)
+_RARE_ROLES = (*FLAGS.values(), FeatureRole.OBJECT_VIEW, FeatureRole.OBJECT_MASK, FeatureRole.KEYPOINT_X)
 
 
 def first_records(file: IO[bytes]) -> Iterator[bytes]:

@@ -258,11 +258,10 @@ def _shape_in(record: SourceRecord) -> tuple[int, int, int, bool | None]:
 
 
 def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
-    if len(sides) == 2:
-        return sides[0], sides[1], 1, False
-    if sides[0] in _CHANNELS and sides[2] not in _CHANNELS:
-        return sides[1], sides[2], sides[0], True
-    return sides[0], sides[1], sides[2], False
+    height, width, channels = (*sides, 1)[:3]
+    if height in _CHANNELS and channels not in _CHANNELS:
+        return width, channels, height, True
+    return height, width, channels, False
 
 
 def _shape(

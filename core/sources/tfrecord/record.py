@@ -199,14 +199,11 @@ class SourceRecord(ExampleSpans):
         """
         if name not in self.features:
             return Feature(None, [])
-        spec = self.names.encoded.get(name)
+        spec, feature = self.names.encoded.get(name), super().feature(name)
         if spec is None:
-            return super().feature(name)
-        spans = super().bytes_of(name)
-        if not spans:
-            return Feature(None, [])
-        stored = Feature(FeatureType.BYTES, [self.data[span.begin : span.end] for span in spans])
-        return plain_feature(spec, stored)
+            return feature
+        is_stored = feature.type is FeatureType.BYTES and feature.values
+        return plain_feature(spec, feature) if is_stored else Feature(None, [])
 
     def bytes_of(self, name: str) -> list[Span] | None:
         """Returns the positions of the values in a list of bytes, also within a serialized tensor.
