@@ -9,16 +9,14 @@ import os
 import platform
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import left_behind, read_dataset
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.label_rules import LabelRules, make_label_rules
-from shardwright.core.sources.selection import ListingRules, make_listing_rules
+from shardwright.core.sources.selection import make_listing_rules
 from shardwright.core.sources.setting_choices import check_settings
-from shardwright.core.sources.source import Input
 from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import log
 from shardwright.pipelines.datasets import Target
@@ -44,34 +42,6 @@ _FIRST_NUMBER = "class_names_from"
 _CONFINE = "confine"
 
 
-@dataclass(frozen=True)
-class Against:
-    """A comparison with the source, checked.
-
-    Attributes:
-      comparison: The comparison to make.
-      inputs: The parsed inputs of the source.
-      rules: How class names of the source map to labels.
-      selection: Which listed images are taken.
-      spool: Place for copies of sources without random access.
-    """
-
-    comparison: Comparison
-    inputs: tuple[Input, ...]
-    rules: LabelRules
-    selection: ListingRules
-    spool: Spool
-
-    def places_read(self) -> dict[str, list[str]]:
-        """Returns the paths to read besides the dataset, by option name."""
-        settings = self.comparison.settings
-        return {
-            "against": [item.path for item in self.inputs],
-            "image_root": [settings.image_root],
-            "mask_dir": [settings.mask_dir],
-        }
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--against`, and the settings that it may need."""
     group = parser.add_argument_group("comparison with the source")
@@ -92,7 +62,7 @@ def given_listing(namespace: argparse.Namespace) -> dict[str, Any]:
 @contextlib.contextmanager
 def prepared(
     target: Target, against: Sequence[str], listing: Mapping[str, Any], mode: str, scratch: str
-) -> Iterator[Against | None]:
+) -> Iterator[Comparison | None]:
     """Prepares a comparison: checks it before the source is listed, and cleans up afterwards.
 
     Args:
@@ -121,35 +91,37 @@ def prepared(
             f"{printable(target.name)} has none; leave --against out, or name a dataset directory."
         )
     dataset = read_dataset(target.directory)
-    run = _read_run(target.directory)
-    _check_given(run, listing)
+    listed_by, processor = _read_run(target.directory)
+    _check_given(listed_by, listing)
+    number = listed_by.get(_FIRST_NUMBER)
     with _in_words_of_validate():
-        values = {**_confined(run), **listing, "input": tuple(against)}
+        values = {**listing, "input": tuple(against)}
+        if listed_by.get(_CONFINE) == "true":
+            values[_CONFINE] = True
         settings = settings_from(values, dataset.plan.settings)
         check_settings(settings)
-        number = _first_number(run)
-        rules = make_label_rules(settings, () if number is None else dataset.plan.labels, number or 0)
+        numbered = (dataset.plan.labels, number) if type(number) is int else ((), 0)
+        rules = make_label_rules(settings, *numbered)
         selection = make_listing_rules(settings)
         inputs = check_inputs(settings, None)
-    machine = run.get("machine")
-    processor = machine.get("processor") if isinstance(machine, Mapping) else None
-    comparison = Comparison(
-        directory=target.directory,
-        dataset=dataset,
-        settings=settings,
-        keys=selection.keys,
-        convert=mode != "fast",
-        same_machine=processor in (None, platform.machine()),
-    )
     # Remote workers can reach the dataset's storage, but not this machine's disk.
     place = os.path.join(scratch, "against")
     if storage.is_remote(target.directory):
         place = storage.join(target.directory, WORK_DIR, f"against-{uuid.uuid4().hex}")
     storage.make_dirs(place)
-    spool = Spool(place)
     try:
         with _in_words_of_validate():
-            yield Against(comparison, inputs, rules, selection, spool)
+            yield Comparison(
+                directory=target.directory,
+                dataset=dataset,
+                settings=settings,
+                inputs=inputs,
+                rules=rules,
+                selection=selection,
+                spool=Spool(place),
+                convert=mode != "fast",
+                same_machine=processor in (None, platform.machine()),
+            )
     finally:
         if storage.is_remote(place):
             for warning in left_behind(place, lambda: storage.remove_tree(place)):
@@ -167,29 +139,26 @@ def _in_words_of_validate() -> Iterator[None]:
         raise EngineError(error.message.replace(" with --resume", "")) from error
 
 
-def _read_run(directory: str) -> Mapping[str, Any]:
-    """Returns the `run.json` of the dataset's conversion; empty if there is none."""
+def _read_run(directory: str) -> tuple[Mapping[str, Any], str | None]:
+    """Returns how the source was listed, and on what processor; `run.json` may be missing or damaged."""
     try:
         run = json.loads(storage.read_bytes(storage.join(directory, RUN_JSON)))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return run if isinstance(run, Mapping) else {}
+        return dict(run.get("listing", {})), run.get("machine", {}).get("processor")
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}, None
 
 
-def _check_given(run: Mapping[str, Any], listing: Mapping[str, Any]) -> None:
+def _check_given(listed_by: Mapping[str, Any], listing: Mapping[str, Any]) -> None:
     """Checks that settings of the listing that the dataset does not store are given again.
 
     Raises:
       UsageError: A setting is missing; the message names the first one.
     """
-    made_with = run.get("listing")
-    if not isinstance(made_with, Mapping):
-        return
     for name in UNSTORED:
-        if name not in listing and made_with.get(name):
+        if name not in listing and listed_by.get(name):
             what = "which" if name in ("include", "exclude") else "a path that"
             raise UsageError(
-                f"The dataset was made with --{name} {made_with[name]}, {what} it does not store; "
+                f"The dataset was made with --{name} {listed_by[name]}, {what} it does not store; "
                 f"give --{name} together with --against."
             )
 
@@ -201,16 +170,3 @@ def unstored_settings(settings: ConvertSettings, rules: LabelRules) -> dict[str,
     if settings.confine:
         more[_CONFINE] = "true"
     return {name: value for name, value in given.items() if value} | more
-
-
-def _confined(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the setting by which nothing outside of the source was read, if it was given."""
-    listing = run.get("listing")
-    return {_CONFINE: True} if isinstance(listing, Mapping) and listing.get(_CONFINE) == "true" else {}
-
-
-def _first_number(run: Mapping[str, Any]) -> int | None:
-    """Returns the number of the first class in the source; None if the source does not number its classes."""
-    listing = run.get("listing")
-    number = listing.get(_FIRST_NUMBER) if isinstance(listing, Mapping) else None
-    return number if type(number) is int else None

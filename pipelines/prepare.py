@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardwright.core import storage
 from shardwright.core.images.encode import codec_versions, decoder_versions, installed_version
@@ -38,6 +38,9 @@ from shardwright.schemas.image_ref import EncodedRefs, printable
 from shardwright.schemas.labels import check_carried, first_number_of, parse_class_names
 from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.plan import Plan
+
+if TYPE_CHECKING:
+    from shardwright.core.validation.against.shard import Comparison
 
 #: Packages of this project whose code decides what is made, and packages that read sources.
 _PACKAGES = ("schemas", "core", "transforms", "pipelines")
@@ -241,8 +244,8 @@ def fetch_result(path: str, option: str) -> bytes:
             ) from None
 
 
-def places_read(request: ConversionRequest) -> dict[str, list[str]]:
-    """Returns the paths that a conversion reads, by option name."""
+def places_read(request: ConversionRequest | Comparison) -> dict[str, list[str]]:
+    """Returns the paths of sources that a job reads, by option name."""
     return {
         "input": [item.path for item in request.inputs],
         "image_root": [request.settings.image_root],

@@ -10,16 +10,13 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.result_files import answer_path, remove_unfinished
-from shardwright.core.validation.dataset_json import (
-    check_dataset_json,
-    recipes_of_dataset,
-)
+from shardwright.core.validation.dataset_json import check_dataset_json, recipes_of_dataset
 from shardwright.core.validation.directory import (
     check_directory,
     check_reports,
@@ -34,13 +31,13 @@ from shardwright.pipelines import against as source
 from shardwright.pipelines import cli
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
-from shardwright.pipelines.datasets import (
-    Target,
-    foreign_files,
-    resolve_target,
-    schema_of,
+from shardwright.pipelines.datasets import Target, foreign_files, resolve_target, schema_of
+from shardwright.pipelines.findings_text import (
+    STATISTICS_COLUMNS,
+    print_findings,
+    refusal_of,
+    statistics_table,
 )
-from shardwright.pipelines.findings_text import print_findings, refusal_of
 from shardwright.pipelines.gates import (
     MODES,
     code_list,
@@ -51,7 +48,7 @@ from shardwright.pipelines.gates import (
     read_gates,
 )
 from shardwright.pipelines.output import check_result_place
-from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
+from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result, places_read
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.tables import console, one_line, print_table
@@ -72,6 +69,9 @@ from shardwright.schemas.drift import Previous
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
 from shardwright.schemas.image_ref import printable
+
+if TYPE_CHECKING:
+    from shardwright.core.validation.against.shard import Comparison
 
 _STRAY = "dataset.json does not list it, but its name is like that of a shard"
 HELP = "Reads a dataset back and checks that it is sound."
@@ -145,7 +145,7 @@ class ValidationRequest:
     mode: str = "full"
     gates: Gates = field(default_factory=Gates)
     expectations: Expectations = field(default_factory=Expectations)
-    against: source.Against | None = None
+    against: Comparison | None = None
     previous: Previous | None = None
 
 
@@ -180,9 +180,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     if request.against is not None:
         from shardwright.transforms.against import CompareWithSource
 
-        other = request.against
-        compare = CompareWithSource(other.comparison, other.inputs, other.rules, other.spool, other.selection)
-        found.append(pipeline | "CompareWithSource" >> compare)  # FindingSummary
+        found.append(pipeline | "CompareWithSource" >> CompareWithSource(request.against))  # FindingSummary
     fingerprint = read_dataset(target.directory).fingerprint if target.directory else ""
     against = tuple(printable(item.path) for item in request.against.inputs) if request.against else ()
 
@@ -249,30 +247,7 @@ def validate(
       UsageError: There is nothing to validate, or the options are wrong.
       EngineError: The engine, the storage or the machine failed.
     """
-    return _validate(
-        dataset, mode, fail_on, warn_on, expect, report, html, junit, against, listing, previous,
-        beam_options, progress,
-    )[0]  # fmt: skip
-
-
-def _validate(
-    dataset: str | os.PathLike[str],
-    mode: str,
-    fail_on: str | Sequence[str],
-    warn_on: str | Sequence[str],
-    expect: str | os.PathLike[str] | Expectations,
-    report: str | os.PathLike[str] | None,
-    html: str | os.PathLike[str] | None,
-    junit: str | os.PathLike[str],
-    against: str | Sequence[str],
-    listing: Mapping[str, Any] | None,
-    previous: str | os.PathLike[str],
-    beam_options: Any,
-    progress: bool,
-) -> tuple[ValidationReport, ResultFiles]:
-    """Validates a dataset; returns the report and the files that contain it."""
-    report, html, junit = (os.fspath(path or "") for path in (report, html, junit))
-    previous = os.fspath(previous)
+    report, html, junit, previous = (os.fspath(path or "") for path in (report, html, junit, previous))
     gates = read_gates(fail_on, warn_on)
     beam_options = as_beam_options(beam_options)
     if isinstance(expect, Expectations):
@@ -300,7 +275,8 @@ def _validate(
         check_reachable(beam_options, dataset=target.name, report=files.report, html=files.page, junit=junit)
         paths = [against] if isinstance(against, str) else list(against)
         with source.prepared(target, paths, listing or {}, mode, scratch) as comparison:
-            check_reachable(beam_options, **(comparison.places_read() if comparison else {}))
+            if comparison is not None:
+                check_reachable(beam_options, **places_read(comparison))
             before = _images_since(previous, target, beam_options, progress) if previous else None
             request = ValidationRequest(target, files, mode, gates, expectations, comparison, before)
             with show_progress(progress):
@@ -308,7 +284,14 @@ def _validate(
         text = fetch_result(files.answer, "--report")
         with suppress(OSError, EngineError):
             storage.remove(files.answer)
-    return ValidationReport.from_json(json.loads(text)), written
+    return replace(
+        ValidationReport.from_json(json.loads(text)),
+        files={
+            name: path
+            for name in ("report", "page", "junit", "statistics")
+            if (path := getattr(written, name))
+        },
+    )
 
 
 def _images_since(previous: str, target: Target, beam_options: Any, progress: bool) -> Previous:
@@ -344,14 +327,12 @@ def result_files(
     )
 
 
-def print_files(files: ResultFiles) -> None:
+def print_files(files: Mapping[str, str]) -> None:
     """Prints the statistics of each split, if `statistics.json` was written, and the names of the files."""
-    if files.statistics:
-        from shardwright.pipelines.findings_text import STATISTICS_COLUMNS, statistics_table
-
-        document = json.loads(fetch_result(files.statistics, "--report"))
+    if "statistics" in files:
+        document = json.loads(fetch_result(files["statistics"], "--report"))
         print_table(console(), STATISTICS_COLUMNS, statistics_table(document))
-    written = [printable(path) for path in (files.page, files.report, files.junit) if path]
+    written = [printable(files[name]) for name in ("page", "report", "junit") if name in files]
     if written:
         console().print(f"  see {', '.join(map(one_line, written))}", soft_wrap=True)
 
@@ -395,7 +376,7 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     place = cli_options.dataset_of(options)
     if options.fast and options.quality:
         raise UsageError("--fast decodes no images and --quality measures all of them; choose one.")
-    report, files = _validate(
+    report = validate(
         place,
         mode="fast" if options.fast else "quality" if options.quality else "full",
         fail_on=options.fail_on,
@@ -412,15 +393,12 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     )
 
     def show() -> None:
-        print_findings(report, stored=bool(files.report))
-        print_files(files)
+        print_findings(report, stored="report" in report.files)
+        print_files(report.files)
 
     def fields() -> dict[str, Any]:
-        written = {"report": files.report, "page": files.page, "junit": files.junit}
-        return {
-            **report.as_json(),
-            "files": {name: printable(path) for name, path in written.items() if path},
-        }
+        files = {name: printable(path) for name, path in report.files.items() if name != "statistics"}
+        return {**report.as_json(), "files": files}
 
     if report.passed:
         return Outcome(show, fields)

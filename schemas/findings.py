@@ -169,6 +169,7 @@ class ValidationReport:
       time: When it ended, in UTC; empty if unknown.
       found: Finding code -> number of findings of this check alone; None if there is no earlier check.
       previous: Earlier checks whose findings are still valid, the newest first.
+      files: Where `validate` wrote its results: report, page, junit or statistics -> path.
     """
 
     dataset: str
@@ -185,6 +186,7 @@ class ValidationReport:
     time: str = ""
     found: Mapping[str, int] | None = None
     previous: tuple[CheckRun, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         """Fills in the depth."""

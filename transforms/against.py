@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -13,10 +13,7 @@ from shardwright.core.images.encode import codec_versions
 from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.plan.planned_shard import ShardId
 from shardwright.core.plan.unique_keys import check_keys
-from shardwright.core.sources.label_rules import LabelRules
-from shardwright.core.sources.selection import ListingRules
-from shardwright.core.sources.source import Context, Input
-from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.source import Context
 from shardwright.core.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
 from shardwright.core.validation.against.shard import Comparison, compare_shard
 from shardwright.schemas import __version__
@@ -99,26 +96,11 @@ class CompareWithSource(beam.PTransform):
 
     Args:
       comparison: The comparison.
-      inputs: Checked inputs.
-      rules: Rules for class names.
-      spool: Storage for sources without random access.
-      selection: Rules that leave out images. None to take all.
     """
 
-    def __init__(
-        self,
-        comparison: Comparison,
-        inputs: Sequence[Input],
-        rules: LabelRules,
-        spool: Spool,
-        selection: ListingRules | None = None,
-    ) -> None:
+    def __init__(self, comparison: Comparison) -> None:
         super().__init__()
         self._comparison = comparison
-        self._inputs = tuple(inputs)
-        self._rules = rules
-        self._spool = spool
-        self._selection = selection
 
     def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
         """Applies the transform."""
@@ -126,7 +108,7 @@ class CompareWithSource(beam.PTransform):
         settings, plan = comparison.settings, comparison.dataset.plan
         buckets = bucket_count(sum(plan.shards.values()))
         refs, *_ = begin | "ListSources" >> ListSources(
-            self._inputs, Context(settings, self._spool), self._rules, self._selection
+            comparison.inputs, Context(settings, comparison.spool), comparison.rules, comparison.selection
         )  # ImageRef, ClassId
         batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
         # An image of a class that --class_names did not list cannot have copies. A class may also be missing
@@ -134,7 +116,7 @@ class CompareWithSource(beam.PTransform):
         bad = comparison.dataset.ledger.get("reasons", {}).get(Outcome.QUARANTINED, {})
         listed = settings.record_layout.needs is Needs.LABEL and QuarantineReason.UNKNOWN_LABEL in bad
         fatal = plan.labels if listed else ()
-        batches = chosen_images(batches, settings, comparison.keys, fatal)  # EncodedRefs
+        batches = chosen_images(batches, settings, comparison.selection.keys, fatal)  # EncodedRefs
         forecast = begin | "CarriedPlan" >> beam.Create(
             [Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})], reshuffle=False
         )  # Forecast

@@ -101,12 +101,12 @@ def _findings(
     if depth == "against":
         with prepared(target, [how["against"]], how.get("listing", {}), "full", str(place)) as against:
             assert against is not None
-            facts = against.comparison.facts({"shardwright": __version__, **codec_versions()})
+            facts = against.facts({"shardwright": __version__, **codec_versions()})
             yield from _met(
                 item
                 for split, number, refs in placed
                 if split != NO_SPLIT
-                for item in compare_shard(split, number, list(refs), against.comparison, facts)
+                for item in compare_shard(split, number, list(refs), against, facts)
             )
 
 

@@ -21,6 +21,10 @@ from shardwright.core.images.read import map_refs
 from shardwright.core.plan.assign import limit_order, shard_order
 from shardwright.core.plan.forecast import Placement
 from shardwright.core.records.build import label_ids
+from shardwright.core.sources.label_rules import LabelRules
+from shardwright.core.sources.selection import ListingRules
+from shardwright.core.sources.source import Input
+from shardwright.core.sources.spool import Spool
 from shardwright.core.validation.against.leftovers import Leftover
 from shardwright.core.validation.against.record import (
     ComparisonSettings,
@@ -43,7 +47,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import ImageRef, printable
-from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry
 
@@ -56,7 +59,10 @@ class Comparison:
       directory: The dataset directory.
       dataset: Its `dataset.json`.
       settings: Settings of the dataset, with the inputs to compare with.
-      keys: Rules of `--include` and `--exclude`.
+      inputs: The parsed inputs of the source.
+      rules: How class names of the source map to labels.
+      selection: Which listed images are taken.
+      spool: Place for copies of sources without random access.
       convert: Whether to convert every image again. Otherwise images are only read.
       same_machine: Whether this machine's processor gives the same pixels as the one that made the dataset.
     """
@@ -64,9 +70,12 @@ class Comparison:
     directory: str
     dataset: Dataset
     settings: ConvertSettings
-    keys: KeyRules = field(default_factory=KeyRules)
-    convert: bool = True
-    same_machine: bool = True
+    inputs: tuple[Input, ...]
+    rules: LabelRules
+    selection: ListingRules
+    spool: Spool
+    convert: bool
+    same_machine: bool
 
     @property
     def images(self) -> dict[str, int]:
@@ -107,7 +116,7 @@ class Comparison:
             layout = replace(layout, features=self.dataset.features)
         plan = self.dataset.plan
         ids = label_ids(plan.labels, layout.first_label)
-        return ShardRecipe(self.settings, layout, ids, plan.text_of, self.keys)
+        return ShardRecipe(self.settings, layout, ids, plan.text_of, self.selection.keys)
 
 
 class _Item(NamedTuple):
