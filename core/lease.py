@@ -71,13 +71,77 @@ class HeldLease:
         """Identifier of the run."""
         return self.lease.holder
 
-    def acquire(self) -> None:
-        """Takes the lease without waiting, as `acquire` does."""
-        acquire(self.output, self.lease, 0.0, file=self.file)
+    @property
+    def path(self) -> str:
+        """Path of the lease file."""
+        return storage.join(self.output, self.file)
+
+    def acquire(self, wait_seconds: float = 0.0, waiting: Callable[[str], None] = lambda _: None) -> None:
+        """Takes the lease. A holder that already has the lease renews it if that is due.
+
+        Args:
+          wait_seconds: Seconds to wait for another holder to finish.
+          waiting: Function that is called once with a description of the holder.
+
+        Raises:
+          EngineError: If another run still has the lease after that time, or the storage fails.
+        """
+        path = self.path
+        deadline = time.monotonic() + wait_seconds
+        seen, seen_at = b"", time.monotonic()
+        pause, announced = _POLL_SECONDS / 16, False
+        while True:
+            with storage.translated_errors("take the lease", path):
+                found = storage.read_with_etag(path)
+            if found is None or found[0] != seen:
+                seen, seen_at = (found[0] if found else b""), time.monotonic()
+            held = _read(found[0]) if found else None
+            mine = held is not None and held.holder == self.holder
+            if mine and held is not None and _is_fresh(path, held):
+                return
+            # A holder that was silent for its whole lease time is gone, even if clocks differ.
+            silent = held is not None and time.monotonic() - seen_at > held.seconds
+            if held is None or mine or silent or _is_void(path, held):
+                since = held.since if held is not None and mine else time.time()
+                taken = replace(self.lease, since=since, renewed=time.time()).dumps().encode()
+                with storage.translated_errors("take the lease", path):
+                    if storage.write_if_match(path, taken, found[1] if found else None):
+                        return
+                time.sleep(_BEATEN_SECONDS)  # another run was faster; the next look shows which
+                continue
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise _held_by(self.output, held, self.file)
+            if not announced:
+                announced = True
+                waiting(_holder_and_age(held, path))
+            time.sleep(min(pause, remaining))
+            pause = min(2 * pause, _POLL_SECONDS)
 
     def renew(self) -> None:
-        """Reports that the run still works, as `renew` does."""
-        renew(self.output, self.holder, self.file)
+        """Reports that the run still works. It rarely asks the storage, so call it as often as you like.
+
+        If the storage fails, the run continues, and a later call tries again.
+
+        Raises:
+          EngineError: If the run has lost the lease.
+        """
+        key = self.output, self.holder
+        with _lock:
+            if time.monotonic() < _next_renewal.get(key, 0.0):
+                return
+            _next_renewal[key] = time.monotonic() + _AGAIN_SECONDS
+        try:
+            held = self._renewed(at_once=False)
+        except (OSError, ShardwrightError) as error:
+            _LOGGER.warning("The lease of %s could not be renewed: %s", printable(self.output), error)
+            return
+        mine = held is not None and held.holder == self.holder
+        with _lock:
+            pause = held.seconds * _RENEW_AFTER if held is not None and mine else 0.0
+            _next_renewal[key] = time.monotonic() + pause
+        if not mine:
+            raise _lost(self.output, held, self.file)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -88,11 +152,10 @@ class HeldLease:
         Raises:
           EngineError: If the run does not have the lease, or the storage fails.
         """
-        path = storage.join(self.output, self.file)
         with contextlib.ExitStack() as stack:
             try:
-                with storage.translated_errors("lock the lease", path):
-                    stack.enter_context(storage.alone_with(path))
+                with storage.translated_errors("lock the lease", self.path):
+                    stack.enter_context(storage.alone_with(self.path))
             except EngineError:
                 self.check()  # raises the right error if the lease has gone with its folder
                 raise
@@ -119,12 +182,76 @@ class HeldLease:
         Raises:
           EngineError: If the run has lost the lease, or the storage fails.
         """
-        if not still_mine(self.output, self.holder, self.file):
-            raise _lost(self.output, _held(self.output, self.file), self.file)
+        with storage.translated_errors("renew the lease", self.path):
+            held = self._renewed(at_once=True)
+        if held is None or held.holder != self.holder:
+            raise _lost(self.output, held, self.file)
 
     def release(self) -> None:
-        """Gives the lease back, as `release` does."""
-        release(self.output, self.holder, self.file)
+        """Gives the lease back if the run has it. If the storage fails, the lease expires later.
+
+        An empty lease file is free. It stays in a bucket, because S3 and Azure have no way to remove an
+        object only if nobody has written it meanwhile.
+        """
+        path = self.path
+        try:
+            while (found := storage.read_with_etag(path)) is not None:
+                held = _read(found[0])
+                if held is None or held.holder != self.holder or storage.write_if_match(path, b"", found[1]):
+                    break
+            if not storage.is_remote(path) and os.path.lexists(path):
+                with storage.alone_with(path):
+                    if not storage.read_bytes(path):
+                        storage.remove(path)
+        except (OSError, ShardwrightError) as error:
+            _LOGGER.warning("The lease of %s could not be given back: %s", printable(self.output), error)
+
+    @contextlib.contextmanager
+    def heartbeat(self) -> Iterator[None]:
+        """Renews the lease while the block runs, once a step of the job has taken it.
+
+        It raises no errors: if the lease is lost, the steps of the job notice it (`renew`).
+        """
+        ended = threading.Event()
+
+        def beat() -> None:
+            pause = LOOK_SECONDS
+            while not ended.wait(pause):
+                pause = LOOK_SECONDS
+                try:
+                    held = self._renewed(at_once=False)
+                    if held is not None and held.holder == self.holder:
+                        pause = held.seconds * _RENEW_AFTER
+                except (OSError, ShardwrightError) as error:
+                    _LOGGER.warning("The lease of %s could not be renewed: %s", printable(self.output), error)
+
+        thread = threading.Thread(target=beat, name="lease", daemon=True)
+        with _lock:
+            _at_work.add(self.holder)
+        thread.start()
+        try:
+            yield
+        finally:
+            with _lock:
+                _at_work.discard(self.holder)
+            ended.set()
+            thread.join(_END_SECONDS)
+
+    def _renewed(self, at_once: bool) -> Lease | None:
+        """Renews the lease if the run has it and it is due or `at_once`; returns the lease as found."""
+        path = self.path
+        while (found := storage.read_with_etag(path)) is not None:
+            held = _read(found[0])
+            if held is None or held.holder != self.holder:
+                return held
+            if not at_once and _is_fresh(path, held):
+                return held
+            renewed = replace(held, renewed=time.time())
+            if storage.write_if_match(path, renewed.dumps().encode(), found[1]):
+                with _lock:
+                    _seen[path, self.holder] = renewed.renewed, time.monotonic()
+                return held
+        return None
 
 
 def while_held(hold: HeldLease | None) -> AbstractContextManager[None]:
@@ -231,64 +358,6 @@ def write_held(directory: str, name: str, data: bytes, hold: HeldLease | None) -
         storage.write_bytes(path, data, inside=directory)
 
 
-def acquire(
-    output: str,
-    lease: Lease,
-    wait_seconds: float,
-    now: Callable[[], float] = time.time,
-    sleep: Callable[[float], None] = time.sleep,
-    monotonic: Callable[[], float] = time.monotonic,
-    waiting: Callable[[str], None] = lambda _: None,
-    file: str = LEASE_JSON,
-) -> None:
-    """Takes the lease of an output. A holder that already has the lease renews it if that is due.
-
-    Args:
-      output: Directory to write to.
-      lease: Lease to take. `since` and `renewed` are set here.
-      wait_seconds: Seconds to wait for another holder to finish.
-      now: Wall clock, for times that people read.
-      sleep: Function that waits.
-      monotonic: Monotonic clock.
-      waiting: Function that is called once with a description of the holder.
-      file: Path of the lease file, relative to the output.
-
-    Raises:
-      EngineError: If another run still has the lease after that time, or the storage fails.
-    """
-    path = storage.join(output, file)
-    deadline = monotonic() + wait_seconds
-    seen, seen_at = b"", monotonic()
-    pause, announced = _POLL_SECONDS / 16, False
-    while True:
-        with storage.translated_errors("take the lease", path):
-            found = storage.read_with_etag(path)
-        if found is None or found[0] != seen:
-            seen, seen_at = (found[0] if found else b""), monotonic()
-        held = _read(found[0]) if found else None
-        mine = held is not None and held.holder == lease.holder
-        if mine and held is not None and _is_fresh(path, held):
-            return
-        # A holder that was silent for its whole lease time is gone, even if clocks differ.
-        silent = held is not None and monotonic() - seen_at > held.seconds
-        if held is None or mine or silent or _is_void(path, held):
-            since = held.since if held is not None and mine else now()
-            taken = replace(lease, since=since, renewed=now()).dumps().encode()
-            with storage.translated_errors("take the lease", path):
-                if storage.write_if_match(path, taken, found[1] if found else None):
-                    return
-            sleep(_BEATEN_SECONDS)  # another run was faster; the next look shows which
-            continue
-        remaining = deadline - monotonic()
-        if remaining <= 0:
-            raise _held_by(output, held, file)
-        if not announced:
-            announced = True
-            waiting(_holder_and_age(held, path))
-        sleep(min(pause, remaining))
-        pause = min(2 * pause, _POLL_SECONDS)
-
-
 def check_free(output: str, holder: str = "", file: str = LEASE_JSON) -> None:
     """Checks that nobody except `holder` has a valid lease of an output.
 
@@ -336,62 +405,6 @@ def _age(path: str) -> float | None:
     return 0.0
 
 
-def renew(output: str, holder: str, file: str = LEASE_JSON) -> None:
-    """Reports that the holder still works. It rarely asks the storage, so call it as often as you like.
-
-    If the storage fails, the run continues, and a later call tries again.
-
-    Raises:
-      EngineError: If the holder has lost the lease.
-    """
-    with _lock:
-        if time.monotonic() < _next_renewal.get((output, holder), 0.0):
-            return
-        _next_renewal[output, holder] = time.monotonic() + _AGAIN_SECONDS
-    try:
-        held = _renewed(output, holder, file, at_once=False)
-    except (OSError, ShardwrightError) as error:
-        _LOGGER.warning("The lease of %s could not be renewed: %s", printable(output), error)
-        return
-    mine = held is not None and held.holder == holder
-    with _lock:
-        pause = held.seconds * _RENEW_AFTER if held is not None and mine else 0.0
-        _next_renewal[output, holder] = time.monotonic() + pause
-    if not mine:
-        raise _lost(output, held, file)
-
-
-def still_mine(output: str, holder: str, file: str = LEASE_JSON) -> bool:
-    """Returns whether the holder still has the lease, and renews it if so.
-
-    Raises:
-      EngineError: If the storage fails.
-    """
-    with storage.translated_errors("renew the lease", storage.join(output, file)):
-        held = _renewed(output, holder, file, at_once=True)
-    return held is not None and held.holder == holder
-
-
-def release(output: str, holder: str, file: str = LEASE_JSON) -> None:
-    """Gives the lease back if the holder has it. If the storage fails, the lease expires later.
-
-    An empty lease file is free. It stays in a bucket, because S3 and Azure have no way to remove an object
-    only if nobody has written it meanwhile.
-    """
-    path = storage.join(output, file)
-    try:
-        while (found := storage.read_with_etag(path)) is not None:
-            held = _read(found[0])
-            if held is None or held.holder != holder or storage.write_if_match(path, b"", found[1]):
-                break
-        if not storage.is_remote(path) and os.path.lexists(path):
-            with storage.alone_with(path):
-                if not storage.read_bytes(path):
-                    storage.remove(path)
-    except (OSError, ShardwrightError) as error:
-        _LOGGER.warning("The lease of %s could not be given back: %s", printable(output), error)
-
-
 def read_holder(output: str) -> str:
     """Returns the holder of the lease, even of an expired one; empty if there is none.
 
@@ -410,55 +423,6 @@ def _held(output: str, file: str) -> Lease | None:
             return _read(storage.read_bytes(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
-
-
-@contextlib.contextmanager
-def heartbeat(output: str, holder: str, file: str = LEASE_JSON) -> Iterator[None]:
-    """Renews the lease while the block runs, once a step of the job has taken it.
-
-    It raises no errors: if the lease is lost, the steps of the job notice it (`renew`).
-    """
-    ended = threading.Event()
-
-    def beat() -> None:
-        pause = LOOK_SECONDS
-        while not ended.wait(pause):
-            pause = LOOK_SECONDS
-            try:
-                held = _renewed(output, holder, file, at_once=False)
-                if held is not None and held.holder == holder:
-                    pause = held.seconds * _RENEW_AFTER
-            except (OSError, ShardwrightError) as error:
-                _LOGGER.warning("The lease of %s could not be renewed: %s", printable(output), error)
-
-    thread = threading.Thread(target=beat, name="lease", daemon=True)
-    with _lock:
-        _at_work.add(holder)
-    thread.start()
-    try:
-        yield
-    finally:
-        with _lock:
-            _at_work.discard(holder)
-        ended.set()
-        thread.join(_END_SECONDS)
-
-
-def _renewed(output: str, holder: str, file: str, at_once: bool) -> Lease | None:
-    """Renews the lease if `holder` has it and it is due or `at_once`; returns the lease as found."""
-    path = storage.join(output, file)
-    while (found := storage.read_with_etag(path)) is not None:
-        held = _read(found[0])
-        if held is None or held.holder != holder:
-            return held
-        if not at_once and _is_fresh(path, held):
-            return held
-        renewed = replace(held, renewed=time.time())
-        if storage.write_if_match(path, renewed.dumps().encode(), found[1]):
-            with _lock:
-                _seen[path, holder] = renewed.renewed, time.monotonic()
-            return held
-    return None
 
 
 def _is_fresh(path: str, held: Lease) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.lease import HeldLease, check_free, heartbeat, this_process
+from shardwright.core.lease import HeldLease, check_free, this_process
 from shardwright.core.overwrite import is_being_replaced, repair_swap, staging_path
 from shardwright.core.sources.spool import Spool
 from shardwright.core.storage.faults import FREE_SPACE
@@ -338,7 +338,7 @@ def one_writer(output: str, beam_options: Any, described: bool) -> Iterator[Held
         yield None
         return
     try:
-        with heartbeat(output, hold.holder, hold.file):
+        with hold.heartbeat():
             yield hold
     except KeyboardInterrupt:
         if lease.pid:  # otherwise the job continues

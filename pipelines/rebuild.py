@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.lease import heartbeat, release, this_process
+from shardwright.core.lease import this_process
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.rebuild import events
 from shardwright.core.rebuild.begin import is_overtaken
@@ -301,7 +301,7 @@ def _named(task: RebuildTask) -> RebuildTask:
 def _run(task: RebuildTask, work: Callable[[RebuildTask], None], progress: bool) -> RebuildResult:
     """Does the work of a rebuild, and cleans up after it if it fails."""
     try:
-        with show_progress(progress, task.directory), heartbeat(task.output, task.holder):
+        with show_progress(progress, task.directory), task.hold.heartbeat():
             work(task)
     except (ShardwrightError, KeyboardInterrupt) as error:
         if isinstance(error, ShardwrightError):
@@ -316,7 +316,7 @@ def _run(task: RebuildTask, work: Callable[[RebuildTask], None], progress: bool)
             except ShardwrightError:
                 records = []
             if isinstance(error, EngineError) and records is not None and is_overtaken(task, records):
-                release(task.output, task.holder)
+                task.hold.release()
                 error = _Overtaken(error.message)
             elif outcome is None and not isinstance(error, NotRun):
                 _clean_up(task, error, records)
@@ -376,7 +376,7 @@ def _clean_up(
 
     if isinstance(error, KeyboardInterrupt):
         if task.pid:  # otherwise the job continues
-            release(task.output, task.holder)
+            task.hold.release()
         return
     if isinstance(error, UsageError) and any(record.holder == task.holder for record in records or ()):
         with contextlib.suppress(ShardwrightError):

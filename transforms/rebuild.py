@@ -10,7 +10,6 @@ import apache_beam as beam
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.diff.rows import LedgerPair, list_pairs
-from shardwright.core.lease import renew
 from shardwright.core.plan.planned_shard import PlannedShard
 from shardwright.core.rebuild.begin import PreviousState, touched_files
 from shardwright.core.rebuild.commit import commit_version
@@ -53,7 +52,7 @@ class _CompareShard(beam.DoFn):
     def process(self, planned: PlannedShard, forecast: Forecast, previous: PreviousState) -> Iterator[Any]:
         task, place = self._task, ShardPlace(*planned[:3])
         if not previous.ended:
-            renew(task.output, task.holder)  # all sources may have to be read
+            task.hold.renew()  # all sources may have to be read
         if previous.dataset is None:
             yield Compared(planned[:2], True)
             yield beam.pvalue.TaggedOutput(_PLANNED, planned)
@@ -154,7 +153,7 @@ class ScrubShards(beam.PTransform):
                 yield version_path(task.output, previous.version), shard.file, shard.bytes, shard.sha256
 
         def scrub(directory: str, file: str, size: int, sha256: str) -> tuple[str, int, str]:
-            renew(task.output, task.holder)
+            task.hold.renew()
             return file, size, scrub_shard(directory, file, sha256)
 
         return (
@@ -205,7 +204,7 @@ class VerifyVersion(beam.PTransform):
                 yield made._replace(previous_checks=tuple(_previous_checks(task, previous, place)))
 
         def still_at_work(check: ShardCheck) -> ShardCheck:
-            renew(task.output, task.holder)
+            task.hold.renew()
             return check
 
         checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck

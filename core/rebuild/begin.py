@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import missing_shards, read_dataset
-from shardwright.core.lease import acquire, release
 from shardwright.core.rebuild.events import stage
 from shardwright.core.rebuild.task import OUTCOMES_DIR, RebuildTask, read_outcome
 from shardwright.core.result_files import was_left
@@ -84,26 +83,21 @@ def begin(task: RebuildTask) -> PreviousState:
     """
     if read_outcome(task) is not None:
         return PreviousState(ended=True)
-    acquire(
-        task.output,
-        task.hold.lease,
-        task.wait_seconds,
-        waiting=lambda holder: stage(task, "waiting", holder),
-    )
+    task.hold.acquire(task.wait_seconds, lambda holder: stage(task, "waiting", holder))
     with storage.translated_errors("read and write the versions in", task.output):
         found = read_pointer(task.output)
         records = list_versions(task.output)
         others = [record for record in records if record.version != task.version]
         latest, tag = (found[0].version, found[1]) if found else ("", None)
         if found is None and (published := _newest_published(others)):
-            release(task.output, task.holder)
+            task.hold.release()
             raise UsageError(
                 f"{printable(task.output)}/latest.json is missing, although version {published} was "
                 "published; name the version in use with shardwright rollback "
                 f"{shell_word(task.output)} {published}, then run again."
             )
         if is_overtaken(task, records) or any(record.version > task.version for record in others):
-            release(task.output, task.holder)
+            task.hold.release()
             raise EngineError(
                 f"Another rebuild of {printable(task.output)} began version {records[-1].version} meanwhile; "
                 "run again."

@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import dataset_name, read_dataset
-from shardwright.core.lease import read_holder, release, still_mine
+from shardwright.core.lease import read_holder
 from shardwright.core.rebuild.begin import PreviousState, is_abandoned, read_input, warned
 from shardwright.core.rebuild.decision import Decision, remember, scrub_facts
 from shardwright.core.rebuild.events import stage
@@ -65,11 +65,7 @@ def publish(task: RebuildTask, previous: PreviousState, record: VersionRecord | 
 
 def _switch(task: RebuildTask, previous: PreviousState, record: VersionRecord) -> None:
     pointer = Pointer(record.version, record.fingerprint, time.time(), previous.version)
-    if not still_mine(task.output, task.holder):
-        raise EngineError(
-            f"Another rebuild of {printable(task.output)} continued meanwhile, so version {record.version} "
-            "was not published; run again."
-        )
+    task.hold.keep()
     if not switch_pointer(task.output, pointer, previous.tag):
         raise EngineError(
             f"The latest version of {printable(task.output)} was changed meanwhile, as by a rollback, so "
@@ -106,7 +102,7 @@ def finish(
         outcome["warnings"] += remember_input(task, previous, decision, record)
         outcome["warnings"] += _write_metrics(task, record, outcome)
         write_outcome(task, outcome)
-    release(task.output, task.holder)  # a hook may continue to work with the dataset
+    task.hold.release()  # a hook may continue to work with the dataset
     warnings = run_hooks(task.hooks.get(outcome["state"], ()), outcome["state"], outcome)
     if warnings:
         outcome["warnings"] += warnings
@@ -170,7 +166,7 @@ def fail(task: RebuildTask, error: ShardwrightError, reachable: bool = True) -> 
         if not isinstance(error, UsageError) and read_holder(task.output) in ("", task.holder):
             run = RunMetrics(dataset_name(task.output), FAILURE, time.time(), seconds)
             write_metrics(task.output, run)
-    release(task.output, task.holder)
+    task.hold.release()
 
 
 def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Mapping[str, Any]) -> list[str]:

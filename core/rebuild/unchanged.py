@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
-from shardwright.core.lease import renew
 from shardwright.core.rebuild.begin import PreviousState, begin, read_input, touched_files
 from shardwright.core.rebuild.decision import (
     Decision,
@@ -127,7 +126,7 @@ def _list(
         for found in list_part(part, context, rules, selection):
             digest.add(found, context.spool.path)
             doubt = doubt or (isinstance(found, ImageRef) and found.is_candidate and touched.has(found))
-        renew(task.output, task.holder)
+        task.hold.renew()
         return digest, doubt
 
     # Threads that list a disk would only wait for each other.
@@ -163,7 +162,7 @@ def _scrub(
     directory = version_path(task.output, previous.version)
 
     def scrubbed(shard: Shard) -> ScrubbedShard:
-        renew(task.output, task.holder)
+        task.hold.renew()
         return ScrubbedShard(shard.file, shard.bytes, scrub_shard(directory, shard.file, shard.sha256))
 
     return tuple(sorted(executor.map(scrubbed, chosen_shards(task, previous))))

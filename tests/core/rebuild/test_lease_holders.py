@@ -20,16 +20,7 @@ import pytest
 
 from shardwright.core import lease as leases
 from shardwright.core import storage
-from shardwright.core.lease import (
-    acquire,
-    heartbeat,
-    may_live,
-    read_holder,
-    release,
-    renew,
-    still_mine,
-    this_process,
-)  # fmt: skip
+from shardwright.core.lease import HeldLease, may_live, read_holder, this_process
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.lease import Lease
 
@@ -40,11 +31,11 @@ RACER = """
 import sys
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.lease import Lease
-from shardwright.core.lease import acquire, this_process
+from shardwright.core.lease import HeldLease, this_process
 print("ready", flush=True)
 for line in sys.stdin:
     try:
-        acquire(line.strip(), Lease(sys.argv[1], "20261121T020000Z", *this_process()), 0.0)
+        HeldLease(line.strip(), Lease(sys.argv[1], "20261121T020000Z", *this_process())).acquire()
         print("mine", flush=True)
     except EngineError:
         print("another's", flush=True)
@@ -75,6 +66,21 @@ def hear(process: subprocess.Popen[str]) -> str:
 
 def stored(directory: Path) -> Lease:
     return Lease.loads((directory / "lease.json").read_bytes())
+
+
+def held(directory: Path, holder: str) -> HeldLease:
+    return HeldLease(str(directory), Lease(holder, VERSION))
+
+
+def is_kept(directory: Path, holder: str) -> bool:
+    """Returns whether a holder still has the lease, and renews it."""
+    try:
+        held(directory, holder).keep()
+    except EngineError as error:
+        if "lost its lease" not in error.message:
+            raise
+        return False
+    return True
 
 
 def put(directory: Path, lease: Lease) -> None:
@@ -113,7 +119,7 @@ class Clocks:
         self.wall += seconds if self.runs else 0.0
 
     def take(self, directory: Path, lease: Lease, wait: float) -> None:
-        acquire(str(directory), lease, wait, self.now, self.sleep, self.monotonic)
+        HeldLease(str(directory), lease).acquire(wait)
 
 
 @pytest.fixture
@@ -124,7 +130,7 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
         monkeypatch.setattr(storage, name, made.noting(getattr(storage, name)))
     monkeypatch.setattr(storage, "modified_at", lambda path: made.written.get(path))
     fake_time = SimpleNamespace(
-        time=made.now, monotonic=made.monotonic, strftime=time.strftime, gmtime=time.gmtime
+        time=made.now, monotonic=made.monotonic, sleep=made.sleep, strftime=time.strftime, gmtime=time.gmtime
     )
     monkeypatch.setattr(leases, "time", fake_time)
     return made
@@ -157,7 +163,7 @@ def test_the_message_states_the_age_by_the_clock_of_the_storage(tmp_path: Path) 
     os.utime(tmp_path / "lease.json", (time.time() - 150, time.time() - 150))
     told: list[str] = []
     with pytest.raises(EngineError) as caught:
-        acquire(str(tmp_path), Lease("ours", VERSION), 0.01, waiting=told.append)
+        held(tmp_path, "ours").acquire(0.01, told.append)
     for text in (caught.value.message, *told):
         assert "last heard of 2 minutes ago by the clock of the storage" in text
     assert len(told) == 1
@@ -169,7 +175,7 @@ def test_a_killed_holder_blocks_nobody(tmp_path: Path) -> None:
         say(process, tmp_path)
         assert hear(process) == "mine"
         with pytest.raises(EngineError) as caught:
-            acquire(str(tmp_path), lease, 0.0)
+            HeldLease(str(tmp_path), lease).acquire()
         for part in (
             f"process {process.pid} on {os.uname().nodename}",
             VERSION,
@@ -180,7 +186,7 @@ def test_a_killed_holder_blocks_nobody(tmp_path: Path) -> None:
         assert caught.value.message.count(". ") == 0
         process.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, but not reaped yet
-        acquire(str(tmp_path), lease, 0.0)
+        HeldLease(str(tmp_path), lease).acquire()
     assert stored(tmp_path).holder == "ours"
 
 
@@ -190,7 +196,7 @@ def test_a_pid_with_another_owner_is_not_the_holder(tmp_path: Path) -> None:
     realm, _, ticks = began.rpartition(" ")
     assert not may_live(pid, f"{realm} {int(ticks) - 1}")
     put(tmp_path, Lease("theirs", VERSION, host, pid, f"{realm} 1", renewed=time.time()))
-    acquire(str(tmp_path), Lease("ours", VERSION), 0.0)
+    held(tmp_path, "ours").acquire()
 
 
 @pytest.mark.parametrize("other", ["", "boot pid:[1] 7", "{boot} pid:[1] 7"])
@@ -211,7 +217,7 @@ def test_a_process_of_another_user_counts_as_alive(monkeypatch: pytest.MonkeyPat
     assert may_live(2**22 + 1, f"{realm} 7")  # /proc may hide it
 
 
-def test_a_live_holder_is_waited_for(tmp_path: Path, clocks: Clocks) -> None:
+def test_a_live_holder_is_waited_for(tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch) -> None:
     clocks.take(tmp_path, Lease("theirs", VERSION, seconds=600.0), 0.0)
     messages: list[str] = []
     naps: list[float] = []
@@ -220,10 +226,11 @@ def test_a_live_holder_is_waited_for(tmp_path: Path, clocks: Clocks) -> None:
         naps.append(seconds)
         clocks.sleep(seconds)
         if len(naps) == 8:
-            release(str(tmp_path), "theirs")
+            held(tmp_path, "theirs").release()
 
+    monkeypatch.setattr(leases.time, "sleep", sleep)
     lease = Lease("ours", VERSION)
-    acquire(str(tmp_path), lease, 300.0, clocks.now, sleep, clocks.monotonic, messages.append)
+    HeldLease(str(tmp_path), lease).acquire(300.0, messages.append)
     assert stored(tmp_path).holder == "ours" and len(naps) == 8 and max(naps) <= 5.0
     assert len(messages) == 1 and VERSION in messages[0]
 
@@ -251,15 +258,18 @@ def test_a_holder_that_does_not_renew_is_replaced_even_if_the_clock_stands_still
     assert stored(tmp_path).holder == "ours"
 
 
-def test_a_holder_that_renews_is_not_replaced(tmp_path: Path, clocks: Clocks) -> None:
+def test_a_holder_that_renews_is_not_replaced(
+    tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clocks.take(tmp_path, Lease("theirs", VERSION, seconds=60.0), 0.0)
 
     def sleep(seconds: float) -> None:
         clocks.sleep(seconds)
-        renew(str(tmp_path), "theirs")
+        held(tmp_path, "theirs").renew()
 
+    monkeypatch.setattr(leases.time, "sleep", sleep)
     with pytest.raises(EngineError):
-        acquire(str(tmp_path), Lease("ours", VERSION), 900.0, clocks.now, sleep, clocks.monotonic)
+        held(tmp_path, "ours").acquire(900.0)
     assert stored(tmp_path).holder == "theirs"
 
 
@@ -276,7 +286,7 @@ def test_a_machine_with_a_wrong_clock_takes_no_valid_lease_and_renews_its_own(
     for _ in range(12):  # a worker's clock differs from the launcher's, but it renews anyway
         clocks.sleep(10.0)
         clocks.ahead = -clocks.ahead
-        renew(str(tmp_path), "ours")
+        held(tmp_path, "ours").renew()
         clocks.ahead = -clocks.ahead
         assert clocks.wall - clocks.written[str(tmp_path / "lease.json")] <= 30.0
 
@@ -293,8 +303,8 @@ def test_a_lease_stored_with_a_wrong_clock_of_the_storage_is_void(
 @pytest.mark.parametrize("data", [b"", b"{", b"\x00" * 512, b"[" * 100_000, b"null"])
 def test_a_damaged_lease_is_taken_over(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "lease.json").write_bytes(data)
-    assert not still_mine(str(tmp_path), "") and read_holder(str(tmp_path)) == ""
-    acquire(str(tmp_path), Lease("ours", VERSION), 0.0)
+    assert not is_kept(tmp_path, "") and read_holder(str(tmp_path)) == ""
+    held(tmp_path, "ours").acquire()
     assert stored(tmp_path).holder == read_holder(str(tmp_path)) == "ours"
 
 
@@ -316,7 +326,7 @@ def test_renewing_needs_few_requests(tmp_path: Path, clocks: Clocks, monkeypatch
     monkeypatch.setattr(storage, "read_with_etag", lambda path: asked.append(path) or read(path))
     for _ in range(1000):  # 500 seconds
         clocks.sleep(0.5)
-        renew(str(tmp_path), "ours")
+        held(tmp_path, "ours").renew()
         assert clocks.wall - stored(tmp_path).renewed <= 50.0
     assert 10 <= len(asked) <= 2 * 500 / 25
 
@@ -329,14 +339,14 @@ def test_a_failing_storage_does_not_end_a_rebuild(
     for error in (OSError("gone"), EngineError("The storage does not answer.")):
         with monkeypatch.context() as patch:
             patch.setattr(storage, "read_with_etag", lambda path, error=error: fail(error))
-            renew(str(tmp_path), "ours")
-            release(str(tmp_path), "ours")
+            held(tmp_path, "ours").renew()
+            held(tmp_path, "ours").release()
             with pytest.raises(EngineError):
-                still_mine(str(tmp_path), "ours")
+                is_kept(tmp_path, "ours")
             with pytest.raises(EngineError):
                 clocks.take(tmp_path, Lease("theirs", VERSION), 0.0)
         clocks.sleep(20.0)
-    renew(str(tmp_path), "ours")
+    held(tmp_path, "ours").renew()
     assert stored(tmp_path).renewed == clocks.wall
 
 
@@ -346,38 +356,36 @@ def fail(error: Exception) -> Any:
 
 def test_a_lost_lease_is_detected_each_time(tmp_path: Path, clocks: Clocks) -> None:
     clocks.take(tmp_path, Lease("ours", VERSION, seconds=60.0), 0.0)
-    renew(str(tmp_path), "ours")
+    held(tmp_path, "ours").renew()
     clocks.sleep(61.0)
     clocks.take(tmp_path, Lease("theirs", "20261121T030000Z", "host", 7), 0.0)
     for _ in range(3):
         with pytest.raises(EngineError, match=r"lost its lease .process 7 on host .* 20261121T030000Z"):
-            renew(str(tmp_path), "ours")
-    assert not still_mine(str(tmp_path), "ours") and still_mine(str(tmp_path), "theirs")
-    release(str(tmp_path), "ours")
+            held(tmp_path, "ours").renew()
+    assert not is_kept(tmp_path, "ours") and is_kept(tmp_path, "theirs")
+    held(tmp_path, "ours").release()
     assert stored(tmp_path).holder == "theirs"
-    release(str(tmp_path), "theirs")
+    held(tmp_path, "theirs").release()
     assert not (tmp_path / "lease.json").exists()
     with pytest.raises(EngineError, match="nobody has it now"):
-        renew(str(tmp_path), "ours")
-    release(str(tmp_path), "ours")
+        held(tmp_path, "ours").renew()
+    held(tmp_path, "ours").release()
     assert not (tmp_path / "lease.json").exists()
 
 
 def test_the_check_before_the_pointer_guarantees_the_full_time(tmp_path: Path, clocks: Clocks) -> None:
     clocks.take(tmp_path, Lease("ours", VERSION, seconds=60.0), 0.0)
     clocks.sleep(59.0)
-    assert still_mine(str(tmp_path), "ours")
+    assert is_kept(tmp_path, "ours")
     clocks.sleep(59.0)
     with pytest.raises(EngineError):
         clocks.take(tmp_path, Lease("theirs", VERSION), 0.0)
 
 
 def test_many_threads_of_the_holder_renew_at_once(tmp_path: Path) -> None:
-    acquire(str(tmp_path), Lease("ours", VERSION), 0.0)
+    held(tmp_path, "ours").acquire()
     kept: list[bool] = []
-    threads = [
-        threading.Thread(target=lambda: kept.append(still_mine(str(tmp_path), "ours"))) for _ in range(8)
-    ]
+    threads = [threading.Thread(target=lambda: kept.append(is_kept(tmp_path, "ours"))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -390,9 +398,9 @@ def test_the_launcher_renews_once_the_job_has_the_lease(
 ) -> None:
     monkeypatch.setattr(leases, "LOOK_SECONDS", 0.01)
     threads = set(threading.enumerate())
-    with heartbeat(str(tmp_path), "ours"):
+    with held(tmp_path, "ours").heartbeat():
         put(tmp_path, Lease("theirs", VERSION, renewed=1.0))
-        acquire(str(tmp_path), Lease("ours", VERSION, seconds=0.2), 0.0)
+        HeldLease(str(tmp_path), Lease("ours", VERSION, seconds=0.2)).acquire()
         first, deadline = stored(tmp_path).renewed, time.monotonic() + 60
         while stored(tmp_path).renewed == first:
             assert time.monotonic() < deadline, "it does not renew"
