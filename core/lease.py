@@ -417,12 +417,7 @@ def read_holder(output: str) -> str:
 
 def _held(output: str, file: str) -> Lease | None:
     """Returns the stored lease, even an expired one; None if it is missing or damaged."""
-    path = storage.join(output, file)
-    with storage.translated_errors("read the lease", path):
-        try:
-            return _read(storage.read_bytes(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+    return _read(storage.read_if_exists(storage.join(output, file)) or b"")
 
 
 def _is_fresh(path: str, held: Lease) -> bool:

@@ -38,17 +38,16 @@ def show_progress(wanted: bool, directory: str = "") -> Iterator[None]:
     if not wanted or log.is_quiet():
         yield
         return
-    stop = threading.Event()
+    stop, run = threading.Event(), _Run(directory)
     watch = _on_terminal if sys.stderr.isatty() and not log.is_json() else _in_lines
-    found = _Found(bool(directory))
-    thread = threading.Thread(target=watch, args=(stop, directory, found), daemon=True)
+    thread = threading.Thread(target=watch, args=(stop, run), daemon=True)
     thread.start()
     try:
         yield
     finally:
         stop.set()
         thread.join()
-        for line in found.news():  # the run may have ended before the first tick
+        for line in run.news():  # the run may have ended before the first tick
             log.info(line)
         _print_sentences()
 
@@ -59,21 +58,30 @@ def _print_sentences() -> None:
         log.note(sentence)
 
 
-class _Found:
-    """Prints a summary of the input once it is listed.
+class _Run:
+    """The run that is shown.
 
     Args:
-      wanted: Whether to print it.
+      directory: Directory in which a dataset is built; empty if none is built.
     """
 
-    def __init__(self, wanted: bool) -> None:
-        self._is_printed = not wanted
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._is_listed = not directory
+        self._started: float | None = None
 
     def news(self) -> Iterator[str]:
-        """Yields the line to print, if it is known and was not printed before."""
-        if PROGRESS.tree and not self._is_printed:
-            self._is_printed = True
+        """Yields the summary of the input once it is listed."""
+        if PROGRESS.tree and not self._is_listed:
+            self._is_listed = True
             yield f"found: {PROGRESS.tree}"
+
+    def text(self) -> str:
+        """Returns the state as one line."""
+        if self._started is None and PROGRESS.images:
+            self._started = time.monotonic() - TICK_SECONDS
+        seconds = time.monotonic() - self._started if self._started is not None else 0.0
+        return progress_text(seconds, self._directory)
 
 
 def _shards_done(directory: str) -> int:
@@ -140,28 +148,15 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-class _Stopwatch:
-    """Measures the seconds since the first image was finished."""
-
-    def __init__(self) -> None:
-        self._started: float | None = None
-
-    def seconds(self) -> float:
-        if self._started is None and PROGRESS.images:
-            self._started = time.monotonic() - TICK_SECONDS
-        return time.monotonic() - self._started if self._started is not None else 0.0
-
-
-def _on_terminal(stop: threading.Event, directory: str, found: _Found) -> None:
+def _on_terminal(stop: threading.Event, run: _Run) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    stopwatch = _Stopwatch()
     columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None)
         while not stop.wait(TICK_SECONDS):
-            for line in found.news():
+            for line in run.news():
                 text = escape_controls(f"shardwright: {line}")
                 bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
             _print_sentences()
@@ -169,21 +164,20 @@ def _on_terminal(stop: threading.Event, directory: str, found: _Found) -> None:
                 task,
                 total=PROGRESS.total_images or None,
                 completed=PROGRESS.images,
-                description=progress_text(stopwatch.seconds(), directory),
+                description=run.text(),
             )
 
 
-def _in_lines(stop: threading.Event, directory: str, found: _Found) -> None:
-    stopwatch = _Stopwatch()
+def _in_lines(stop: threading.Event, run: _Run) -> None:
     last, printed = time.monotonic(), ""
     while not stop.wait(TICK_SECONDS):
-        for line in found.news():
+        for line in run.news():
             log.info(line)
         _print_sentences()
-        seconds = stopwatch.seconds()
+        text = run.text()
         if time.monotonic() - last < LINE_SECONDS:
             continue
-        last, text = time.monotonic(), progress_text(seconds, directory)
+        last = time.monotonic()
         if text != printed:  # do not repeat a line
             printed = text
             log.info(text, **_figures())

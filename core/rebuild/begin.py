@@ -163,12 +163,11 @@ def _newest_published(records: Sequence[VersionRecord]) -> str:
 
 def read_input(output: str) -> InputState | None:
     """Returns the stored state of the input; None if there is none, or if it cannot be used."""
-    path = storage.join(output, INPUT_JSON)
-    with storage.translated_errors("read", path):
-        try:
-            return InputState.loads(storage.read_bytes(path))
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            return None
+    data = storage.read_if_exists(storage.join(output, INPUT_JSON))
+    try:
+        return InputState.loads(data) if data is not None else None
+    except ValueError:
+        return None
 
 
 def _checked(output: str, version: str, records: Sequence[VersionRecord]) -> float:
@@ -196,14 +195,14 @@ def _latest(output: str, version: str) -> tuple[Dataset | None, frozenset[str]]:
         return None, frozenset()
     directory = version_path(output, version)
     path = storage.join(directory, DATASET_JSON)
-    with storage.translated_errors("read", path):
-        try:
-            dataset = Dataset.from_bytes(storage.read_bytes(path), path)
-        except FileNotFoundError:
-            raise UsageError(
-                f"{printable(output)}/latest.json names version {version}, which has no dataset.json; go "
-                f"back to another one with shardwright rollback {shell_word(output)}."
-            ) from None
+    data = storage.read_if_exists(path)
+    if data is None:
+        raise UsageError(
+            f"{printable(output)}/latest.json names version {version}, which has no dataset.json; go "
+            f"back to another one with shardwright rollback {shell_word(output)}."
+        )
+    dataset = Dataset.from_bytes(data, path)
+    with storage.translated_errors("list", directory):
         return dataset, frozenset(missing_shards(directory, dataset, with_indexes=True))
 
 

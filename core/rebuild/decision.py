@@ -144,12 +144,11 @@ def read_state(output: str) -> ScrubState:
     Raises:
       EngineError: If the storage failed.
     """
-    path = storage.join(output, SCRUB_JSON)
-    with storage.translated_errors("read", path):
-        try:
-            return ScrubState.loads(storage.read_bytes(path))
-        except (FileNotFoundError, ValueError):
-            return ScrubState()
+    data = storage.read_if_exists(storage.join(output, SCRUB_JSON))
+    try:
+        return ScrubState.loads(data) if data is not None else ScrubState()
+    except ValueError:
+        return ScrubState()
 
 
 def remember(task: RebuildTask, previous: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> list[str]:

@@ -89,12 +89,11 @@ def read_outcome(task: RebuildTask) -> dict[str, Any] | None:
     Raises:
       EngineError: If the storage failed.
     """
-    path = storage.join(task.output, outcome_file(task))
-    with storage.translated_errors("read", path):
-        try:
-            return dict(json.loads(storage.read_bytes(path)))
-        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
-            return None
+    data = storage.read_if_exists(storage.join(task.output, outcome_file(task)))
+    try:
+        return dict(json.loads(data)) if data is not None else None
+    except (ValueError, TypeError):
+        return None
 
 
 def write_outcome(task: RebuildTask, outcome: Mapping[str, Any]) -> None:

@@ -76,13 +76,12 @@ def outcome_of(job: SalvageJob) -> dict[str, Any] | None:
     Raises:
       EngineError: If the storage failed.
     """
-    path = storage.join(job.output, files.OUTCOME_JSON)
-    with storage.translated_errors("read", path):
-        try:
-            outcome: dict[str, Any] = json.loads(storage.read_bytes(path))
-            return outcome if job.hold is not None and outcome["holder"] == job.hold.holder else None
-        except (FileNotFoundError, NotADirectoryError, ValueError, LookupError, TypeError):
-            return None
+    data = storage.read_if_exists(storage.join(job.output, files.OUTCOME_JSON))
+    try:
+        outcome: dict[str, Any] = json.loads(data or b"{}")
+        return outcome if job.hold is not None and outcome["holder"] == job.hold.holder else None
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard]) -> dict[str, Any]:

@@ -172,20 +172,11 @@ def _is_intact(file: IO[bytes], expected: Shard | None) -> bool:
     return sha256 == expected.sha256
 
 
-def _read_if_there(path: str) -> bytes | None:
-    """Returns the content of a file; None if it is missing."""
-    with storage.translated_errors("read", path):
-        try:
-            return storage.read_bytes(path)
-        except FileNotFoundError:
-            return None
-
-
 def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | None:
     """Returns the contents of a shard's ledger, or None if there is no reliable one."""
     if task.place is None or task.expected is None:
         return None
-    data = _read_if_there(storage.join(task.directory, ledger_file(*task.place)))
+    data = storage.read_if_exists(storage.join(task.directory, ledger_file(*task.place)))
     try:
         result, entries = ledger_of(data or b"", task.expected.sha256)
         sum((entry.offset or 0) + (entry.length or 0) for entry in entries)
@@ -201,7 +192,8 @@ def _read_index(task: SalvageTask) -> list[Frame] | None:
     if not task.expected.records:
         return []
     try:
-        frames = load_index(_read_if_there(storage.join(task.directory, index_file(*task.place))) or b"")
+        data = storage.read_if_exists(storage.join(task.directory, index_file(*task.place)))
+        frames = load_index(data or b"")
     except ValueError:
         return None
     end = 0

@@ -145,6 +145,19 @@ def read_bytes(path: str, version: str = "", limit: int = -1) -> bytes:
     return store.run("read", path, lambda: store.read(path, version, limit))
 
 
+def read_if_exists(path: str) -> bytes | None:
+    """Reads a whole file; returns None if there is none.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    with translated_errors("read", path):
+        try:
+            return read_bytes(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
 def crc32c_of(data: bytes) -> str:
     """Returns the crc32c of bytes as storages write it: base64 of the big-endian value."""
     return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()

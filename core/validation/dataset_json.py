@@ -281,17 +281,14 @@ def check_quarantine(directory: str, dataset: Dataset, ledgers: DatasetLedgers) 
     Raises:
       EngineError: If the storage failed.
     """
-    path = storage.join(directory, QUARANTINE_JSONL)
 
     def wrong(message: str) -> Finding:
         return Finding(FindingCode.QUARANTINE_MISMATCH, message, QUARANTINE_JSONL)
 
-    with storage.translated_errors("read", path):
-        try:
-            data = storage.read_bytes(path)
-        except FileNotFoundError:
-            yield wrong("the file is missing; convert wrote it")
-            return
+    data = storage.read_if_exists(storage.join(directory, QUARANTINE_JSONL))
+    if data is None:
+        yield wrong("the file is missing; convert wrote it")
+        return
     if ledgers.complete is not None:
         with SortedLines(in_order) as lines:
             for line_of_ledger in quarantined_lines(directory, _ledgers(dataset, ledgers)):
@@ -406,13 +403,8 @@ def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
 
 def _not_as_made(directory: str, name: str, recorded: str, wanted: bytes | None) -> Iterator[Finding]:
     """Reports the first line that differs from the computed file, unless the digest is already wrong."""
-    path = storage.join(directory, name)
-    with storage.translated_errors("read", path):
-        try:
-            data = storage.read_bytes(path)
-        except FileNotFoundError:
-            return  # already reported
-    if _sha256(data) != recorded:
+    data = storage.read_if_exists(storage.join(directory, name))
+    if data is None or _sha256(data) != recorded:
         return  # already reported
     pairs = zip(data.split(b"\n"), (wanted or b"").split(b"\n"))
     line = next((number for number, (given, true) in enumerate(pairs, 1) if given != true), 0)

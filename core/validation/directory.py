@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
@@ -252,10 +251,8 @@ def compare_files(
     """
 
     def digest(file: str) -> str | None:
-        path = storage.join(directory, file)
-        with storage.translated_errors("read", path), contextlib.suppress(FileNotFoundError):
-            return hashlib.sha256(storage.read_bytes(path)).hexdigest()
-        return None
+        data = storage.read_if_exists(storage.join(directory, file))
+        return None if data is None else hashlib.sha256(data).hexdigest()
 
     with ThreadPoolExecutor(_READS_AT_ONCE) as executor:
         for (file, sha256), true in zip(recorded.items(), executor.map(digest, recorded)):

@@ -357,12 +357,10 @@ def _open_ledger(task: ShardTask, find: Find) -> LedgerCheck | None:
     """Opens a shard's ledger, if it should have one."""
     if not task.ledger_path or task.expected is None:
         return None
-    try:
-        return LedgerCheck(storage.read_bytes(task.ledger_path), task.expected, task.terms)
-    except FileNotFoundError:
-        find(FindingCode.LEDGER_MISMATCH, f"its ledger {_name_of(task.ledger_path)} is missing")
-    except OSError as error:
-        raise storage.fault(error, "read", task.ledger_path) from error
+    data = storage.read_if_exists(task.ledger_path)
+    if data is not None:
+        return LedgerCheck(data, task.expected, task.terms)
+    find(FindingCode.LEDGER_MISMATCH, f"its ledger {_name_of(task.ledger_path)} is missing")
     return None
 
 
@@ -372,14 +370,10 @@ def _name_of(path: str) -> str:
 
 def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
     """Compares a shard's index, if it has one, with an index computed from its records."""
-    try:
-        stored = storage.read_bytes(task.index_path)
-    except FileNotFoundError:
+    stored = storage.read_if_exists(task.index_path)
+    if stored in (None, true):
         return
-    except OSError as error:
-        raise storage.fault(error, "read", task.index_path) from error
-    if stored == true:
-        return
+    assert stored is not None
     name = _name_of(task.index_path)
     pairs = enumerate(zip_longest(stored.split(b"\n"), true.split(b"\n")))
     number, lines = next((number, pair) for number, pair in pairs if pair[0] != pair[1])

@@ -88,11 +88,10 @@ def read_version_record(output: str, version: str) -> VersionRecord:
     """
     directory = version_path(output, version)
     path = storage.join(directory, VERSION_JSON)
-    with storage.translated_errors("read", path):
-        try:
-            data = storage.read_bytes(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return VersionRecord(version, VersionState.BUILDING, created_at(version))
+    data = storage.read_if_exists(path)
+    if data is None:
+        return VersionRecord(version, VersionState.BUILDING, created_at(version))
+    with storage.translated_errors("look for", path):
         pinned = storage.exists(storage.join(directory, PINNED_JSON))
     try:
         return replace(VersionRecord.loads(data), version=version, pinned=pinned)  # it may be copied

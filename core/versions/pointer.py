@@ -38,10 +38,14 @@ def read_pointer(output: str) -> tuple[Pointer, str] | None:
       UsageError: If it is damaged, or the storage cannot hold versions.
       EngineError: If the storage failed.
     """
+    found = _read_with_tag(output)
+    return None if found is None else (_parse(output, found[0]), found[1])
+
+
+def _read_with_tag(output: str) -> tuple[bytes, str] | None:
     path = storage.join(output, LATEST_JSON)
     with storage.translated_errors("read", path):
-        found = storage.read_with_etag(path)
-    return None if found is None else (_parse(output, found[0]), found[1])
+        return storage.read_with_etag(path)
 
 
 def _parse(output: str, data: bytes) -> Pointer:
@@ -70,9 +74,7 @@ def pointer_tag(output: str) -> str | None:
     Raises:
       EngineError: If the storage failed.
     """
-    path = storage.join(output, LATEST_JSON)
-    with storage.translated_errors("read", path):
-        found = storage.read_with_etag(path)
+    found = _read_with_tag(output)
     return found[1] if found else None
 
 
@@ -154,12 +156,8 @@ def follow(output: str) -> str:
 
 def _read_latest(output: str) -> Pointer | None:
     """Reads the pointer in one request, for readers that do not write it."""
-    path = storage.join(output, LATEST_JSON)
-    with storage.translated_errors("read", path):
-        try:
-            return _parse(output, storage.read_bytes(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+    data = storage.read_if_exists(storage.join(output, LATEST_JSON))
+    return None if data is None else _parse(output, data)
 
 
 def _is_dataset(directory: str) -> bool:

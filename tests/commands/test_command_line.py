@@ -236,7 +236,7 @@ def test_an_unchanged_state_is_printed_once(capsys: Capture, monkeypatch: pytest
         return text or "starting"
 
     monkeypatch.setattr(progress, "progress_text", state)
-    progress._in_lines(stop, "", progress._Found(wanted=False))
+    progress._in_lines(stop, progress._Run(""))
     err = capsys.readouterr().err.splitlines()
     assert err == [f"shardwright: {text}" for text in ("starting", "listing", "starting")]
 

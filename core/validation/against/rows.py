@@ -86,14 +86,9 @@ def read_entries(directory: str, place: tuple[str, int, int], shard: Shard) -> d
       place: Split and number of the shard, and the number of shards in the split.
       shard: The shard's entry in `dataset.json`.
     """
-    path = storage.join(directory, ledger_file(*place))
+    data = storage.read_if_exists(storage.join(directory, ledger_file(*place)))
     try:
-        _, entries = ledger_of(storage.read_bytes(path), shard.sha256)
-        return {entry.key: entry for entry in entries}
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise storage.fault(error, "read", path) from error
+        return {entry.key: entry for entry in ledger_of(data or b"", shard.sha256)[1]}
     except ValueError:
         return {}
 
