@@ -10,8 +10,6 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 _MIN_BUCKETS = 16
 MAX_BUCKETS = 4096
 _CRC_BITS = 32
@@ -35,31 +33,14 @@ def bucket_of(name: str, buckets: int) -> int:
     return zlib.crc32(name.encode()) * buckets >> _CRC_BITS
 
 
-def places_by_bucket(names: Sequence[str], buckets: int) -> Iterator[tuple[int, list[int]]]:
-    """Yields each bucket for some names (`bucket_of`), and the places of its names, in their order."""
-    hashes = np.fromiter(map(zlib.crc32, map(str.encode, names)), np.int64, len(names))
-    found = (hashes * buckets >> _CRC_BITS).astype(np.uint16)
-    order = found.argsort(kind="stable")
-    sizes = np.bincount(found)
-    end = 0
-    for bucket in np.flatnonzero(sizes).tolist():
-        begin, end = end, end + int(sizes[bucket])
-        yield bucket, order[begin:end].tolist()
-
-
 def pack_rows(rows: Sequence[Sequence[Any]]) -> bytes:
-    """Packs rows of JSON values."""
-    return pack_columns(list(zip(*rows)))
-
-
-def pack_columns(columns: Sequence[Sequence[Any]]) -> bytes:
     """Packs rows of JSON values by column, which puts similar values side by side and compresses well.
 
-    Args:
-      columns: One column for each place of a row. A column of equal texts, or of None, is stored once. Hex
-        digits and integers are stored as bytes, which do not compress.
+    A column of equal texts, or of None, is stored once. Hex digits and integers are stored as bytes, which do
+    not compress.
     """
-    stored: list[Any] = [len(columns[0]) if columns else 0]
+    columns = list(zip(*rows))
+    stored: list[Any] = [len(rows)]
     digits = list[bytes]()
     for column in columns:
         if _is_constant(column):
@@ -135,12 +116,7 @@ def _little_endian(numbers: array[int]) -> array[int]:
 
 
 def unpack_rows(pack: bytes) -> Iterator[tuple[Any, ...]]:
-    """Yields the rows that `pack_rows` or `pack_columns` packed."""
-    return zip(*unpack_columns(pack))
-
-
-def unpack_columns(pack: bytes) -> list[Sequence[Any]]:
-    """Returns the columns that `pack_columns` packed."""
+    """Yields the rows that `pack_rows` packed."""
     begin = _JSON_BYTES.size
     end = begin + _JSON_BYTES.unpack_from(pack)[0]
     text = pack[begin:end]
@@ -160,4 +136,4 @@ def unpack_columns(pack: bytes) -> list[Sequence[Any]]:
             columns[place] = column.split("\n")
         elif len(column) != count:
             columns[place] = column * count
-    return columns
+    return zip(*columns)

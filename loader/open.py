@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from operator import index as as_int
 
-from shardwright.core import storage
-from shardwright.core.versions import pointer
+from shardwright.core import storage, versions
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
@@ -82,7 +81,7 @@ def located(directory: str | os.PathLike[str]) -> str:
 
 def _located_now(path: str) -> str:
     storage.require_known("dataset", path)
-    return pointer.located(path)
+    return versions.located(path)
 
 
 def read_dataset(directory: str) -> Dataset:

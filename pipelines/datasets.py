@@ -15,7 +15,7 @@ from shardwright.core.overwrite import repair_swap
 from shardwright.core.records.framing import Record
 from shardwright.core.records.record_schema import RecordSchema, infer_schema, schema_of_plan
 from shardwright.core.records.sample import read_lazily
-from shardwright.core.versions.pointer import located
+from shardwright.core.versions import located
 from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable

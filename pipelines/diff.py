@@ -15,11 +15,10 @@ from rich.text import Text
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset, read_measured
-from shardwright.core.diff.compare import MAX_RECORDS, compare_small
-from shardwright.core.diff.rows import list_pairs
+from shardwright.core.diff import MAX_RECORDS, compare_small, list_pairs
 from shardwright.core.overwrite import repair_swap
 from shardwright.core.result_files import write_result
-from shardwright.core.versions.pointer import located
+from shardwright.core.versions import located
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
@@ -105,7 +104,7 @@ def build_diff(pipeline: Any, old: str, new: str, result_path: str) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.core.diff.rows import LedgerPair
+    from shardwright.core.diff import LedgerPair
     from shardwright.transforms.diff import CompareDatasets
 
     def keep(changes: Changes) -> Changes:

@@ -25,7 +25,7 @@ from shardwright.core.sources.selection import make_listing_rules
 from shardwright.core.sources.source import Context, Input
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import given_names
-from shardwright.core.versions.pointer import located
+from shardwright.core.versions import located
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.against import unstored_settings
 from shardwright.pipelines.run import is_dataflow
@@ -178,7 +178,7 @@ def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest
     """
     import apache_beam as beam
 
-    from shardwright.core.plan.planned_shard import PlannedShard, ShardId
+    from shardwright.core.plan.assign import PlannedShard, ShardId
     from shardwright.core.plan.unique_keys import check_keys, check_source_ids
     from shardwright.core.sources.source import source_by_name
     from shardwright.transforms.plan import (

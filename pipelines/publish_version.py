@@ -13,8 +13,13 @@ from typing import Any, NamedTuple
 
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.report.version_view import accept_command, is_accepted
-from shardwright.core.versions.listing import no_such_version, require_undamaged, write_version_record
-from shardwright.core.versions.pointer import located, switch_pointer
+from shardwright.core.versions import (
+    located,
+    no_such_version,
+    require_undamaged,
+    switch_pointer,
+    write_version_record,
+)
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.rollback import current_pointer, moved_meanwhile, newest_published

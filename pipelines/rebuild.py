@@ -22,7 +22,7 @@ from shardwright.core.rebuild.task import RebuildTask, outcome_file, read_outcom
 from shardwright.core.rebuild.unchanged import end_if_unchanged
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import without_effect
-from shardwright.core.versions.listing import list_versions, version_names
+from shardwright.core.versions import list_versions, version_names
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
@@ -91,9 +91,9 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     """
     import apache_beam as beam
 
-    from shardwright.core.plan.planned_shard import PlannedShard
+    from shardwright.core.plan.assign import PlannedShard
     from shardwright.core.rebuild.begin import PreviousState, begin
-    from shardwright.core.rebuild.decision import Decision, reusable_builds
+    from shardwright.core.rebuild.compare import Decision, reusable_builds
     from shardwright.core.rebuild.finish import finish, publish
     from shardwright.core.shards.reuse import ReusableBuilds
     from shardwright.transforms.lineage import report_sink
@@ -372,7 +372,7 @@ def _clean_up(
       records: Records of all versions; None if the storage does not answer and need not be asked again.
     """
     from shardwright.core.rebuild.finish import fail
-    from shardwright.core.versions.retention import remove_version
+    from shardwright.core.versions import remove_version
 
     if isinstance(error, KeyboardInterrupt):
         if task.pid:  # otherwise the job continues

@@ -12,8 +12,15 @@ from typing import Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.report.version_view import accept_command
-from shardwright.core.versions.listing import no_such_version, require_undamaged, write_version_record
-from shardwright.core.versions.pointer import located, pointer_tag, read_pointer, switch_pointer
+from shardwright.core.versions import (
+    located,
+    no_such_version,
+    pointer_tag,
+    read_pointer,
+    require_undamaged,
+    switch_pointer,
+    write_version_record,
+)
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.tables import console

@@ -11,8 +11,13 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.report.index_page import write_index
-from shardwright.core.versions.listing import list_versions, no_such_version, version_names
-from shardwright.core.versions.pointer import can_hold_versions, read_pointer
+from shardwright.core.versions import (
+    can_hold_versions,
+    list_versions,
+    no_such_version,
+    read_pointer,
+    version_names,
+)
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.results import changes_text

@@ -10,7 +10,7 @@ import apache_beam as beam
 from shardwright.core import storage
 from shardwright.core.commit import ConversionSpec, begin_conversion, remove_commit
 from shardwright.core.lease import HeldLease, own_holder
-from shardwright.core.plan.planned_shard import PlannedShard
+from shardwright.core.plan.assign import PlannedShard
 from shardwright.core.shards.reuse import lists_decide_otherwise, lists_may_decide
 from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.schemas.ledger import ledger_header, load_ledger

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
 
+from shardwright.core.plan.assign import FOLD, SPLIT, shares_of
 from shardwright.core.plan.choose_parts import CollectedHashes, choose_parts
 from shardwright.core.plan.forecast import Placement
-from shardwright.core.plan.parts import FOLD, SPLIT, shares_of
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, decode_refs
 from shardwright.schemas.part_bounds import PartBounds

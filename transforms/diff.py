@@ -12,8 +12,7 @@ from typing import Any
 import apache_beam as beam
 
 from shardwright.core.concurrency.progress import PROGRESS
-from shardwright.core.diff.compare import compare_rows, note_added_or_removed, pair_renamed
-from shardwright.core.diff.rows import (
+from shardwright.core.diff import (
     NEW,
     OLD,
     LedgerPair,
@@ -21,7 +20,10 @@ from shardwright.core.diff.rows import (
     Packer,
     bucket_count,
     by_key,
+    compare_rows,
     count_of_ledger,
+    note_added_or_removed,
+    pair_renamed,
     read_ledger,
     rows_of,
     unpack_rows,

@@ -12,7 +12,11 @@ import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.core.plan.assign import (
+    FOLD,
     NEVER_EMPTY,
+    SPLIT,
+    PlannedShard,
+    ShardId,
     fill_empty_shards,
     limit_order,
     shard_hashes,
@@ -20,8 +24,6 @@ from shardwright.core.plan.assign import (
     shard_order,
 )
 from shardwright.core.plan.forecast import Placement, RefSummary
-from shardwright.core.plan.parts import FOLD, SPLIT
-from shardwright.core.plan.planned_shard import PlannedShard, ShardId
 from shardwright.core.plan.request import ConversionRequest, forecast_of, merged_summaries
 from shardwright.core.plan.unique_keys import MADE
 from shardwright.core.sources.label_rules import RuleMatches, unmatched_warnings

@@ -8,8 +8,13 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.validation.duplicate_candidates import duplicate_candidates, pictures_that_share
-from shardwright.core.validation.duplicates import Bucket, link_pictures, name_duplicates
+from shardwright.core.validation.duplicates import (
+    Bucket,
+    duplicate_candidates,
+    link_pictures,
+    name_duplicates,
+    pictures_that_share,
+)
 from shardwright.core.validation.outliers import (
     ClassCounts,
     ShardSizes,

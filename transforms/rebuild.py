@@ -9,15 +9,18 @@ import apache_beam as beam
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
-from shardwright.core.diff.rows import LedgerPair, list_pairs
-from shardwright.core.plan.planned_shard import PlannedShard
+from shardwright.core.diff import LedgerPair, list_pairs
+from shardwright.core.plan.assign import PlannedShard
 from shardwright.core.rebuild.begin import PreviousState, touched_files
 from shardwright.core.rebuild.commit import commit_version
-from shardwright.core.rebuild.compare import Compared, compare_shard, decide, input_state
-from shardwright.core.rebuild.decision import (
+from shardwright.core.rebuild.compare import (
+    Compared,
     Decision,
     ScrubbedShard,
     chosen_shards,
+    compare_shard,
+    decide,
+    input_state,
     previous_build,
     report_decision,
     scrub_shard,

@@ -11,10 +11,9 @@ import apache_beam as beam
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
-from shardwright.core.validation.compared_records import ComparedRecords
-from shardwright.core.validation.duplicate_candidates import bucketed_fingerprints, pictures_by_place
+from shardwright.core.validation.compared_records import ComparedRecord
 from shardwright.core.validation.duplicate_keys import bucket_rows, compare_bucket
-from shardwright.core.validation.duplicates import Bucket
+from shardwright.core.validation.duplicates import Bucket, bucketed_fingerprints, pictures_by_place
 from shardwright.core.validation.outliers import ClassCounts, sizes_of
 from shardwright.core.validation.shard import ShardCheck, ShardTask, ShardTotals, check_shard
 from shardwright.core.validation.stored_checks import (
@@ -206,12 +205,12 @@ def verify_results(
     return checks, findings, statistics
 
 
-def _rows(check: ShardSummary, depth: CheckDepth) -> ComparedRecords:
+def _rows(check: ShardSummary, depth: CheckDepth) -> list[ComparedRecord]:
     """Returns the records to compare; images with quality metrics are compared elsewhere by source."""
     if depth < CheckDepth.QUALITY:
         return check.rows
     looked = {picture.number for picture in check.pictures}
-    return ComparedRecords(row._replace(source=None) if row.number in looked else row for row in check.rows)
+    return [row._replace(source=None) if row.number in looked else row for row in check.rows]
 
 
 def _compare(bucket: tuple[Bucket, Iterable[bytes]]) -> FindingSummary:

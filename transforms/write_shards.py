@@ -24,7 +24,7 @@ from shardwright.core.conversion.convert import Converted, convert_ref, convert_
 from shardwright.core.images.encode import HEIF_DECODER, codec_versions, decoder_versions
 from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.lease import HeldLease
-from shardwright.core.plan.planned_shard import PlannedShard
+from shardwright.core.plan.assign import PlannedShard
 from shardwright.core.records.framing import FRAME_BYTES
 from shardwright.core.shards.finish import ShardPlace, discard, finish_shard, write_ledger
 from shardwright.core.shards.reuse import PreviousRecords, ReusableBuilds, take_over

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
+
+from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import EncodedRefs
+from shardwright.schemas.part_bounds import BUCKETS, DIGITS, PartBounds
 
 HASH_RANGE = 1 << 64
 #: Mean number of images per shard above which no shard is empty: among 99,999 shards, the probability of an
@@ -109,3 +115,96 @@ def fill_empty_shards(hashes: Sequence[int], num_shards: int) -> dict[int, int]:
         if before != shard:
             moved[value] = before
     return moved
+
+
+ShardId = tuple[str, int]
+
+
+class ShardDigests(NamedTuple):
+    """Digests of a planned shard that one step has computed for the next ones. About 12 bytes per reference.
+
+    Attributes:
+      shard: Digest of everything that determines the shard's bytes.
+      refs: Digests of its references, 8 bytes each, in the order of the shard.
+      order: Place of each of them in `PlannedShard.refs`, as 4 bytes, little-endian.
+      candidates: Number of references to images that can still be written.
+      has_known_states: Whether the states of their sources are known.
+    """
+
+    shard: str
+    refs: bytes
+    order: bytes
+    candidates: int
+    has_known_states: bool
+
+
+class PlannedShard(NamedTuple):
+    """A shard to write: its split, its number from 0, the split's number of shards, and its references.
+
+    An earlier step may have computed its digests.
+    """
+
+    split: str
+    shard: int
+    num_shards: int
+    refs: Iterable[EncodedRefs]
+    digests: ShardDigests | None = None
+
+
+#: Uses of hashes: those of each use are independent of the others.
+SPLIT, FOLD = "split", "fold"
+
+
+class HashedImage(NamedTuple):
+    """An image to divide.
+
+    Attributes:
+      scope: What is divided (`PartBounds`); None if the image only counts for a limit.
+      label: Its class; several are joined.
+      value: Hash of its group or key.
+    """
+
+    scope: str | None
+    label: str
+    value: int
+
+
+class Divider:
+    """Returns the part of each image, by the hash of its key or group.
+
+    Args:
+      settings: Checked settings.
+      purpose: `SPLIT` or `FOLD`.
+      found: Chosen bounds; None to divide all hashes by the shares.
+    """
+
+    def __init__(self, settings: ConvertSettings, purpose: str, found: PartBounds | None = None) -> None:
+        self._seed, self._purpose = settings.seed, purpose
+        self._uniform = ideal_bounds(shares_of(settings, purpose))
+        self._by_class = settings.split_mode == "stratified"
+        self._found = found or PartBounds()
+
+    def part(self, group: str, scope: str, label: str) -> int:
+        """Returns the number of the part of an image.
+
+        Args:
+          group: Its group, or its key.
+          scope: What is divided.
+          label: Its class.
+        """
+        value = hash64(self._seed, self._purpose, group)
+        buckets = self._found.buckets.get(scope)
+        if buckets is not None:
+            return DIGITS.index(buckets[value * BUCKETS >> 64])
+        classes = self._found.bounds.get(scope)
+        if not classes:
+            return bisect_right(self._uniform, value)
+        # A file that is not a candidate may have a class of its own.
+        return bisect_right(classes.get(label if self._by_class else "", self._uniform), value)
+
+
+def shares_of(settings: ConvertSettings, purpose: str) -> tuple[Fraction, ...]:
+    """Returns the shares of the parts: those of the splits, or equal ones of the folds."""
+    if purpose == SPLIT:
+        return tuple(settings.parsed_splits.values())
+    return (Fraction(1, settings.folds),) * settings.folds

@@ -23,8 +23,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.core.plan.assign import HASH_RANGE, ideal_bounds, limit_order
-from shardwright.core.plan.parts import HashedImage
+from shardwright.core.plan.assign import HASH_RANGE, HashedImage, ideal_bounds, limit_order
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import in_name_order

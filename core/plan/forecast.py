@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 
 from shardwright.core.conversion.convert import ShardRecipe
 from shardwright.core.plan.assign import (
+    FOLD,
+    SPLIT,
+    Divider,
+    HashedImage,
     group_of,
     hash64,
     limit_order,
@@ -22,7 +26,6 @@ from shardwright.core.plan.estimate import (
     shard_count,
     take_sample,
 )
-from shardwright.core.plan.parts import FOLD, SPLIT, Divider, HashedImage
 from shardwright.core.records.build import label_ids
 from shardwright.schemas import units
 from shardwright.schemas.codes import BY_LISTING, Outcome, QuarantineReason

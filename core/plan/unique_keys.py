@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from shardwright.core.plan.planned_shard import ShardId
+from shardwright.core.plan.assign import ShardId
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, printable
 

@@ -15,15 +15,15 @@ from shardwright.core.rebuild.task import OUTCOMES_DIR, RebuildTask, read_outcom
 from shardwright.core.result_files import was_left
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.spool import Spool
-from shardwright.core.versions.listing import (
+from shardwright.core.versions import (
     list_versions,
     mark_published,
+    read_pointer,
     read_version_record,
+    remove_version,
     require_undamaged,
     version_names,
 )
-from shardwright.core.versions.pointer import read_pointer
-from shardwright.core.versions.retention import remove_version
 from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR, Dataset
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable

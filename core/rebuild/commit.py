@@ -10,11 +10,11 @@ from typing import Any
 from shardwright.core.commit import ConversionSpec, commit
 from shardwright.core.dataset_files import dataset_name
 from shardwright.core.rebuild.begin import PreviousState
-from shardwright.core.rebuild.decision import Decision, scrub_facts
+from shardwright.core.rebuild.compare import Decision, scrub_facts
 from shardwright.core.rebuild.events import stage
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.validation.shard import ShardCheck
-from shardwright.core.versions.listing import read_version_record
+from shardwright.core.versions import read_version_record
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast

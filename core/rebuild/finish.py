@@ -13,21 +13,23 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import dataset_name, read_dataset
 from shardwright.core.lease import read_holder
 from shardwright.core.rebuild.begin import PreviousState, is_abandoned, read_input, warned
-from shardwright.core.rebuild.decision import Decision, remember, scrub_facts
+from shardwright.core.rebuild.compare import Decision, remember, scrub_facts
 from shardwright.core.rebuild.events import stage
 from shardwright.core.rebuild.hooks import run_hooks
 from shardwright.core.rebuild.prometheus import RunMetrics, write_metrics
 from shardwright.core.rebuild.task import RebuildTask, read_outcome, write_outcome
 from shardwright.core.report.version_view import accept_command
 from shardwright.core.sources.spool import Spool
-from shardwright.core.versions.listing import (
+from shardwright.core.versions import (
     list_versions,
     mark_published,
+    read_pointer,
     read_version_record,
+    remove_version,
+    surplus,
+    switch_pointer,
     version_names,
 )
-from shardwright.core.versions.pointer import read_pointer, switch_pointer
-from shardwright.core.versions.retention import remove_version, surplus
 from shardwright.schemas.codes import ExitCode, QuarantineReason, Severity, Stage
 from shardwright.schemas.dataset import QUARANTINE_JSONL, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError

@@ -12,7 +12,7 @@ from typing import Any
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset, read_measured, write_text
 from shardwright.core.rebuild.begin import PreviousState
-from shardwright.core.rebuild.decision import repaired_shards
+from shardwright.core.rebuild.compare import repaired_shards
 from shardwright.core.rebuild.events import stage
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.report.gather import as_time, gather
@@ -21,7 +21,7 @@ from shardwright.core.report.version_view import is_accepted
 from shardwright.core.validation.directory import check_directory, check_sidecars
 from shardwright.core.validation.results import ResultFiles, Results, write_results
 from shardwright.core.validation.shard import ShardCheck
-from shardwright.core.versions.listing import read_version_record, write_version_record
+from shardwright.core.versions import read_version_record, write_version_record
 from shardwright.schemas import dataset as files
 from shardwright.schemas.changes import Changes, Kind
 from shardwright.schemas.check_depths import CheckDepth

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.rebuild.begin import PreviousState, begin, read_input, touched_files
-from shardwright.core.rebuild.decision import (
+from shardwright.core.rebuild.compare import (
     Decision,
     ScrubbedShard,
     chosen_shards,
@@ -28,7 +28,7 @@ from shardwright.core.sources.listing import ListingDigest, add_up, list_part, s
 from shardwright.core.sources.selection import ListingRules
 from shardwright.core.sources.source import Context, Input, InputSplit
 from shardwright.core.sources.spool import Spool
-from shardwright.core.versions.pointer import read_pointer
+from shardwright.core.versions import read_pointer
 from shardwright.schemas.dataset import SHARDS_DIR, Shard
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.image_ref import ImageRef

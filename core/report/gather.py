@@ -35,7 +35,7 @@ from shardwright.core.report.thumbnails import (
     read_thumbnails,
 )
 from shardwright.core.report.version_view import place_of
-from shardwright.core.versions.listing import read_version_record
+from shardwright.core.versions import read_version_record
 from shardwright.schemas import __version__
 from shardwright.schemas.dataset import (
     DATASET_JSON,

@@ -20,8 +20,7 @@ from shardwright.core.report.version_view import (
     VersionView,
     version_view,
 )
-from shardwright.core.versions.listing import read_version_record, version_names
-from shardwright.core.versions.pointer import read_pointer
+from shardwright.core.versions import read_pointer, read_version_record, version_names
 from shardwright.schemas import __version__
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -9,20 +10,19 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import IO, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.dataset_files import read_dataset
 from shardwright.core.lease import HeldLease, while_held
 from shardwright.core.records.compression import WBITS, decompress, uncompressed
 from shardwright.core.records.framing import FRAME_BYTES, Record
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.recovery import DamagedRange, read_records
-from shardwright.core.salvage.match import Frame
-from shardwright.core.salvage.misplaced import find_misplaced
-from shardwright.core.salvage.salvaged_ledger import Content, FoundRecord, reconcile
+from shardwright.core.salvage.salvaged_ledger import Content, FoundRecord, Frame, reconcile
 from shardwright.core.shards.finish import ShardPlace, discard, finish_shard
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
 from shardwright.schemas.codes import FindingCode
@@ -354,3 +354,73 @@ def _save_foreign(
     with while_held(task.hold):
         storage.move_into_place(temporary, storage.join(task.output, task.file))
     return SavedShard(task.file, len(kept), not lost, 0, tuple(lost))
+
+
+class Placement(NamedTuple):
+    """Where the bytes of a shard are, if not in its own file.
+
+    Attributes:
+      path: Path of the file that holds them. None if none was found.
+      holds: Name of the other shard that the shard's own file holds. Empty if it holds none.
+    """
+
+    path: str | None = None
+    holds: str = ""
+
+
+class _Directory(NamedTuple):
+    """A dataset directory: the size in bytes of each file, and the shards that `dataset.json` lists."""
+
+    sizes: dict[str, int]
+    shards: list[Shard]
+
+
+def find_misplaced(directory: str, expected: Shard, run: str = "") -> Placement:
+    """Looks for a shard whose own file has other bytes or is missing, in all files of its size.
+
+    Args:
+      directory: The dataset directory.
+      expected: The shard as `dataset.json` describes it.
+      run: Unique name of the run, during which the directory does not change. Empty to list it again.
+
+    Raises:
+      UsageError: If `dataset.json` is not a readable document.
+      EngineError: If the storage failed.
+    """
+    if not run:
+        _listed.cache_clear()
+        _sha256_of.cache_clear()
+    sizes, shards = _listed(directory, run)
+    own = {shard.sha256: shard.file for shard in shards if shard.bytes == sizes.get(expected.file)}
+    own.pop(expected.sha256, None)
+    holds = own.get(_sha256_of(directory, expected.file, run), "") if own else ""
+    for file, size in sizes.items() if expected.records else ():
+        if size == expected.bytes and _sha256_of(directory, file, run) == expected.sha256:
+            return Placement(storage.join(directory, file), holds)
+    return Placement(None, holds)
+
+
+@lru_cache(maxsize=1)
+def _listed(directory: str, run: str) -> _Directory:
+    """Lists a directory once for all of its damaged shards that a run saves in this process."""
+    shards = [shard for _, _, _, shard in read_dataset(directory).placed_shards() if shard.records]
+    return _Directory(_sizes(directory), shards)
+
+
+def _sizes(directory: str) -> dict[str, int]:
+    """Returns the size in bytes of each file in a directory."""
+    if storage.is_remote(directory):
+        prefix = directory.rstrip("/") + "/"
+        return {
+            item.path.removeprefix(prefix): item.size for item in storage.list_objects(directory, deep=False)
+        }
+    with os.scandir(directory) as entries:
+        return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+
+
+@lru_cache(maxsize=10_000)
+def _sha256_of(directory: str, file: str, run: str) -> str:
+    """Returns the sha256 of a file; empty if it is missing. A run reads each file once in this process."""
+    with contextlib.suppress(FileNotFoundError), storage.open_local(storage.join(directory, file)) as opened:
+        return storage.sha256_of(opened)
+    return ""

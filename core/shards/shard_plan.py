@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from shardwright.core.conversion.convert import ShardRecipe
 from shardwright.core.images.encode import HEIF_DECODER
 from shardwright.core.images.signatures import has_extension_of
-from shardwright.core.plan.planned_shard import PlannedShard, ShardDigests
+from shardwright.core.plan.assign import PlannedShard, ShardDigests
 from shardwright.core.records.build import label_ids
 from shardwright.core.shards.ordered_refs import OrderedRefs
 from shardwright.schemas.configuration.setting import Affects

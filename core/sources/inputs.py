@@ -20,7 +20,7 @@ from shardwright.core.sources.open_images import DESCRIPTIONS, NOUN, RULE
 from shardwright.core.sources.source import Input, Source, all_sources, source_by_name
 from shardwright.core.sources.tables_beside import check_tables, is_text_name
 from shardwright.core.sources.yolo import holds_labels
-from shardwright.core.versions.pointer import located
+from shardwright.core.versions import located
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON
 from shardwright.schemas.errors import UsageError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Hashable, Iterable
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 
@@ -36,41 +36,6 @@ class ComparedRecord(NamedTuple):
     def classes(self) -> frozenset[str]:
         """Classes of the image."""
         return frozenset(self.label.split(LABEL_SEPARATOR)) if self.label else frozenset()
-
-
-class ComparedRecords:
-    """A list of `ComparedRecord`, without an object for each.
-
-    Args:
-      records: The first records.
-
-    Attributes:
-      columns: A list for each field of `ComparedRecord`.
-    """
-
-    def __init__(self, records: Iterable[ComparedRecord] = ()) -> None:
-        self.columns: tuple[list[Any], ...] = tuple([] for _ in ComparedRecord._fields)
-        for record in records:
-            self.append(record)
-
-    def append(self, record: ComparedRecord) -> None:
-        """Adds a record."""
-        for column, value in zip(self.columns, record):
-            column.append(value)
-
-    def __iter__(self) -> Iterator[ComparedRecord]:
-        return map(ComparedRecord, *self.columns)
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ComparedRecords) and self.columns == other.columns
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"ComparedRecords({list(self)!r})"
 
 
 class Placed(Protocol):

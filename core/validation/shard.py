@@ -22,7 +22,7 @@ from shardwright.core.records.framing import FRAME_BYTES, Record
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.storage.ranges import RandomAccessFile
-from shardwright.core.validation.compared_records import ComparedRecord, ComparedRecords
+from shardwright.core.validation.compared_records import ComparedRecord
 from shardwright.core.validation.directory import other_digest
 from shardwright.core.validation.duplicate_keys import buckets_of_rows
 from shardwright.core.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
@@ -168,7 +168,7 @@ class ShardCheck:
     records: int = 0
     bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
-    rows: ComparedRecords = field(default_factory=ComparedRecords)
+    rows: list[ComparedRecord] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     features: RecordStatistics = field(default_factory=RecordStatistics)
     digests: list[Digest] = field(default_factory=list)

@@ -27,7 +27,7 @@ from shardwright.core import storage
 from shardwright.core.images.encode import codec_versions
 from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.validation.compared_records import ComparedRecord, ComparedRecords
+from shardwright.core.validation.compared_records import ComparedRecord
 from shardwright.core.validation.ledger import LedgerSummary
 from shardwright.core.validation.outliers import odd_pictures
 from shardwright.core.validation.shard import (
@@ -48,7 +48,7 @@ from shardwright.schemas.statistics.feature_statistics import RecordStatistics
 from shardwright.schemas.version import check_file
 
 #: Raise this number when a check gives other findings than before, or other quality metrics.
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 _LEVEL = 1
 _DIGEST_BYTES = 16
 #: Largest uncompressed size in bytes of the stored checks of a shard.
@@ -85,7 +85,7 @@ class ShardSummary:
     bytes: int
     sound: bool
     findings: FindingSummary
-    rows: ComparedRecords = field(default_factory=ComparedRecords)
+    rows: list[ComparedRecord] = field(default_factory=list)
     pictures: list[Picture] = field(default_factory=list)
     statistics: Statistics | None = None
     digests: list[Digest] = field(default_factory=list)
@@ -130,7 +130,6 @@ def store_check(
     """
     if task.expected is None or any(code in checked.findings.counts for code in _OTHER_BYTES):
         return ""
-    key, source, _, _, number, offset, label = checked.rows.columns
     document = {
         **_terms(schema, task.split, len(schema.labels or ())),
         **_files(task),
@@ -141,7 +140,7 @@ def store_check(
         "sound": checked.sound,
         "counts": checked.findings.by_code(),
         "findings": [finding.as_json() for finding in checked.findings.by_place()],
-        "rows": [key, source, number, offset, label] if key else [],
+        "rows": [[row.key, row.source, row.number, row.offset, row.label] for row in checked.rows],
         "digests": _packed(digest or bytes(_DIGEST_BYTES) for digest in checked.digests),
         "pictures": [_picture_json(picture) for picture in checked.pictures],
         "features": None
@@ -302,11 +301,11 @@ def _sha256(path: str) -> str | None:
         return None
 
 
-def _rows(values: Mapping[str, Any], task: ShardTask) -> ComparedRecords:
-    rows = ComparedRecords()
-    for key, source, number, offset, label in zip(*values["rows"], strict=True):
-        rows.append(ComparedRecord(key, source, task.split, task.file, number, offset, label))
-    return rows
+def _rows(values: Mapping[str, Any], task: ShardTask) -> list[ComparedRecord]:
+    return [
+        ComparedRecord(key, source, task.split, task.file, number, offset, label)
+        for key, source, number, offset, label in values["rows"]
+    ]
 
 
 def _summary(values: Mapping[str, Any]) -> FindingSummary:

@@ -23,7 +23,7 @@ from shardwright.core import lease as leases
 from shardwright.core import storage
 from shardwright.core.rebuild.begin import MAX_ABANDONED
 from shardwright.core.sources import class_folders
-from shardwright.core.versions.listing import list_versions
+from shardwright.core.versions import list_versions
 from shardwright.pipelines import cli
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from shardwright.core.versions.listing import list_versions
+from shardwright.core.versions import list_versions
 from shardwright.loader import pin
 from shardwright.pipelines import cli
 from shardwright.pipelines.publish_version import publish

@@ -12,7 +12,7 @@ import pytest
 from helpers.from_nothing import Rebuilt, begin, inodes, write_bmps
 from helpers.hostile import picture, run, sentence_of
 
-from shardwright.core.rebuild import decision as scrubbing
+from shardwright.core.rebuild import compare as scrubbing
 from shardwright.pipelines.validate import validate
 
 SETTINGS = {"shards": "3", "resize": "8", "image_format": "png"}

@@ -30,9 +30,8 @@ from helpers.versioned import (
 from rich.console import Console
 
 from shardwright.core import storage
-from shardwright.core.versions import pointer as pointers
-from shardwright.core.versions.listing import list_versions
-from shardwright.core.versions.retention import surplus
+from shardwright.core import versions as pointers
+from shardwright.core.versions import list_versions, surplus
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.publish_version import publish, this_account
 from shardwright.pipelines.rollback import rollback

@@ -14,7 +14,7 @@ import pytest
 from helpers.rebuilding import IMAGES, generation_of, job_of, read_color
 from helpers.repository import ROOT
 
-from shardwright.core.versions.listing import list_versions
+from shardwright.core.versions import list_versions
 from shardwright.loader import Records, pin
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.validate import validate

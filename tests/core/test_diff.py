@@ -18,15 +18,17 @@ from helpers.ledgers import dump_ledger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.core.diff.compare import compare_rows, note_added_or_removed, pair_renamed
-from shardwright.core.diff.rows import (
+from shardwright.core.diff import (
     NEW,
     OLD,
     LedgerPair,
     LedgerRow,
     Packer,
     bucket_count,
+    compare_rows,
     count_of_ledger,
+    note_added_or_removed,
+    pair_renamed,
     rows_of,
     unpack_rows,
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.hash_buckets import bucket_of, pack_rows, places_by_bucket, unpack_rows
+from shardwright.core.hash_buckets import bucket_of, pack_rows, unpack_rows
 
 VALUES = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "a", "\ud800"])
 
@@ -37,15 +37,6 @@ def test_hex_digits_keep_their_form(rows: list[tuple[Any, ...]]) -> None:
 def test_checksums_take_half_of_their_digits() -> None:
     rows = [(f"{number * 7**70 % 2**256:064x}",) for number in range(100)]
     assert len(pack_rows(rows)) < 100 * 33
-
-
-@given(st.lists(st.text("abé", max_size=3)), st.sampled_from([1, 16, 4096]))
-def test_names_are_placed_in_their_buckets(names: list[str], buckets: int) -> None:
-    found = dict(places_by_bucket(names, buckets))
-    assert sorted(place for places in found.values() for place in places) == [*range(len(names))]
-    for bucket, places in found.items():
-        assert places == sorted(places)
-        assert {bucket_of(names[place], buckets) for place in places} == {bucket}
 
 
 @pytest.mark.parametrize("buckets", [1, 16, 4096])

@@ -12,7 +12,7 @@ from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, flaky
 from helpers.storage.retries import Retries
 
-from shardwright.core.versions.listing import list_versions
+from shardwright.core.versions import list_versions
 from shardwright.loader import pin
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild

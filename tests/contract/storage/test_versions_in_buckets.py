@@ -28,9 +28,7 @@ from helpers.versioned import (
 
 from shardwright.core import storage
 from shardwright.core.report.index_page import write_index
-from shardwright.core.versions.listing import list_versions, version_names
-from shardwright.core.versions.pointer import located
-from shardwright.core.versions.retention import remove_version
+from shardwright.core.versions import list_versions, located, remove_version, version_names
 from shardwright.loader import Records, pin
 from shardwright.loader import open as opening
 from shardwright.pipelines.diff import diff

@@ -12,7 +12,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.plan.assign import HASH_RANGE, hash64, ideal_bounds, limit_order
+from shardwright.core.plan.assign import (
+    HASH_RANGE,
+    SPLIT,
+    Divider,
+    HashedImage,
+    hash64,
+    ideal_bounds,
+    limit_order,
+)
 from shardwright.core.plan.choose_parts import (
     CollectedHashes,
     allocate,
@@ -21,7 +29,6 @@ from shardwright.core.plan.choose_parts import (
     choose_parts,
     cut,
 )
-from shardwright.core.plan.parts import SPLIT, Divider, HashedImage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.part_bounds import BUCKETS, PartBounds

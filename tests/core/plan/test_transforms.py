@@ -8,8 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from shardwright.core.plan import unique_keys
-from shardwright.core.plan.assign import HASH_RANGE, hash64, limit_order, shard_of, shard_order
-from shardwright.core.plan.planned_shard import ShardId
+from shardwright.core.plan.assign import HASH_RANGE, ShardId, hash64, limit_order, shard_of, shard_order
 from shardwright.core.plan.unique_keys import check_keys
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError

@@ -18,8 +18,7 @@ from helpers.ledgers import dump_ledger
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.plan.assign import shard_order
-from shardwright.core.plan.planned_shard import PlannedShard
+from shardwright.core.plan.assign import PlannedShard, shard_order
 from shardwright.core.records.framing import data_of
 from shardwright.core.shards import ordered_refs, reuse
 from shardwright.core.shards.finish import ShardPlace

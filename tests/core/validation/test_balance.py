@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from shardwright.core.validation.compared_records import (
     ComparedRecord,
-    ComparedRecords,
     EqualPictures,
     in_conflict,
 )
@@ -153,7 +152,7 @@ def row(number: int, split: str = "train", *classes: str, source: str | None = "
 def found_in(*rows: ComparedRecord) -> list[tuple[str, str | None, str | None]]:
     packs: dict[tuple[str, int], list[bytes]] = {}
     for one in rows:
-        for bucket, pack in bucket_rows(ComparedRecords([one]), 16):
+        for bucket, pack in bucket_rows([one], 16):
             packs.setdefault(bucket, []).append(pack)
     found = [finding for item in packs.items() for finding in compare_bucket(item)]
     return sorted((one.code.value, one.key, one.other.key if one.other else None) for one in found)
@@ -186,7 +185,7 @@ def test_files_without_splits_are_compared_by_class() -> None:
 
 def test_findings_name_both_records() -> None:
     rows = [row(0, "test", "it's"), row(4, "train", "a", "b")]
-    (pack,) = bucket_rows(ComparedRecords(rows), 1, keys=False)
+    (pack,) = bucket_rows(rows, 1, keys=False)
     leak, conflict = compare_bucket((pack[0], [pack[1]]))
     assert leak.message == conflict.message
     assert conflict.message == (

@@ -17,18 +17,16 @@ from hypothesis import strategies as st
 from shardwright.core.images import near_duplicates
 from shardwright.core.images.near_duplicates import alike, bands_of
 from shardwright.core.validation import duplicates
-from shardwright.core.validation.compared_records import ComparedRecord, ComparedRecords
-from shardwright.core.validation.duplicate_candidates import (
-    bucketed_fingerprints,
-    duplicate_candidates,
-    pictures_by_place,
-    pictures_that_share,
-)
+from shardwright.core.validation.compared_records import ComparedRecord
 from shardwright.core.validation.duplicate_keys import bucket_rows, buckets_of_rows, compare_bucket
 from shardwright.core.validation.duplicates import (
+    bucketed_fingerprints,
+    duplicate_candidates,
     link_pictures,
     name_duplicates,
     pack,
+    pictures_by_place,
+    pictures_that_share,
 )
 from shardwright.core.validation.shard import ShardTask, ShardTotals
 from shardwright.schemas.dataset import Shard
@@ -320,17 +318,17 @@ SHARDS = st.lists(st.lists(ROWS, max_size=6), min_size=1, max_size=4)
 
 def records(
     shards: Sequence[Sequence[tuple[str | None, str | None, str, str, int]]],
-) -> list[ComparedRecords]:
+) -> list[list[ComparedRecord]]:
     return [
-        ComparedRecords(
+        [
             ComparedRecord(key, source, split, f"shard {place}", number, offset, label)
             for number, (key, source, split, label, offset) in enumerate(rows)
-        )
+        ]
         for place, rows in enumerate(shards)
     ]
 
 
-def findings(shards: Sequence[ComparedRecords], buckets: int, keys: bool = True) -> list[Finding]:
+def findings(shards: Sequence[list[ComparedRecord]], buckets: int, keys: bool = True) -> list[Finding]:
     packs = defaultdict(list)
     for rows in shards:
         for bucket, packed in bucket_rows(rows, buckets, keys):

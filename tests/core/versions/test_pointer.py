@@ -14,10 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.core import storage
-from shardwright.core.versions import pointer as pointers
-from shardwright.core.versions.listing import list_versions
-from shardwright.core.versions.pointer import located, read_pointer, switch_pointer
-from shardwright.core.versions.retention import remove_version, surplus
+from shardwright.core import versions as pointers
+from shardwright.core.versions import (
+    list_versions,
+    located,
+    read_pointer,
+    remove_version,
+    surplus,
+    switch_pointer,
+)
 from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.version import Pointer, VersionRecord, VersionState

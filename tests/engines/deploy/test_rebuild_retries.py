@@ -18,8 +18,7 @@ from helpers.repository import PHOTOS
 from shardwright.core import storage
 from shardwright.core.rebuild import begin, finish
 from shardwright.core.rebuild.task import RebuildTask, outcome_file
-from shardwright.core.versions.listing import list_versions
-from shardwright.core.versions.pointer import read_pointer
+from shardwright.core.versions import list_versions, read_pointer
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.prepare import as_beam_options, make_request

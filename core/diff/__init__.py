@@ -1,1 +1,0 @@
-"""Compares two datasets image by image, using the ledgers of their shards."""

@@ -1,0 +1,400 @@
+"""The versions of a dataset: their records, `latest.json`, which names the one for readers, and retention."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shlex
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shardwright.core import storage
+from shardwright.core.lease import HeldLease, write_held
+from shardwright.schemas.dataset import COMMIT_FILES, DATASET_JSON
+from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.version import (
+    LATEST_JSON,
+    PINNED_JSON,
+    VERSION_JSON,
+    VERSIONS_DIR,
+    Pointer,
+    VersionRecord,
+    VersionState,
+    created_at,
+    is_version,
+    split_version,
+    version_name,
+    version_path,
+)
+
+if TYPE_CHECKING:
+    from shardwright.schemas.configuration.job import RebuildSettings
+
+_REQUESTS_AT_ONCE = 16
+_NAMED = 3
+
+
+def version_names(output: str) -> list[str]:
+    """Returns the names of all versions, oldest first, including incomplete ones.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    directory = storage.join(output, VERSIONS_DIR)
+    with storage.translated_errors("list", directory):
+        if storage.is_remote(directory):
+            folders = storage.list_folders(directory)
+        else:
+            try:
+                folders = [entry.name for entry in os.scandir(directory) if entry.is_dir()]
+            except (FileNotFoundError, NotADirectoryError):
+                folders = []
+    return sorted(filter(is_version, folders))
+
+
+def list_versions(output: str) -> list[VersionRecord]:
+    """Returns the records of all versions, oldest first; a version without a record is being built.
+
+    A version with a damaged `version.json` has the state `DAMAGED`, which no other function returns.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+
+    def read(name: str) -> VersionRecord:
+        try:
+            return read_version_record(output, name)
+        except UsageError as error:
+            path = storage.join(version_path(output, name), PINNED_JSON)
+            with storage.translated_errors("look for", path):
+                pinned = storage.exists(path)
+            return VersionRecord(
+                name, VersionState.DAMAGED, created_at(name), pinned=pinned, problem=error.message
+            )
+
+    names = version_names(output)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
+        return list(executor.map(read, names))
+
+
+def require_undamaged(record: VersionRecord) -> None:
+    """Checks that the record of a version is not damaged.
+
+    Raises:
+      UsageError: If its `version.json` is damaged.
+    """
+    if record.state is VersionState.DAMAGED:
+        raise UsageError(record.problem)
+
+
+def read_version_record(output: str, version: str) -> VersionRecord:
+    """Returns the record of a version.
+
+    Raises:
+      UsageError: If its `version.json` is damaged.
+      EngineError: If the storage failed.
+    """
+    directory = version_path(output, version)
+    path = storage.join(directory, VERSION_JSON)
+    data = storage.read_if_exists(path)
+    if data is None:
+        return VersionRecord(version, VersionState.BUILDING, created_at(version))
+    with storage.translated_errors("look for", path):
+        pinned = storage.exists(storage.join(directory, PINNED_JSON))
+    try:
+        return replace(VersionRecord.loads(data), version=version, pinned=pinned)  # it may be copied
+    except ValueError as error:
+        raise UsageError(
+            f"{printable(path)} cannot be used: {str(error).rstrip('.')}; restore it, or remove that "
+            "version's directory."
+        ) from error
+
+
+def write_version_record(output: str, record: VersionRecord, hold: HeldLease | None = None) -> None:
+    """Writes the record of a version, while the lease `hold` is held.
+
+    Raises:
+      EngineError: If the lease was lost, or the storage failed.
+    """
+    directory = version_path(output, record.version)
+    with storage.translated_errors("write", storage.join(directory, VERSION_JSON)):
+        write_held(directory, VERSION_JSON, record.dumps().encode(), hold)
+
+
+def mark_published(output: str, record: VersionRecord, when: float) -> VersionRecord:
+    """Records the time when a version was published, unless it is recorded or the version's state changed.
+
+    Args:
+      output: Directory that holds the versions.
+      record: Record of the version.
+      when: Time in seconds since the epoch.
+
+    Returns:
+      The current record of the version.
+
+    Raises:
+      UsageError: If its `version.json` is damaged.
+      EngineError: If the storage failed.
+    """
+    path = storage.join(version_path(output, record.version), VERSION_JSON)
+    with storage.translated_errors("write", path):
+        found = storage.read_with_etag(path)
+        now = read_version_record(output, record.version)
+        if found is None or not now.is_unseen:
+            return now
+        seen = replace(now, finished=when)
+        return seen if storage.write_if_match(path, seen.dumps().encode(), found[1]) else now
+
+
+def no_such_version(output: str, version: str, names: Sequence[str] | None = None) -> UsageError:
+    """Returns the error for a missing version, which suggests a similar name or the newest versions.
+
+    Args:
+      output: Directory that holds the versions.
+      version: Name of the missing version.
+      names: Names of the versions to choose from; None for all.
+    """
+    names = version_names(output) if names is None else names
+    shown = f"{printable(output)} has no version {printable(version)}"
+    if not names:
+        return UsageError(f"{printable(output)} holds no versions; check the path.")
+    hint = nearest(version, [*names][::-1])
+    if hint:
+        return UsageError(shown + hint)
+    newest = ", ".join(sorted(names)[: -_NAMED - 1 : -1])
+    return UsageError(f"{shown}; its newest are {newest}.")
+
+
+#: Number of attempts to follow the pointer while versions are published and removed.
+_ATTEMPTS = 3
+
+
+def can_hold_versions(path: str) -> bool:
+    """Returns whether the storage of a path supports the conditional writes that versions need."""
+    return storage.knows_conditions(path)
+
+
+def read_pointer(output: str) -> tuple[Pointer, str] | None:
+    """Reads which version is the latest.
+
+    Returns:
+      The pointer and the tag of its state; None if there is none.
+
+    Raises:
+      UsageError: If it is damaged, or the storage cannot hold versions.
+      EngineError: If the storage failed.
+    """
+    found = _read_with_tag(output)
+    return None if found is None else (_parse(output, found[0]), found[1])
+
+
+def _read_with_tag(output: str) -> tuple[bytes, str] | None:
+    path = storage.join(output, LATEST_JSON)
+    with storage.translated_errors("read", path):
+        return storage.read_with_etag(path)
+
+
+def _parse(output: str, data: bytes) -> Pointer:
+    try:
+        return Pointer.loads(data)
+    except ValueError as error:
+        raise _useless(output, f"cannot be used: {str(error).rstrip('.')}") from error
+
+
+def _useless(output: str, why: str) -> UsageError:
+    shown, path = _word(output), printable(storage.join(output, LATEST_JSON))
+    return UsageError(
+        f"{path} {why}; choose a version V that shardwright versions {shown} lists, with shardwright "
+        f"rollback {shown} V."
+    )
+
+
+def _word(path: str) -> str:
+    """Returns a path as it is written in a shell command."""
+    return shlex.quote(printable(path))
+
+
+def pointer_tag(output: str) -> str | None:
+    """Returns the tag of the pointer's state, damaged or not; None if there is none.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    found = _read_with_tag(output)
+    return found[1] if found else None
+
+
+def switch_pointer(output: str, pointer: Pointer, tag: str | None) -> bool:
+    """Switches readers to another version, unless another process has switched the pointer since.
+
+    Args:
+      output: Directory that holds the versions.
+      pointer: Pointer to the new version.
+      tag: Tag of the pointer when it was read; None if there was none.
+
+    Returns:
+      Whether the pointer names the version. Calling it again is safe, because it detects its own write.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    path = storage.join(output, LATEST_JSON)
+    with storage.translated_errors("switch", path):
+        if storage.write_if_match(path, pointer.dumps().encode(), tag):
+            return True
+        found = storage.read_with_etag(path)
+    try:
+        return found is not None and Pointer.loads(found[0]).version == pointer.version
+    except ValueError:
+        return False
+
+
+def located(path: str) -> str:
+    """Returns the dataset directory that a path currently names.
+
+    `OUT@V` is version V of OUT, and OUT is the version that its pointer names. A dataset directory or any
+    other path is returned unchanged.
+
+    Args:
+      path: Path as the user wrote it.
+
+    Raises:
+      UsageError: If the version is missing, no version is published, or the pointer is damaged.
+      EngineError: If the storage failed.
+    """
+    output, version = split_version(path)
+    if version:
+        return _version_located(path, output, version)
+    if not _may_hold_versions(path) or version_name(path) != path or _is_dataset(path):
+        return path
+    return follow(path) or path
+
+
+def _may_hold_versions(path: str) -> bool:
+    """Returns whether a path may hold versions."""
+    if storage.is_remote(path):
+        return can_hold_versions(path) and not glob.has_magic(path)
+    return os.path.isdir(path)
+
+
+def follow(output: str) -> str:
+    """Returns the dataset directory that the pointer currently names; empty if there are no versions.
+
+    Raises:
+      UsageError: If the version is gone, no version is published, or the pointer is damaged.
+      EngineError: If the storage failed.
+    """
+    gone = ""
+    for _ in range(_ATTEMPTS):
+        found = _read_latest(output)
+        if found is None:
+            if names := version_names(output):
+                raise _none_published(output, names)
+            return ""
+        directory = version_path(output, found.version)
+        if _is_dataset(directory):
+            return directory
+        if gone == found.version:
+            break
+        gone = found.version  # the pointer may have changed, and retention may have removed the version
+    raise _useless(output, f"names version {gone}, which is missing or incomplete")
+
+
+def _read_latest(output: str) -> Pointer | None:
+    """Reads the pointer in one request, for readers that do not write it."""
+    data = storage.read_if_exists(storage.join(output, LATEST_JSON))
+    return None if data is None else _parse(output, data)
+
+
+def _is_dataset(directory: str) -> bool:
+    path = storage.join(directory, DATASET_JSON)
+    with storage.translated_errors("look for", path):
+        return storage.exists(path)
+
+
+def _version_located(path: str, output: str, version: str) -> str:
+    if not can_hold_versions(output):
+        read_pointer(output)  # raises an error that names the storages that can
+    directory = version_path(output, version)
+    if _is_dataset(directory):
+        return directory
+    names = version_names(output)
+    if version not in names:
+        raise no_such_version(output, version, names)
+    raise UsageError(
+        f"{printable(path)} is not complete: it is being built, or the run that built it was interrupted; "
+        f"name another one that shardwright versions {_word(output)} lists."
+    )
+
+
+def _none_published(output: str, names: list[str]) -> UsageError:
+    shown = printable(output)
+    return UsageError(
+        f"{shown} has versions, but none is published; read one by its name, such "
+        f"as {shown}@{names[-1]}, or see with shardwright versions {_word(output)} why none is."
+    )
+
+
+_DAY_SECONDS = 86_400.0
+
+
+def surplus(
+    versions: Iterable[VersionRecord],
+    latest: str,
+    rules: RebuildSettings,
+    now: float,
+) -> list[str]:
+    """Returns the versions that can be removed, oldest first.
+
+    The newest `keep` published versions are kept, including the latest. As many others (refused or
+    withdrawn) are kept too. Also kept are the latest version, pinned versions, versions younger than
+    `keep_days`, versions that are being built, and withdrawn versions newer than the latest, which show a
+    rebuild what was rolled back. A version with a damaged `version.json` is kept until somebody checks it.
+
+    Args:
+      versions: Records of all versions.
+      latest: Name of the version that the pointer names; empty for none.
+      rules: Numbers of versions and days to keep.
+      now: Current time in seconds since the epoch.
+    """
+    if rules.keep <= 0:
+        return []
+    counts = {True: int(bool(latest)), False: 0}  # published ones, and others
+    gone = []
+    for record in sorted(versions, key=lambda record: record.version, reverse=True):
+        if record.version == latest or record.state in (VersionState.BUILDING, VersionState.DAMAGED):
+            continue
+        published = record.state is VersionState.PUBLISHED
+        counts[published] += 1
+        young = now - max(record.created, record.finished) < rules.keep_days * _DAY_SECONDS
+        rolled_back = record.state is VersionState.WITHDRAWN and record.version > latest
+        if counts[published] > rules.keep and not (young or rolled_back or record.pinned):
+            gone.append(record.version)
+    return gone[::-1]
+
+
+def remove_version(output: str, version: str) -> bool:
+    """Removes a version, unless it is now the latest or pinned.
+
+    Removes the version's record first, then the files by which readers open a dataset. If it is interrupted,
+    the rest is never mistaken for a dataset, and the next rebuild removes it.
+
+    Returns:
+      Whether the version was removed.
+
+    Raises:
+      UsageError: If the pointer is damaged.
+      EngineError: If the storage failed.
+    """
+    directory = version_path(output, version)
+    with storage.translated_errors("remove", directory):
+        found = read_pointer(output)
+        if (found and found[0].version == version) or storage.exists(storage.join(directory, PINNED_JSON)):
+            return False
+        for file in (VERSION_JSON, *COMMIT_FILES):
+            storage.remove(storage.join(directory, file))
+        storage.remove_tree(directory)
+    return True

@@ -1,1 +1,0 @@
-"""The versions of a dataset: where they are, which one is the latest, and which are kept."""
