@@ -104,14 +104,13 @@ def read_ledger(directory: str, file: str) -> bytes:
       EngineError: If the storage failed.
     """
     path = storage.join(directory, file)
-    with storage.translated_errors("read", path):
-        try:
-            return storage.read_bytes(path)
-        except FileNotFoundError:
-            raise UsageError(
-                f"{printable(path)} is missing, so what happened to the images of its shard is unknown; "
-                "restore it, or convert again."
-            ) from None
+    data = storage.read_if_exists(path)
+    if data is None:
+        raise UsageError(
+            f"{printable(path)} is missing, so what happened to the images of its shard is unknown; "
+            "restore it, or convert again."
+        )
+    return data
 
 
 def count_of_ledger(data: bytes, directory: str, file: str, sha256: str) -> int:

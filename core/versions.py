@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import shlex
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,6 +14,7 @@ from shardwright.core.lease import HeldLease, write_held
 from shardwright.schemas.dataset import COMMIT_FILES, DATASET_JSON
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.version import (
     LATEST_JSON,
     PINNED_JSON,
@@ -172,11 +172,6 @@ def no_such_version(output: str, version: str, names: Sequence[str] | None = Non
 _ATTEMPTS = 3
 
 
-def can_hold_versions(path: str) -> bool:
-    """Returns whether the storage of a path supports the conditional writes that versions need."""
-    return storage.knows_conditions(path)
-
-
 def read_pointer(output: str) -> tuple[Pointer, str] | None:
     """Reads which version is the latest.
 
@@ -205,16 +200,11 @@ def _parse(output: str, data: bytes) -> Pointer:
 
 
 def _useless(output: str, why: str) -> UsageError:
-    shown, path = _word(output), printable(storage.join(output, LATEST_JSON))
+    shown, path = shell_word(output), printable(storage.join(output, LATEST_JSON))
     return UsageError(
         f"{path} {why}; choose a version V that shardwright versions {shown} lists, with shardwright "
         f"rollback {shown} V."
     )
-
-
-def _word(path: str) -> str:
-    """Returns a path as it is written in a shell command."""
-    return shlex.quote(printable(path))
 
 
 def pointer_tag(output: str) -> str | None:
@@ -276,7 +266,7 @@ def located(path: str) -> str:
 def _may_hold_versions(path: str) -> bool:
     """Returns whether a path may hold versions."""
     if storage.is_remote(path):
-        return can_hold_versions(path) and not glob.has_magic(path)
+        return storage.knows_conditions(path) and not glob.has_magic(path)
     return os.path.isdir(path)
 
 
@@ -316,7 +306,7 @@ def _is_dataset(directory: str) -> bool:
 
 
 def _version_located(path: str, output: str, version: str) -> str:
-    if not can_hold_versions(output):
+    if not storage.knows_conditions(output):
         read_pointer(output)  # raises an error that names the storages that can
     directory = version_path(output, version)
     if _is_dataset(directory):
@@ -326,7 +316,7 @@ def _version_located(path: str, output: str, version: str) -> str:
         raise no_such_version(output, version, names)
     raise UsageError(
         f"{printable(path)} is not complete: it is being built, or the run that built it was interrupted; "
-        f"name another one that shardwright versions {_word(output)} lists."
+        f"name another one that shardwright versions {shell_word(output)} lists."
     )
 
 
@@ -334,7 +324,7 @@ def _none_published(output: str, names: list[str]) -> UsageError:
     shown = printable(output)
     return UsageError(
         f"{shown} has versions, but none is published; read one by its name, such "
-        f"as {shown}@{names[-1]}, or see with shardwright versions {_word(output)} why none is."
+        f"as {shown}@{names[-1]}, or see with shardwright versions {shell_word(output)} why none is."
     )
 
 

@@ -54,11 +54,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         add_setting(group, setting_fields()[name], "for --against, as for convert: ")
 
 
-def given_listing(namespace: argparse.Namespace) -> dict[str, Any]:
-    """Returns the settings of `add_options` that were given."""
-    return {name: value for name, value in vars(namespace).items() if name in LISTING}
-
-
 @contextlib.contextmanager
 def prepared(
     target: Target, against: Sequence[str], listing: Mapping[str, Any], mode: str, scratch: str

@@ -30,14 +30,18 @@ class Target:
     """A dataset directory, or TFRecord files of unknown origin.
 
     Attributes:
-      name: Name as the user wrote it; for a dataset with versions, the version at the start of the command.
+      name: Name as the user wrote it, the pattern of foreign files; for a dataset with versions, the version
+        at the start of the command.
       directory: Dataset directory; None for foreign files.
-      pattern: Glob pattern of foreign files.
     """
 
     name: str
     directory: str | None
-    pattern: str | None
+
+    @property
+    def files(self) -> list[str]:
+        """The foreign files, sorted."""
+        return foreign_files(self.name)
 
 
 def resolve_target(name: str, command: str = "validate") -> Target:
@@ -59,7 +63,7 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     with storage.translated_errors("look for", directory):
         finished = storage.exists(storage.join(directory, DATASET_JSON))
     if finished:
-        return Target(version_name(directory) if directory != name else name, directory, None)
+        return Target(version_name(directory) if directory != name else name, directory)
     if os.path.isdir(name) and not _holds_parts(name):
         raise UsageError(
             f"--dataset {shown} has no dataset.json and no TFRecord files; name the --output of a "
@@ -74,7 +78,7 @@ def resolve_target(name: str, command: str = "validate") -> Target:
         )
     if not foreign_files(name):
         raise UsageError(f"--dataset {shown} does not exist; {path_advice(name)}.")
-    return Target(name, None, name)
+    return Target(name, None)
 
 
 def _holds_parts(folder: str) -> bool:
@@ -107,7 +111,7 @@ def schema_of(target: Target) -> RecordSchema:
     if target.directory is not None:
         dataset = read_dataset(target.directory)
         return schema_of_plan(dataset.features, dataset.first_label, dataset.plan)
-    for path in foreign_files(target.pattern or ""):
+    for path in target.files:
         sound = (item.data for item in read_lazily(path) if isinstance(item, Record))
         records = list(islice(sound, _RECORDS_TO_INFER_FROM))
         if records:

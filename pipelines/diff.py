@@ -255,14 +255,12 @@ def _describe(what: str, name: str) -> Described:
     repair_swap(name)
     name = located(name)
     path = storage.join(name, DATASET_JSON)
-    with storage.translated_errors("read", path):
-        try:
-            data = storage.read_bytes(path)
-        except (FileNotFoundError, NotADirectoryError):
-            raise UsageError(
-                f"{what} {printable(name)} is not a finished dataset, because it has no dataset.json; "
-                "check the path, or finish it with convert --resume."
-            ) from None
+    data = storage.read_if_exists(path)
+    if data is None:
+        raise UsageError(
+            f"{what} {printable(name)} is not a finished dataset, because it has no dataset.json; "
+            "check the path, or finish it with convert --resume."
+        )
     described = Described(printable(name), Dataset.from_bytes(data, printable(path)))
     _drift(described, described, Changes())  # reports damage at once
     return described._replace(name=name)

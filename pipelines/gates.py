@@ -16,8 +16,8 @@ from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.findings import Gates
 
 _LISTED = "; shardwright validate --help lists them."
-#: Depth of a validation by its name in the report.
-MODES = {"fast": CheckDepth.FAST, "full": CheckDepth.FULL, "quality": CheckDepth.QUALITY}
+#: Words for the depths of a validation.
+MODES = tuple(depth.word for depth in (CheckDepth.FAST, CheckDepth.FULL, CheckDepth.QUALITY))
 
 
 def _codes(names: str | Sequence[str]) -> tuple[str, ...]:

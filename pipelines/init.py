@@ -254,7 +254,7 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     """Runs the command."""
     file = "" if options.file == "-" else options.file
     given = cli_options.own_settings(options)
-    given = {name: value for name, value in given.items() if name in _settings()}
+    given = {name: value for name, value in given.items() if name not in not_for_rebuilds()}
     _check_place(file, options.overwrite)  # before asking questions
     if others.tokens:  # without options, Beam is not needed
         cli_options.use_in_storage(others.for_beam())
@@ -270,10 +270,6 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     if made.unseen:
         log.info(f"the input was not examined: {made.unseen}")
     return Outcome(lambda: _show(made), made.as_json)
-
-
-def _settings() -> list[str]:
-    return [name for name in setting_fields() if name not in not_for_rebuilds()]
 
 
 def _show(made: InitResult) -> None:

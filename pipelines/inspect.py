@@ -24,7 +24,6 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.datasets import (
     Target,
-    foreign_files,
     resolve_target,
     schema_of,
 )
@@ -145,7 +144,7 @@ def _changed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe_files(target: Target) -> dict[str, Any]:
-    files = foreign_files(target.pattern or "")
+    files = target.files
     return {"files": [{"file": printable(path), "bytes": storage.size_of(path)} for path in files]}
 
 
@@ -160,7 +159,7 @@ def _choose_split(made: Dataset, split: str) -> str:
 def _shards(target: Target, made: Dataset | None, split: str) -> list[tuple[str, Shard | None]]:
     """Returns the path of each shard to read, with its entry in `dataset.json`."""
     if made is None or target.directory is None:
-        return [(path, None) for path in foreign_files(target.pattern or "")]
+        return [(path, None) for path in target.files]
     shards = made.splits.get(split, ())
     return [(storage.join(target.directory, shard.file), shard) for shard in shards]
 

@@ -59,13 +59,9 @@ def check_output(settings: ConvertSettings, holder: str = "") -> str:
     _check_no_version(output)
     if not remote:
         repair_swap(output)
-        check_place(output)
-    if storage.knows_conditions(output):
-        check_free(output, holder, WRITER_JSON)
+    files = files_of_output(output, holder)
     if holder and is_being_replaced(output):
         raise EngineError(f"{shown} is being replaced by another run; run again when that has ended.")
-    with storage.translated_errors("list", output):
-        files = [file for file in storage.list_files(output) if not file.startswith(WRITER_JSON)]
     _check_no_versions(output, files)
     staging = staging_path(output)
     if settings.resume and storage.list_files(staging):
@@ -74,6 +70,25 @@ def check_output(settings: ConvertSettings, holder: str = "") -> str:
     if settings.overwrite and files and not remote:
         _check_replaceable(output, staging)
     return staging if settings.overwrite and files else output
+
+
+def files_of_output(output: str, holder: str) -> list[str]:
+    """Returns the files in an output besides its lease, after a check that this run can write there.
+
+    Args:
+      output: Output directory.
+      holder: Holder of the output's lease, if this run has it already; else empty.
+
+    Raises:
+      UsageError: The output cannot be a directory.
+      EngineError: The output is not writable, or another run writes there.
+    """
+    if not storage.is_remote(output):
+        check_place(output)
+    if storage.knows_conditions(output):
+        check_free(output, holder, WRITER_JSON)
+    with storage.translated_errors("list", output):
+        return [file for file in storage.list_files(output) if not file.startswith(WRITER_JSON)]
 
 
 def clear_staging(settings: ConvertSettings) -> None:

@@ -234,14 +234,13 @@ def fetch_result(path: str, option: str) -> bytes:
     Raises:
       EngineError: The file is missing.
     """
-    with storage.translated_errors("read", path):
-        try:
-            return storage.read_bytes(path)
-        except FileNotFoundError:
-            raise EngineError(
-                "The workers ran on other machines and wrote their result there; name a place that all "
-                f"machines can reach with {option} gs://BUCKET/..."
-            ) from None
+    data = storage.read_if_exists(path)
+    if data is None:
+        raise EngineError(
+            "The workers ran on other machines and wrote their result there; name a place that all "
+            f"machines can reach with {option} gs://BUCKET/..."
+        )
+    return data
 
 
 def places_read(request: ConversionRequest | Comparison) -> dict[str, list[str]]:

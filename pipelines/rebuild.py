@@ -60,6 +60,7 @@ from shardwright.schemas.configuration.setting import settings_of
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.input_state import InputState
 from shardwright.schemas.labels import check_carried
+from shardwright.schemas.lease import Lease
 from shardwright.schemas.plan import Plan, SplitsFrom
 from shardwright.schemas.version import VERSIONS_DIR, VersionRecord, next_version
 
@@ -213,21 +214,17 @@ def rebuild(
     notes = list(_notes(job_file, request))
     if progress:
         print_inputs(request, notes)
-    host, pid, began = this_process() if options is None else launcher_of(options)
+    launcher = this_process() if options is None else launcher_of(options)
     output, versions = request.settings.output, software_versions(request.settings.map)
     task = RebuildTask(
         output=output,
-        version="",
-        holder="",
+        lease=Lease("", "", *launcher, seconds=60 * job_file.rules.lease_minutes),
         settings=request.settings,
         versions=versions,
         gates=job_file.gates,
         hooks=job_file.hooks,
         rules=job_file.rules,
         wait_seconds=wait_minutes * 60,
-        host=host,
-        pid=pid,
-        began=began,
         started=started,
         log_format=log_format or "text",
         request=request.digest(listing_software(versions)),
@@ -295,7 +292,7 @@ def _named(task: RebuildTask) -> RebuildTask:
     """Returns a task with the name of a new version and a name for the lease's holder."""
     with storage.translated_errors("read the versions in", task.output):
         version = next_version(time.time(), version_names(task.output))
-    return replace(task, version=version, holder=uuid.uuid4().hex)
+    return replace(task, lease=replace(task.lease, version=version, holder=uuid.uuid4().hex))
 
 
 def _run(task: RebuildTask, work: Callable[[RebuildTask], None], progress: bool) -> RebuildResult:
@@ -339,7 +336,7 @@ def _has_ended(task: RebuildTask, request: ConversionRequest) -> bool:
         return without_effect(request.given, facts, request.facts)
 
     try:
-        return end_if_unchanged(task, request.inputs, request.rules, request.selection, notes)
+        return end_if_unchanged(task, request, notes)
     except Exception as error:
         raise as_shardwright_error(error) from error
 
@@ -375,7 +372,7 @@ def _clean_up(
     from shardwright.core.versions import remove_version
 
     if isinstance(error, KeyboardInterrupt):
-        if task.pid:  # otherwise the job continues
+        if task.lease.pid:  # otherwise the job continues
             task.hold.release()
         return
     if isinstance(error, UsageError) and any(record.holder == task.holder for record in records or ()):

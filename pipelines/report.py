@@ -16,7 +16,7 @@ from shardwright.core.result_files import write_result
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines import workers
 from shardwright.pipelines.command import OtherOptions, Outcome
-from shardwright.pipelines.datasets import foreign_files, resolve_target
+from shardwright.pipelines.datasets import resolve_target
 from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.tables import console
@@ -93,7 +93,7 @@ def report(
                 "report.html."
             )
         with converters(workers.uses_processes("")):
-            data = gather_files(target.name, foreign_files(target.pattern or ""), drawn=drawn)
+            data = gather_files(target.name, target.files, drawn=drawn)
     else:
         drift = None
         if previous:

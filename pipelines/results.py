@@ -297,7 +297,7 @@ def changes_text(changes: Mapping[str, int]) -> str:
 
 def print_rebuild_summary(result: RebuildResult) -> None:
     """Prints the result of a rebuild, and where to find it."""
-    from shardwright.core.rebuild.commit import work_text
+    from shardwright.core.rebuild.gate import work_text
 
     out, outcome = console(), result.outcome
     if not result.changed:

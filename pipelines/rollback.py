@@ -124,7 +124,10 @@ def rollback(
         write_version_record(output, replace(target, state=VersionState.PUBLISHED))
     moved = left is not None and target.version != current
     notes = [
-        _not_withdrawn(current) if moved and goes_back and is_damaged else "",
+        f"version {current} is not marked as withdrawn, because its version.json is damaged; a rebuild that "
+        "makes the same data again is still refused"
+        if moved and goes_back and is_damaged
+        else "",
         "" if moved or version else _repeated(output, records, current),
         redraw_index(output),
     ]
@@ -137,25 +140,15 @@ def rollback(
     )
 
 
-def _not_withdrawn(version: str) -> str:
-    return (
-        f"version {version} is not marked as withdrawn, because its version.json is damaged; a rebuild "
-        "that makes the same data again is still refused"
-    )
-
-
 def _repeated(output: str, records: Mapping[str, VersionRecord], current: str) -> str:
     """Returns the warning of a repeated rollback."""
-    left = max((name for name in records if _is_left(records[name], current)), default="")
+    # A rollback to the latest version probably started from one of these.
+    gone = (VersionState.WITHDRAWN, VersionState.DAMAGED)
+    left = max((name for name in records if name != current and records[name].state in gone), default="")
     since = f" from {left}" if left else ""
     previous = newest_published(records, current)
     further = f"; go further back with shardwright rollback {shell_word(output)} --to {previous}"
     return f"nothing changed since the rollback{since}{further if previous else ''}"
-
-
-def _is_left(record: VersionRecord, current: str) -> bool:
-    """Returns whether a rollback to the latest version probably started from this one."""
-    return record.version != current and record.state in (VersionState.WITHDRAWN, VersionState.DAMAGED)
 
 
 def current_pointer(output: str, damaged_is_none: bool) -> tuple[Pointer | None, str | None]:

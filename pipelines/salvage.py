@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import left_behind, read_dataset, remove_work_leftovers
-from shardwright.core.lease import HeldLease, check_free
+from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.salvage.commit import SalvageJob
 from shardwright.core.salvage.shard import SalvageTask
@@ -21,8 +21,8 @@ from shardwright.core.shards.finish import ShardPlace
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
-from shardwright.pipelines.datasets import Target, foreign_files, resolve_target, schema_of
-from shardwright.pipelines.output import check_place, one_writer
+from shardwright.pipelines.datasets import Target, resolve_target, schema_of
+from shardwright.pipelines.output import files_of_output, one_writer
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result, launch_facts
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import description_of, run_pipeline
@@ -30,9 +30,7 @@ from shardwright.pipelines.tables import console, warn
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     OUTCOME_JSON,
-    SHARDS_DIR,
     WORK_DIR,
-    WRITER_JSON,
     Dataset,
     pretty_json,
 )
@@ -90,7 +88,7 @@ class SalvageResult:
 def list_tasks(target: Target, output: str, hold: HeldLease | None = None) -> Iterator[SalvageTask]:
     """Yields the shards to save; `hold` is the lease that this needs."""
     if target.directory is None:
-        for path in foreign_files(target.pattern or ""):
+        for path in target.files:
             yield SalvageTask(path, output, os.path.basename(path), hold=hold)
         return
     for split, number, count, shard in read_dataset(target.directory).placed_shards():
@@ -215,12 +213,10 @@ def _target(name: str) -> Target:
       UsageError: There is nothing to save, or its `dataset.json` is missing or damaged.
     """
     shown = printable(name)
-    if name and not storage.exists(storage.join(name, DATASET_JSON)) and _has_ledgers(name):
-        raise UsageError(f"--dataset {shown} has ledgers but no dataset.json; {_advice(shown)}")
     target = resolve_target(name, "salvage")
     if target.directory is None:
         by_name: dict[str, str] = {}
-        for path in foreign_files(target.pattern or ""):
+        for path in target.files:
             other = by_name.setdefault(os.path.basename(path), path)
             if other != path:
                 raise UsageError(
@@ -239,14 +235,6 @@ def _target(name: str) -> Target:
                 f"that convert never gives; {_advice(shown)}"
             )
     return target
-
-
-def _has_ledgers(name: str) -> bool:
-    storage.require_known("--dataset", name)
-    if not storage.is_remote(name):
-        return os.path.isdir(name) and bool(storage.list_files(storage.join(name, SHARDS_DIR)))
-    with storage.translated_errors("look for", name):
-        return "*" not in name and bool(storage.list_files(storage.join(name, SHARDS_DIR)))
 
 
 def _advice(shown: str) -> str:
@@ -269,14 +257,9 @@ def _check_output(target: Target, output: str, holder: str = "") -> None:
       EngineError: The output is not writable, or another run writes there.
     """
     shown = printable(output)
-    if not storage.is_remote(output):
-        check_place(output)
     if target.directory and _lies_in(output, target.directory):
         raise UsageError(f"--output {shown} is inside the dataset; choose another place.")
-    if storage.knows_conditions(output):
-        check_free(output, holder, WRITER_JSON)
-    with storage.translated_errors("list", output):
-        files = [file for file in storage.list_files(output) if not file.startswith(WRITER_JSON)]
+    files = files_of_output(output, holder)
     if not files or _is_unfinished(target, output, files):
         return
     raise UsageError(f"--output {shown} is not empty; choose another place.")

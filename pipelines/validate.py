@@ -31,7 +31,7 @@ from shardwright.pipelines import against as source
 from shardwright.pipelines import cli
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
-from shardwright.pipelines.datasets import Target, foreign_files, resolve_target, schema_of
+from shardwright.pipelines.datasets import Target, resolve_target, schema_of
 from shardwright.pipelines.findings_text import (
     STATISTICS_COLUMNS,
     print_findings,
@@ -39,7 +39,6 @@ from shardwright.pipelines.findings_text import (
     statistics_table,
 )
 from shardwright.pipelines.gates import (
-    MODES,
     code_list,
     expected_of,
     findings_of,
@@ -88,7 +87,7 @@ shardwright validate out/ --against photos/
 def list_tasks(target: Target) -> Iterator[ShardTask]:
     """Yields the shards to check."""
     if target.directory is None:
-        for path in foreign_files(target.pattern or ""):
+        for path in target.files:
             yield ShardTask(path, os.path.basename(path), "", None)
         return
     dataset = read_dataset(target.directory)
@@ -164,7 +163,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     from shardwright.transforms.merging import added_findings, added_statistics
     from shardwright.transforms.validate import ValidateShards
 
-    target = request.target
+    target, depth = request.target, CheckDepth.of(request.mode)
     begin = pipeline | "Begin" >> beam.Impulse()  # bytes
     tasks = begin | "ListShards" >> beam.FlatMap(lambda _: list_tasks(target)).with_output_types(
         ShardTask
@@ -175,7 +174,9 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     whole = begin | "CheckDirectory" >> beam.Map(lambda _: directory_findings(target)).with_output_types(
         FindingSummary
     )  # FindingSummary
-    validated = tasks | "ValidateShards" >> ValidateShards(schema, MODES[request.mode], summaries=True)
+    validated = tasks | "ValidateShards" >> ValidateShards(
+        schema, CheckDepth.of(request.mode), summaries=True
+    )
     found = [whole, validated.findings]
     if request.against is not None:
         from shardwright.transforms.against import CompareWithSource
@@ -190,9 +191,9 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
         dataset = read_unchanged(target.directory, fingerprint) if target.directory else None
         if dataset is not None:
             findings.merge(statement_findings(target, dataset, checks))
-        paths = () if target.directory else tuple(foreign_files(target.pattern or ""))
+        paths = () if target.directory else tuple(target.files)
         results = Results(
-            printable(target.name), dataset, CheckDepth.of(request.mode), checks, findings, statistics,
+            printable(target.name), dataset, depth, checks, findings, statistics,
             directory=target.directory or "", paths=paths, against=against, previous=request.previous,
         )  # fmt: skip
         return write_results(request.files, results, request.gates, request.expectations)
@@ -387,7 +388,7 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
         junit=options.junit,
         against=options.against,
         previous=options.previous,
-        listing=source.given_listing(options),
+        listing={name: value for name, value in vars(options).items() if name in source.LISTING},
         beam_options=others.for_beam(),
         progress=True,
     )

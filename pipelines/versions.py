@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.report.index_page import write_index
 from shardwright.core.versions import (
-    can_hold_versions,
     list_versions,
     no_such_version,
     read_pointer,
@@ -159,7 +158,7 @@ def output_of(output: str) -> str:
         raise UsageError(
             f"{printable(output)} is one version; name the directory that holds all, {printable(base)}."
         )
-    if not can_hold_versions(output):
+    if not storage.knows_conditions(output):
         read_pointer(output)  # says which storages can
     storage.require_known("OUT", output)
     return output if output == "/" else output.rstrip("/")

@@ -27,8 +27,6 @@ from shardwright.transforms.plan import AssignShards, BatchRefs
 from shardwright.transforms.sources import ListSources
 
 _LEFTOVERS = "leftovers"
-#: Number of findings and leftovers that a worker collects before it emits them.
-_IN_HAND = 10_000
 
 
 class _CompareShard(beam.DoFn):
@@ -57,27 +55,18 @@ class _CompareShard(beam.DoFn):
 
 def _sorted(found: Iterable[Finding | Leftover], what: str, buckets: int) -> Iterator[Any]:
     """Yields findings as summaries, and leftovers packed by bucket under their own tag."""
-    findings: list[Finding] = []
     leftovers: list[Leftover] = []
-    summary = FindingSummary()
 
-    def pack() -> Iterator[Any]:
-        for packed in bucket_leftovers(leftovers, what, buckets):
-            yield beam.pvalue.TaggedOutput(_LEFTOVERS, packed)
-        leftovers.clear()
+    def findings() -> Iterator[Finding]:
+        for item in found:
+            if isinstance(item, Leftover):
+                leftovers.append(item)
+            else:
+                yield item
 
-    for item in found:
-        if isinstance(item, Leftover):
-            leftovers.append(item)
-            if len(leftovers) >= _IN_HAND:
-                yield from pack()
-            continue
-        findings.append(item)
-        if len(findings) >= _IN_HAND:
-            summary.add(findings)
-            findings.clear()
-    yield from pack()
-    summary.add(findings)
+    summary = FindingSummary().add(findings())
+    for packed in bucket_leftovers(leftovers, what, buckets):
+        yield beam.pvalue.TaggedOutput(_LEFTOVERS, packed)
     PROGRESS.add(findings=sum(summary.counts.values()))
     if summary.counts:
         yield summary

@@ -12,7 +12,6 @@ from shardwright.core.dataset_files import read_dataset
 from shardwright.core.diff import LedgerPair, list_pairs
 from shardwright.core.plan.assign import PlannedShard
 from shardwright.core.rebuild.begin import PreviousState, touched_files
-from shardwright.core.rebuild.commit import commit_version
 from shardwright.core.rebuild.compare import (
     Compared,
     Decision,
@@ -25,7 +24,7 @@ from shardwright.core.rebuild.compare import (
     report_decision,
     scrub_shard,
 )
-from shardwright.core.rebuild.gate import gate_version
+from shardwright.core.rebuild.gate import commit_version, gate_version
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.shards.condensed_results import CondensedResults, merged_results
 from shardwright.core.shards.finish import ShardPlace
@@ -84,7 +83,7 @@ class ComparedShards(NamedTuple):
 class CompareWithPrevious(beam.PTransform):
     """Compares planned shards with the latest version. `PCollection[PlannedShard] -> ComparedShards`.
 
-    Meanwhile a part of the latest version's shards is read again (`rebuild/decision.py`).
+    Meanwhile a part of the latest version's shards is read again (`rebuild/compare.py`).
 
     Args:
       task: The rebuild.

@@ -12,7 +12,7 @@ from apache_beam.typehints import with_input_types, with_output_types
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.lease import HeldLease, given_back, own_holder
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.salvage.commit import SalvageJob, commit_files, commit_salvage, outcome_of
+from shardwright.core.salvage.commit import SalvageJob, commit_salvage, outcome_of
 from shardwright.core.salvage.shard import SalvageTask, SavedShard, save_shard
 from shardwright.core.shards.condensed_results import CondensedResults
 from shardwright.schemas.dataset import Dataset
@@ -146,4 +146,4 @@ def _commit(
     if job.described and (ended := outcome_of(job)) is not None:
         return ended
     with given_back(hold if job.described else None):  # otherwise the launcher gives the lease back
-        return commit_salvage(job, dataset, saved) if dataset else commit_files(job, saved)
+        return commit_salvage(job, dataset, saved)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -11,13 +10,11 @@ import apache_beam as beam
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
-from shardwright.core.validation.compared_records import ComparedRecord
-from shardwright.core.validation.duplicate_keys import bucket_rows, compare_bucket
+from shardwright.core.validation.duplicate_keys import ComparedRecord, bucket_rows, compare_bucket
 from shardwright.core.validation.duplicates import Bucket, bucketed_fingerprints, pictures_by_place
 from shardwright.core.validation.outliers import ClassCounts, sizes_of
 from shardwright.core.validation.shard import ShardCheck, ShardTask, ShardTotals, check_shard
 from shardwright.core.validation.stored_checks import (
-    ShardSummary,
     sound_records,
     store_check,
     stored_check,
@@ -71,9 +68,9 @@ class _CheckShard(beam.DoFn):
             yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
             yield beam.pvalue.TaggedOutput(_CLASSES, ClassCounts().add(check.pictures))
             yield beam.pvalue.TaggedOutput(_STATISTICS, check.statistics)
-        found = sum(check.findings.counts.values())
+        found = sum(check.summary.counts.values())
         if found:
-            yield beam.pvalue.TaggedOutput(_FINDINGS, check.findings)
+            yield beam.pvalue.TaggedOutput(_FINDINGS, check.summary)
         PROGRESS.add(checked_records=check.records, checked_shards=1, findings=found)
         yield ShardCheck(
             check.file,
@@ -84,19 +81,19 @@ class _CheckShard(beam.DoFn):
             stored=check.stored,
         )
 
-    def _check(self, task: ShardTask, schema: RecordSchema) -> ShardSummary:
+    def _check(self, task: ShardTask, schema: RecordSchema) -> ShardCheck:
         """Checks a shard, or returns the stored result of an earlier check."""
         depth = self._depth
         if not self._stores or depth < CheckDepth.FAST:
-            check = check_shard(task, schema, depth)
-            return replace(sum_up(check, depth), ledger_summary=check.ledger_summary)
+            return sum_up(check_shard(task, schema, depth), depth)
         known = stored_check(task, schema, depth)
         if known is not None:
             return known
         # A check that decodes no image cannot save anything with the digests of sound records.
         sound = sound_records(task, schema, depth) if depth >= CheckDepth.FULL else None
         checked = sum_up(check_shard(task, schema, depth, sound), depth)
-        return replace(checked, stored=store_check(task, schema, depth, checked, self._hold))
+        checked.stored = store_check(task, schema, depth, checked, self._hold)
+        return checked
 
 
 class ValidateShards(beam.PTransform):
@@ -205,7 +202,7 @@ def verify_results(
     return checks, findings, statistics
 
 
-def _rows(check: ShardSummary, depth: CheckDepth) -> list[ComparedRecord]:
+def _rows(check: ShardCheck, depth: CheckDepth) -> list[ComparedRecord]:
     """Returns the records to compare; images with quality metrics are compared elsewhere by source."""
     if depth < CheckDepth.QUALITY:
         return check.rows

@@ -171,12 +171,13 @@ def read_state(output: str) -> ScrubState:
         return ScrubState()
 
 
-def remember(task: RebuildTask, previous: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> list[str]:
-    """Writes `scrub.json` after a run. If it cannot, it returns a warning; then the rotation only repeats."""
+def remember(
+    task: RebuildTask, previous: PreviousState, scrubbed: Iterable[ScrubbedShard], warnings: list[str]
+) -> None:
+    """Writes `scrub.json` after a run. If it cannot, it adds a warning; then the rotation only repeats."""
     read = list(scrubbed)
-    warnings: list[str] = []
     if previous.dataset is None or not read:
-        return warnings
+        return
     sound = {shard.file for shard in read if not shard.damage}
     damaged = {shard.file for shard in read if shard.damage}
     path = storage.join(task.output, SCRUB_JSON)
@@ -184,7 +185,6 @@ def remember(task: RebuildTask, previous: PreviousState, scrubbed: Iterable[Scru
         if read_holder(task.output) == task.holder:  # else another rebuild counts its own runs
             state = state_after(shards_of(previous.dataset), read_state(task.output), sound, damaged)
             storage.write_bytes(path, state.dumps().encode())
-    return warnings
 
 
 def report_decision(task: RebuildTask, previous: PreviousState, decision: Decision, seen: InputState) -> None:

@@ -97,12 +97,11 @@ def finish(
     if outcome_before is not None:  # the engine ran this step again
         return _raise_refusal(outcome_before)
     outcome = _outcome(task, previous, decision, record)
-    gone, warnings = _tidy_up(task, previous, record)
-    outcome["warnings"] += warnings
+    gone = _tidy_up(task, previous, record, outcome["warnings"])
     with storage.translated_errors("tidy up", task.output):
-        outcome["warnings"] += remember(task, previous, decision.scrubbed)
-        outcome["warnings"] += remember_input(task, previous, decision, record)
-        outcome["warnings"] += _write_metrics(task, record, outcome)
+        remember(task, previous, decision.scrubbed, outcome["warnings"])
+        remember_input(task, previous, decision, record, outcome["warnings"])
+        _write_metrics(task, record, outcome)
         write_outcome(task, outcome)
     task.hold.release()  # a hook may continue to work with the dataset
     warnings = run_hooks(task.hooks.get(outcome["state"], ()), outcome["state"], outcome)
@@ -115,17 +114,16 @@ def finish(
 
 
 def _tidy_up(
-    task: RebuildTask, previous: PreviousState, record: VersionRecord | None
-) -> tuple[list[str], list[str]]:
+    task: RebuildTask, previous: PreviousState, record: VersionRecord | None, warnings: list[str]
+) -> list[str]:
     """Removes what is not needed any more, and draws the page of all versions.
 
     The version is already decided, so no failure here ends the run. The next run tries again.
 
     Returns:
-      The versions that were removed, and warnings.
+      The versions that were removed.
     """
     gone: list[str] = []
-    warnings: list[str] = []
     to_go: list[str] = []
     with warned(warnings, f"Old versions of {printable(task.output)} could not be listed"):
         to_go = _to_go(task, previous)
@@ -138,7 +136,7 @@ def _tidy_up(
 
         with warned(warnings, f"{INDEX_HTML} could not be updated"):
             write_index(task.output)
-    return gone, warnings
+    return gone
 
 
 def fail(task: RebuildTask, error: ShardwrightError, reachable: bool = True) -> None:
@@ -171,8 +169,8 @@ def fail(task: RebuildTask, error: ShardwrightError, reachable: bool = True) -> 
     task.hold.release()
 
 
-def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Mapping[str, Any]) -> list[str]:
-    """Writes `metrics.prom`; returns warnings."""
+def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Mapping[str, Any]) -> None:
+    """Writes `metrics.prom`; adds a warning to the outcome if it cannot."""
     work, scrub = outcome["work"], outcome["scrub"]
     damaged = len(scrub["damaged"])
     published = record if record is not None and record.state is VersionState.PUBLISHED else None
@@ -197,7 +195,7 @@ def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Map
         scrubbed={"sound": scrub["shards"] - damaged, "damaged": damaged},
         scrubbed_bytes=scrub["bytes"],
     )
-    return write_metrics(task.output, run)
+    outcome["warnings"].extend(write_metrics(task.output, run))
 
 
 def _outcome(
@@ -277,8 +275,12 @@ def _raise_refusal(outcome: dict[str, Any]) -> dict[str, Any]:
 
 
 def remember_input(
-    task: RebuildTask, previous: PreviousState, decision: Decision, record: VersionRecord | None
-) -> list[str]:
+    task: RebuildTask,
+    previous: PreviousState,
+    decision: Decision,
+    record: VersionRecord | None,
+    warnings: list[str],
+) -> None:
     """Stores the state of the input if it proves that the latest version is up to date.
 
     Without it, the next run only takes longer, so a failure is a warning.
@@ -288,24 +290,20 @@ def remember_input(
       previous: State at the beginning.
       decision: The decision, with the state of the input.
       record: Record of the new version. None if nothing changed.
-
-    Returns:
-      Warnings.
+      warnings: List that gets the warning.
     """
     if decision.input is None or previous.ended or (record is None and decision.build):
-        return []
+        return
     if record is not None and record.state is not VersionState.PUBLISHED:
-        return []  # the next run has to build and judge the same again
+        return  # the next run has to build and judge the same again
     version = record.version if record is not None else previous.version
-    warnings: list[str] = []
     with warned(warnings, f"{INPUT_JSON} could not be written"):
         made = previous.dataset if record is None else read_dataset(version_path(task.output, version))
         if made is None or may_become_readable(version_path(task.output, version), made):
-            return []
+            return
         state = replace(decision.input, version=version, fingerprint=made.fingerprint)
         if state != read_input(task.output) and read_holder(task.output) == task.holder:
             storage.write_bytes(storage.join(task.output, INPUT_JSON), state.dumps().encode())
-    return warnings
 
 
 def may_become_readable(directory: str, made: Dataset) -> bool:

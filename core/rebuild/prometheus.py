@@ -129,7 +129,9 @@ class _LastRun:
             if samples := self.samples.get(name):
                 family = GaugeMetricFamily(name, meaning, labels=("dataset", *labels))
                 for values in sorted(samples):
-                    family.add_metric([_encodable(text) for text in (self.dataset, *values)], samples[values])
+                    # Without the surrogates of undecodable bytes.
+                    texts = (printable(text).encode("utf-8", "replace") for text in (self.dataset, *values))
+                    family.add_metric([text.decode() for text in texts], samples[values])
                 yield family
 
 
@@ -166,11 +168,6 @@ def _samples(value: _Value) -> _Samples:
     if not isinstance(value, Mapping):
         return {(): value}
     return {key if isinstance(key, tuple) else (key,): number for key, number in value.items()}
-
-
-def _encodable(text: str) -> str:
-    """Returns a label's value without the surrogates of undecodable bytes."""
-    return printable(text).encode("utf-8", "replace").decode()
 
 
 def _stored(text: str) -> dict[str, _Samples]:

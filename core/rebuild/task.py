@@ -30,17 +30,13 @@ class RebuildTask:
 
     Attributes:
       output: Directory that contains the versions.
-      version: Version to build.
-      holder: Holder of the lease, an identifier that the launcher made up.
+      lease: Lease of the run, with the version to build and the launcher's process.
       settings: Checked settings of the conversion.
       versions: Software versions that affect bytes.
       gates: Gates that the version has to pass.
       hooks: Mapping of event to its hooks.
       rules: The settings that only a rebuild has.
       wait_seconds: Seconds to wait for another rebuild to finish.
-      host: Host on which the launcher runs.
-      pid: Process id of the launcher. 0 if it does not wait for the job.
-      began: Start of the launcher's process, as its system states it.
       run: Values for `run.json`.
       started: Start of the run, in seconds since the epoch.
       log_format: Format of the log lines of stages, text or json.
@@ -49,28 +45,32 @@ class RebuildTask:
     """
 
     output: str
-    version: str
-    holder: str
+    lease: Lease
     settings: ConvertSettings
     versions: Mapping[str, str]
     gates: JobGates = field(default_factory=JobGates)
     hooks: Mapping[str, tuple[Hook, ...]] = field(default_factory=dict)
     rules: RebuildSettings = field(default_factory=RebuildSettings)
     wait_seconds: float = 0.0
-    host: str = ""
-    pid: int = 0
-    began: str = ""
     run: Mapping[str, Any] = field(default_factory=dict)
     started: float = 0.0
     log_format: str = "text"
     request: str = ""
 
     @property
+    def version(self) -> str:
+        """Version to build."""
+        return self.lease.version
+
+    @property
+    def holder(self) -> str:
+        """Holder of the lease, an identifier that the launcher made up."""
+        return self.lease.holder
+
+    @property
     def hold(self) -> HeldLease:
-        """The lease of the rebuild."""
-        seconds = 60 * self.rules.lease_minutes
-        lease = Lease(self.holder, self.version, self.host, self.pid, self.began, seconds=seconds)
-        return HeldLease(self.output, lease)
+        """The lease of the rebuild, to take and renew it."""
+        return HeldLease(self.output, self.lease)
 
     @property
     def directory(self) -> str:

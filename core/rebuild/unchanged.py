@@ -7,11 +7,12 @@ its beginning.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
+from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.rebuild.begin import PreviousState, begin, read_input, touched_files
 from shardwright.core.rebuild.compare import (
     Decision,
@@ -23,10 +24,8 @@ from shardwright.core.rebuild.compare import (
 from shardwright.core.rebuild.finish import finish
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.sources.file_states import TouchedFiles
-from shardwright.core.sources.label_rules import LabelRules
 from shardwright.core.sources.listing import ListingDigest, add_up, list_part, split_inputs
-from shardwright.core.sources.selection import ListingRules
-from shardwright.core.sources.source import Context, Input, InputSplit
+from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.spool import Spool
 from shardwright.core.versions import read_pointer
 from shardwright.schemas.dataset import SHARDS_DIR, Shard
@@ -41,19 +40,13 @@ _AT_ONCE = 16
 
 
 def end_if_unchanged(
-    task: RebuildTask,
-    inputs: Sequence[Input],
-    rules: LabelRules,
-    selection: ListingRules,
-    notes: Callable[[InputState], Iterable[str]],
+    task: RebuildTask, request: ConversionRequest, notes: Callable[[InputState], Iterable[str]]
 ) -> bool:
     """Ends a rebuild as `finish` does if request and input are those of the latest version.
 
     Args:
       task: The rebuild.
-      inputs: Checked inputs.
-      rules: Rules for class names.
-      selection: Rules that leave out images.
+      request: The checked request.
       notes: Returns the sentences that a rebuild shows once it has listed this input.
 
     Returns:
@@ -72,7 +65,7 @@ def end_if_unchanged(
     if (previous.version, made.fingerprint) != (state.version, state.fingerprint):
         return False
     try:
-        listed = _list(task, inputs, rules, selection, touched_files(task, previous))
+        listed = _list(task, request, touched_files(task, previous))
         if listed is None or listed.text != state.listing:
             return False
         with ThreadPoolExecutor(_AT_ONCE) as executor:
@@ -104,13 +97,7 @@ def _same_request(task: RebuildTask) -> InputState | None:
     return state if (state.request, state.version) == (task.request, pointer[0].version) else None
 
 
-def _list(
-    task: RebuildTask,
-    inputs: Sequence[Input],
-    rules: LabelRules,
-    selection: ListingRules,
-    touched: TouchedFiles,
-) -> ListingDigest | None:
+def _list(task: RebuildTask, request: ConversionRequest, touched: TouchedFiles) -> ListingDigest | None:
     """Returns the digest of the inputs.
 
     Returns:
@@ -123,16 +110,16 @@ def _list(
 
     def digest_of(part: InputSplit) -> tuple[ListingDigest, bool]:
         digest, doubt = ListingDigest(), False
-        for found in list_part(part, context, rules, selection):
+        for found in list_part(part, context, request.rules, request.selection):
             digest.add(found, context.spool.path)
             doubt = doubt or (isinstance(found, ImageRef) and found.is_candidate and touched.has(found))
         task.hold.renew()
         return digest, doubt
 
     # Threads that list a disk would only wait for each other.
-    threads = _AT_ONCE if any(storage.is_remote(item.path) for item in inputs) else 1
+    threads = _AT_ONCE if any(storage.is_remote(item.path) for item in request.inputs) else 1
     with ThreadPoolExecutor(threads) as executor:
-        listed = [*executor.map(digest_of, split_inputs(inputs, context))]
+        listed = [*executor.map(digest_of, split_inputs(request.inputs, context))]
     return None if any(doubt for _, doubt in listed) else add_up(digest for digest, _ in listed)
 
 

@@ -84,8 +84,13 @@ def outcome_of(job: SalvageJob) -> dict[str, Any] | None:
         return None
 
 
-def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard]) -> dict[str, Any]:
-    """Commits the saved shards as a dataset.
+def commit_salvage(job: SalvageJob, damaged: Dataset | None, saved: Sequence[SavedShard]) -> dict[str, Any]:
+    """Commits the saved shards as a dataset, or ends a salvage of foreign files.
+
+    Args:
+      job: The salvage.
+      damaged: The damaged dataset. None for foreign files, of which `lost.jsonl` marks the end.
+      saved: The saved shards.
 
     Returns:
       The outcome, as `_work/outcome.json` stores it.
@@ -98,8 +103,13 @@ def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard
         if job.hold is not None:
             job.hold.keep()
         outcome = _outcome(job, saved)
-        made = describe_saved(job, damaged, {item.file: item for item in saved})
         listed = storage.list_files(job.output)
+        if damaged is None:
+            outcome["warnings"] = left_behind(job.output, lambda: remove_temporary(job.output, listed))
+            write_text(job.output, files.OUTCOME_JSON, pretty_json(outcome), job.hold)
+            _write_lost(job, saved)
+            return outcome
+        made = describe_saved(job, damaged, {item.file: item for item in saved})
         check_shards(job.output, made, listed)
         made, sidecars = with_sidecars(made, draw_card_samples(job.output, made))
         outcome |= {"fingerprint": made.fingerprint, "ledger": made.ledger}
@@ -108,24 +118,6 @@ def commit_salvage(job: SalvageJob, damaged: Dataset, saved: Sequence[SavedShard
         written[LOST_JSONL] = _write_lost(job, saved)
         made = replace(made, files={**made.files, **written})
         write_commit(job.output, made, sidecars, _run(job), outcome, listed, job.hold)
-        return outcome
-
-
-def commit_files(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
-    """Ends a salvage of foreign files. `lost.jsonl` marks it as done.
-
-    Raises:
-      DataRefused: If nothing could be saved.
-      EngineError: If the lease was lost, or the storage failed.
-    """
-    with storage.translated_errors("write to", job.output):
-        if job.hold is not None:
-            job.hold.keep()
-        outcome = _outcome(job, saved)
-        listed = storage.list_files(job.output)
-        outcome["warnings"] = left_behind(job.output, lambda: remove_temporary(job.output, listed))
-        write_text(job.output, files.OUTCOME_JSON, pretty_json(outcome), job.hold)
-        _write_lost(job, saved)
         return outcome
 
 

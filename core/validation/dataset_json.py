@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
@@ -205,18 +206,13 @@ def check_counts(document: Mapping[str, Any], dataset: Dataset, ledgers: Dataset
     for name, value in true.items():
         if name in document:  # otherwise its digest is wrong
             for finding in _differences(name, document[name], value):
-                yield finding_as(FindingCode.COUNT_MISMATCH, finding)
+                yield replace(finding, code=FindingCode.COUNT_MISMATCH)
 
 
 def _balances(ledger: Mapping[str, Any], dataset: Dataset) -> bool:
     """Returns whether `check_directory` finds the totals balanced."""
     accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
     return ledger.get("listed") == accounted and ledger.get("written") == dataset.all_records
-
-
-def finding_as(code: FindingCode, finding: Finding) -> Finding:
-    """Returns a finding under another code."""
-    return Finding(code, finding.message, finding.shard)
 
 
 def check_recipes(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.core.images.near_duplicates import Rank, alike, bands_of
-from shardwright.core.validation.compared_records import (
+from shardwright.core.validation.duplicate_keys import (
     SAME_SOURCE,
     EqualPictures,
     describe_pair,
@@ -87,27 +87,17 @@ class PictureRow(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An image that is like another; the links of one image sort by severity."""
+    """An image that is like another, both without their hashes."""
 
-    file: str
-    number: int
+    row: PictureRow
+    other: PictureRow
     gravity: int
     likeness: int
-    other_file: str
-    other_number: int
-    other_offset: int
-    other_key: str | None
-    other_split: str
-    other_labels: tuple[str, ...]
     bits_apart: int
-    offset: int
-    key: str | None
-    split: str
-    labels: tuple[str, ...]
 
     def order(self) -> tuple[str, int, int, int, str, int]:
         """Sort key for links: by image, then the most severe first."""
-        return self[:6]
+        return *_place(self.row), self.gravity, self.likeness, *_place(self.other)
 
 
 def bucket_pictures(
@@ -184,7 +174,7 @@ def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Itera
         links = _equal_links(packs, Likeness.SOURCE if kind == "source" else Likeness.PIXELS)
     packed: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for link in links:
-        number = zlib.crc32(f"{link.file} {link.number}".encode()) % buckets
+        number = zlib.crc32(f"{link.row.file} {link.row.number}".encode()) % buckets
         packed[number].append(tuple(link))
         if len(packed[number]) >= _MAX_LINKS:
             yield number, pack(packed.pop(number))
@@ -233,9 +223,8 @@ def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
     """Yields the findings for each image that is linked to an earlier one."""
     gravest: defaultdict[tuple[str, int], dict[FindingCode, Link]] = defaultdict(dict)
     for packed in bucket[1]:
-        for item in unpack(packed):
-            link = Link(*item)
-            found = gravest[link.file, link.number]
+        for link in itertools.starmap(Link, unpack(packed)):
+            found = gravest[_place(link.row)]
             for code in _codes_of(link):
                 first = found.get(code)
                 if first is None or link.order() < first.order():
@@ -250,12 +239,8 @@ def _codes_of(link: Link) -> Iterator[FindingCode]:
     """Yields the codes that a link proves, the most severe first."""
     gravest = _CODES[link.gravity]
     yield gravest
-    if gravest is FindingCode.SPLIT_LEAKAGE and in_conflict(*_classes_of(link)):
+    if gravest is FindingCode.SPLIT_LEAKAGE and in_conflict(link.row.classes, link.other.classes):
         yield FindingCode.LABEL_CONFLICT
-
-
-def _classes_of(link: Link) -> tuple[frozenset[str], frozenset[str]]:
-    return frozenset(link.labels), frozenset(link.other_labels)
 
 
 def _place(row: PictureRow) -> tuple[str, int]:
@@ -301,15 +286,11 @@ def _link(row: PictureRow, other: PictureRow, likeness: Likeness, apart: int = 0
         code = FindingCode.LABEL_CONFLICT
     else:
         code = FindingCode.NEAR_DUPLICATE if likeness is Likeness.SIMILAR else FindingCode.EXACT_DUPLICATE
-    return Link(
-        row.file, row.number, _CODES.index(code), int(likeness), other.file, other.number,
-        other.offset, other.key, other.split, other.labels, apart, row.offset, row.key, row.split, row.labels,
-    )  # fmt: skip
+    row, other = (PictureRow(*item[:6], digest=b"") for item in (row, other))
+    return Link(row, other, _CODES.index(code), int(likeness), apart)
 
 
 def _finding(code: FindingCode, link: Link) -> Finding:
-    row = PictureRow(link.file, link.number, link.offset, link.key, link.split, link.labels, b"")
-    there = link.other_file, link.other_number, link.other_offset, link.other_key
     match link.likeness:
         case Likeness.SOURCE:
             likeness = SAME_SOURCE
@@ -317,8 +298,8 @@ def _finding(code: FindingCode, link: Link) -> Finding:
             likeness = "same pixels as {}"
         case _:
             likeness = f"it looks like {{}} ({link.bits_apart} of {_NEAR_BITS} bits differ)"
-    message = describe_pair(likeness, row, PictureRow(*there, link.other_split, link.other_labels, b""))
-    return Finding(code, message, link.file, link.number, link.offset, link.key, Where(*there))
+    message = describe_pair(likeness, link.row, link.other)
+    return Finding(code, message, *link.row[:4], Where(*link.other[:4]))
 
 
 _PRINT_BYTES = 8

@@ -25,7 +25,7 @@ from shardwright.core.validation.objects import (
     check_objects,
     lists_of,
 )
-from shardwright.core.validation.values import presence_problems, sound_test, value_problems
+from shardwright.core.validation.values import presence_problems, value_problems
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, FeatureType, parse_example
@@ -38,28 +38,18 @@ from shardwright.schemas.units import counted
 
 #: Roles of features that contain the class name.
 _NAMES = (FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
-#: Roles of features whose values repeat in many records, so that they are checked once.
-_REPEATING = frozenset(
-    {
-        FeatureRole.CHANNELS,
-        FeatureRole.DTYPE,
-        FeatureRole.HEIGHT,
-        FeatureRole.WIDTH,
-        FeatureRole.SHAPE,
-        FeatureRole.COLORSPACE,
-        FeatureRole.FORMAT,
-        FeatureRole.LABEL,
-        FeatureRole.LABEL_TEXT,
-        FeatureRole.SYNSET,
-        FeatureRole.SPLIT,
-        FeatureRole.CONSTANT,
-        FeatureRole.SEMANTIC_FORMAT,
-    }
+#: Roles of features that state the class of an image.
+_LABELS = frozenset((FeatureRole.LABEL, *_NAMES))
+#: Roles of features with one value that each check needs.
+_SINGLE = (
+    FeatureRole.ENCODED,
+    FeatureRole.KEY,
+    FeatureRole.FILE_BASENAME,
+    FeatureRole.SOURCE_SHA256,
+    FeatureRole.FORMAT,
+    FeatureRole.COLORSPACE,
+    FeatureRole.DTYPE,
 )
-#: Roles of features that contain sizes. They are only compared with decoded images.
-_SIZES = frozenset({FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.SHAPE})
-#: Number of combinations of repeating values that are cached.
-_MAX_KNOWN = 10_000
 
 
 class CheckedRecord(NamedTuple):
@@ -99,18 +89,8 @@ class CheckedRecord(NamedTuple):
     dtype: str = ""
 
 
-class _Common(NamedTuple):
-    """Result for the repeating features, shared by all records with equal values."""
-
-    problems: tuple[Problem, ...]
-    declared: DeclaredImage
-    classes: tuple[str, ...] | None
-
-
 class RecordChecker:
     """Checks records of one schema; several threads can use it.
-
-    A worker process that gets a checker gets a new one with the same arguments, which learns for itself.
 
     Args:
       schema: Record schema of the dataset.
@@ -141,27 +121,11 @@ class RecordChecker:
         self._decode, self._look, self._tell = decode, look, picture or look
         self._reserve = reserve or reserve_nothing
         self._hash_images = hash_images
-        repeating = _REPEATING if decode else _REPEATING - _SIZES
-        self._repeating = [spec for spec in schema.features if spec.fill in repeating and not self._encoded]
-        single = [spec for spec in schema.features if spec not in self._repeating]
-        self._single = [
-            (spec, spec.name, spec.type, spec.length, sound_test(spec, schema.own)) for spec in single
-        ]
         roles = {spec.fill for spec in schema.features}
         self._of_objects = not roles.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES))
         self._folded = FeatureRole.FOLD in roles
         self._masked = not roles.isdisjoint(MASKS)
-        self._image, self._key, self._basename, self._sha256 = (
-            spec.name if (spec := schema.spec(role)) else None
-            for role in (
-                FeatureRole.ENCODED,
-                FeatureRole.KEY,
-                FeatureRole.FILE_BASENAME,
-                FeatureRole.SOURCE_SHA256,
-            )
-        )
-        #: Types and values of the repeating features -> their result, if they are sound.
-        self._known: dict[tuple[Any, ...], _Common] = {}
+        self._names = {role: spec.name if (spec := schema.spec(role)) else None for role in _SINGLE}
 
     def __reduce__(self) -> tuple[type[RecordChecker], tuple[Any, ...]]:
         return RecordChecker, self._arguments
@@ -178,37 +142,51 @@ class RecordChecker:
             return CheckedRecord(((FindingCode.UNPARSEABLE, f"it is not a tf.train.Example: {error}"),))
         stored = features if self._look else None
         problems: list[Problem] = []
+        wrong: set[str] = set()
         tensors: list[Sequence[int]] = []
+        for spec in self._stored:
+            if found := [*presence_problems(features.get(spec.name), spec)]:
+                problems += found
+                wrong.add(spec.name)
         if self._encoded:
-            for spec in self._stored:
-                problems += presence_problems(features.get(spec.name), spec)
             features, faults, tensors = _without_encodings(features, self._stored)
             problems += faults
-        common = self._common(features, tensors, bool(problems))
-        problems += common.problems
-        for spec, name, type_, length, is_sound in self._single:
-            feature = features.get(name)
-            if (
-                self._encoded
-                or feature is None
-                or feature.type is not type_
-                or (length is not None and len(feature.values) != length)
-                or not is_sound(feature.values)
-            ):
-                self._check_single(feature, spec, problems)
+        problems += self._value_problems(features, wrong)
         if self._of_objects and not problems:
             problems += check_objects(features, self._schema)
             problems += check_keypoints(features, self._schema)
-        return self._finish(features, common, problems, stored)
+        return self._finish(features, tensors, problems, stored)
+
+    def _value_problems(self, features: Mapping[str, Feature], wrong: set[str]) -> Iterator[Problem]:
+        """Yields the problems with values, and compares the classes of the image.
+
+        Args:
+          features: Features of the record, decoded.
+          wrong: Names of those with a problem, which are not looked at.
+        """
+        schema = self._schema
+        for spec in schema.features:
+            feature = features.get(spec.name)
+            if (
+                feature is not None
+                and spec.fill is not FeatureRole.ENCODED
+                and spec.name not in wrong
+                and feature.type in (spec.type, None)
+            ):
+                for problem in value_problems(feature, spec, schema.own, schema.split):
+                    wrong.add(spec.name)
+                    yield problem
+        if not any(spec.fill in _LABELS and spec.name in wrong for spec in schema.features):
+            yield from _check_labels(features, schema)
 
     def _check_encoded(
-        self, encoded: bytes, common: _Common, held: ExitStack, problems: list[Problem]
+        self, encoded: bytes, declared: DeclaredImage, held: ExitStack, problems: list[Problem]
     ) -> tuple[str, bool, tuple[str, ...], Seen]:
         """Checks an image, and adds its problems.
 
         Args:
           encoded: Bytes of the image.
-          common: Result for the repeating features of its record.
+          declared: What its record declares about it.
           held: Stack that holds the memory of the decoded image.
           problems: Where the problems go.
 
@@ -218,99 +196,68 @@ class RecordChecker:
         stored_sha256 = hashlib.sha256(encoded).hexdigest() if self._hash_images else ""
         seen = check_image(
             encoded,
-            common.declared,
+            declared,
             self._look,
             lambda size: held.enter_context(self._reserve(size)),
             self._schema.damaged_too,
             self._schema.bounds,
         )
         problems += seen.problems
-        bare, kind = _is_bare(encoded, common.declared)
+        bare, kind = _is_bare(encoded, declared)
         private = (
             private_metadata(encoded, kind) if seen.image is not None and (not bare or kind == "tiff") else ()
         )
         return stored_sha256, bare, private, seen
 
-    def _common(
-        self, features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], faulty: bool
-    ) -> _Common:
-        """Returns the result for the repeating features; sound values are checked once."""
-        if self._encoded:
-            return self._examine(features, tensors, faulty)
-        found = (features.get(spec.name) for spec in self._repeating)
-        values = tuple([None if feature is None else (feature.type, *feature.values) for feature in found])
-        common = self._known.get(values)
-        if common is None:
-            common = self._examine(features, tensors, faulty)
-            if not common.problems:
-                if len(self._known) >= _MAX_KNOWN:
-                    self._known.clear()
-                self._known[values] = common
-        return common
-
-    def _examine(
-        self, features: Mapping[str, Feature], tensors: Sequence[Sequence[int]], faulty: bool
-    ) -> _Common:
-        """Checks the repeating features."""
-        schema, problems = self._schema, list[Problem]()
-        for spec in self._repeating:
-            problems += presence_problems(features.get(spec.name), spec)
-        if not problems and not faulty:
-            for spec in self._repeating if not self._encoded else schema.features:
-                if spec.name in features and spec.fill in _REPEATING:
-                    found = value_problems(features[spec.name], spec, schema.own, schema.split)
-                    problems += found
-            if not problems:
-                problems += _check_labels(features, schema)
-        values = _values(features, schema)
-        format_, colorspace = values.get(FeatureRole.FORMAT), values.get(FeatureRole.COLORSPACE)
-        dtype = values.get(FeatureRole.DTYPE)
-        declared = DeclaredImage(
-            _declared_shapes(features, tensors, schema),
-            format_.decode("utf-8", "replace") if isinstance(format_, bytes) else None,
-            colorspace if isinstance(colorspace, bytes) else None,
-            schema.pixels is not None,
-            dtype.decode("utf-8", "replace") if isinstance(dtype, bytes) else self._pixel_type or None,
+    def _declared(self, features: Mapping[str, Feature], tensors: Sequence[Sequence[int]]) -> DeclaredImage:
+        """Returns what a record declares about its image."""
+        return DeclaredImage(
+            _declared_shapes(features, tensors, self._schema),
+            self._text(features, FeatureRole.FORMAT),
+            _only_bytes(features, self._names[FeatureRole.COLORSPACE]),
+            self._schema.pixels is not None,
+            self._dtype(features),
         )
-        return _Common(tuple(problems), declared, _class_names(features, schema))
 
-    def _check_single(self, feature: Feature | None, spec: FeatureSpec, problems: list[Problem]) -> None:
-        """Checks a feature whose value differs in every record."""
-        if self._encoded:  # its stored form was already checked
-            if feature is None or feature.type is not spec.type or spec.fill in _REPEATING:
-                return
-        elif feature is None or feature.type is not spec.type or len(feature.values) != spec.length:
-            found = list(presence_problems(feature, spec))
-            problems += found
-            if found or feature is None:
-                return
-        if spec.fill is not FeatureRole.ENCODED:
-            problems += value_problems(feature, spec, self._schema.own)
+    def _dtype(self, features: Mapping[str, Feature]) -> str | None:
+        dtype = self._text(features, FeatureRole.DTYPE)
+        return dtype if dtype is not None else self._pixel_type or None
+
+    def _text(self, features: Mapping[str, Feature], role: FeatureRole) -> str | None:
+        value = _only_bytes(features, self._names[role])
+        return None if value is None else value.decode("utf-8", "replace")
 
     def _finish(
         self,
         features: Mapping[str, Feature],
-        common: _Common,
+        tensors: Sequence[Sequence[int]],
         problems: list[Problem],
         stored: dict[str, Feature] | None,
     ) -> CheckedRecord:
         """Checks the image, and combines the results for the record."""
         schema = self._schema
         key, basename, sha256 = (
-            _text_of(features, name) for name in (self._key, self._basename, self._sha256)
+            self._text(features, role)
+            for role in (FeatureRole.KEY, FeatureRole.FILE_BASENAME, FeatureRole.SOURCE_SHA256)
         )
-        if schema.own:
-            problems += _name_problems(key, basename)
-        encoded = _only_bytes(features, self._image)
+        if schema.own and None not in (key, basename) and (key or "").rpartition("/")[2] != basename:
+            message = f"its file name is {basename!r}, but its key ends differently"
+            problems.append((FindingCode.WRONG_VALUE, message))
+        image = self._names[FeatureRole.ENCODED]
+        encoded = _only_bytes(features, image)
+        classes = _class_names(features, schema)
         picture, stored_sha256, bare = None, "", None
         private: tuple[str, ...] = ()
         if self._decode:
             with ExitStack() as held:
                 if encoded is not None:
                     encoded = bytes(encoded)
-                    stored_sha256, bare, private, seen = self._check_encoded(encoded, common, held, problems)
+                    declared = self._declared(features, tensors)
+                    stored_sha256, bare, private, seen = self._check_encoded(
+                        encoded, declared, held, problems
+                    )
                     if self._tell:
-                        picture = self._picture(features, common, seen, encoded, sha256)
+                        picture = self._picture(features, classes, seen, encoded, sha256)
                     del seen  # free the memory for others
                 if self._masked:
                     problems += check_masks(features, schema)
@@ -318,22 +265,20 @@ class RecordChecker:
         if source is None and encoded is not None:
             source = stored_sha256 or hashlib.sha256(encoded).hexdigest()
         objects = _number_of_objects(features, schema) if self._of_objects else None
-        classes = _object_classes(features, schema) if self._of_objects else common.classes
-        if stored is not None and self._image in stored and not self._encoded and encoded is not None:
-            stored[self._image] = Feature(FeatureType.BYTES, [bytes(encoded)])
+        if self._of_objects:
+            classes = _object_classes(features, schema)
+        if stored is not None and image in stored and not self._encoded and encoded is not None:
+            stored[image] = Feature(FeatureType.BYTES, [bytes(encoded)])
+        folds = _integers(features, schema, FeatureRole.FOLD) if self._folded else ()
         return CheckedRecord(
             tuple(problems), key, source, picture, sha256 is not None, classes, basename, stored,
-            stored_sha256, bare, objects, private, self._fold_of(features), common.declared.dtype or "",
+            stored_sha256, bare, objects, private, folds[0] if folds else None, self._dtype(features) or "",
         )  # fmt: skip
-
-    def _fold_of(self, features: Mapping[str, Feature]) -> int | None:
-        numbers = _integers(features, self._schema, FeatureRole.FOLD) if self._folded else ()
-        return numbers[0] if numbers else None
 
     def _picture(
         self,
         features: Mapping[str, Feature],
-        common: _Common,
+        labels: tuple[str, ...] | None,
         seen: Seen,
         encoded: bytes,
         sha256: str | None,
@@ -341,7 +286,6 @@ class RecordChecker:
         """Returns the description of an image, without its place; None if it could not be decoded."""
         if seen.image is None:
             return None
-        labels = common.classes
         if labels is None:
             labels = tuple(map(str, _integers(features, self._schema, FeatureRole.LABEL)))
         return Picture(
@@ -375,12 +319,6 @@ def _measured(image: Image, seen: Seen) -> ImageQuality:
     return measure_stored_samples(image, seen.samples)
 
 
-def _name_problems(key: str | None, basename: str | None) -> Iterator[Problem]:
-    """Compares the file name in a record with its key."""
-    if key is not None and basename is not None and key.rpartition("/")[2] != basename:
-        yield FindingCode.WRONG_VALUE, f"its file name is {basename!r}, but its key ends differently"
-
-
 def _is_bare(encoded: bytes, declared: DeclaredImage) -> tuple[bool, str]:
     """Returns whether an image is a file without metadata or bytes after its end, and its format.
 
@@ -399,11 +337,6 @@ def _only_bytes(features: Mapping[str, Feature], name: str | None) -> bytes | No
         return None
     value: bytes = feature.values[0]
     return value
-
-
-def _text_of(features: Mapping[str, Feature], name: str | None) -> str | None:
-    value = _only_bytes(features, name)
-    return None if value is None else value.decode("utf-8", "replace")
 
 
 def _class_names(features: Mapping[str, Feature], schema: RecordSchema) -> tuple[str, ...] | None:
@@ -460,16 +393,6 @@ def _without_encodings(
         except WrongEncoding as wrong:
             problems.append((wrong.code, str(wrong)))
     return plain, problems, shapes
-
-
-def _values(features: Mapping[str, Feature], schema: RecordSchema) -> dict[FeatureRole, bytes | int | float]:
-    """Returns the single values of the features that exist and have the right type."""
-    values: dict[FeatureRole, bytes | int | float] = {}
-    for spec in schema.features:
-        feature = features.get(spec.name)
-        if spec.fill and feature and feature.type is spec.type and len(feature.values) == 1:
-            values[spec.fill] = feature.values[0]
-    return values
 
 
 def _check_labels(features: Mapping[str, Feature], schema: RecordSchema) -> Iterator[Problem]:

@@ -160,7 +160,9 @@ def write_results(
     """
     dataset, statistics = results.dataset, results.statistics
     findings = FindingSummary().merge(results.findings)
-    findings.add(unmet_findings(expectations, dataset, results.checks, findings, statistics))
+    if expectations.names:
+        facts = facts_of(dataset, results.checks, findings, statistics)
+        findings.add(Finding(FindingCode.EXPECTATION, item.message) for item in unmet(expectations, facts))
     fingerprint = dataset.fingerprint if dataset else None
     found = make_report(
         results.checks,
@@ -255,29 +257,6 @@ def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any
             )
         )
     return render(gather_files(results.name, results.paths, validation=found, statistics=measured, drawn=now))
-
-
-def unmet_findings(
-    expectations: Expectations,
-    dataset: Dataset | None,
-    checks: Sequence[ShardCheck],
-    findings: FindingSummary,
-    statistics: Statistics | None,
-) -> Iterator[Finding]:
-    """Yields a finding for each expectation that is not met; its message begins with the expectation's name.
-
-    Args:
-      expectations: The expectations.
-      dataset: Contents of `dataset.json`. None for foreign files.
-      checks: Checks of the shards.
-      findings: All other findings.
-      statistics: Statistics of the images. None if no image was decoded.
-    """
-    if not expectations.names:
-        return
-    facts = facts_of(dataset, checks, findings, statistics)
-    for violation in unmet(expectations, facts):
-        yield Finding(FindingCode.EXPECTATION, violation.message)
 
 
 def facts_of(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import tee, zip_longest
 from typing import IO, NamedTuple, cast
 
@@ -22,20 +22,21 @@ from shardwright.core.records.framing import FRAME_BYTES, Record
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.storage.ranges import RandomAccessFile
-from shardwright.core.validation.compared_records import ComparedRecord
 from shardwright.core.validation.directory import other_digest
-from shardwright.core.validation.duplicate_keys import buckets_of_rows
+from shardwright.core.validation.duplicate_keys import ComparedRecord, buckets_of_rows
 from shardwright.core.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.core.validation.objects import dropped_objects
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.findings import Finding
+from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.ledger import ShardHeader, index_line
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
+from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.statistics.feature_statistics import RecordStatistics
 from shardwright.schemas.units import counted
 
@@ -161,6 +162,9 @@ class ShardCheck:
         they were requested.
       ledger_summary: Header and computed values of the ledger. None if it was not read, or is unusable.
       stored: sha256 of the file in which the check is stored. Empty if it is not stored.
+      sound: Whether the shard and its records have no problem. Odd images are not a problem.
+      summary: All findings about the shard, also about odd images.
+      statistics: Statistics of the images, if quality metrics were computed.
     """
 
     file: str
@@ -174,6 +178,9 @@ class ShardCheck:
     digests: list[Digest] = field(default_factory=list)
     ledger_summary: LedgerSummary | None = None
     stored: str = ""
+    sound: bool = True
+    summary: FindingSummary = field(default_factory=FindingSummary)
+    statistics: Statistics | None = None
 
 
 #: Mapping of record digest to image description (or None), for records without problems.
@@ -243,10 +250,11 @@ def _checksums(descriptor: int, size: int) -> tuple[str, str]:
     return storage.checksums_of(cast("IO[bytes]", whole))
 
 
+@dataclass
 class _Records:
     """Adds the results of a shard's records to its check, and compares them with its ledger.
 
-    Args:
+    Attributes:
       task: The shard.
       schema: Record schema of the dataset.
       check: Where the results go.
@@ -255,32 +263,26 @@ class _Records:
       find: Adds a finding.
     """
 
-    def __init__(
-        self,
-        task: ShardTask,
-        schema: RecordSchema,
-        check: ShardCheck,
-        ledger: LedgerCheck | None,
-        index: bytearray,
-        find: Find,
-    ) -> None:
-        self.task = task
-        self.schema = schema
-        self.ledger = ledger
-        self.find = find
-        self._check = check
-        self._index = index
-        self._specs = {spec.name: spec for spec in schema.features}
+    task: ShardTask
+    schema: RecordSchema
+    check: ShardCheck
+    ledger: LedgerCheck | None
+    index: bytearray
+    find: Find
+
+    @cached_property
+    def _specs(self) -> dict[str, FeatureSpec]:
+        return {spec.name: spec for spec in self.schema.features}
 
     def count(self, record: Record) -> None:
         """Counts a record, and adds it to the index."""
-        self._check.records += 1
+        self.check.records += 1
         if self.task.index_path:
-            self._index += index_line(record.offset, len(record.data) + FRAME_BYTES)
+            self.index += index_line(record.offset, len(record.data) + FRAME_BYTES)
 
     def add(self, record: Record, result: CheckedRecord, digest: Digest) -> None:
         """Adds a record."""
-        check, ledger, find, split = self._check, self.ledger, self.find, self.task.split
+        check, ledger, find, split = self.check, self.ledger, self.find, self.task.split
         self.count(record)
         for code, message in result.problems:
             find(code, message, record.number, record.offset, result.key)
@@ -400,7 +402,7 @@ def _check_records(file: IO[bytes], records: _Records, depth: CheckDepth, known:
             for record in sound():
                 records.count(record)
         else:
-            items, again = tee(_RecordToCheck.of(record, task, known) for record in sound())
+            items, again = tee(_to_check(record, task, known) for record in sound())
             results = _checked(items, records.schema._replace(split=task.split), depth, task)
             for result, item in zip(results, again, strict=True):
                 if known is not None and item.is_known:
@@ -425,12 +427,12 @@ class _RecordToCheck(NamedTuple):
     digest: Digest
     is_known: bool
 
-    @staticmethod
-    def of(record: Record, task: ShardTask, known: SoundRecords | None) -> _RecordToCheck:
-        """Returns a record of a shard."""
-        digest = b"" if known is None else record_digest(record.data)
-        place = f"the record at byte {record.offset} of {task.path}"
-        return _RecordToCheck(record, place, digest, known is not None and digest in known)
+
+def _to_check(record: Record, task: ShardTask, known: SoundRecords | None) -> _RecordToCheck:
+    """Returns a record of a shard."""
+    digest = b"" if known is None else record_digest(record.data)
+    place = f"the record at byte {record.offset} of {task.path}"
+    return _RecordToCheck(record, place, digest, known is not None and digest in known)
 
 
 def _checked(

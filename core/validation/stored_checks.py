@@ -17,7 +17,6 @@ import json
 import platform
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -27,8 +26,7 @@ from shardwright.core import storage
 from shardwright.core.images.encode import codec_versions
 from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.validation.compared_records import ComparedRecord
-from shardwright.core.validation.ledger import LedgerSummary
+from shardwright.core.validation.duplicate_keys import ComparedRecord
 from shardwright.core.validation.outliers import odd_pictures
 from shardwright.core.validation.shard import (
     Digest,
@@ -58,59 +56,21 @@ _OTHER_BYTES = (FindingCode.SHARD_CHECKSUM, FindingCode.SHARD_MISSING)
 _DAMAGED = (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
-@dataclass
-class ShardSummary:
-    """Summary of a checked shard, for comparison with other shards.
-
-    Attributes:
-      file: Name of the shard.
-      split: Split of the shard.
-      records: Number of sound records.
-      bytes: Size of the file.
-      sound: Whether the shard and its records have no problem. Odd images are not a problem.
-      findings: Findings about the shard.
-      rows: Values of the records that are compared.
-      pictures: Descriptions of the images, if quality metrics were computed.
-      statistics: Statistics of these images, if quality metrics were computed.
-      digests: Digest of the bytes of each record in `rows`, empty for one with problems. No digests unless
-        they were requested.
-      ledger_summary: Header and computed values of the ledger. None if it is unusable, or if the checks
-        are stored.
-      stored: sha256 of the file that stores this summary. Empty if it is not stored.
-    """
-
-    file: str
-    split: str
-    records: int
-    bytes: int
-    sound: bool
-    findings: FindingSummary
-    rows: list[ComparedRecord] = field(default_factory=list)
-    pictures: list[Picture] = field(default_factory=list)
-    statistics: Statistics | None = None
-    digests: list[Digest] = field(default_factory=list)
-    ledger_summary: LedgerSummary | None = None
-    stored: str = ""
-
-
-def sum_up(check: ShardCheck, depth: CheckDepth) -> ShardSummary:
-    """Returns the summary of a check."""
-    findings = FindingSummary().add(check.findings)
-    statistics = None
+def sum_up(check: ShardCheck, depth: CheckDepth) -> ShardCheck:
+    """Adds to a check what it is compared by with other shards; returns it."""
+    check.sound = not check.findings
+    check.summary.add(check.findings)
     if depth >= CheckDepth.QUALITY:
-        findings.add(odd_pictures(check.pictures))
-        statistics = Statistics.of_shard(check.split, check.pictures, check.features)
-    return ShardSummary(
-        check.file, check.split, check.records, check.bytes, not check.findings, findings,
-        check.rows, check.pictures, statistics, check.digests,
-    )  # fmt: skip
+        check.summary.add(odd_pictures(check.pictures))
+        check.statistics = Statistics.of_shard(check.split, check.pictures, check.features)
+    return check
 
 
 def store_check(
     task: ShardTask,
     schema: RecordSchema,
     depth: CheckDepth,
-    checked: ShardSummary,
+    checked: ShardCheck,
     hold: HeldLease | None = None,
 ) -> str:
     """Stores the result of a check beside its shard, unless other bytes than the shard's were read.
@@ -128,7 +88,7 @@ def store_check(
     Raises:
       EngineError: If the lease was lost, or the storage failed.
     """
-    if task.expected is None or any(code in checked.findings.counts for code in _OTHER_BYTES):
+    if task.expected is None or any(code in checked.summary.counts for code in _OTHER_BYTES):
         return ""
     document = {
         **_terms(schema, task.split, len(schema.labels or ())),
@@ -138,8 +98,8 @@ def store_check(
         "records": checked.records,
         "bytes": checked.bytes,
         "sound": checked.sound,
-        "counts": checked.findings.by_code(),
-        "findings": [finding.as_json() for finding in checked.findings.by_place()],
+        "counts": checked.summary.by_code(),
+        "findings": [finding.as_json() for finding in checked.summary.by_place()],
         "rows": [[row.key, row.source, row.number, row.offset, row.label] for row in checked.rows],
         "digests": _packed(digest or bytes(_DIGEST_BYTES) for digest in checked.digests),
         "pictures": [_picture_json(picture) for picture in checked.pictures],
@@ -153,7 +113,7 @@ def store_check(
     return hashlib.sha256(data).hexdigest()
 
 
-def stored_check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> ShardSummary | None:
+def stored_check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> ShardCheck | None:
     """Returns the stored result of checking a shard, or None if there is none that applies.
 
     Args:
@@ -176,14 +136,18 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> Sh
         looked = depth >= CheckDepth.QUALITY
         pictures = [_picture(*item) for item in contents["pictures"]] if looked else []
         features = RecordStatistics.from_state(contents["features"]) if looked else None
-        return ShardSummary(
-            task.file, task.split, int(contents["records"]), int(contents["bytes"]), sound,
-            _summary(contents) if looked or not sound else FindingSummary(),
-            rows,
-            pictures,
-            Statistics.of_shard(task.split, pictures, features) if looked else None,
+        return ShardCheck(
+            task.file,
+            task.split,
+            int(contents["records"]),
+            int(contents["bytes"]),
+            rows=rows,
+            pictures=pictures,
             stored=hashlib.sha256(data).hexdigest(),
-        )  # fmt: skip
+            sound=sound,
+            summary=_summary(contents) if looked or not sound else FindingSummary(),
+            statistics=Statistics.of_shard(task.split, pictures, features) if looked else None,
+        )
     except _DAMAGED:
         return None
 

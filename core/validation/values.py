@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardwright.core.records.record_schema import Problem
@@ -59,7 +58,9 @@ def presence_problems(feature: Feature | None, spec: FeatureSpec) -> Iterator[Pr
             FindingCode.WRONG_SHAPE,
             f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, not {spec.length}",
         )
-    elif spec.fill is not FeatureRole.BOXES and len(feature.values) % _row_length(spec):
+    elif (
+        spec.length is None and spec.fill is not FeatureRole.BOXES and len(feature.values) % _row_length(spec)
+    ):
         yield (
             FindingCode.WRONG_SHAPE,
             f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, which do not fill rows of "
@@ -67,7 +68,6 @@ def presence_problems(feature: Feature | None, spec: FeatureSpec) -> Iterator[Pr
         )
 
 
-@lru_cache(maxsize=1024)
 def _row_length(spec: FeatureSpec) -> int:
     """Returns the number that must divide a feature's number of values."""
     return math.prod(side for side in spec.shape if side is not None) or 1
@@ -99,32 +99,6 @@ def value_problems(feature: Feature, spec: FeatureSpec, own: bool, split: str = 
             return
     if own:
         yield from _special_problems(values, spec, split)
-
-
-def sound_test(spec: FeatureSpec, own: bool) -> Callable[[Sequence[Any]], bool]:
-    """Returns a fast test of a feature's values, for records that are checked one after the other.
-
-    If the test is passed, `value_problems` finds nothing. If it is not, the values may be sound nevertheless.
-
-    Args:
-      spec: The expected feature, decoded.
-      own: Whether this project wrote the records.
-    """
-    if spec.fill is FeatureRole.ENCODED:
-        return lambda values: True  # `check_image` checks it
-    if spec.length is None and spec.fill is not FeatureRole.BOXES and _row_length(spec) > 1:
-        return lambda values: False
-    if own and spec.fill is FeatureRole.SOURCE_SHA256:
-        return lambda values: len(values) == 1 and _SHA256.match(values[0]) is not None
-    if spec.fill is FeatureRole.DTYPE or (
-        own and spec.fill in (FeatureRole.CONSTANT, FeatureRole.SPLIT, FeatureRole.EXTRA)
-    ):
-        return lambda values: False
-    if is_text(spec):
-        return lambda values: all(map(bytes.isascii, values))
-    if spec.type is FeatureType.FLOAT and spec.fill not in POSITION_ROLES:
-        return lambda values: math.isfinite(sum(values))
-    return lambda values: True
 
 
 def is_text(spec: FeatureSpec) -> bool:

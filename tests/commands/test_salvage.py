@@ -483,7 +483,7 @@ def test_a_described_salvage_takes_a_lease_each_time(
 ) -> None:
     output, options = tmp_path / "out", as_beam_options(None)
     damaged = shutil.copytree(sound_dataset, tmp_path / "damaged")
-    target = Target("it", None, f"{damaged}/*.tfrecord") if foreign else Target("it", str(damaged), None)
+    target = Target(f"{damaged}/*.tfrecord", None) if foreign else Target("it", str(damaged))
     with one_writer(str(output), options, described=True) as hold:
         assert hold is not None
     directory = "" if foreign else str(damaged)

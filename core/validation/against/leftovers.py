@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shardwright.core.hash_buckets import bucket_of, pack_rows, unpack_rows
-from shardwright.core.validation.against.record import classes, labels_of
+from shardwright.core.validation.against.record import classes
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding
+from shardwright.schemas.image_ref import labels_of
 
 #: (what, bucket), packed leftovers.
 Packed = tuple[tuple[str, int], bytes]

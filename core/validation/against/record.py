@@ -20,7 +20,7 @@ from shardwright.schemas.codes import FilterReason, FindingCode, Outcome, Quaran
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_formats import FORMAT_NAMES
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry
@@ -241,11 +241,6 @@ def classes(names: Sequence[str]) -> str:
     if not any(names):
         return "no class"
     return f"class{'es' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
-
-
-def labels_of(label: str) -> tuple[str, ...]:
-    """Returns the class names in the label of a reference or entry."""
-    return tuple(label.split(LABEL_SEPARATOR)) if label else ()
 
 
 def _compare_pictures(

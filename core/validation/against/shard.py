@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +36,6 @@ from shardwright.core.validation.against.record import (
     ExpectedRecord,
     ParsedRecord,
     compare_record,
-    labels_of,
     truth_of,
 )
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome
@@ -45,7 +43,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard
 from shardwright.schemas.example import ParsedExample
 from shardwright.schemas.findings import Finding
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, labels_of, printable
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry, ledger_of
 from shardwright.schemas.plan import ledger_file
@@ -67,17 +65,6 @@ class SoundRecord(NamedTuple):
     length: int
     digest: bytes
     key: str | None = None
-
-
-@contextlib.contextmanager
-def open_shard(path: str) -> Iterator[IO[bytes]]:
-    """Opens a shard's uncompressed bytes for random access.
-
-    Raises:
-      FileNotFoundError: If there is no such shard.
-    """
-    with storage.open_local(path) as file, uncompressed(file, path) as (plain, _, _):
-        yield plain  # other checks report damage
 
 
 def read_rows(file: IO[bytes], features: Sequence[FeatureSpec]) -> Iterator[SoundRecord]:
@@ -300,7 +287,8 @@ def compare_shard(
     work.entries = read_entries(directory, place, shard)
     path = storage.join(directory, shard.file)
     try:
-        with open_shard(path) as file:
+        # Other checks report damage.
+        with storage.open_local(path) as stored, uncompressed(stored, path) as (file, _, _):
             rows = list(read_rows(file, dataset.features))
             has_keys = any(spec.fill is FeatureRole.KEY for spec in dataset.features)
             bytes_tell = comparison.convert and facts.same_software
@@ -373,12 +361,8 @@ def _truths(work: _Shard) -> Iterator[ExpectedRecord]:
             continue
         by_key = {image.entry.key: image for image in state.images}
         for item in items:
-            yield truth_of(by_key.get(item.key, _not_made(item) if state.entry.source_key else state))
-
-
-def _not_made(item: _Item) -> Converted:
-    """Returns the state of an image that `--map` makes no more."""
-    return Converted(Entry(item.key, Outcome.FILTERED, reason=FilterReason.DROPPED_BY_MAP))
+            gone = Converted(Entry(item.key, Outcome.FILTERED, reason=FilterReason.DROPPED_BY_MAP))
+            yield truth_of(by_key.get(item.key, gone if state.entry.source_key else state))
 
 
 def _read_or_convert(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[Converted | ReadImage]:
@@ -514,7 +498,7 @@ def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover
         message=where,
         key=key or None,
         sha256=digest or (entry.sha256 if entry else ""),
-        label="\x1f".join(names),
+        label=LABEL_SEPARATOR.join(names),
         split=work.place[0],
         file=work.name,
         number=row.number,

@@ -20,8 +20,11 @@ from shardwright.core.rebuild import events
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.pipelines.quiet_beam import suppress_beam_logs
 from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.lease import Lease
 
-TASK = RebuildTask("gs://b/pets", "20261121T020000Z", "run", ConvertSettings(input=("in",), output="out"), {})
+TASK = RebuildTask(
+    "gs://b/pets", Lease("run", "20261121T020000Z"), ConvertSettings(input=("in",), output="out"), {}
+)
 
 
 def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -10,12 +10,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.validation.compared_records import (
+from shardwright.core.validation.duplicate_keys import (
     ComparedRecord,
     EqualPictures,
+    bucket_rows,
+    compare_bucket,
     in_conflict,
 )
-from shardwright.core.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.core.validation.outliers import (
     ClassCounts,
     SizeRow,

@@ -17,8 +17,12 @@ from hypothesis import strategies as st
 from shardwright.core.images import near_duplicates
 from shardwright.core.images.near_duplicates import alike, bands_of
 from shardwright.core.validation import duplicates
-from shardwright.core.validation.compared_records import ComparedRecord
-from shardwright.core.validation.duplicate_keys import bucket_rows, buckets_of_rows, compare_bucket
+from shardwright.core.validation.duplicate_keys import (
+    ComparedRecord,
+    bucket_rows,
+    buckets_of_rows,
+    compare_bucket,
+)
 from shardwright.core.validation.duplicates import (
     bucketed_fingerprints,
     duplicate_candidates,

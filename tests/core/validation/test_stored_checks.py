@@ -24,9 +24,8 @@ from shardwright.core.validation import record as checks_record
 from shardwright.core.validation import shard as shard_module
 from shardwright.core.validation import stored_checks
 from shardwright.core.validation.record import RecordChecker
-from shardwright.core.validation.shard import ShardTask, check_shard, shard_task
+from shardwright.core.validation.shard import ShardCheck, ShardTask, check_shard, shard_task
 from shardwright.core.validation.stored_checks import (
-    ShardSummary,
     sound_records,
     store_check,
     stored_check,
@@ -57,22 +56,24 @@ def _tasks(folder: Path) -> list[ShardTask]:
 
 
 def _schema(folder: Path) -> RecordSchema:
-    return schema_of(Target("", str(folder), None))
+    return schema_of(Target("", str(folder)))
 
 
-def _check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> ShardSummary:
+def _check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> ShardCheck:
     return sum_up(check_shard(task, schema, depth, sound={}), depth)
 
 
-def _content(checked: ShardSummary | None) -> dict[str, Any] | None:
+def _content(checked: ShardCheck | None) -> dict[str, Any] | None:
     """Returns everything known about a shard, except values that depend on where it comes from.
 
-    Nobody needs the digests of its records again, and only stored findings have a file with a digest.
+    Nobody needs the digests of its records again, only stored findings have a file with a digest, and what
+    they are summed up from is not stored.
     """
     if checked is None:
         return None
     value = {field.name: getattr(checked, field.name) for field in dataclasses.fields(checked)}
-    del value["digests"], value["stored"]
+    for name in ("digests", "stored", "findings", "features", "ledger_summary"):
+        del value[name]
     return value
 
 
@@ -117,9 +118,9 @@ def test_stored_findings_are_reused_exactly(folder: Path, depth: CheckDepth) -> 
         assert known is not None and known.stored == stored
         assert _content(stored_check(task, schema, depth)) == _content(found)
     wrong = stored_check(tasks[0], schema, depth)
-    assert wrong is not None and wrong.sound == (wrong.findings.counts == {})
+    assert wrong is not None and wrong.sound == (wrong.summary.counts == {})
     if depth >= CheckDepth.FULL:
-        assert wrong.findings.counts[FindingCode.UNDECODABLE] == 1
+        assert wrong.summary.counts[FindingCode.UNDECODABLE] == 1
     assert len(wrong.rows) == wrong.records
 
 
@@ -251,7 +252,7 @@ def test_records_that_were_sound_are_not_decoded_again(
     quick = check_shard(broken, schema, depth, sound=sound)
     assert len(decoded) == whole.records > 3
     assert sum(decoded) == (depth >= CheckDepth.FULL)  # the broken record
-    assert quick.findings == whole.findings
+    assert quick.summary == whole.summary
     assert _content(sum_up(quick, depth)) == _content(sum_up(whole, depth))
     assert quick.digests == whole.digests
     if depth >= CheckDepth.FULL:  # wrong records are checked each time
