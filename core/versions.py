@@ -207,14 +207,22 @@ def _useless(output: str, why: str) -> UsageError:
     )
 
 
-def pointer_tag(output: str) -> str | None:
-    """Returns the tag of the pointer's state, damaged or not; None if there is none.
+def current_pointer(output: str, damaged_is_none: bool) -> tuple[Pointer | None, str | None]:
+    """Returns the pointer, and the tag of its state; None for what there is none of.
 
     Raises:
+      UsageError: If it is damaged and the caller needs it, or the storage cannot hold versions.
       EngineError: If the storage failed.
     """
     found = _read_with_tag(output)
-    return found[1] if found else None
+    if found is None:
+        return None, None
+    try:
+        return _parse(output, found[0]), found[1]
+    except UsageError:
+        if not damaged_is_none:
+            raise
+        return None, found[1]
 
 
 def switch_pointer(output: str, pointer: Pointer, tag: str | None) -> bool:

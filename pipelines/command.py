@@ -148,5 +148,6 @@ class Command:
             for name in cli_options.without_job(rest, known, with_storage):
                 log.note(f"{name} has no effect, because {self.name} runs no job.")
             if with_storage:
-                cli_options.use_storage_options(rest, known)
+                of_storage = [token for token in rest if cli_options.is_storage_option(token)]
+                cli_options.use_in_storage(cli_options.beam_options(of_storage, known))
         return OtherOptions(rest, known)

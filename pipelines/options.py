@@ -79,15 +79,6 @@ def use_in_storage(options: Any) -> None:
     FileSystems.set_options(options)
 
 
-def use_storage_options(rest: Sequence[str], known: Sequence[str]) -> None:
-    """Applies Beam's storage options, for a command that runs no job.
-
-    Raises:
-      UsageError: An option is wrong.
-    """
-    use_in_storage(beam_options([token for token in rest if _is_storage_option(token)], known))
-
-
 def without_job(rest: Sequence[str], known: Sequence[str], with_storage: bool) -> list[str]:
     """Returns the names of Beam's options that have no effect, for a command that runs no job.
 
@@ -102,7 +93,7 @@ def without_job(rest: Sequence[str], known: Sequence[str], with_storage: bool) -
     unused = []
     for token in rest:
         name = token.partition("=")[0]
-        if with_storage and _is_storage_option(token):
+        if with_storage and is_storage_option(token):
             continue
         if name in _ONLY_DESCRIBE:
             raise UsageError(f"{name} describes a job instead of running it, and this command runs none.")
@@ -113,7 +104,8 @@ def without_job(rest: Sequence[str], known: Sequence[str], with_storage: bool) -
     return list(dict.fromkeys(unused))
 
 
-def _is_storage_option(token: str) -> bool:
+def is_storage_option(token: str) -> bool:
+    """Returns whether a token is one of Beam's options for storages."""
     name = token.partition("=")[0]
     return name in _STORAGE_OPTIONS or name.startswith(("--s3_", "--azure_"))
 

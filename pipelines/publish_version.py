@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.report.version_view import accept_command, is_accepted
 from shardwright.core.versions import (
+    current_pointer,
     located,
     no_such_version,
     require_undamaged,
@@ -22,7 +23,7 @@ from shardwright.core.versions import (
 )
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import as_beam_options
-from shardwright.pipelines.rollback import current_pointer, moved_meanwhile, newest_published
+from shardwright.pipelines.rollback import moved_meanwhile, newest_published
 from shardwright.pipelines.tables import console, one_line
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
 from shardwright.schemas.codes import Severity

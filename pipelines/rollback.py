@@ -13,10 +13,9 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.report.version_view import accept_command
 from shardwright.core.versions import (
+    current_pointer,
     located,
     no_such_version,
-    pointer_tag,
-    read_pointer,
     require_undamaged,
     switch_pointer,
     write_version_record,
@@ -149,21 +148,6 @@ def _repeated(output: str, records: Mapping[str, VersionRecord], current: str) -
     previous = newest_published(records, current)
     further = f"; go further back with shardwright rollback {shell_word(output)} --to {previous}"
     return f"nothing changed since the rollback{since}{further if previous else ''}"
-
-
-def current_pointer(output: str, damaged_is_none: bool) -> tuple[Pointer | None, str | None]:
-    """Returns the pointer, and the tag of its state.
-
-    Raises:
-      UsageError: It is damaged, and the caller needs it.
-    """
-    try:
-        found = read_pointer(output)
-    except UsageError:
-        if not damaged_is_none:
-            raise
-        return None, pointer_tag(output)
-    return found or (None, None)
 
 
 def newest_published(records: Mapping[str, VersionRecord], before: str) -> str:

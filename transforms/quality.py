@@ -19,7 +19,6 @@ from shardwright.core.validation.outliers import (
     ClassCounts,
     ShardSizes,
     Sizes,
-    add_shard,
     check_balance,
     find_outliers,
 )
@@ -74,7 +73,7 @@ class CompareImages(beam.PTransform):
             | "GroupLinks" >> beam.GroupByKey()  # (bucket, [links])
             | "NameDuplicates" >> beam.Map(_name)
         )  # FindingSummary
-        count = beam.CombineGlobally(MergeAll(Sizes, add_shard)).as_singleton_view()
+        count = beam.CombineGlobally(MergeAll(Sizes, Sizes.add)).as_singleton_view()
         sizes = shards | "CountSizes" >> count  # Sizes
         outliers = shards | "FindOutliers" >> beam.Map(_outliers, sizes)  # FindingSummary
         balance = (

@@ -7,6 +7,7 @@ the rest may be secret.
 from __future__ import annotations
 
 import contextlib
+import html
 import json
 import os
 import signal
@@ -128,18 +129,14 @@ def _post(url: str, facts: Mapping[str, Any]) -> str:
         sound, shown = False, "A webhook"
     if not sound:
         return "A webhook of the job file is not a web address; write https://HOST/..."
-    body = dumps({**facts, "text": _for_chat(facts["text"])}).encode()
+    # Escaped, so that a class named `<!channel>` does not notify everybody in a chat.
+    body = dumps({**facts, "text": html.escape(facts["text"], quote=False)}).encode()
     for pause in (*PAUSES, None):
         wrong, lasting = _within(WEBHOOK_SECONDS, lambda: _send(url, body))
         if not wrong or lasting or pause is None:
             break
         time.sleep(pause)
     return wrong and f"{one_line(shown)} did not accept the message ({wrong}); check hooks in the job file."
-
-
-def _for_chat(text: str) -> str:
-    """Escapes chat markup, so that a class named `<!channel>` does not notify everybody."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _within(seconds: float, send: Callable[[], tuple[str, bool]]) -> tuple[str, bool]:

@@ -368,13 +368,6 @@ class Placement(NamedTuple):
     holds: str = ""
 
 
-class _Directory(NamedTuple):
-    """A dataset directory: the size in bytes of each file, and the shards that `dataset.json` lists."""
-
-    sizes: dict[str, int]
-    shards: list[Shard]
-
-
 def find_misplaced(directory: str, expected: Shard, run: str = "") -> Placement:
     """Looks for a shard whose own file has other bytes or is missing, in all files of its size.
 
@@ -401,21 +394,15 @@ def find_misplaced(directory: str, expected: Shard, run: str = "") -> Placement:
 
 
 @lru_cache(maxsize=1)
-def _listed(directory: str, run: str) -> _Directory:
-    """Lists a directory once for all of its damaged shards that a run saves in this process."""
+def _listed(directory: str, run: str) -> tuple[dict[str, int], list[Shard]]:
+    """Returns the size of each file, and the shards with records, once for all shards that a run saves."""
     shards = [shard for _, _, _, shard in read_dataset(directory).placed_shards() if shard.records]
-    return _Directory(_sizes(directory), shards)
-
-
-def _sizes(directory: str) -> dict[str, int]:
-    """Returns the size in bytes of each file in a directory."""
     if storage.is_remote(directory):
         prefix = directory.rstrip("/") + "/"
-        return {
-            item.path.removeprefix(prefix): item.size for item in storage.list_objects(directory, deep=False)
-        }
+        objects = storage.list_objects(directory, deep=False)
+        return {item.path.removeprefix(prefix): item.size for item in objects}, shards
     with os.scandir(directory) as entries:
-        return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+        return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}, shards
 
 
 @lru_cache(maxsize=10_000)

@@ -74,9 +74,9 @@ class Sizes:
     areas: Counter[int] = field(default_factory=Counter)
     gray: int = 0
 
-    def add(self, rows: Iterable[SizeRow]) -> Sizes:
-        """Adds images; returns itself."""
-        for row in rows:
+    def add(self, shard: ShardSizes) -> Sizes:
+        """Adds the images of a shard; returns itself."""
+        for row in map(SizeRow._make, shard[1]):
             self.areas[_rounded_area(row)] += 1
             self.gray += row.gray
         return self
@@ -86,11 +86,6 @@ class Sizes:
         self.areas.update(other.areas)
         self.gray += other.gray
         return self
-
-
-def add_shard(sizes: Sizes, shard: ShardSizes) -> Sizes:
-    """Adds the images of a shard to counts; returns the counts."""
-    return sizes.add(SizeRow(*row) for row in shard[1])
 
 
 def sizes_of(file: str, pictures: Iterable[Picture]) -> ShardSizes:

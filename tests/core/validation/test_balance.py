@@ -21,7 +21,6 @@ from shardwright.core.validation.outliers import (
     ClassCounts,
     SizeRow,
     Sizes,
-    add_shard,
     check_balance,
     find_outliers,
 )
@@ -89,7 +88,7 @@ def rows(sizes: list[tuple[int, int]], gray: int = 0) -> list[SizeRow]:
 def odd(sizes: list[tuple[int, int]]) -> set[int | None]:
     """Returns the numbers of the pictures with odd sizes."""
     items = rows(sizes)
-    found = find_outliers(("s", items), Sizes().add(items))
+    found = find_outliers(("s", items), Sizes().add(("s", items)))
     return {finding.record for finding in found if finding.code is FindingCode.ODD_SIZE}
 
 
@@ -111,21 +110,21 @@ def test_among_equal_sizes_every_other_is_odd() -> None:
 
 def test_the_oddest_size_has_the_lowest_score() -> None:
     items = rows([(100, 100)] * 9 + [(200, 200), (10, 10), (400, 400), (101, 100)])
-    found = find_outliers(("s", items), Sizes().add(items))
+    found = find_outliers(("s", items), Sizes().add(("s", items)))
     scores = {finding.record: finding.score or 0.0 for finding in found}
     assert sorted(scores, key=lambda record: scores[record]) == [10, 11, 9, 12]
     assert min(scores.values()) > 0 and 0.99 < max(scores.values()) <= 1
 
 
 def test_huge_sizes_are_counted_within_bounds() -> None:
-    sizes = Sizes().add(rows([(20_000 + i, 20_000) for i in range(2000)]))
+    sizes = Sizes().add(("s", rows([(20_000 + i, 20_000) for i in range(2000)])))
     assert sizes.areas.total() == 2000 and len(sizes.areas) < 1500
 
 
 def test_gray_pictures_are_odd_unless_most_are_gray() -> None:
     for gray, found in ((0, 0), (1, 1), (5, 5), (6, 0), (10, 0)):
         items = rows([(10, 10)] * 10, gray)
-        assert len(list(find_outliers(("s", items), Sizes().add(items)))) == found
+        assert len(list(find_outliers(("s", items), Sizes().add(("s", items))))) == found
 
 
 def test_no_pictures_have_no_odd_sizes() -> None:
@@ -134,7 +133,7 @@ def test_no_pictures_have_no_odd_sizes() -> None:
 
 def test_counts_can_be_merged_in_any_order() -> None:
     parts = [("s", rows([(i + 1, 7)] * (i + 1), gray=1)) for i in range(6)]
-    combine = MergeAll(Sizes, add_shard)
+    combine = MergeAll(Sizes, Sizes.add)
     together = combine.create_accumulator()
     for part in parts:
         together = combine.add_input(together, part)
