@@ -24,7 +24,7 @@ from shardwright.core.dataset_files import (
     write_commit,
     write_text,
 )
-from shardwright.core.images.private_metadata import PRIVATE_KINDS
+from shardwright.core.images.metadata import PRIVATE_KINDS
 from shardwright.core.lease import HeldLease, while_held, write_held
 from shardwright.core.overwrite import discard_staging, swap
 from shardwright.core.preview.card_samples import draw_card_samples

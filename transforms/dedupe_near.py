@@ -1,7 +1,7 @@
 """`DedupeNear`: keeps one of several images that look alike, the largest.
 
 Every image is read and decoded once, small if its format allows that, for a fingerprint of 320 bytes
-(`images/perceptual_hash.py`). Fingerprints are compared as a validation compares those of records:
+(`images/near_duplicates.py`). Fingerprints are compared as a validation compares those of records:
 
     FingerprintSources -> rows, and the digests of their bands
     FindShared         -> the rows that share a band with another row
@@ -27,7 +27,7 @@ import apache_beam as beam
 
 from shardwright.core.conversion.convert import ShardRecipe, map_reads
 from shardwright.core.conversion.fingerprint import fingerprint_read
-from shardwright.core.images.near_duplicates import bands_of, similar_pairs
+from shardwright.core.images.near_duplicates import alike, bands_of
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
@@ -161,8 +161,8 @@ def link_similar(bucket: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[li
         rows = sorted(group)  # the order of arrival does not count
         for begin in range(0, len(rows), _MAX_IN_BAND):
             part = rows[begin : begin + _MAX_IN_BAND]
-            found = similar_pairs([row.hash for row in part], [row.patch for row in part], band)
-            links = join_groups((part[first].rank, part[second].rank) for first, second in found)
+            found = alike([row.hash for row in part], [row.patch for row in part], band=band)
+            links = join_groups((part[first].rank, part[second].rank) for first, second, _ in found)
             if links:
                 yield list(links.items())
 

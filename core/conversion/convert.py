@@ -34,7 +34,7 @@ from shardwright.core.images.convert import ConvertedImage, Frame, Reserve, conv
 from shardwright.core.images.decode import no_image
 from shardwright.core.images.map_hook import Hook, MappedImage, call_hook, load_hook
 from shardwright.core.images.mapped_refs import decoded_image, mapped_ref
-from shardwright.core.images.private_metadata import private_metadata
+from shardwright.core.images.metadata import private_metadata
 from shardwright.core.images.read import check_sha256, expected_bytes, map_refs, read_image
 from shardwright.core.records.build import build_example, check_labels
 from shardwright.core.storage import changed, is_remote

@@ -35,7 +35,7 @@ class Fingerprint(NamedTuple):
 
     Attributes:
       pixels: Number of pixels of the source.
-      hash: First result of `perceptual_hash.hash_and_patch`.
+      hash: First result of `near_duplicates.hash_and_patch`.
       patch: Second result of it.
     """
 

@@ -9,6 +9,8 @@ import io
 import lzma
 import struct
 import zlib
+from collections.abc import Iterable
+from itertools import islice
 
 import numpy as np
 from PIL import Image
@@ -34,7 +36,6 @@ _HEADER = struct.Struct("<4s5H3L2H")
 _SIGNATURE = b"PK\x03\x04"
 #: Number of bytes of the extra field that are fetched with the header; few members have more.
 _EXTRA_BYTES = 96
-#: Encodings of raw pixels.
 #: Largest ratio of unpacked to packed size, except for small members; deflate stays below it.
 _MAX_RATIO, _SMALL_BYTES = 5000, 1 << 24
 #: Types of raw pixels that a TIFF holds and that are stored as uint8, uint16 or float32.
@@ -43,6 +44,12 @@ _KEPT_TYPES = frozenset(np.dtype(name) for name in ("u2", "i2", "f2", "f4", "f8"
 _TIFF_HEAD, _TIFF_TAGS = 8, 11
 #: Limit for the memory of LZMA's dictionary.
 _MAX_DICTIONARY = 256 << 20
+#: Number of pictures that are examined.
+PICTURES = 16
+#: Number of values of a picture that are examined, from its upper rows.
+_VALUES = 1 << 18
+#: Ratio of roughness between the two orders that decides; for photos of 32 x 32 pixels it is about 2.
+_CLEARLY = 1.25
 
 
 def read_part(uri: str, place: ByteRange, size: int, max_bytes: int) -> bytes:
@@ -339,3 +346,27 @@ def _eight_bits_of_float(pixels: np.ndarray) -> np.ndarray:
         pixels = pixels.astype(np.float32)
     scaled: np.ndarray = np.rint(pixels * 255).astype(np.uint8)
     return scaled
+
+
+def are_planar(pictures: Iterable[tuple[np.ndarray, tuple[int, ...]]]) -> bool:
+    """Returns whether pictures store one channel after another, as in CIFAR's rows.
+
+    Neighbors in a picture are alike; in the wrong order they are not. If this cannot be decided, as with
+    noise, the channels of each pixel are taken to be together.
+
+    Args:
+      pictures: For each picture, its values in one row and its (height, width, channels).
+    """
+    pixels = planes = 0.0
+    for values, (height, width, channels) in islice(pictures, PICTURES):
+        rows = max(2, _VALUES // (width * channels))
+        pixels += _roughness(values.reshape(height, width, channels)[:rows])
+        planes += _roughness(np.moveaxis(values.reshape(channels, height, width)[:, :rows], 0, -1))
+    return pixels > planes * _CLEARLY  # NaN is not
+
+
+def _roughness(picture: np.ndarray) -> float:
+    """Returns the mean difference between neighbors, vertically and horizontally."""
+    values = picture.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return float(sum(np.abs(np.diff(values, axis=axis)).sum() for axis in (0, 1)))

@@ -1,8 +1,47 @@
-"""Removes metadata from encoded images without touching their pixels."""
+"""Removes metadata from encoded images, or finds data about people in it: where, with which camera, by whom.
+
+The search looks at EXIF, XMP and IPTC in JPEG, PNG and WebP, at EXIF in TIFF, and at authors in texts of PNG.
+In a JPEG the images behind the first one count, too (previews, and other pictures of the same moment). Notes
+of camera makers are not read, because each maker has a format of its own.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
 from shardwright.core.images.formats import format_of
+from shardwright.core.images.formats.tiff_tags import GPS_DIRECTORY, tiff_tags
+
+POSITION, SERIAL_NUMBER, PERSON = "position", "serial_number", "person"
+#: All kinds of private data, in the order in which they are listed, and their names in sentences.
+PRIVATE_KINDS: Mapping[str, str] = {
+    POSITION: "a GPS position",
+    SERIAL_NUMBER: "a serial number",
+    PERSON: "a name of a person",
+}
+
+#: Most tags of EXIF data that are looked at.
+_MAX_TAGS = 8000
+_LATITUDE, _LONGITUDE = 2, 4
+_TEXT_TAGS: Mapping[int, str] = {
+    0x013B: PERSON,  # Artist
+    0x9C9D: PERSON,  # XPAuthor
+    0xA430: PERSON,  # CameraOwnerName
+    0xA431: SERIAL_NUMBER,  # BodySerialNumber
+    0xA435: SERIAL_NUMBER,  # LensSerialNumber
+    0xC62F: SERIAL_NUMBER,  # CameraSerialNumber
+}
+_VALUE = rb"""(?:\s*=\s*["']|>)\s*[^"'<\s]"""
+_XMP: Mapping[str, re.Pattern[bytes]] = {
+    POSITION: re.compile(rb"GPSL(?:atitude|ongitude)" + _VALUE),
+    SERIAL_NUMBER: re.compile(rb"SerialNumber" + _VALUE),
+    PERSON: re.compile(
+        rb"(?:OwnerName|:Artist|:creator)" + _VALUE + rb"|<dc:creator>\s*<rdf:\w+>\s*<rdf:li[^>]*>\s*[^<\s]"
+    ),
+}
+_BY_LINE, _WRITER = (2, 80), (2, 122)
 
 
 def strip_metadata(data: bytes, kind: str) -> bytes:
@@ -15,3 +54,66 @@ def strip_metadata(data: bytes, kind: str) -> bytes:
       kind: jpeg, png or webp; other formats are returned unchanged.
     """
     return format_of(kind).without_metadata(data)
+
+
+def private_metadata(data: bytes, kind: str) -> tuple[str, ...]:
+    """Returns the kinds of private data in an encoded image (`PRIVATE_KINDS`).
+
+    Args:
+      data: Bytes of the whole file.
+      kind: jpeg, png, webp or tiff; other formats have none that is looked at.
+    """
+    present = {
+        name for block in format_of(kind).metadata(data) for name in _KINDS_IN[block.kind](block.content)
+    }
+    return tuple(name for name in PRIVATE_KINDS if name in present)
+
+
+def in_words(kinds: Sequence[str]) -> str:
+    """Returns kinds as part of a sentence: `a GPS position and a serial number`."""
+    words = [PRIVATE_KINDS[kind] for kind in kinds]
+    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
+
+
+def _of_exif(block: bytes) -> Iterator[str]:
+    for tag in islice(tiff_tags(block), _MAX_TAGS):
+        if tag.directory == GPS_DIRECTORY and tag.number in (_LATITUDE, _LONGITUDE):
+            value = block[tag.begin : tag.begin + tag.size]
+            # Cameras without a position write zeros, or fractions of 0/0.
+            if any(any(value[part : part + 4]) for part in range(0, len(value), 8)):
+                yield POSITION
+        elif (
+            tag.directory != GPS_DIRECTORY
+            and tag.number in _TEXT_TAGS
+            and block[tag.begin : tag.begin + tag.size].strip(b"\0 ")
+        ):
+            yield _TEXT_TAGS[tag.number]
+
+
+def _of_xmp(text: bytes) -> Iterator[str]:
+    for kind, pattern in _XMP.items():
+        if pattern.search(text):
+            yield kind
+
+
+def _of_iptc(block: bytes) -> Iterator[str]:
+    """Yields the kinds in Photoshop's resources. Number 0x0404 contains IPTC's datasets (IIM 4.2)."""
+    at = block.find(b"8BIM\x04\x04")
+    if at < 0 or at + 12 > len(block):
+        return
+    at += 6 + (block[at + 6] + 2) // 2 * 2  # the name, with its length, has an even size
+    end = min(at + 4 + int.from_bytes(block[at : at + 4], "big"), len(block))
+    at += 4
+    while at + 5 <= end and block[at] == 0x1C:
+        size = int.from_bytes(block[at + 3 : at + 5], "big")
+        if (block[at + 1], block[at + 2]) in (_BY_LINE, _WRITER) and block[at + 5 : at + 5 + size].strip():
+            yield PERSON
+        at += 5 + size
+
+
+def _of_author(text: bytes) -> Iterator[str]:
+    if text.strip():
+        yield PERSON
+
+
+_KINDS_IN = {"exif": _of_exif, "xmp": _of_xmp, "iptc": _of_iptc, "author": _of_author}

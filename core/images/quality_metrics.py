@@ -12,20 +12,19 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFilter
 
-from shardwright.core.images.perceptual_hash import hash_and_patch
+from shardwright.core.images.near_duplicates import hash_and_patch
 from shardwright.core.images.pillow_settings import NO_LIMIT, pillow_settings
 from shardwright.core.images.resize import resize
 from shardwright.core.images.rows_first import resize_rows_first
-from shardwright.core.images.sample_sums import sum_samples
 from shardwright.schemas.codes import FindingCode
-from shardwright.schemas.pictures import ImageQuality
+from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Samples
 from shardwright.schemas.units import beside_limit
 
 Array = npt.NDArray[Any]
@@ -35,11 +34,6 @@ Array = npt.NDArray[Any]
 #: on; `sharpness` is 0 to 1; `aspect_ratio` is the shorter side divided by the longer.
 SCORES = ("brightness", "brightness_5", "brightness_99", "information", "sharpness", "aspect_ratio")
 
-_DARK = 0.32
-_LIGHT = 0.05
-_BLURRY = 0.29
-_LOW_INFORMATION = 0.3
-_ODD_ASPECT_RATIO = 0.35
 _PERCENTILES = (5, 99)
 #: Bits of entropy for an information of 1, and the rate at which sharpness approaches 1.
 _FULL_BITS = 10.0
@@ -67,6 +61,38 @@ _POWERS = np.stack([np.arange(256), np.arange(256) ** 2], axis=1).astype(np.floa
 _GRAYS = np.arange(256, dtype=np.uint8)[:, None].repeat(3, axis=1)
 #: Factor from the square of each channel's value to levels of squared brightness.
 _SHARES = (np.array(_WEIGHTS) * (_LEVELS - 1) / 255**2).astype(np.float32)
+#: Number of samples that are added up at once. Sums of so many squares of uint16 are exact in float64.
+AT_ONCE = 1 << 20
+#: Layout of a float32: bits of its fraction, of its exponent, and the bit for normal numbers.
+_FRACTION_BITS, _EXPONENTS = 23, 256
+_NORMAL = 1 << _FRACTION_BITS
+#: Fractions are squared in halves of this many bits, because float64 cannot hold sums of their squares.
+_HALF_BITS = 12
+
+
+class _Issue(NamedTuple):
+    """An issue that a score shows.
+
+    Attributes:
+      score: Position of the score in `SCORES`.
+      limit: Pictures with a lower score have the issue; those that are too light have a higher one.
+      sentence: Describes the issue, given the score and the limit.
+      scale: Factor of both in the sentence.
+    """
+
+    score: int
+    limit: float
+    sentence: str
+    scale: float = 1
+
+
+_ISSUES: Mapping[FindingCode, _Issue] = {
+    FindingCode.DARK: _Issue(2, 0.32, "99% of its pixels are darker than {} of white (limit {})"),
+    FindingCode.LIGHT: _Issue(1, 0.95, "95% of its pixels are brighter than {} of white (limit {})"),
+    FindingCode.BLURRY: _Issue(4, 0.29, "its sharpness is {} of 1 (limit {})"),
+    FindingCode.LOW_INFORMATION: _Issue(3, 0.3, "its pixels have {} bits of entropy (limit {})", _FULL_BITS),
+    FindingCode.ODD_ASPECT_RATIO: _Issue(5, 0.35, "its shorter side is {} of the longer (limit {})"),
+}
 
 
 def measure_quality(image: Image.Image) -> ImageQuality:
@@ -160,17 +186,10 @@ def fingerprints_of(image: Image.Image) -> tuple[bytes, bytes]:
 
 def _issues(scores: tuple[float, ...], gray: bool) -> Iterator[str]:
     """Yields the codes of a picture's issues."""
-    _, dimmest, brightest, information, sharpness, aspect_ratio = scores
-    if brightest < _DARK:
-        yield FindingCode.DARK.value
-    if 1 - dimmest < _LIGHT:
-        yield FindingCode.LIGHT.value
-    if sharpness < _BLURRY:
-        yield FindingCode.BLURRY.value
-    if information < _LOW_INFORMATION:
-        yield FindingCode.LOW_INFORMATION.value
-    if aspect_ratio < _ODD_ASPECT_RATIO:
-        yield FindingCode.ODD_ASPECT_RATIO.value
+    for code, issue in _ISSUES.items():
+        value = scores[issue.score]
+        if value > issue.limit if code is FindingCode.LIGHT else value < issue.limit:
+            yield code.value
     if gray:
         yield FindingCode.GRAYSCALE.value
 
@@ -182,15 +201,10 @@ def score_of_issue(code: str, scores: tuple[float, ...]) -> float | None:
       code: Code from `ImageQuality.issues`.
       scores: Values of `ImageQuality.scores`.
     """
-    _, dimmest, brightest, information, sharpness, aspect_ratio = scores
-    score = {
-        FindingCode.DARK: brightest,
-        FindingCode.LIGHT: 1 - dimmest,
-        FindingCode.BLURRY: sharpness,
-        FindingCode.LOW_INFORMATION: information,
-        FindingCode.ODD_ASPECT_RATIO: aspect_ratio,
-    }.get(FindingCode(code))
-    return None if score is None else round(score, _SCORE_DIGITS)
+    if code == FindingCode.GRAYSCALE:
+        return None
+    value = scores[_ISSUES[FindingCode(code)].score]
+    return round(1 - value if code == FindingCode.LIGHT else value, _SCORE_DIGITS)
 
 
 def describe_issue(code: str, scores: tuple[float, ...]) -> str:
@@ -202,23 +216,8 @@ def describe_issue(code: str, scores: tuple[float, ...]) -> str:
     """
     if code == FindingCode.GRAYSCALE:
         return "it has no colors"
-    _, dimmest, brightest, information, sharpness, aspect_ratio = scores
-    match code:
-        case FindingCode.DARK:
-            value, limit = beside_limit(brightest, _DARK)
-            return f"99% of its pixels are darker than {value} of white (limit {limit})"
-        case FindingCode.LIGHT:
-            value, limit = beside_limit(dimmest, 1 - _LIGHT)
-            return f"95% of its pixels are brighter than {value} of white (limit {limit})"
-        case FindingCode.BLURRY:
-            value, limit = beside_limit(sharpness, _BLURRY)
-            return f"its sharpness is {value} of 1 (limit {limit})"
-        case FindingCode.LOW_INFORMATION:
-            value, limit = beside_limit(information, _LOW_INFORMATION, _FULL_BITS)
-            return f"its pixels have {value} bits of entropy (limit {limit})"
-        case _:
-            value, limit = beside_limit(aspect_ratio, _ODD_ASPECT_RATIO)
-            return f"its shorter side is {value} of the longer (limit {limit})"
+    issue = _ISSUES[FindingCode(code)]
+    return issue.sentence.format(*beside_limit(scores[issue.score], issue.limit, issue.scale))
 
 
 def _is_gray(counts: Array, pixels: Array) -> bool:
@@ -346,3 +345,74 @@ def _deviation(values: Array) -> float:
     """Returns the standard deviation of at most 4,096 integers below 4,097."""
     mean = float(values.sum(dtype=np.float64)) / len(values)
     return math.sqrt(max(0.0, float(values @ values) / len(values) - mean**2))
+
+
+def sum_samples(pixels: Array) -> Samples:
+    """Returns the exact sums over each channel of a picture.
+
+    Args:
+      pixels: HxWxC of uint8, uint16 or float32.
+    """
+    rows = pixels.reshape(-1, pixels.shape[-1])
+    channels = [_channel(rows[:, number]) for number in range(rows.shape[1])]
+    return Samples(pixels.dtype.name, tuple(channels))
+
+
+def _channel(values: Array) -> ChannelSamples:
+    count = total = squares = nan = infinite = 0
+    low: float = np.inf
+    high: float = -np.inf
+    for begin in range(0, len(values), AT_ONCE):
+        part = np.ascontiguousarray(values[begin : begin + AT_ONCE])
+        if part.dtype.kind == "f":
+            finite = np.isfinite(part)
+            if not finite.all():
+                part_nan = int(np.isnan(part).sum())
+                nan += part_nan
+                infinite += len(part) - int(finite.sum()) - part_nan
+                part = part[finite]
+        if not len(part):
+            continue
+        count += len(part)
+        zero = part.dtype.type(0)  # turns -0.0 into 0.0
+        low, high = min(low, (part.min() + zero).item()), max(high, (part.max() + zero).item())
+        found = _sums_of_floats(part) if part.dtype.kind == "f" else _sums_of_integers(part)
+        total += found[0]
+        squares += found[1]
+    if not count:
+        low = high = 0
+    return ChannelSamples(count, total, squares, low, high, nan, infinite)
+
+
+def _sums_of_integers(values: Array) -> tuple[int, int]:
+    """Returns the sum of values below 2^16 and the sum of their squares."""
+    exact = values.astype(np.float64)
+    return int(exact.sum()), int(np.dot(exact, exact))
+
+
+def _sums_of_floats(values: Array) -> tuple[int, int]:
+    """Returns the sum of finite float32 times 2^149, and the sum of their squares times 2^298.
+
+    A float32 is a whole number below 2^24 times a power of two. Numbers with the same power are added in
+    float64, which is exact for as many as there are.
+    """
+    bits = values.view(np.uint32)
+    powers = (bits >> _FRACTION_BITS) % _EXPONENTS
+    fractions = (bits % _NORMAL) + np.where(powers > 0, np.uint32(_NORMAL), np.uint32(0))
+    shifts = np.maximum(powers, 1).astype(np.int64) - 1
+
+    def sums(weights: Array) -> list[tuple[int, int]]:
+        found = np.bincount(shifts, weights)
+        return [(shift, int(found[shift])) for shift in np.flatnonzero(found).tolist()]
+
+    total = sum(part << shift for shift, part in sums(np.copysign(fractions.astype(np.float64), values)))
+    upper = (fractions >> _HALF_BITS).astype(np.float64)
+    lower = (fractions % (1 << _HALF_BITS)).astype(np.float64)
+    squares = 0
+    for weights, bits_up in (
+        (upper * upper, 2 * _HALF_BITS),
+        (upper * lower, _HALF_BITS + 1),
+        (lower * lower, 0),
+    ):
+        squares += sum(part << 2 * shift + bits_up for shift, part in sums(weights))
+    return total, squares

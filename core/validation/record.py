@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from PIL.Image import Image
 
 from shardwright.core.images.convert import Reserve, reserve_nothing
-from shardwright.core.images.metadata import strip_metadata
-from shardwright.core.images.private_metadata import private_metadata
+from shardwright.core.images.metadata import private_metadata, strip_metadata
 from shardwright.core.images.quality_metrics import measure_quality, measure_stored_samples
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.encodings import WrongEncoding, plain_feature, plain_spec

@@ -16,7 +16,7 @@ from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.concurrency.pool import reserve_working_bytes
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.hash_buckets import bucket_count
-from shardwright.core.images.private_metadata import in_words
+from shardwright.core.images.metadata import in_words
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.framing import FRAME_BYTES, Record
 from shardwright.core.records.record_schema import RecordSchema

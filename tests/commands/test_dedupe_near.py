@@ -18,7 +18,7 @@ from PIL import Image, ImageEnhance
 
 from shardwright.core.conversion.convert import ShardRecipe, read_ref
 from shardwright.core.conversion.fingerprint import fingerprint, fingerprint_read
-from shardwright.core.images.near_duplicates import similar_pairs
+from shardwright.core.images.near_duplicates import alike
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import FindingCode
@@ -128,7 +128,8 @@ def test_reduced_decoding_gives_nearly_the_same_fingerprint(tmp_path: Path) -> N
         fingerprint((tmp_path / name).read_bytes(), name, settings) for name in ("large.jpg", "large.png")
     )
     assert reduced.pixels == whole.pixels == 1600 * 1160
-    assert list(similar_pairs([reduced.hash, whole.hash], [reduced.patch, whole.patch])) == [(0, 1)]
+    [(first, second, _)] = alike([reduced.hash, whole.hash], [reduced.patch, whole.patch])
+    assert (first, second) == (0, 1)
 
 
 @given(st.lists(st.tuples(RANKED, RANKED), max_size=20), st.randoms(use_true_random=False))
@@ -146,7 +147,7 @@ def test_groups_do_not_depend_on_the_order_of_pairs(pairs: list, order: random.R
     assert join_groups(shuffled) == joined
 
 
-def test_similar_pairs_are_all_pairs_of_a_small_bucket_and_connect_a_large_one() -> None:
+def test_similar_images_are_all_pairs_of_a_small_bucket_and_connect_a_large_one() -> None:
     settings = ConvertSettings(input=("in",))
     eagle = photo("birds/eagle.jpg").resize((96, 96))
     rng = random.Random(1)
@@ -156,14 +157,12 @@ def test_similar_pairs_are_all_pairs_of_a_small_bucket_and_connect_a_large_one()
         image.save(out, "png")
         return fingerprint(out.getvalue(), "x.png", settings)[1:]
 
-    alike = [seen(ImageEnhance.Brightness(eagle).enhance(1 + step / 100)) for step in range(5)]
-    hashes, patches = zip(*alike)
-    assert set(similar_pairs(hashes, patches)) == set(itertools.combinations(range(5), 2))
-    many = [rng.choice(alike) for _ in range(400)]
+    similar = [seen(ImageEnhance.Brightness(eagle).enhance(1 + step / 100)) for step in range(5)]
+    hashes, patches = zip(*similar)
+    assert {pair[:2] for pair in alike(hashes, patches)} == set(itertools.combinations(range(5), 2))
+    many = [rng.choice(similar) for _ in range(400)]
     hashes, patches = zip(*many)
-    joined = join_groups(
-        ((0, str(first)), (0, str(second))) for first, second in similar_pairs(hashes, patches)
-    )
+    joined = join_groups(((0, str(first)), (0, str(second))) for first, second, _ in alike(hashes, patches))
     assert len(joined) == 399 and len(set(joined.values())) == 1
 
 

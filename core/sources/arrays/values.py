@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardwright.core.images.pixel_order import PICTURES, are_planar
+from shardwright.core.images.byte_ranges import PICTURES, are_planar
 from shardwright.core.sources.arrays.files import ArrayFile, ArrayHeader, Rows
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings

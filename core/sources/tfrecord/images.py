@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardwright.core.images.byte_ranges import bare_pixels
-from shardwright.core.images.pixel_order import are_planar
+from shardwright.core.images.byte_ranges import are_planar, bare_pixels
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.sources.tfrecord.record import OwnRecords, SourceRecord
 from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, ByteRange

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin, features
 
 from shardwright.core.images.formats.jpeg import read_header
-from shardwright.core.images.metadata import strip_metadata
-from shardwright.core.images.private_metadata import (
+from shardwright.core.images.metadata import (
     PERSON,
     POSITION,
     PRIVATE_KINDS,
     SERIAL_NUMBER,
     in_words,
     private_metadata,
+    strip_metadata,
 )
 from shardwright.schemas.errors import ImageFault
 

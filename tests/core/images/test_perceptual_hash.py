@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageEnhance, ImageOps
 
-from shardwright.core.images.perceptual_hash import (
+from shardwright.core.images.near_duplicates import (
     MAX_HAMMING_DISTANCE,
     bits_apart,
     patches_agree,

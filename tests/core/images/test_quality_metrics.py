@@ -16,9 +16,7 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image, ImageFilter, ImageStat
 
 from shardwright.core.images import quality_metrics as module
-from shardwright.core.images import sample_sums
-from shardwright.core.images.quality_metrics import SCORES, describe_issue, measure_quality
-from shardwright.core.images.sample_sums import sum_samples
+from shardwright.core.images.quality_metrics import SCORES, describe_issue, measure_quality, sum_samples
 from shardwright.schemas.codes import QUALITY, FindingCode
 from shardwright.schemas.pictures import ImageQuality
 from shardwright.schemas.statistics.sketches import FLOAT32_BITS
@@ -200,7 +198,7 @@ def test_sums_of_floats_are_exact(pixels: np.ndarray[Any, Any]) -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
 def test_sums_of_integers_are_exact(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_sums, "AT_ONCE", 50)  # several parts
+    monkeypatch.setattr(module, "AT_ONCE", 50)  # several parts
     limit = np.iinfo(dtype).max
     pixels = np.random.default_rng(1).integers(limit - 9, limit, (20, 30, 5), dtype, endpoint=True)
     for number, channel in enumerate(sum_samples(pixels).channels):

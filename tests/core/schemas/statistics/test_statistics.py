@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shardwright.core.images.sample_sums import sum_samples
+from shardwright.core.images.quality_metrics import sum_samples
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.layouts import DETECTION
 from shardwright.schemas.pictures import ImageQuality, Picture
