@@ -31,7 +31,7 @@ class Spool:
         """Path of the folder with the spool files."""
         return storage.join(self.directory, WORK_DIR, _DIRECTORY)
 
-    def fill(self, identity: str, place: str, write: Callable[[IO[bytes]], None]) -> str:
+    def fill(self, identity: str, place: str, write: Callable[[IO[bytes]], object]) -> str:
         """Returns the path of a spool file, which is written if it does not exist.
 
         The file name is a hash of the source's identity. A second attempt or run thus reuses finished

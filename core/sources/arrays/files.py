@@ -326,7 +326,7 @@ def _in_order(file: FileSlice, header: ArrayHeader, context: Context, damage: Im
 
 
 def spooled(
-    file_slice: FileSlice, name: str, write: Callable[[IO[bytes]], None], context: Context
+    file_slice: FileSlice, name: str, write: Callable[[IO[bytes]], object], context: Context
 ) -> FileSlice:
     """Returns a spool file with bytes that were computed from others.
 

@@ -17,7 +17,7 @@ from shardwright.core.images.signatures import is_image_name
 from shardwright.core.records.compression import WBITS, compression_of
 from shardwright.core.records.framing import HEADER_BYTES, masked_crc32c
 from shardwright.core.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
-from shardwright.core.sources.containers import ContainerFile
+from shardwright.core.sources.containers import ContainerFile, keeps_splits
 from shardwright.core.sources.image_files import folder_of, join, split_token
 from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.schemas.codes import FilterReason
