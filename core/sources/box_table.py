@@ -7,13 +7,12 @@ a header must be `path,x1,y1,x2,y2,class`. Rows of one image may be anywhere in 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from shardwright.core.sources.image_files import annotated, class_name, number_in
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.tables.columns import looks_like_path, named_column, usual_names
+from shardwright.core.sources.tables.columns import USUAL, looks_like_path, named_column, plain_name
 from shardwright.core.sources.tables.image_tables import ImageTable, TableFormat, TableHead, read_head
 from shardwright.core.sources.tables.paths import RowFault
 from shardwright.core.sources.tables.rows import split_in
@@ -24,7 +23,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.layouts import Needs
 
-#: Names of box columns, compared in lower case without `_`, `-`, `.` and spaces.
+#: Names of box columns, as `plain_name` returns them, without `.`.
 _CORNERS = (
     ("xmin", "x1", "left", "minx", "bboxxmin", "bboxx1", "bboxleft", "boxxmin", "xtl", "roix1", "boxx1"),
     ("ymin", "y1", "top", "miny", "bboxymin", "bboxy1", "bboxtop", "boxymin", "ytl", "roiy1", "boxy1"),
@@ -70,13 +69,9 @@ class BoxColumns(NamedTuple):
     has_extents: bool = False
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[\s_.-]+", "", name.strip().lower())
-
-
 def _box_columns(header: Sequence[str], settings: ConvertSettings) -> BoxColumns | None:
     """Returns the positions of the columns in a header; None if it has no columns of boxes."""
-    plain = [_plain(name) for name in header]
+    plain = [plain_name(name).replace(".", "") for name in header]
 
     def find(names: Sequence[str]) -> int:
         return next((plain.index(name) for name in names if name in plain), _MISSING)
@@ -85,7 +80,7 @@ def _box_columns(header: Sequence[str], settings: ConvertSettings) -> BoxColumns
         named = named_column(name, settings)
         if named:
             return header.index(named) if named in header else _MISSING
-        return find([*map(_plain, usual_names(name)), *(["imageid"] if name == "image" else [])])
+        return find([*USUAL[name], *(["imageid"] if name == "image" else [])])
 
     image, label, split = map(role, ("image", "label", "split"))
     corners, extents, size = (tuple(map(find, names)) for names in (_CORNERS, _EXTENTS, _SIZE))

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import AnnotationFault, read_annotation_file, side_by_side
 from shardwright.core.sources.folder_tree import AUTO
-from shardwright.core.sources.image_files import is_hidden
+from shardwright.core.sources.image_files import is_hidden, labelled
 from shardwright.core.sources.tables.rows import NumberedClasses
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason
@@ -212,7 +212,7 @@ def with_metadata(ref: ImageRef, files: Mapping[str, bytes], settings: ConvertSe
         value = _label_value(texts, values, settings)
         names = [] if value is None else _class_names(value, settings.label_separator)
         message = "" if names else _UNLABELLED if value is None else "its class is empty"
-        ref = ref._replace(label=LABEL_SEPARATOR.join(dict.fromkeys(names)), message=message)
+        ref = labelled(ref, names, "classes", settings)._replace(message=message)
     if texts.get("txt", "").strip():
         ref = ref.annotated(Annotations(captions=(_storable(texts["txt"].strip()),)))
     if settings.parsed_extra_columns:
@@ -254,13 +254,11 @@ def _label_value(texts: Mapping[str, str], values: dict[str, Any], settings: Con
 
 
 def _class_names(value: Any, separator: str) -> list[str]:
-    """Returns the names of classes; a negative number is none."""
+    """Returns the names of classes, each once; a negative number is none."""
     items = value if isinstance(value, list) else [value]
     if isinstance(value, str) and separator:
         items = value.split(separator)
-    if len(items) > 1 and not separator:
-        raise AnnotationFault("it has several classes; choose a --label_separator to store them all")
-    return [name for name in map(_class_name, items) if name]
+    return list(dict.fromkeys(filter(None, map(_class_name, items))))
 
 
 def _class_name(value: Any) -> str:

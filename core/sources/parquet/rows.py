@@ -19,7 +19,7 @@ from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.sources.hashing import content_digest
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables import columns, parquet
-from shardwright.core.sources.tables.columns import OBJECTS, ROLES, usual_names
+from shardwright.core.sources.tables.columns import OBJECTS, ROLES, usual_columns
 from shardwright.core.sources.tables.objects import CLASSES
 from shardwright.core.sources.tables.rows import EmbeddedImage
 from shardwright.core.storage.store import StoredObject
@@ -87,7 +87,7 @@ def _table_in(kind: str, file: StoredObject, settings: ConvertSettings) -> Image
         if not image:
             return None
         label = settings.label_column
-        if not label and not any(name in header for name in usual_names("label")):
+        if not label and not usual_columns("label", header, {}):
             numbered = [name for name in header if _names_of(features.get(name))]
             label = numbered[0] if len(numbered) == 1 else ""
         named = replace(settings, image_column=image, label_column=label)
@@ -115,7 +115,7 @@ def _image_column(
     images = images or [
         name for name in types if parquet.is_bytes(types[name]) and parquet.holds_images(opened, name)
     ]
-    usual = [name for name in usual_names("image") if name in images]
+    usual = usual_columns("image", images, {})
     if len(images) > 1 and not usual:
         raise UsageError(
             f"--input {shown}: several of its columns hold images ({columns.names_shown(images)}); name one "

@@ -20,24 +20,23 @@ OBJECTS = "objects"
 _SIZE_COLUMNS = ("width", "height")
 #: Name of the split column in files of Vertex AI, also used for files without a header.
 ML_USE = "ml_use"
-#: Usual names of columns, the most common first. They are compared in lower case, with `-` and blanks as `_`.
-_USUAL: Mapping[str, tuple[str, ...]] = {
+#: Usual names of columns, the most common first, as `plain_name` returns them.
+USUAL: Mapping[str, tuple[str, ...]] = {
     "image": (
-        "image", "image_path", "image_uri", "path", "file", "filename", "file_name", "filepath",
-        "file_path", "uri", "image_file", "image_filename", "image_file_name", "image_filepath",
-        "image_url", "img", "img_path", "gcs_uri", "imagegcsuri", "url", "image_name",
+        "image", "imagepath", "imageuri", "path", "file", "filename", "filepath", "uri", "imagefile",
+        "imagefilename", "imagefilepath", "imageurl", "img", "imgpath", "gcsuri", "imagegcsuri", "url",
+        "imagename",
     ),
     "label": (
-        "label", "class", "class_name", "classname", "category", "category_name", "label_name", "labels",
-        "classes", "class_label", "target", "label_id", "class_id", "category_id",
-        "classificationannotation.displayname",
+        "label", "class", "classname", "category", "categoryname", "labelname", "labels", "classes",
+        "classlabel", "target", "labelid", "classid", "categoryid", "classificationannotation.displayname",
     ),
     "split": (
-        "split", "set", "subset", ML_USE, "data_split", "dataset_split", "partition",
-        "dataitemresourcelabels.aiplatform.googleapis.com/ml_use",
+        "split", "set", "subset", "mluse", "datasplit", "datasetsplit", "partition",
+        "dataitemresourcelabels.aiplatform.googleapis.com/mluse",
     ),
     "group": (),
-    "sha256": ("sha256", "sha_256", "image_sha256", "file_sha256"),
+    "sha256": ("sha256", "imagesha256", "filesha256"),
 }  # fmt: skip
 #: Number of names in a message.
 _NAMES_SHOWN = 30
@@ -45,14 +44,9 @@ _NAMES_SHOWN = 30
 STORED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
 
 
-def usual_names(role: str) -> tuple[str, ...]:
-    """Returns the usual names of the column for a role, the most common first."""
-    return _USUAL[role]
-
-
 def is_usual(role: str, name: str) -> bool:
     """Returns whether a name is usual for the column of a role."""
-    return _plain(name) in _USUAL[role]
+    return plain_name(name) in USUAL[role]
 
 
 def usual_columns(role: str, header: Sequence[str], first: Mapping[str, object]) -> list[str]:
@@ -64,8 +58,8 @@ def usual_columns(role: str, header: Sequence[str], first: Mapping[str, object])
       first: Known values of columns in the first rows. Columns of images whose values look like paths come
         first.
     """
-    plain = {_plain(name): name for name in reversed(header)}
-    usual = [plain[name] for name in _USUAL[role] if name in plain]
+    plain = {plain_name(name): name for name in reversed(header)}
+    usual = [plain[name] for name in USUAL[role] if name in plain]
     if role == "image":
         usual.sort(key=lambda name: not looks_like_path(str(first.get(name, ""))))
     return usual
@@ -77,8 +71,9 @@ def looks_like_path(text: str) -> bool:
     return is_image_name(text) or bool(STORED.match(text))
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[\s-]+", "_", name.strip().lower())
+def plain_name(name: str) -> str:
+    """Returns a name of a column in lower case, without `_`, `-` and blanks."""
+    return re.sub(r"[\s_-]+", "", name.lower())
 
 
 def named_column(role: str, settings: ConvertSettings) -> str:

@@ -228,19 +228,18 @@ class Rows:
         return _ML_USES.get(split, split) if self.ml_use else split
 
     def _extra_values(self, values: Sequence[Any]) -> str:
-        extra = {}
+        separator = self._separator or _LIST_SEPARATOR
+        cells = zip(self._extra, values[len(ROLES) :])
         try:
-            for column, value in zip(self._extra, values[len(ROLES) :]):
-                items = column_values(column, value, self._separator or _LIST_SEPARATOR)
-                for item in items:
-                    if isinstance(item, str):
-                        item.encode("utf-8", "surrogateescape")
-                extra[column.name] = items
+            extra = encode_extra(
+                {column.name: column_values(column, value, separator) for column, value in cells}
+            )
+            extra.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
             raise RowFault("a value of its extra columns is not UTF-8") from None
         except (TypeError, ValueError) as error:
             raise RowFault(printable(str(error))[:_SHOWN]) from None
-        return encode_extra(extra)
+        return extra
 
 
 def _with_state(ref: ImageRef, image: Any) -> ImageRef:

@@ -52,11 +52,14 @@ def classes_of(dataset: Path, feature: str = "image/class/text") -> dict[str, li
     return {value(e, "image/filename"): values(e, feature) for items in found for e in items}
 
 
-def test_a_csv_gives_classes_and_splits(tmp_path: Path, made: Run) -> None:
+@pytest.mark.parametrize(
+    "header", [("Image Path", "Class", "Split"), ("imagepath", "CLASS-NAME", "DataSplit")]
+)
+def test_a_csv_gives_classes_and_splits(tmp_path: Path, made: Run, header: tuple[str, str, str]) -> None:
     splits = ["train", "Validation", "TEST"]
     rows = [(path, name, splits[i % 3], "ignored") for i, (path, name) in enumerate(ROWS)]
-    file = write_csv(tmp_path / "rows.csv", [("Image Path", "Class", "Split", "note"), *rows])
-    columns = "images in 'Image Path', classes in 'Class', splits in 'Split'"
+    file = write_csv(tmp_path / "rows.csv", [(*header, "note"), *rows])
+    columns = "images in {!r}, classes in {!r}, splits in {!r}".format(*header)
     assert made(file).run["detected_as"] == [f"a CSV manifest with a header: {columns}"]
     assert labels_by_key(tmp_path / "out") == dict(ROWS)
     assert splits_of(tmp_path / "out") == {path: split.lower() for path, _, split, _ in rows}
