@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -138,12 +138,20 @@ def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> C
             raise PickleError(f"it has {counted(len(pixels), 'image')} and {counted(numbers.size, 'label')}")
     except PickleError as error:
         raise UsageError(f"{where} cannot be read: {error}; download the file again or remove it.") from None
-    images = spooled(files[name], "data", lambda out: out.write(np.ascontiguousarray(pixels).data), context)
-    spooled_numbers = spooled(
-        files[name], f"labels {by_coarse}", lambda out: out.write(numbers.data), context
+    images = _spooled_values(files[name], "data", pixels, context)
+    labels = _spooled_values(files[name], f"labels {by_coarse}", numbers, context)
+    return CifarBatch(
+        _images(images, _PIXELS, len(pixels)),
+        Rows(labels, numbers.itemsize, numbers.size, (), numbers.dtype.str),
+        _names(files, by_coarse),
     )
-    labels = Rows(spooled_numbers, numbers.itemsize, numbers.size, (), numbers.dtype.str)
-    return CifarBatch(_images(images, _PIXELS, len(pixels)), labels, _names(files, by_coarse))
+
+
+def _spooled_values(file_slice: FileSlice, name: str, array: np.ndarray, context: Context) -> FileSlice:
+    def write(out: IO[bytes]) -> None:
+        out.write(np.ascontiguousarray(array).data)
+
+    return spooled(file_slice, name, write, context)
 
 
 def _is_hundred(names: Container[str]) -> bool:
