@@ -18,7 +18,7 @@ from shardwright.core.sources.arrays.cifar import (
 )
 from shardwright.core.sources.arrays.files import CIFAR, CIFAR_ARCHIVE, IDX, NPY, NPZ, ArrayFile, npz_members
 from shardwright.core.sources.folder_tree import SPLIT_FOLDERS
-from shardwright.core.sources.input_probe import LISTED, InputProbe
+from shardwright.core.sources.input_probe import InputProbe
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
@@ -26,6 +26,8 @@ from shardwright.schemas.image_ref import printable
 IMAGES, LABELS = "images", "labels"
 #: Most levels of folders below the input, and most subfolders of a folder, that are searched.
 _DEPTH, _FOLDERS = 3, 8
+#: Most files of a folder with arrays; `InputProbe` may not show more.
+_MAX_FILES = 2000
 _IDX_NAME = re.compile(r"idx\d|ubyte\Z", re.IGNORECASE)
 #: Words for images, clearest first; among several arrays, the clearest is used.
 _IMAGE_WORDS = ("images", "image", "imgs", "img", "x", "pixels", "data")
@@ -136,9 +138,9 @@ def find_arrays(probe: InputProbe, settings: ConvertSettings) -> tuple[list[Foun
     arrays: list[FoundArray] = []
     others: list[str] = []
     for folder, relative in _folders(probe):
-        if len(folder.files) >= LISTED and any(map(_kind_of, folder.files)):
+        if len(folder.files) >= _MAX_FILES and any(map(_kind_of, folder.files)):
             raise UsageError(
-                f"--input {printable(folder.path)} holds {LISTED:,} files or more; put the arrays into a "
+                f"--input {printable(folder.path)} holds {_MAX_FILES} files or more; put the arrays into a "
                 "separate folder."
             )
         if settings.source == "auto" and any(map(claims_to_be_image, folder.files)):
