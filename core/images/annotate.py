@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from shardwright.core.images import masks
 from shardwright.core.images.boxes import bad_annotation
@@ -15,7 +15,6 @@ from shardwright.core.images.convert import ConvertedImage, Reserve
 from shardwright.core.images.objects import AnnotatedSource, ObjectCounts, object_values
 from shardwright.schemas.annotations import Annotations, decode_annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
@@ -73,10 +72,8 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
     uri, place = (annotations.panoptic_mask, "") if panoptic else _semantic_mask_of(annotations, ref)
     if not uri:
         return None
-    try:
+    with masks.faults_of_mask(uri):
         return masks.mask_bytes(uri, place, settings, annotations.mask_size, annotations.mask_version)
-    except ImageFault as fault:
-        raise masks.about(uri, fault) from None
 
 
 def _semantic_mask_of(annotations: Annotations, ref: ImageRef) -> tuple[str, str]:
@@ -119,25 +116,18 @@ def annotate(
     source = AnnotatedSource(annotations, ref, image.frame, settings, ids)
     if reserve is None or not _has_masks(annotations):
         return _annotate(source, mask)
-    width, height = image.frame.size
-    with reserve(width * height * _WORKING_BYTES):
+    with reserve(math.prod(image.frame.size) * _WORKING_BYTES):
         return _annotate(source, mask)
 
 
 def _has_masks(annotations: Annotations) -> bool:
-    if (
-        annotations.semantic_mask
-        or annotations.semantic_place
-        or annotations.panoptic_mask
-        or annotations.category_place
-    ):
+    if annotations.has_mask_parts or annotations.semantic_mask or annotations.panoptic_mask:
         return True
-    return any(item.segmentation is not None or item.mask_place for item in annotations.objects or ())
+    return any(item.segmentation is not None for item in annotations.objects or ())
 
 
 def _annotate(source: AnnotatedSource, mask: bytes | None) -> Annotated:
-    annotations, layout = source.annotations, source.settings.record_layout
-    wanted = set(layout.by_role())
+    annotations, wanted = source.annotations, source.roles
     values: dict[FeatureRole, Sequence[Any]] = {}
     object_counts = ObjectCounts()
     if not wanted.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES)):
@@ -149,10 +139,10 @@ def _annotate(source: AnnotatedSource, mask: bytes | None) -> Annotated:
     if not wanted.isdisjoint(_PANOPTIC):
         segments = ObjectCounts()
         values |= _panoptic_values(source, segments, mask)
-        beside_boxes = layout.needs is Needs.OBJECTS
+        beside_boxes = source.settings.record_layout.needs is Needs.OBJECTS
         object_counts.counts.update(_named_apart(segments.counts) if beside_boxes else segments.counts)
         object_counts.message = object_counts.message or segments.message
-    kept = {role: found for role, found in values.items() if role in wanted}
+    kept = {role: items for role, items in values.items() if role in wanted}
     counts = {name: count for name, count in object_counts.counts.items() if count}
     label = None
     if FeatureRole.OBJECT_TEXT in values:
@@ -181,16 +171,10 @@ def _semantic_values(source: AnnotatedSource, data: bytes | None) -> dict[Featur
     if data is None or not (annotations.semantic_mask or annotations.semantic_place):
         return _no_mask(source.settings, FeatureRole.SEMANTIC_MASK)
     uri, _ = _semantic_mask_of(annotations, source.ref)
-    mask = _class_ids(data, uri, source)
+    with masks.faults_of_mask(uri):
+        mask = masks.read_class_ids(data, source.frame, source.settings)
     encoded = masks.encode_mask(masks.place_class_ids(mask, source.frame))
     return {FeatureRole.SEMANTIC_MASK: [encoded], FeatureRole.SEMANTIC_FORMAT: [b"png"]}
-
-
-def _class_ids(data: bytes, uri: str, source: AnnotatedSource) -> Image.Image:
-    try:
-        return masks.read_class_ids(data, source.frame, source.settings)
-    except ImageFault as fault:
-        raise masks.about(uri, fault) from None
 
 
 def _panoptic_values(
@@ -203,13 +187,9 @@ def _panoptic_values(
             FeatureRole.PANOPTIC_INSTANCE: [_placed_part(annotations.instance_place, source)],
         }
     if data is None or not annotations.panoptic_mask:
-        return _no_mask(
-            settings, next(role for role in _PANOPTIC if role in settings.record_layout.by_role())
-        )
-    try:
+        return _no_mask(settings, next(role for role in _PANOPTIC if role in source.roles))
+    with masks.faults_of_mask(annotations.panoptic_mask):
         mask = masks.read_segments(data, frame, settings)
-    except ImageFault as fault:
-        raise masks.about(annotations.panoptic_mask, fault) from None
     values_of = _values_of_segments(source, object_counts)
     category, instance = _paint(masks.segment_ids(masks.place_mask(mask, frame)), values_of, object_counts)
     return {
@@ -221,11 +201,10 @@ def _panoptic_values(
 def _placed_part(place: str, source: AnnotatedSource) -> bytes:
     """Reads a mask that is part of a file, and maps it to the stored picture."""
     uri = source.ref.uri
-    try:
+    with masks.faults_of_mask(uri):
         data = masks.mask_bytes(uri, place, source.settings)
-    except ImageFault as fault:
-        raise masks.about(uri, fault) from None
-    return masks.encode_mask(masks.place_mask(_class_ids(data, uri, source), source.frame))
+        mask = masks.read_class_ids(data, source.frame, source.settings)
+    return masks.encode_mask(masks.place_mask(mask, source.frame))
 
 
 def _values_of_segments(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[int, tuple[int, int]]:

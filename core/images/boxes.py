@@ -1,16 +1,20 @@
-"""Maps boxes from the source image to the stored image. Pure arithmetic."""
+"""Maps boxes and key points of objects from the source image to the stored image. Pure arithmetic."""
 
 from __future__ import annotations
 
 import math
-import struct
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from shardwright.core.images.convert import Frame
 from shardwright.core.images.geometry import Geometry
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.units import counted
 
 #: xmin, ymin, xmax, ymax.
 Box = tuple[float, float, float, float]
@@ -18,28 +22,27 @@ Box = tuple[float, float, float, float]
 TOLERANCE = 0.5
 
 
-class BoxFault(NamedTuple):
-    """What is wrong with a box.
+class BadObject(ValueError):
+    """An object that cannot be used; its message says why."""
+
+
+class Keypoint(NamedTuple):
+    """A key point.
 
     Attributes:
-      message: The problem, in a few words.
-      clipped: The part of the box inside the picture; None if there is none or it is not known.
+      x: Position in pixels of the source, or as a share of the stored picture's width.
+      y: Position in pixels, or as a share of the height.
+      visibility: COCO's number: 0 not labelled, 1 hidden, 2 visible.
     """
 
-    message: str
-    clipped: Box | None = None
+    x: float
+    y: float
+    visibility: int
 
 
-class PlacedBox(NamedTuple):
-    """A box in the stored picture.
-
-    Attributes:
-      box: Coordinates in pixels of the stored picture.
-      share: Share of the box's area that remains after the crop, 0 to 1.
-    """
-
-    box: Box
-    share: float = 1.0
+#: What a record stores for a point that is not labelled, like COCO.
+UNLABELLED = Keypoint(0.0, 0.0, 0)
+_VISIBILITIES = (0, 1, 2)
 
 
 def bad_annotation(message: str) -> ImageFault:
@@ -90,29 +93,33 @@ def are_upright(annotations: Annotations, frame: Frame) -> bool:
     return is_upright(annotations.size, frame, "its annotations are for")
 
 
-def check_box(box: Box, size: tuple[int, int]) -> Box | BoxFault:
-    """Returns a box inside its picture, or what is wrong with it.
+def check_box(box: Box, size: tuple[int, int], clip: bool) -> tuple[Box, bool]:
+    """Returns the part of a box inside its picture, and whether the box reaches beyond the picture.
 
     Args:
       box: Coordinates in pixels.
       size: Width and height of the picture that the box is for.
+      clip: Whether to accept a box that reaches beyond the picture.
+
+    Raises:
+      BadObject: If it is not a box, or not accepted.
     """
     xmin, ymin, xmax, ymax = box
     width, height = size
-    shown = ", ".join(f"{side:.6g}" for side in box)
-    if not all(map(math.isfinite, box)):
-        return BoxFault(f"its box ({shown}) is not a box of numbers")
-    if xmax < xmin or ymax < ymin:
-        return BoxFault(f"its box ({shown}) is inverted")
-    if xmax == xmin or ymax == ymin:
-        return BoxFault(f"its box ({shown}) has no area")
     inside = (max(xmin, 0.0), max(ymin, 0.0), min(xmax, float(width)), min(ymax, float(height)))
     has_area = inside[2] > inside[0] and inside[3] > inside[1]
-    outside = max(-xmin, -ymin, xmax - width, ymax - height)
-    if outside > TOLERANCE or not has_area:
-        message = f"its box ({shown}) reaches beyond the image of {width} x {height} pixels"
-        return BoxFault(message, inside if has_area else None)
-    return inside
+    is_beyond = max(-xmin, -ymin, xmax - width, ymax - height) > TOLERANCE
+    if not all(map(math.isfinite, box)):
+        problem = "is not a box of numbers"
+    elif xmax < xmin or ymax < ymin:
+        problem = "is inverted"
+    elif xmax == xmin or ymax == ymin:
+        problem = "has no area"
+    elif not has_area or (is_beyond and not clip):
+        problem = f"reaches beyond the image of {width} x {height} pixels"
+    else:
+        return inside, is_beyond
+    raise BadObject(f"its box ({', '.join(f'{side:.6g}' for side in box)}) {problem}")
 
 
 def turn(box: Box, size: tuple[int, int], orientation: int) -> Box:
@@ -131,13 +138,6 @@ def turn(box: Box, size: tuple[int, int], orientation: int) -> Box:
     return (ymin, xmin, ymax, xmax) if orientation >= 5 else (xmin, ymin, xmax, ymax)
 
 
-def turn_point(point: tuple[float, float], size: tuple[int, int], orientation: int) -> tuple[float, float]:
-    """Maps a point from the pixels as the file stores them to the upright picture, as `turn` maps boxes."""
-    x, y = point
-    left, upper, _, _ = turn((x, y, x, y), size, orientation)
-    return left, upper
-
-
 def place_point(point: tuple[float, float], geometry: Geometry) -> tuple[float, float] | None:
     """Maps a point from the upright picture to shares of the stored picture; None if the crop removes it.
 
@@ -149,21 +149,23 @@ def place_point(point: tuple[float, float], geometry: Geometry) -> tuple[float, 
         if not begin <= value <= end:
             return None
         placed = geometry.offset[axis] + (value - begin) * geometry.size[axis] / (end - begin)
-        shares.append(_float32(min(max(placed / geometry.canvas[axis], 0.0), 1.0)))
+        shares.append(float(np.float32(min(max(placed / geometry.canvas[axis], 0.0), 1.0))))
     return shares[0], shares[1]
 
 
-def place_box(box: Box, geometry: Geometry) -> PlacedBox | None:
+def place_box(box: Box, geometry: Geometry) -> tuple[Box, float] | None:
     """Maps a box from the upright picture to the stored picture.
 
-    Returns None if the crop removes the box, or leaves less than half a stored pixel of a side that it cuts:
-    that is a rounding error and shows nothing.
+    Returns:
+      The box in pixels of the stored picture, and the share of its area that remains after the crop. None if
+      the crop removes the box, or leaves less than half a stored pixel of a side that it cuts: that is a
+      rounding error and shows nothing.
     """
     xs = _place_side(box[0], box[2], geometry, 0)
     ys = _place_side(box[1], box[3], geometry, 1)
     if xs is None or ys is None:
         return None
-    return PlacedBox((xs[0], ys[0], xs[1], ys[1]), xs[2] * ys[2])
+    return (xs[0], ys[0], xs[1], ys[1]), xs[2] * ys[2]
 
 
 def _place_side(low: float, high: float, geometry: Geometry, axis: int) -> tuple[float, float, float] | None:
@@ -191,24 +193,88 @@ def normalized(box: Box, canvas: tuple[int, int]) -> Box:
 
 
 def _shares(low: float, high: float, size: int) -> tuple[float, float]:
-    first, last = (_float32(min(max(side / size, 0.0), 1.0)) for side in (low, high))
+    first, last = (np.float32(min(max(side / size, 0.0), 1.0)) for side in (low, high))
     if first < last:
-        return first, last
-    return (first, _after(first)) if first < 1 else (_before(first), last)
+        return float(first), float(last)
+    if first < 1:
+        # Some readers round numbers below the least normal one to zero.
+        return float(first), float(max(np.nextafter(first, np.float32(1)), np.finfo(np.float32).tiny))
+    return float(np.nextafter(first, np.float32(0))), float(last)
 
 
-def _float32(value: float) -> float:
-    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+def read_keypoints(
+    values: Sequence[float] | None, names: Sequence[str], size: tuple[int, int], relative: bool
+) -> list[Keypoint]:
+    """Returns the key points of an object in pixels of the picture that they are for.
+
+    Args:
+      values: x, y and visibility of each point; None if the object has no key points.
+      names: Names of the points.
+      size: Width and height of the picture.
+      relative: Whether x and y are shares of width and height.
+
+    Raises:
+      BadObject: If the values are not those of the named points.
+    """
+    if values is None:
+        return [UNLABELLED] * len(names)
+    if len(values) != 3 * len(names):
+        raise BadObject(f"its key points are not x, y and visibility of {counted(len(names), 'point')}")
+    width, height = size if relative else (1, 1)
+    points = []
+    for name, x, y, visibility in zip(names, values[::3], values[1::3], values[2::3]):
+        if visibility not in _VISIBILITIES:
+            raise BadObject(f"the visibility of its key point {name} is {visibility:.6g}, not 0, 1 or 2")
+        if not visibility:
+            points.append(UNLABELLED)
+        elif not math.isfinite(x) or not math.isfinite(y):
+            raise BadObject(f"its key point {name} ({x:.6g}, {y:.6g}) is not at a position")
+        else:
+            points.append(Keypoint(x * width, y * height, int(visibility)))
+    return points
 
 
-def _bits(value: float) -> int:
-    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+def outside_problem(points: Sequence[Keypoint], names: Sequence[str], size: tuple[int, int]) -> str:
+    """Returns what is wrong with the first labelled point outside the picture; empty if there is none."""
+    for name, point in zip(names, points):
+        if point.visibility and not _is_inside(point, size):
+            return (
+                f"its key point {name} ({point.x:.6g}, {point.y:.6g}) lies outside the image of "
+                f"{size[0]} x {size[1]} pixels"
+            )
+    return ""
 
 
-def _after(value: float) -> float:
-    """Returns the next larger 32-bit float; after zero, one that no reader rounds to zero."""
-    return float(struct.unpack("<f", struct.pack("<I", max(_bits(value) + 1, _bits(2.0**-126))))[0])
+def _is_inside(point: Keypoint, size: tuple[int, int]) -> bool:
+    """Returns whether a point is in the picture, or leaves it by less than tools round."""
+    return all(-TOLERANCE <= value <= side + TOLERANCE for value, side in zip(point, size))
 
 
-def _before(value: float) -> float:
-    return float(struct.unpack("<f", struct.pack("<I", _bits(value) - 1))[0])
+def place_keypoints(
+    points: Sequence[Keypoint], frame: Frame, size: tuple[int, int], upright: bool, counts: Counter[str]
+) -> list[Keypoint]:
+    """Maps key points to the stored picture, as boxes are mapped.
+
+    A point outside the picture, or removed by the crop, becomes one that is not labelled.
+
+    Args:
+      points: Points in pixels.
+      frame: The steps from the source image to the stored image.
+      size: Width and height of the picture that the points are for.
+      upright: Whether that is the upright picture.
+      counts: Numbers of points outside and removed by the crop, which are increased.
+    """
+    placed = []
+    for point in points:
+        if point.visibility and not _is_inside(point, size):
+            counts["keypoints_outside"] += 1
+            point = UNLABELLED
+        if not point.visibility:
+            placed.append(UNLABELLED)
+            continue
+        inside = min(max(point.x, 0.0), float(size[0])), min(max(point.y, 0.0), float(size[1]))
+        turned = inside if upright else turn((*inside, *inside), frame.size, frame.orientation)[:2]
+        position = place_point(turned, frame.geometry)
+        counts["keypoints_vanished"] += position is None
+        placed.append(Keypoint(*position, point.visibility) if position else UNLABELLED)
+    return placed

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 from PIL import Image
@@ -111,9 +113,13 @@ def mask_bytes(uri: str, place: str, settings: ConvertSettings, size: int = -1, 
     return read_image(ref, settings.max_source_bytes)
 
 
-def about(uri: str, fault: ImageFault) -> ImageFault:
-    """Returns the fault of a mask as a fault of its image."""
-    return bad_annotation(f"its mask {printable(uri.rpartition('/')[2])}: {fault.message}")
+@contextlib.contextmanager
+def faults_of_mask(uri: str) -> Iterator[None]:
+    """Turns the faults of a mask's file into faults of its image."""
+    try:
+        yield
+    except ImageFault as fault:
+        raise bad_annotation(f"its mask {printable(uri.rpartition('/')[2])}: {fault.message}") from None
 
 
 def place_mask(mask: Image.Image, frame: Frame, fill: int = 0, upright: bool | None = None) -> Image.Image:

@@ -1,29 +1,35 @@
-"""Maps objects, with boxes and outlines, from the source image to the stored image."""
+"""Maps objects, with boxes, outlines and key points, from the source image to the stored image."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 
-from shardwright.core.images import keypoints, masks, outlines
+from shardwright.core.images import masks, outlines
 from shardwright.core.images.boxes import (
+    BadObject,
     Box,
-    BoxFault,
+    Keypoint,
     are_upright,
     bad_annotation,
     check_box,
     normalized,
+    outside_problem,
     place_box,
+    place_keypoints,
+    read_keypoints,
     turn,
     upright_size,
 )
 from shardwright.core.images.convert import Frame
-from shardwright.core.images.keypoints import Keypoint
+from shardwright.core.images.geometry import Geometry
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
@@ -58,10 +64,6 @@ class ObjectCounts:
         self.message = self.message or message
 
 
-class _Bad(Exception):
-    """An object that cannot be used; its message says why."""
-
-
 class _Object(NamedTuple):
     """An object, as a record stores it.
 
@@ -77,7 +79,7 @@ class _Object(NamedTuple):
     box: Box
     area: float
     mask: bytes | None
-    points: Sequence[Keypoint] = ()
+    points: Sequence[Keypoint]
 
 
 @dataclass(frozen=True)
@@ -98,36 +100,25 @@ class AnnotatedSource:
     settings: ConvertSettings
     ids: Mapping[str, int]
 
+    @cached_property
+    def roles(self) -> frozenset[FeatureRole]:
+        """Roles of the features that the layout stores."""
+        return frozenset(self.settings.record_layout.by_role())
 
-@dataclass(frozen=True)
-class _Task:
-    """The data that all objects of an image share.
+    @cached_property
+    def point_names(self) -> tuple[str, ...]:
+        """Names of the key points of each object; none if the layout does not store them."""
+        stores_points = not self.roles.isdisjoint((*KEYPOINT_ROLES, FeatureRole.KEYPOINT_NUM))
+        return self.annotations.keypoint_names if stores_points else ()
 
-    Attributes:
-      source: The image with its annotations.
-      upright: Whether the annotations are for the upright picture.
-      wants_masks: Whether the layout has a feature for the masks of objects.
-      point_names: Names of the key points of each object; none if the layout does not store them.
-    """
-
-    source: AnnotatedSource
-    upright: bool
-    wants_masks: bool
-    point_names: tuple[str, ...] = ()
-
-    @property
-    def frame(self) -> Frame:
-        """The steps from the source image to the stored image."""
-        return self.source.frame
-
-    @property
-    def relative(self) -> bool:
-        """Whether boxes and outlines are shares of width and height."""
-        return self.source.annotations.relative
+    @cached_property
+    def upright(self) -> bool:
+        """Whether objects are described for the upright picture (`are_upright`)."""
+        return are_upright(self.annotations, self.frame)
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of the picture that the annotations are for."""
+        """Width and height of the picture that objects are described for."""
         return upright_size(self.frame) if self.upright else self.frame.size
 
 
@@ -146,15 +137,11 @@ def object_values(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[
       ImageFault: If an object is bad and the settings say that its image fails, or the size does not fit.
       EngineError: If the storage failed while a mask was read.
     """
-    annotations, frame = source.annotations, source.frame
-    roles = source.settings.record_layout.by_role().keys()
-    stores_points = not roles.isdisjoint((*KEYPOINT_ROLES, FeatureRole.KEYPOINT_NUM))
-    point_names = annotations.keypoint_names if stores_points else ()
-    task = _Task(source, are_upright(annotations, frame), FeatureRole.OBJECT_MASK in roles, point_names)
+    size = source.size
     objects = [
-        found
-        for i, item in enumerate(annotations.objects or ())
-        if (found := _object(i, item, task, object_counts))
+        item
+        for number, annotation in enumerate(source.annotations.objects or ())
+        if (item := _object(number, annotation, source, size, object_counts))
     ]
     object_counts.counts["written"] += len(objects)
     values: dict[FeatureRole, Sequence[Any]] = {
@@ -174,160 +161,138 @@ def object_values(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[
             values[role] = [int(bool(flag)) for flag in flags]
     if any(item.annotation.view is not None for item in objects):
         values[FeatureRole.OBJECT_VIEW] = [_text(item.annotation.view or "") for item in objects]
-    values |= keypoints.keypoint_values([item.points for item in objects], point_names)
-    found_masks = [item.mask for item in objects]
-    if any(found_masks):
-        empty = b"" if all(found_masks) else masks.encode_object_mask(Image.new("L", frame.geometry.canvas))
-        values[FeatureRole.OBJECT_MASK] = [mask or empty for mask in found_masks]
+    values |= _keypoint_values([item.points for item in objects], source.point_names)
+    object_masks = [item.mask for item in objects]
+    if any(object_masks):
+        empty = (
+            b""
+            if all(object_masks)
+            else masks.encode_object_mask(Image.new("L", source.frame.geometry.canvas))
+        )
+        values[FeatureRole.OBJECT_MASK] = [mask or empty for mask in object_masks]
     return values
 
 
+def _keypoint_values(
+    objects: Sequence[Sequence[Keypoint]], names: Sequence[str]
+) -> Mapping[FeatureRole, Sequence[Any]]:
+    """Returns the values of the features for key points: of each object in turn, all its points."""
+    points = [point for of_object in objects for point in of_object]
+    return {
+        FeatureRole.KEYPOINT_X: [point.x for point in points],
+        FeatureRole.KEYPOINT_Y: [point.y for point in points],
+        FeatureRole.KEYPOINT_VISIBILITY: [point.visibility for point in points],
+        FeatureRole.KEYPOINT_TEXT: [_text(name) for name in names] * len(objects),
+        FeatureRole.KEYPOINT_NUM: [sum(point.visibility > 0 for point in of_object) for of_object in objects],
+    }
+
+
 def _object(
-    number: int, annotation: ObjectAnnotation, task: _Task, object_counts: ObjectCounts
+    number: int,
+    annotation: ObjectAnnotation,
+    source: AnnotatedSource,
+    size: tuple[int, int],
+    object_counts: ObjectCounts,
 ) -> _Object | None:
     """Maps an object to the stored picture; if it is bad or cropped away, counts it and returns None.
+
+    Its area is the area in the source, scaled like the picture, times the share of its mask (or of its box,
+    without a mask) that the crop keeps. If the source has no area, it is the area of the box.
 
     Raises:
       ImageFault: If the object is bad, and the settings say that its image fails.
     """
-    policy = task.source.settings.bad_boxes
+    policy, frame, geometry = source.settings.bad_boxes, source.frame, source.frame.geometry
     try:
         if not annotation.label:
-            raise _Bad("it has no category")
-        if annotation.label not in task.source.ids:
-            raise _Bad(f"its category {annotation.label!r} is not among the class names")
-        outline = _outline(annotation, task)
-        points = _points(annotation, task)
-        box = check_box(_box_of(annotation, outline, task), task.size)
-        if isinstance(box, BoxFault):
-            if policy != "clip" or box.clipped is None:
-                raise _Bad(box.message)
-            placed = _placed(annotation, box.clipped, outline, task, object_counts, was_clipped=True)
-        else:
-            placed = _placed(annotation, box, outline, task, object_counts)
-        if placed is None or not task.point_names:
-            return placed
-        if outside := keypoints.outside_problem(points, task.point_names, task.size):
-            object_counts.message = object_counts.message or f"object {number}: {outside}"
-        found = keypoints.place_keypoints(points, task.frame, task.size, task.upright, object_counts.counts)
-        return placed._replace(points=found)
-    except _Bad as bad:
+            raise BadObject("it has no category")
+        if annotation.label not in source.ids:
+            raise BadObject(f"its category {annotation.label!r} is not among the class names")
+        outline = _outline(annotation, source, size)
+        names = source.point_names
+        relative = source.annotations.relative
+        points = read_keypoints(annotation.keypoints if names else None, names, size, relative)
+        outside = outside_problem(points, names, size)
+        if outside and policy == "fail":
+            raise BadObject(outside)
+        box, is_beyond = check_box(_box_of(annotation, outline, size, relative), size, policy == "clip")
+        placed = place_box(box if source.upright else turn(box, frame.size, frame.orientation), geometry)
+        if placed is None:
+            object_counts.counts["vanished"] += 1
+            return None
+        drawn = _drawn(annotation, outline, source, size)
+    except BadObject as bad:
         if policy == "fail":
             raise bad_annotation(f"object {number}: {bad}") from None
         object_counts.drop(f"object {number}: {bad}")
         return None
-
-
-def _points(annotation: ObjectAnnotation, task: _Task) -> list[Keypoint]:
-    """Returns the key points of an object in pixels."""
-    names = task.point_names
-    try:
-        points = keypoints.read_keypoints(
-            annotation.keypoints if names else None, names, task.size, task.relative
-        )
-    except ValueError as error:
-        raise _Bad(str(error)) from None
-    outside = keypoints.outside_problem(points, names, task.size)
-    if outside and task.source.settings.bad_boxes == "fail":
-        raise _Bad(outside)
-    return points
-
-
-def _outline(annotation: ObjectAnnotation, task: _Task) -> Segmentation | None:
-    """Returns the outline of an object in pixels, if it is needed."""
-    if not annotation.segmentation or (annotation.box is not None and not task.wants_masks):
-        return None
-    try:
-        return (
-            outlines.scaled(annotation.segmentation, task.size) if task.relative else annotation.segmentation
-        )
-    except ValueError as error:
-        raise _Bad(str(error)) from None
-
-
-def _box_of(annotation: ObjectAnnotation, outline: Segmentation | None, task: _Task) -> Box:
-    """Returns the box of an object in pixels: its own, or the one around its outline."""
-    width, height = task.size
-    if annotation.box is not None:
-        scale = (width, height, width, height) if task.relative else (1, 1, 1, 1)
-        return _four(side * factor for side, factor in zip(annotation.box, scale))
-    try:
-        hull = outlines.hull(outline, task.size) if outline is not None else None
-    except ValueError as error:
-        raise _Bad(str(error)) from None
-    if hull is None:
-        raise _Bad("it has no box")
-    return hull
-
-
-def _four(sides: Iterable[float]) -> Box:
-    try:
-        xmin, ymin, xmax, ymax = (float(side) for side in sides)
-    except (TypeError, ValueError, OverflowError):
-        raise _Bad("its box is not of four numbers") from None
-    return xmin, ymin, xmax, ymax
-
-
-def _placed(
-    annotation: ObjectAnnotation,
-    box: Box,
-    outline: Segmentation | None,
-    task: _Task,
-    object_counts: ObjectCounts,
-    was_clipped: bool = False,
-) -> _Object | None:
-    """Maps an object with a sound box; returns None if the crop removes it.
-
-    Its area is the area in the source, scaled like the picture, times the share of its mask (or of its box,
-    without a mask) that the crop keeps. If the source has no area, it is the area of the box.
-    """
-    geometry = task.frame.geometry
-    turned = box if task.upright else turn(box, task.frame.size, task.frame.orientation)
-    placed = place_box(turned, geometry)
-    if placed is None:
-        object_counts.counts["vanished"] += 1
-        return None
-    share = placed.share
-    drawn = _drawn(annotation, outline, task)
-    object_counts.counts["clipped"] += was_clipped or share < 1
+    (xmin, ymin, xmax, ymax), share = placed
+    object_counts.counts["clipped"] += is_beyond or share < 1
     mask = None
     if drawn is not None:
-        upright = task.upright if outline is not None else None
-        mask = masks.encode_object_mask(masks.place_mask(drawn, task.frame, 0, upright))
+        upright = source.upright if outline is not None else None
+        mask = masks.encode_object_mask(masks.place_mask(drawn, frame, 0, upright))
         if share < 1:
-            share = _share_in_crop(drawn, task, upright)
-    x_scale = geometry.size[0] / (geometry.box[2] - geometry.box[0])
-    y_scale = geometry.size[1] / (geometry.box[3] - geometry.box[1])
-    xmin, ymin, xmax, ymax = placed.box
+            share = _share_in_crop(masks.turned(drawn, frame, upright), geometry)
     area = (xmax - xmin) * (ymax - ymin)
     if annotation.area is not None and annotation.area >= 0:
-        width, height = task.size
-        area = min(annotation.area, width * height) * x_scale * y_scale * share
-    return _Object(annotation, normalized(placed.box, geometry.canvas), area, mask)
+        x_scale = geometry.size[0] / (geometry.box[2] - geometry.box[0])
+        y_scale = geometry.size[1] / (geometry.box[3] - geometry.box[1])
+        area = min(annotation.area, math.prod(size)) * x_scale * y_scale * share
+    if outside:
+        object_counts.message = object_counts.message or f"object {number}: {outside}"
+    points = place_keypoints(points, frame, size, source.upright, object_counts.counts)
+    return _Object(annotation, normalized(placed[0], geometry.canvas), area, mask, points)
 
 
-def _drawn(annotation: ObjectAnnotation, outline: Segmentation | None, task: _Task) -> Image.Image | None:
+def _outline(
+    annotation: ObjectAnnotation, source: AnnotatedSource, size: tuple[int, int]
+) -> Segmentation | None:
+    """Returns the outline of an object in pixels, if it is needed."""
+    outline = annotation.segmentation
+    if not outline or (annotation.box is not None and FeatureRole.OBJECT_MASK not in source.roles):
+        return None
+    return outlines.scaled(outline, size) if source.annotations.relative else outline
+
+
+def _box_of(
+    annotation: ObjectAnnotation, outline: Segmentation | None, size: tuple[int, int], relative: bool
+) -> Box:
+    """Returns the box of an object in pixels: its own, or the one around its outline."""
+    if annotation.box is None:
+        hull = outlines.hull(outline, size) if outline is not None else None
+        if hull is None:
+            raise BadObject("it has no box")
+        return hull
+    width, height = size if relative else (1, 1)
+    try:
+        xmin, ymin, xmax, ymax = map(float, annotation.box)
+    except (TypeError, ValueError, OverflowError):
+        raise BadObject("its box is not of four numbers") from None
+    return xmin * width, ymin * height, xmax * width, ymax * height
+
+
+def _drawn(
+    annotation: ObjectAnnotation, outline: Segmentation | None, source: AnnotatedSource, size: tuple[int, int]
+) -> Image.Image | None:
     """Returns the mask of an object in the source image, 1 inside and 0 outside; None without a mask."""
-    if not task.wants_masks:
+    if FeatureRole.OBJECT_MASK not in source.roles:
+        return None
+    if outline is not None:
+        return outlines.draw(outline, size)
+    if not annotation.mask_place:
         return None
     try:
-        if outline is not None:
-            return outlines.draw(outline, task.size)
-        if annotation.mask_place:
-            data = masks.mask_bytes(task.source.ref.uri, annotation.mask_place, task.source.settings)
-            found = masks.read_class_ids(data, task.frame, task.source.settings)
-            return Image.fromarray((np.asarray(found) != 0).astype(np.uint8))
-    except ValueError as error:
-        raise _Bad(str(error)) from None
+        data = masks.mask_bytes(source.ref.uri, annotation.mask_place, source.settings)
+        mask = masks.read_class_ids(data, source.frame, source.settings)
     except ImageFault as fault:
-        raise _Bad(f"its mask: {fault.message}") from None
-    return None
+        raise BadObject(f"its mask: {fault.message}") from None
+    return Image.fromarray((np.asarray(mask) != 0).astype(np.uint8))
 
 
-def _share_in_crop(drawn: Image.Image, task: _Task, upright: bool | None) -> float:
-    """Returns the share of a mask's pixels that are inside the part of the picture that is used."""
-    whole = masks.turned(drawn, task.frame, upright)
-    left, upper, right, lower = (round(side) for side in task.frame.geometry.box)
-    pixels = np.asarray(whole)
+def _share_in_crop(mask: Image.Image, geometry: Geometry) -> float:
+    """Returns the share of an upright mask's pixels that are inside the part of the picture that is used."""
+    left, upper, right, lower = (round(side) for side in geometry.box)
+    pixels = np.asarray(mask)
     inside = int(np.count_nonzero(pixels[upper:lower, left:right]))
     return inside / max(int(np.count_nonzero(pixels)), 1)

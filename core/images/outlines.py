@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from shardwright.core.images.boxes import BadObject, Box
 from shardwright.schemas.annotations import Segmentation
 
 #: Least number of coordinates in a polygon: two points have no area.
@@ -20,7 +21,7 @@ _NO_CORNER = 1e300
 _MAX_LENGTH = 10**7
 
 
-def hull(segmentation: Segmentation, size: tuple[int, int]) -> tuple[float, float, float, float] | None:
+def hull(segmentation: Segmentation, size: tuple[int, int]) -> Box | None:
     """Returns the box around an outline: xmin, ymin, xmax, ymax; None if it encloses nothing.
 
     Args:
@@ -28,7 +29,7 @@ def hull(segmentation: Segmentation, size: tuple[int, int]) -> tuple[float, floa
       size: Width and height of the picture that the outline is for.
 
     Raises:
-      ValueError: If the outline is damaged.
+      BadObject: If the outline is damaged.
     """
     if isinstance(segmentation, Mapping):
         mask = _decode(segmentation, size)
@@ -48,7 +49,7 @@ def scaled(segmentation: Segmentation, size: tuple[int, int]) -> Segmentation:
     """Converts an outline from shares of width and height to pixels; run lengths already are in pixels.
 
     Raises:
-      ValueError: If the outline is damaged.
+      BadObject: If the outline is damaged.
     """
     if isinstance(segmentation, Mapping):
         return segmentation
@@ -64,7 +65,7 @@ def draw(segmentation: Segmentation, size: tuple[int, int]) -> Image.Image:
       size: Width and height of the picture that the outline is for.
 
     Raises:
-      ValueError: If the outline is damaged.
+      BadObject: If the outline is damaged.
     """
     width, height = size
     if isinstance(segmentation, Mapping):
@@ -89,13 +90,13 @@ def _polygons(segmentation: Any, size: tuple[int, int]) -> list[np.ndarray]:
     for polygon in _list(segmentation):
         numbers = _numbers(polygon)
         if len(numbers) % 2:
-            raise ValueError(f"its outline has {len(numbers)} numbers, an odd count, where pairs are needed")
+            raise BadObject(f"its outline has {len(numbers)} numbers, an odd count, where pairs are needed")
         if (np.abs(numbers) > farthest).any():
-            raise ValueError("its outline is far outside the image")
+            raise BadObject("its outline is far outside the image")
         if len(numbers) >= _MIN_NUMBERS:
             polygons.append(numbers)
     if sum(map(_length, polygons)) > _MAX_LENGTH:
-        raise ValueError("its outline is too long to be drawn")
+        raise BadObject("its outline is too long to be drawn")
     return polygons
 
 
@@ -107,7 +108,7 @@ def _length(polygon: np.ndarray) -> float:
 
 def _list(value: Any) -> Sequence[Any]:
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        raise ValueError("its outline is not a list of polygons")
+        raise BadObject("its outline is not a list of polygons")
     return value
 
 
@@ -118,7 +119,7 @@ def _numbers(polygon: Any) -> np.ndarray:
     except OverflowError:
         numbers = None
     if numbers is None or not (np.abs(numbers) < _NO_CORNER).all():
-        raise ValueError("its outline contains something that is not a number")
+        raise BadObject("its outline contains something that is not a number")
     return numbers
 
 
@@ -127,13 +128,13 @@ def _decode(value: Mapping[str, Any], size: tuple[int, int]) -> np.ndarray:
     width, height = size
     found = value.get("size")
     if not isinstance(found, Sequence) or list(found) != [height, width]:
-        raise ValueError(f"its mask is for {found} (height, width), but the image has [{height}, {width}]")
+        raise BadObject(f"its mask is for {found} (height, width), but the image has [{height}, {width}]")
     counts = value.get("counts")
     runs = _unpack(counts) if isinstance(counts, (str, bytes)) else _list(counts)
     if not all(isinstance(run, int) and 0 <= run <= width * height for run in runs):
-        raise ValueError("its run lengths are damaged")
+        raise BadObject("its run lengths are damaged")
     if sum(runs) != width * height:
-        raise ValueError(f"its run lengths make {sum(runs)} pixels instead of {width * height}")
+        raise BadObject(f"its run lengths make {sum(runs)} pixels instead of {width * height}")
     ones = np.arange(len(runs), dtype=np.int64) % 2
     return np.ascontiguousarray(np.repeat(ones.astype(np.uint8), runs).reshape(width, height).T)
 
@@ -152,7 +153,7 @@ def _unpack(text: str | bytes) -> list[int]:
         more = True
         while more:
             if position == len(codes) or not 48 <= codes[position] < 112 or shift > 60:
-                raise ValueError("its run lengths are damaged")
+                raise BadObject("its run lengths are damaged")
             code = codes[position] - 48
             value |= (code & 0x1F) << shift
             more = bool(code & 0x20)

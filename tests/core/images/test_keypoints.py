@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shardwright.core.images.annotate import Annotated
-from shardwright.core.images.boxes import turn_point
+from shardwright.core.images.boxes import turn
 from shardwright.core.images.contact_sheet import with_points
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, decode_annotations
 from shardwright.schemas.configuration.settings import FITS
@@ -107,7 +107,7 @@ def test_a_point_turns_like_its_pixel(orientation: int) -> None:
     pixels = np.zeros((HEIGHT, WIDTH), np.uint8)
     pixels[21, 7] = 1
     ((row, column),) = np.argwhere(pictures.UPRIGHT[orientation](pixels))
-    assert turn_point((7.5, 21.5), (WIDTH, HEIGHT), orientation) == (column + 0.5, row + 0.5)
+    assert turn((7.5, 21.5, 7.5, 21.5), (WIDTH, HEIGHT), orientation)[:2] == (column + 0.5, row + 0.5)
 
 
 def test_records_hold_what_the_object_detection_api_writes() -> None:
