@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from shardwright.core import storage
+from shardwright.core.images.color import scaled_to_8_bits, within
 from shardwright.schemas.byte_range import (
     BARE_PIXELS,
     BASE64,
@@ -327,25 +328,15 @@ def _eight_bits(pixels: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """
     if dtype.kind == "b":
         return np.where(pixels != 0, np.uint8(0xFF), np.uint8(0))
-    if dtype.kind == "f":
-        return _eight_bits_of_float(pixels)
     if dtype == np.uint8:
         return pixels
-    if dtype.kind == "u" and dtype.itemsize == 2:
-        return ((pixels.astype(np.uint32) * 0xFF + 0x7FFF) // 0xFFFF).astype(np.uint8)
-    if dtype.kind not in "ui" or pixels.min() < 0 or pixels.max() > 0xFF:
+    if dtype.kind == "f" and not within(pixels, 1):
+        raise _corrupt("floating-point pixels must be between 0 and 1")
+    if dtype.kind == "f" or (dtype.kind == "u" and dtype.itemsize == 2):
+        return scaled_to_8_bits(pixels, 0xFFFF)
+    if dtype.kind not in "ui" or not within(pixels, 0xFF):
         raise _corrupt(f"pixels of type {dtype} must be between 0 and 255")
     return pixels.astype(np.uint8)
-
-
-def _eight_bits_of_float(pixels: np.ndarray) -> np.ndarray:
-    """Scales floating-point pixels from 0 to 1 to 8 bits."""
-    if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 1:
-        raise _corrupt("floating-point pixels must be between 0 and 1")
-    if pixels.dtype.itemsize < 4:
-        pixels = pixels.astype(np.float32)
-    scaled: np.ndarray = np.rint(pixels * 255).astype(np.uint8)
-    return scaled
 
 
 def are_planar(pictures: Iterable[tuple[np.ndarray, tuple[int, ...]]]) -> bool:

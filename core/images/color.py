@@ -92,31 +92,36 @@ def _to_srgb(profile: bytes, mode: str) -> ImageCms.ImageCmsTransform | None:
     return None if difference.max() <= _SRGB_TOLERANCE else transform
 
 
+def within(samples: np.ndarray, highest: int) -> bool:
+    """Returns whether all samples are numbers from 0 to `highest`."""
+    return bool(samples.min() >= 0 and samples.max() <= highest)  # NaN is not
+
+
+def scaled_to_8_bits(samples: np.ndarray, highest: int) -> np.ndarray:
+    """Scales samples from 0 to `highest` to uint8; `highest` is 1 for floating-point numbers."""
+    if samples.dtype.kind == "f":
+        return np.rint(samples * np.float32(255)).astype(np.uint8)
+    return ((samples.astype(np.uint32) * 255 + highest // 2) // highest).astype(np.uint8)
+
+
 def _eight_bits(image: Image.Image) -> Image.Image:
     """Scales a picture with more than 8 bits per channel to 8 bits: L, or LA if a value is transparent."""
     values = np.asarray(image)
-    if image.mode == "F":
-        if not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
-            raise unsupported(
-                "floating-point pixels outside 0..1 have no defined brightness; convert to 8 or 16 bits",
-            )
-        scaled = np.rint(values * 255)
-    else:
-        if values.min() < 0 or values.max() > 65535:
-            raise unsupported(
-                "32-bit pixels have no defined brightness; convert to 8 or 16 bits",
-            )
-        # Pillow ignores these properties of a TIFF (TIFF 6.0, sections 8 and 19).
-        tags = getattr(image, "tag_v2", {})
-        full = 65535
-        if tags.get(_BITS_PER_SAMPLE) == (12,):
-            full = 4095
-        elif tags.get(_BITS_PER_SAMPLE) == (16,) and tags.get(_SAMPLE_FORMAT) == _SIGNED:
-            full = 32767
-        scaled = (values.astype(np.uint32) * 255 + full // 2) // full
-        if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO and image.mode.startswith("I;"):
-            scaled = 255 - scaled
-    gray = Image.fromarray(scaled.astype(np.uint8))
+    is_float = image.mode == "F"
+    if not within(values, 1 if is_float else 65535):
+        kind = "floating-point pixels outside 0..1" if is_float else "32-bit pixels"
+        raise unsupported(f"{kind} have no defined brightness; convert to 8 or 16 bits")
+    # Pillow ignores these properties of a TIFF (TIFF 6.0, sections 8 and 19).
+    tags = {} if is_float else getattr(image, "tag_v2", {})
+    full = 65535
+    if tags.get(_BITS_PER_SAMPLE) == (12,):
+        full = 4095
+    elif tags.get(_BITS_PER_SAMPLE) == (16,) and tags.get(_SAMPLE_FORMAT) == _SIGNED:
+        full = 32767
+    scaled = scaled_to_8_bits(values, full)
+    if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO and image.mode.startswith("I;"):
+        scaled = 255 - scaled
+    gray = Image.fromarray(scaled)
     key = image.info.get("transparency")
     if isinstance(key, int):
         gray.putalpha(Image.fromarray(np.where(values == key, 0, 255).astype(np.uint8)))

@@ -36,8 +36,6 @@ _GOLDEN = 0.618033988749895
 _INSTANCE = 257
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
-_Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
-
 
 class Tile(NamedTuple):
     """A picture and its caption; if there is no picture, only `name` is drawn.
@@ -190,22 +188,19 @@ def _fitted(image: Image.Image, side: int) -> Image.Image:
     return colored.resize(size, resample, reducing_gap=2.0 if scale < 1 else None)
 
 
+@pillow_settings(_MAX_PIXELS)  # a caller may have set a limit that captions exceed
 def draw_sheet(tiles: Sequence[Tile]) -> Image.Image:
     """Draws the tiles in a grid, row by row.
 
     A letter that is missing in the font is drawn as its base letter, or as `?`.
     """
-    with pillow_settings(_MAX_PIXELS):  # a caller may have set a limit that captions exceed
-        return _draw_sheet(tiles)
-
-
-def _draw_sheet(tiles: Sequence[Tile]) -> Image.Image:
     columns = max(1, math.ceil(math.sqrt(len(tiles))))
     rows = math.ceil(len(tiles) / columns)
     step_x, step_y = SIDE + _GAP, SIDE + _CAPTION_HEIGHT + _GAP
     sheet = Image.new("RGB", (columns * step_x + _GAP, rows * step_y + _GAP), _WHITE)
     draw = ImageDraw.Draw(sheet)
-    font = _font()
+    font = ImageFont.load_default(_FONT_SIZE)
+    assert isinstance(font, ImageFont.FreeTypeFont)  # as a size is given
     for i, tile in enumerate(tiles):
         left, top = _GAP + i % columns * step_x, _GAP + i // columns * step_y
         frame = (left, top, left + SIDE - 1, top + SIDE - 1)
@@ -221,28 +216,20 @@ def _draw_sheet(tiles: Sequence[Tile]) -> Image.Image:
     return sheet
 
 
-def _font() -> _Font:
-    try:
-        return ImageFont.load_default(_FONT_SIZE)
-    except ImportError:  # Pillow was built without FreeType
-        return ImageFont.load_default_imagefont()
-
-
-def _caption(font: _Font, tile: Tile) -> str:
+def _caption(font: ImageFont.FreeTypeFont, tile: Tile) -> str:
     """Returns a caption with letters that the font has, cut to the width of a tile."""
     caption = "".join(_drawable(font, char) for char in tile.name)
     if tile.number and "?" in caption and "?" not in tile.name:
         caption = f"{tile.number} {caption}"
     if font.getlength(caption) <= SIDE:
         return caption
-    low, high = 0, len(caption)
-    while low < high:  # find the longest prefix that fits
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if font.getlength(caption[:middle] + "...") <= SIDE else (low, middle - 1)
-    return caption[:low] + "..."
+    caption = caption[:SIDE]  # each letter takes a pixel
+    while font.getlength(caption + "...") > SIDE:
+        caption = caption[:-1]
+    return caption + "..."
 
 
-def _drawable(font: _Font, char: str) -> str:
+def _drawable(font: ImageFont.FreeTypeFont, char: str) -> str:
     if not char.isprintable():
         return " "
     if _has(font, char):
@@ -251,11 +238,9 @@ def _drawable(font: _Font, char: str) -> str:
     return plain if plain and all(_has(font, c) for c in plain) else "?"
 
 
-def _has(font: _Font, char: str) -> bool:
+def _has(font: ImageFont.FreeTypeFont, char: str) -> bool:
     if char.isascii():
         return True
-    if not isinstance(font, ImageFont.FreeTypeFont):
-        return False  # the bitmap font has only Latin-1
     # No font has U+FFFF, so its picture is that of all missing letters.
     mask, lacking = font.getmask(char), font.getmask("\uffff")
     return mask.size != lacking.size or bytes(mask) != bytes(lacking)

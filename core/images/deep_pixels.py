@@ -54,7 +54,7 @@ def eight_bits(pixels: np.ndarray, highest: int) -> np.ndarray:
     """
     if pixels.dtype == np.uint8:
         return pixels
-    if pixels.dtype.kind == "f" and not (np.isfinite(pixels).all() and _within(pixels, highest)):
+    if pixels.dtype.kind == "f" and not color.within(pixels, highest):
         raise unsupported(
             f"samples outside of 0 to {highest} have no defined brightness; keep them with --depth keep",
         )
@@ -62,9 +62,7 @@ def eight_bits(pixels: np.ndarray, highest: int) -> np.ndarray:
         raise unsupported(
             f"it has a sample of {largest}, but white is {highest}; give a larger --white, up to 65535",
         )
-    if highest == 1:
-        return np.rint(pixels * np.float32(255)).astype(np.uint8)
-    return ((pixels.astype(np.uint32) * 255 + highest // 2) // highest).astype(np.uint8)
+    return color.scaled_to_8_bits(pixels, highest)
 
 
 def picture_in_8_bits(pixels: np.ndarray, header: DeepHeader) -> Image.Image:
@@ -93,10 +91,6 @@ def widened(samples: bytes) -> bytes:
     wide = np.frombuffer(samples, np.uint8).astype("<u2")
     wide *= UINT16_OF_UINT8
     return wide.tobytes()
-
-
-def _within(pixels: np.ndarray, highest: int) -> bool:
-    return bool(pixels.min() >= 0 and pixels.max() <= highest)
 
 
 def to_color(
@@ -319,22 +313,15 @@ def displayed(pixels: np.ndarray) -> Image.Image:
     if shown.dtype != np.uint8:
         eight = np.empty(shown.shape, np.uint8)
         rows = max(1, SAMPLES_AT_ONCE // max(1, shown[0].size)) if len(shown) else 1
-        low, high = _finite_range(shown, rows) if shown.dtype.kind == "f" else (0.0, 65535.0)
+        low, high = 0.0, 65535.0
+        if shown.dtype.kind == "f":
+            finite = np.isfinite(shown)
+            low = float(shown.min(where=finite, initial=np.inf))
+            high = float(shown.max(where=finite, initial=-np.inf))
         for top in range(0, len(shown), rows):
             eight[top : top + rows] = _stretched(shown[top : top + rows], low, high)
         shown = eight
     return Image.fromarray(np.ascontiguousarray(shown[:, :, 0] if shown.shape[2] == 1 else shown))
-
-
-def _finite_range(pixels: np.ndarray, rows: int) -> tuple[float, float]:
-    """Returns the least and the greatest finite value; zeros if there is none."""
-    low, high = np.inf, -np.inf
-    for top in range(0, len(pixels), rows):
-        part = pixels[top : top + rows]
-        finite = part[np.isfinite(part)]
-        if finite.size:
-            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-    return (low, high) if low <= high else (0.0, 0.0)
 
 
 def _stretched(values: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -1,23 +1,38 @@
-"""Draws the tiles of a contact sheet: small images of records, each with its class or key as the caption."""
+"""Draws small images of records with captions, and a contact sheet of them for the dataset card."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import io
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
+from shardwright.core import storage
 from shardwright.core.concurrency.converters import current_converters
-from shardwright.core.images.contact_sheet import Tile
+from shardwright.core.images.contact_sheet import Tile, draw_sheet
 from shardwright.core.preview.decoded_values import without_encodings
 from shardwright.core.preview.picture import record_thumbnail, single_value
-from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.records.sample import RecordLocation, records_at
-from shardwright.schemas.codes import QuarantineReason
+from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
+from shardwright.core.records.sample import RecordLocation, pick_evenly, records_at
+from shardwright.schemas.codes import Outcome, QuarantineReason
+from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.ledger import load_ledger
+from shardwright.schemas.plan import ledger_file
+
+#: Number of images, in 5 rows of 5.
+_COUNT = 25
+#: Limits of the search for images of rare classes: number of ledger lines, and of ledgers.
+MAX_LINES = 20_000
+_MAX_LEDGERS = 16
+#: Longer records are not drawn, because decoding a few of them would take many seconds.
+MAX_BYTES = 16 << 20
+_QUALITY = 80
 
 
 class _Labelled(NamedTuple):
@@ -85,3 +100,51 @@ def _tile(schema: RecordSchema, record: _Labelled) -> Tile | None:
     except Exception as error:  # a damaged record may raise any error in a library; the sheet is drawn anyway
         return Tile(None, f"{type(error).__name__} {caption}")
     return None if image is None else Tile(image, caption, record.number)
+
+
+def draw_card_samples(directory: str, dataset: Dataset) -> bytes:
+    """Draws images of a dataset with their classes, evenly over the classes.
+
+    The same shards give the same images.
+
+    Args:
+      directory: Directory with the shards and their ledgers.
+      dataset: The dataset.
+
+    Returns:
+      A JPEG file. Empty if there is nothing to draw.
+
+    Raises:
+      EngineError: If a shard or a ledger cannot be read.
+    """
+    totals: Counter[str] = Counter()
+    for counts in dataset.class_counts.values():
+        totals.update(counts)
+    counts = {name: totals[name] for name in dataset.labels}
+    picked = pick_evenly(_places(directory, dataset), counts, _COUNT, MAX_LINES)
+    tiles = read_tiles(picked, schema_of_plan(dataset.features, dataset.first_label, dataset.plan))
+    tiles = [tile for tile in tiles if tile.image is not None]
+    if not tiles:
+        return b""
+    buffer = io.BytesIO()
+    draw_sheet(tiles).save(buffer, "JPEG", quality=_QUALITY, optimize=True)
+    return buffer.getvalue()
+
+
+def _places(directory: str, dataset: Dataset) -> Iterator[RecordLocation]:
+    """Yields locations of records: the first shard of each split first, then the second ones, and so on."""
+    for split, number, count, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
+        ledger = storage.join(directory, ledger_file(split, number, count))
+        with storage.translated_errors("read", ledger):
+            data = storage.read_bytes(ledger)
+        path = storage.join(directory, shard.file)
+        try:
+            header, entries = load_ledger(data)
+            # Lines are parsed as they are needed, because the first few hundred are usually enough.
+            for entry in entries if header.sha256 == shard.sha256 else ():
+                if entry.outcome != Outcome.WRITTEN or entry.offset is None:
+                    continue
+                if (entry.length or 0) <= MAX_BYTES:
+                    yield RecordLocation(path, entry.offset, entry.label)
+        except (ValueError, TypeError, RecursionError):
+            continue  # a damaged ledger; verification reports it

@@ -24,7 +24,7 @@ from shardwright.core.dataset_files import (
     write_text,
 )
 from shardwright.core.lease import HeldLease, write_held
-from shardwright.core.preview.card_samples import draw_card_samples
+from shardwright.core.preview.tiles import draw_card_samples
 from shardwright.core.salvage.shard import SavedShard
 from shardwright.core.shards.quarantined import (
     SortedLines,

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
+from shardwright.core.images.color import scaled_to_8_bits
 from shardwright.core.images.deep_header import UINT16, DeepHeader
 from shardwright.core.images.faults import corrupt, truncated, unsupported
 from shardwright.core.images.formats.iso_boxes import Box, boxes, number
@@ -146,9 +147,7 @@ class Jpeg2000Image(OpenedImage):
         """Scales to 8 bits what Pillow does not scale."""
         if self.depth == _SHALLOW or self.image.mode in _DECODED_BY_PILLOW:
             return super().decode(keep_damaged)
-        full = (1 << self.depth) - 1
-        pixels = self._samples().astype(np.uint32)
-        scaled = ((pixels * 255 + full // 2) // full).astype(np.uint8)
+        scaled = scaled_to_8_bits(self._samples(), (1 << self.depth) - 1)
         decoded = Image.frombytes(self.image.mode, self.image.size, scaled.tobytes())
         decoded.info = self.image.info
         return LoadedImage(decoded)

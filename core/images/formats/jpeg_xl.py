@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from PIL import Image
 
+from shardwright.core.images.color import scaled_to_8_bits, within
 from shardwright.core.images.faults import corrupt, truncated, unsupported
 from shardwright.core.images.formats.iso_boxes import boxes
 from shardwright.core.images.formats.jpeg import JpegImage
@@ -312,14 +312,8 @@ def decode_jpeg_xl(data: bytes, header: Header) -> Image.Image:
 
 
 def _to_eight_bits(pixels: Any, header: Header) -> Any:
-    if pixels.dtype.kind == "f":
-        if not np.isfinite(pixels).all() or pixels.min() < 0 or pixels.max() > 1:
-            raise unsupported(
-                "jpeg_xl: floating-point pixels outside 0..1 have no defined brightness; convert to 8 or 16 "
-                "bits"
-            )
-        return np.rint(pixels * np.float32(255)).astype(np.uint8)
-    if header.bits == 8:
-        return pixels
-    full = (1 << header.bits) - 1
-    return ((pixels.astype(np.uint32) * 255 + full // 2) // full).astype(np.uint8)
+    if pixels.dtype.kind == "f" and not within(pixels, 1):
+        raise unsupported(
+            "jpeg_xl: floating-point pixels outside 0..1 have no defined brightness; convert to 8 or 16 bits"
+        )
+    return pixels if header.bits == 8 else scaled_to_8_bits(pixels, (1 << header.bits) - 1)
