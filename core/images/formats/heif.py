@@ -21,7 +21,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from shardwright.core.images.faults import corrupt, truncated, unsupported
-from shardwright.core.images.formats.iso_boxes import Box, boxes, number
+from shardwright.core.images.formats.iso_boxes import Box, Numbers, boxes, number
 from shardwright.core.images.formats.opened_image import LoadedImage, OpenedImage
 from shardwright.core.images.formats.tiff_tags import check_tags
 from shardwright.schemas.bounds import Bounds
@@ -190,50 +190,39 @@ def _read_types(data: bytes, box: Box, items: _Items, bounds: Bounds) -> None:
 
 def _read_locations(data: bytes, box: Box, inner: Box | None, items: _Items, bounds: Bounds) -> None:
     """Reads `iloc`, the positions of the items."""
-    at = box.begin
-    kind = data[at]
-    offset_bytes, length_bytes = data[at + 4] >> 4, data[at + 4] & 15
-    base_bytes, index_bytes = data[at + 5] >> 4, data[at + 5] & 15 if kind else 0
-    wide = 4 if kind == 2 else 2
-    count = number(data, at + 6, wide)
-    at += 6 + wide
+    version, sizes = data[box.begin], number(data, box.begin + 4, 2)
+    offset_bytes, length_bytes, base_bytes, index_bytes = (sizes >> shift & 15 for shift in (12, 8, 4, 0))
+    wide = 4 if version == 2 else 2
+    numbers = Numbers(data, box.begin + 6, box.end, f"{_KIND}: the list of its parts")
     entries = 0
-    for _ in range(count):
-        item = number(data, at, wide)
-        at += wide
-        method = _OF_FILE
-        if kind:
-            method = data[at + 1] & 15 if at + 1 < box.end else 0
-            at += 2
-        base = number(data, at + 2, base_bytes)
-        at += 2 + base_bytes
-        extents = number(data, at, 2)
-        at += 2
-        begin = inner.begin if method == _OF_ITEM_DATA and inner is not None else 0
-        found = items.extents.setdefault(item, [])
-        for _ in range(extents):
+    for _ in range(numbers.next(wide)):
+        item = numbers.next(wide)
+        method = numbers.next(2) & 15 if version else _OF_FILE
+        numbers.next(2)  # the file that has it: always this one
+        base = numbers.next(base_bytes)
+        if method == _OF_ITEM_DATA and inner is not None:
+            base += inner.begin
+        extents = items.extents.setdefault(item, [])
+        for _ in range(numbers.next(2)):
             entries += 1
             bounds.check("boxes", entries, f"{_KIND}: its items have at least {entries} parts")
-            at += index_bytes
-            start = begin + base + number(data, at, offset_bytes)
-            length = number(data, at + offset_bytes, length_bytes)
-            found.append(_Extent(start, start + length if length else len(data)))
-            at += offset_bytes + length_bytes
-            if at > box.end:
-                raise corrupt("heif: the list of its parts is damaged")
+            if version:
+                numbers.next(index_bytes)
+            start = base + numbers.next(offset_bytes)
+            length = numbers.next(length_bytes)
+            extents.append(_Extent(start, start + length if length else len(data)))
 
 
 def _read_references(data: bytes, box: Box, items: _Items, bounds: Bounds) -> None:
     wide = 4 if data[box.begin] else 2
     total = 0
     for reference in boxes(data, box.begin + 4, box.end, _KIND, bounds):
-        at = reference.begin
-        item, count = number(data, at, wide), number(data, at + wide, 2)
-        if at + wide + 2 + wide * count > min(reference.end, box.end):
-            raise corrupt("heif: the list of its tiles is damaged")
-        total += count
+        end = min(reference.end, box.end)
+        numbers = Numbers(data, reference.begin, end, f"{_KIND}: the list of its tiles")
+        item = numbers.next(wide)
+        others = [numbers.next(wide) for _ in range(numbers.next(2))]
+        total += len(others)
         bounds.check("tiles", total, f"{_KIND}: it has at least {total} tiles")
-        others = [number(data, at + wide + 2 + wide * i, wide) for i in range(count)]
         if reference.type == b"dimg":
             items.parts.setdefault(item, []).extend(others)
         elif reference.type == b"auxl":
@@ -243,32 +232,27 @@ def _read_references(data: bytes, box: Box, items: _Items, bounds: Bounds) -> No
 
 def _read_properties(data: bytes, box: Box, items: _Items, bounds: Bounds) -> None:
     """Reads `iprp`: the properties, and which item has which of them."""
-    known: list[Box] = []
+    properties: list[Box] = []
     links: list[Box] = []
     for child in boxes(data, box.begin, box.end, _KIND, bounds):
         if child.type == b"ipco":
-            known.extend(boxes(data, child.begin, min(child.end, box.end), _KIND, bounds))
+            properties.extend(boxes(data, child.begin, min(child.end, box.end), _KIND, bounds))
         elif child.type == b"ipma":
             links.append(child)
     total = 0
     for link in links:
-        at = link.begin
-        wide, step = 4 if data[at] else 2, 2 if data[at + 3] & 1 else 1
-        count = number(data, at + 4, 4)
-        at += 8
-        for _ in range(count):
-            item, owned = number(data, at, wide), number(data, at + wide, 1)
-            at += wide + 1
+        wide, step = 4 if data[link.begin] else 2, 2 if data[link.begin + 3] & 1 else 1
+        end = min(link.end, box.end)
+        numbers = Numbers(data, link.begin + 4, end, f"{_KIND}: the list of its properties")
+        for _ in range(numbers.next(4)):
+            item, owned = numbers.next(wide), numbers.next(1)
             total += 1 + owned
             bounds.check("boxes", total, f"{_KIND}: its items have at least {total} properties")
-            if at + step * owned > min(link.end, box.end):
-                raise corrupt("heif: the list of its properties is damaged")
-            found = items.properties.setdefault(item, [])
-            for i in range(owned):
-                index = number(data, at + step * i, step) & (0x7FFF if step == 2 else 0x7F)
-                if 0 < index <= len(known):
-                    found.append(known[index - 1])
-            at += step * owned
+            of_item = items.properties.setdefault(item, [])
+            for _ in range(owned):
+                index = numbers.next(step) & (0x7FFF if step == 2 else 0x7F)
+                if 0 < index <= len(properties):
+                    of_item.append(properties[index - 1])
 
 
 def _property(items: _Items, item: int, kind: bytes) -> Box | None:

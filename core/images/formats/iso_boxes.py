@@ -64,3 +64,29 @@ def boxes(data: bytes, begin: int, end: int, kind: str, bounds: Bounds) -> Itera
 def number(data: bytes, position: int, size: int) -> int:
     """Returns an unsigned number of `size` bytes, big endian."""
     return int.from_bytes(data[position : position + size], "big")
+
+
+class Numbers:
+    """Reads the numbers of a list in a box, one after another.
+
+    Args:
+      data: The whole file.
+      begin: Position of the first number.
+      end: Position after the list.
+      name: The format and the list, for messages.
+    """
+
+    def __init__(self, data: bytes, begin: int, end: int, name: str) -> None:
+        self._data, self._position, self._end, self._name = data, begin, end, name
+
+    def next(self, size: int) -> int:
+        """Returns the next number, of `size` bytes.
+
+        Raises:
+          ImageFault: If it is not in the list.
+        """
+        begin = self._position
+        self._position += size
+        if self._position > self._end:
+            raise corrupt(f"{self._name} is damaged")
+        return number(self._data, begin, size)

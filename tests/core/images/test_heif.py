@@ -286,6 +286,12 @@ def test_lists_of_boxes_that_are_not_a_picture() -> None:
     )
 
 
+def test_a_list_that_states_billions_of_parts_is_refused_at_once() -> None:
+    parts = _full(b"iloc", struct.pack(">HI", 0x4400, 2**32 - 1), 2)
+    data = Heif(lost=frozenset((b"iloc",)), more=parts).bytes()
+    assert _fault_of_parts(data) == ("CORRUPT", "the list of its parts is damaged")
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [
