@@ -190,13 +190,13 @@ def call_hook(hook: Hook, item: DecodedImage, max_pixels: int) -> Iterator[Mappe
             mapped = MappedImage(found) if isinstance(found, Image.Image) else found
             _check(mapped, max_pixels)
             if mapped.suffix in suffixes:
-                raise _failed(f"it returned two pictures with the suffix {mapped.suffix!r}")
+                raise failed(f"it returned two pictures with the suffix {mapped.suffix!r}")
             suffixes.add(mapped.suffix)
             yield mapped
     except (ImageFault, LeftOut, MemoryError):
         raise
     except (Exception, SystemExit) as error:  # the user's function may raise any
-        raise _failed(_described(error)) from error
+        raise failed(_described(error)) from error
     if not suffixes:
         raise _dropped("the hook returned no picture")
 
@@ -210,21 +210,22 @@ def _results(returned: Any) -> Iterable[Any]:
         return (returned,)
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes | Mapping):
         return returned
-    raise _failed(f"it returned {type(returned).__name__}, not a picture; see MappedImage and DroppedImage")
+    raise failed(f"it returned {type(returned).__name__}, not a picture; see MappedImage and DroppedImage")
 
 
 def _check(mapped: Any, max_pixels: int) -> None:
     if not isinstance(mapped, MappedImage) or not isinstance(mapped.image, Image.Image):
         what = mapped.image if isinstance(mapped, MappedImage) else mapped
-        raise _failed(f"it returned {type(what).__name__} as a picture, not a PIL.Image.Image")
+        raise failed(f"it returned {type(what).__name__} as a picture, not a PIL.Image.Image")
     width, height = mapped.image.size
     if not 0 < width * height <= max_pixels:
-        raise _failed(f"it returned a picture of {width} x {height} pixels; 1 to {max_pixels} are allowed")
+        raise failed(f"it returned a picture of {width} x {height} pixels; 1 to {max_pixels} are allowed")
 
 
 def _dropped(reason: str) -> LeftOut:
     return LeftOut(FilterReason.DROPPED_BY_MAP, Stage.MAP, " ".join(reason.split())[:_MESSAGE])
 
 
-def _failed(message: str) -> ImageFault:
+def failed(message: str) -> ImageFault:
+    """Returns the fault of an image for which the hook failed or returned a wrong value."""
     return ImageFault(QuarantineReason.MAP_FAILED, Stage.MAP, message[:_MESSAGE])

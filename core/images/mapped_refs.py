@@ -9,12 +9,10 @@ from PIL import Image
 
 from shardwright.core.images.boxes import are_upright, turn, upright_size
 from shardwright.core.images.convert import Frame
-from shardwright.core.images.map_hook import DecodedImage, MappedImage
+from shardwright.core.images.map_hook import DecodedImage, MappedImage, failed
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, decode_annotations
-from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.columns import column_values, decode_extra, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, one_label
 from shardwright.schemas.layouts import Needs
 
@@ -136,8 +134,3 @@ def _annotations(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) 
     if not all(isinstance(item, ObjectAnnotation) for item in objects):
         raise failed("its objects are not of the class ObjectAnnotation")
     return replace(annotations, objects=objects, relative=False, size=None, upright=True)
-
-
-def failed(message: str) -> ImageFault:
-    """Returns the fault of an image for which the hook returned a wrong value."""
-    return ImageFault(QuarantineReason.MAP_FAILED, Stage.MAP, message)

@@ -15,7 +15,7 @@ import io
 import lzma
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,11 +142,7 @@ def read_samples(tags: Tags, compression: str, data: bytes, bounds: Bounds) -> n
     if organization.photometric == _YCBCR and organization.compression != "jpeg":
         raise _unsupported("YCbCr without JPEG compression")
     segments = _segments(tags, data, organization, bounds)
-    per_plane = len(segments) // organization.planes
-    planes = [
-        _integers(_plane(organization, data, segments[begin : begin + per_plane]), organization)
-        for begin in range(0, len(segments), per_plane)
-    ]
+    planes = [_integers(rows, organization) for rows in _planes(organization, data, segments)]
     return planes[0] if len(planes) == 1 else np.concatenate(planes, axis=-1)
 
 
@@ -178,9 +174,7 @@ def _joined(first: bytes, second: bytes | memoryview) -> io.BufferedReader:
 
 
 def _unsupported(what: str) -> ImageFault:
-    return unsupported(
-        f"tiff: {what} cannot be decoded; convert it to PNG",
-    )
+    return unsupported(f"tiff: {what} cannot be decoded; convert it to PNG")
 
 
 def _raw_mode(image: TiffImagePlugin.TiffImageFile, organization: _Organization, segments: int) -> str:
@@ -267,15 +261,20 @@ def _segments(tags: Tags, data: bytes, organization: _Organization, bounds: Boun
 
 def _pixels(organization: _Organization, data: bytes, segments: Sequence[tuple[int, int]]) -> memoryview:
     """Decompresses the whole image: rows padded to whole bytes, samples in native byte order."""
-    per_plane = len(segments) // organization.planes
-    planes = [
-        _plane(organization, data, segments[begin : begin + per_plane])
-        for begin in range(0, len(segments), per_plane)
-    ]
+    planes = list(_planes(organization, data, segments))
     if len(planes) == 1:
         return planes[0].reshape(-1).data
     sample = _sample_type(organization)
     return np.stack([plane.view(sample) for plane in planes], axis=-1).reshape(-1).view(np.uint8).data
+
+
+def _planes(
+    organization: _Organization, data: bytes, segments: Sequence[tuple[int, int]]
+) -> Iterator[np.ndarray]:
+    """Yields the rows of each plane as bytes, with shape (height, bytes per row)."""
+    per_plane = len(segments) // organization.planes
+    for begin in range(0, len(segments), per_plane):
+        yield _plane(organization, data, segments[begin : begin + per_plane])
 
 
 def _plane(organization: _Organization, data: bytes, segments: Sequence[tuple[int, int]]) -> np.ndarray:
@@ -307,16 +306,18 @@ def _decoded(segment: bytes, rows: int, organization: _Organization) -> np.ndarr
     size = rows * organization.row_bytes(width)
     if organization.reversed_bits and organization.compression not in ("jpeg", "webp"):
         segment = segment.translate(_REVERSED_BITS)
-    if organization.compression in _FAX:
-        decoded = _decode_fax(segment, rows, organization)
-    elif organization.compression in _CODECS:
-        decoded = _CODECS[organization.compression](segment, size)
-    elif organization.compression == "jpeg":
-        decoded = _decode_jpeg(segment, rows, organization)
-    elif organization.compression == "webp":
-        decoded = _decode_webp(segment, rows, organization)
-    else:
-        raise _unsupported(f"{organization.compression} compression")
+    compression = organization.compression
+    try:
+        if compression in _CODECS:
+            decoded = _CODECS[compression](segment, size)
+        elif compression in _PICTURE_CODECS:
+            decoded = _PICTURE_CODECS[compression](segment, rows, organization)
+        else:
+            raise _unsupported(f"{compression} compression")
+    except BadFaxData as error:
+        raise truncated(f"tiff: {compression}: {error}") from error
+    except (zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as error:
+        raise corrupt(f"tiff: {compression.removeprefix('tiff_')}: {words_of(error)}") from error
     if len(decoded) < size:
         raise truncated(f"tiff: a strip or tile has {len(decoded)} bytes instead of {size}")
     array = np.frombuffer(decoded, np.uint8, size)
@@ -363,22 +364,12 @@ def _sample_type(organization: _Organization) -> np.dtype:
 def _inflate(segment: bytes, size: int) -> bytes:
     """Decompresses zlib data up to its checksum."""
     inflater = zlib.decompressobj()
-    try:
-        decoded = inflater.decompress(segment, size)
-        while len(decoded) >= size and not inflater.eof and inflater.unconsumed_tail:
-            inflater.decompress(inflater.unconsumed_tail, 1 << 16)
-    except zlib.error as error:
-        raise corrupt(f"tiff: deflate: {words_of(error)}") from error
+    decoded = inflater.decompress(segment, size)
+    while len(decoded) >= size and not inflater.eof and inflater.unconsumed_tail:
+        inflater.decompress(inflater.unconsumed_tail, 1 << 16)
     if len(decoded) >= size and not inflater.eof:
         raise truncated("tiff: deflate: its data ends before its checksum")
     return decoded
-
-
-def _decode_lzma(segment: bytes, size: int) -> bytes:
-    try:
-        return lzma.LZMADecompressor(memlimit=1 << 28).decompress(segment, size)
-    except (lzma.LZMAError, EOFError) as error:
-        raise corrupt(f"tiff: lzma: {words_of(error)}") from error
 
 
 def _decode_zstd(segment: bytes, size: int) -> bytes:
@@ -393,10 +384,7 @@ def _decode_zstd(segment: bytes, size: int) -> bytes:
 def _decode_lzw(segment: bytes, size: int) -> bytes:
     import imagecodecs
 
-    try:
-        return bytes(imagecodecs.lzw_decode(segment, out=size))
-    except (RuntimeError, ValueError) as error:
-        raise corrupt(f"tiff: lzw: {words_of(error)}") from error
+    return bytes(imagecodecs.lzw_decode(segment, out=size))
 
 
 def _unpack_bits(segment: bytes, size: int) -> bytes:
@@ -426,22 +414,9 @@ _CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "tiff_lzw": _decode_lzw,
     "tiff_adobe_deflate": _inflate,
     "tiff_deflate": _inflate,
-    "lzma": _decode_lzma,
+    "lzma": lambda segment, size: lzma.LZMADecompressor(memlimit=1 << 28).decompress(segment, size),
     "zstd": _decode_zstd,
 }
-_FAX = frozenset(("tiff_ccitt", "group3", "group4"))
-
-
-def _decode_fax(segment: bytes, rows: int, organization: _Organization) -> bytes:
-    width = organization.segment[0]
-    try:
-        if organization.compression == "group4":
-            return decode_group4(segment, rows, width)
-        if organization.compression == "group3":
-            return decode_group3(segment, rows, width, organization.t4_options)
-        return decode_rle(segment, rows, width)
-    except BadFaxData as error:
-        raise truncated(f"tiff: {organization.compression}: {error}") from error
 
 
 def _decode_jpeg(segment: bytes, rows: int, organization: _Organization) -> bytes:
@@ -458,10 +433,7 @@ def _decode_jpeg(segment: bytes, rows: int, organization: _Organization) -> byte
     stored = 2 if organization.photometric == _RGB else None
     if organization.samples == 1:
         color = stored = None
-    try:
-        array = imagecodecs.jpeg8_decode(whole, colorspace=stored, outcolorspace=color)
-    except (RuntimeError, ValueError) as error:
-        raise corrupt(f"tiff: jpeg: {words_of(error)}") from error
+    array = imagecodecs.jpeg8_decode(whole, colorspace=stored, outcolorspace=color)
     return _exactly(array, rows, organization)
 
 
@@ -483,10 +455,7 @@ def _decode_webp(segment: bytes, rows: int, organization: _Organization) -> byte
 
     if organization.bits != 8 or organization.samples not in (3, 4):
         raise _unsupported(f"WebP with {organization.samples} samples of {organization.bits} bits")
-    try:
-        array = imagecodecs.webp_decode(segment, hasalpha=organization.samples == 4)
-    except (RuntimeError, ValueError) as error:
-        raise corrupt(f"tiff: webp: {words_of(error)}") from error
+    array = imagecodecs.webp_decode(segment, hasalpha=organization.samples == 4)
     return _exactly(array, rows, organization)
 
 
@@ -500,3 +469,15 @@ def _exactly(array: np.ndarray, rows: int, organization: _Organization) -> bytes
             f"{wanted[0]} x {rows} of {wanted[1]}"
         )
     return array[:rows].tobytes()
+
+
+#: Pillow's name of a compression of pictures -> function of (segment, number of rows, organization).
+_PICTURE_CODECS: dict[str, Callable[[bytes, int, _Organization], bytes]] = {
+    "tiff_ccitt": lambda segment, rows, layout: decode_rle(segment, rows, layout.segment[0]),
+    "group3": lambda segment, rows, layout: decode_group3(
+        segment, rows, layout.segment[0], layout.t4_options
+    ),
+    "group4": lambda segment, rows, layout: decode_group4(segment, rows, layout.segment[0]),
+    "jpeg": _decode_jpeg,
+    "webp": _decode_webp,
+}
