@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from shardwright.schemas.image_formats import EXTENSIONS, KIND_OF_EXTENSION, SUPPORTED_KINDS
@@ -10,48 +11,35 @@ from shardwright.schemas.image_formats import EXTENSIONS, KIND_OF_EXTENSION, SUP
 #: Number of bytes that `kind_of` needs.
 HEAD_BYTES = 512
 
-_PREFIXES = (
-    (b"\xff\xd8\xff\xf7", "jpeg_ls"),
-    (b"\xff\xd8\xff", "jpeg"),
-    (b"\x89PNG\r\n\x1a\n", "png"),
-    (b"GIF87a", "gif"),
-    (b"GIF89a", "gif"),
-    (b"II*\0", "tiff"),
-    (b"MM\0*", "tiff"),
-    (b"II+\0", "tiff"),
-    (b"MM\0+", "tiff"),
-    (b"IIU\0", "camera_raw"),
-    (b"IIRO", "camera_raw"),
-    (b"IIRS", "camera_raw"),
-    (b"MMOR", "camera_raw"),
-    (b"FUJIFILMCCD-RAW", "camera_raw"),
-    (b"FOVb", "camera_raw"),
-    (b"\0MRM", "camera_raw"),
-    (b"II\xbc", "jpeg_xr"),
-    (b"8BPS", "psd"),
-    (b"\xc5\xd0\xd3\xc6", "eps"),
-    (b"\0\0\0\x0cjP  \r\n\x87\n", "jpeg2000"),
-    (b"\xff\x4f\xff\x51", "jpeg2000"),
-    (b"\xff\x0a", "jpeg_xl"),
-    (b"\0\0\0\x0cJXL \r\n\x87\n", "jpeg_xl"),
-    (b"icns", "icns"),
-    (b"DDS ", "dds"),
-    (b"qoif", "qoi"),
-    (b"BPG\xfb", "bpg"),
-    (b"\x8aMNG\r\n\x1a\n", "mng"),
-    (b"\x8bJNG\r\n\x1a\n", "mng"),
-    (b"v/1\x01", "openexr"),
-    (b"#?RADIANCE", "radiance"),
-    (b"#?RGBE", "radiance"),
-    (b"SIMPLE  =", "fits"),
-    (b"/* XPM */", "xpm"),
-    (b"gimp xcf", "xcf"),
-    (b"\x59\xa6\x6a\x95", "sun_raster"),
-    (b"farbfeld", "farbfeld"),
-    (b"FLIF", "flif"),
-    (b"\xd7\xcd\xc6\x9a", "wmf"),
-    (b"P7\n", "pam"),
-)
+#: First bytes of files -> format; the first that fits counts.
+_PREFIXES: Mapping[tuple[bytes, ...], str] = {
+    (b"\xff\xd8\xff\xf7",): "jpeg_ls",
+    (b"\xff\xd8\xff",): "jpeg",
+    (b"\x89PNG\r\n\x1a\n",): "png",
+    (b"GIF87a", b"GIF89a"): "gif",
+    (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"): "tiff",
+    (b"IIU\0", b"IIRO", b"IIRS", b"MMOR", b"FUJIFILMCCD-RAW", b"FOVb", b"\0MRM"): "camera_raw",
+    (b"II\xbc",): "jpeg_xr",
+    (b"8BPS",): "psd",
+    (b"\xc5\xd0\xd3\xc6",): "eps",
+    (b"\0\0\0\x0cjP  \r\n\x87\n", b"\xff\x4f\xff\x51"): "jpeg2000",
+    (b"\xff\x0a", b"\0\0\0\x0cJXL \r\n\x87\n"): "jpeg_xl",
+    (b"icns",): "icns",
+    (b"DDS ",): "dds",
+    (b"qoif",): "qoi",
+    (b"BPG\xfb",): "bpg",
+    (b"\x8aMNG\r\n\x1a\n", b"\x8bJNG\r\n\x1a\n"): "mng",
+    (b"v/1\x01",): "openexr",
+    (b"#?RADIANCE", b"#?RGBE"): "radiance",
+    (b"SIMPLE  =",): "fits",
+    (b"/* XPM */",): "xpm",
+    (b"gimp xcf",): "xcf",
+    (b"\x59\xa6\x6a\x95",): "sun_raster",
+    (b"farbfeld",): "farbfeld",
+    (b"FLIF",): "flif",
+    (b"\xd7\xcd\xc6\x9a",): "wmf",
+    (b"P7\n",): "pam",
+}
 _HEIF_BRANDS = frozenset((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1", b"avci"))
 _XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|!--|!DOCTYPE\s+svg|svg)")
 _SVG = re.compile(rb"<svg[\s>]")
@@ -80,8 +68,8 @@ def kind_of(head: bytes) -> str | None:
 
     Sources: the formats' specifications, the `file` database and Pillow's `accept` functions.
     """
-    for prefix, kind in _PREFIXES:
-        if head.startswith(prefix):
+    for prefixes, kind in _PREFIXES.items():
+        if head.startswith(prefixes):
             if kind == "tiff" and _is_raw_tiff(head):
                 return "camera_raw"
             return "jpm" if head[16:24] == b"ftypjpm " else kind
