@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from PIL import TiffImagePlugin, UnidentifiedImageError
+from PIL.ExifTags import Base
 
 from shardwright.core.images import deep_pixels
 from shardwright.core.images.deep_header import FLOAT32, UINT8, UINT16, DeepHeader
@@ -31,9 +32,6 @@ from shardwright.core.images.formats.tiff_tags import check_tags
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
 
-_WIDTH, _HEIGHT, _BITS, _COMPRESSION, _PHOTOMETRIC = 256, 257, 258, 259, 262
-_ORIENTATION, _SAMPLES, _EXTRA_SAMPLES, _SAMPLE_FORMAT, _PROFILE = 274, 277, 338, 339, 34675
-_TILE_WIDTH, _TILE_LENGTH, _ROWS_PER_STRIP = 322, 323, 278
 _BIG_TIFF = 43
 #: Values of SampleFormat. The last one means unknown, which everybody reads as unsigned.
 _UNSIGNED, _SIGNED, _FLOAT, _UNKNOWN = 1, 2, 3, 4
@@ -106,7 +104,7 @@ class TiffImage(OpenedImage):
                 unidentified = isinstance(fault.__context__, UnidentifiedImageError)
                 _refuse_other_samples(data, options, unidentified)
             raise
-        if int(opened.image.tag_v2.get(_SAMPLES, 1)) > 1 and len(opened.image.getbands()) == 1:
+        if int(opened.image.tag_v2.get(Base.SamplesPerPixel, 1)) > 1 and len(opened.image.getbands()) == 1:
             # Pillow opened only the first of several channels, as it does with planes of gray.
             _refuse_other_samples(data, options, unidentified=True)
         return _with_white(opened, options) if options.white and not options.keep_depth else opened
@@ -133,9 +131,9 @@ class TiffImage(OpenedImage):
     def decoder_bytes(self) -> int:
         """Counts also what `tiff_pixels` holds: all rows, and a strip or tile, which may be larger."""
         width, height = self.image.size
-        bits = self._number(_BITS, 1) * self._number(_SAMPLES, 1)
-        rows = min(self._number(_ROWS_PER_STRIP, height), height)
-        tile = self._number(_TILE_WIDTH, width) * self._number(_TILE_LENGTH, rows) * bits // 8
+        bits = self._number(Base.BitsPerSample, 1) * self._number(Base.SamplesPerPixel, 1)
+        rows = min(self._number(Base.RowsPerStrip, height), height)
+        tile = self._number(Base.TileWidth, width) * self._number(Base.TileLength, rows) * bits // 8
         return super().decoder_bytes() + width * height * bits // 8 + 2 * tile
 
     def _number(self, tag: int, default: int) -> int:
@@ -253,20 +251,23 @@ def _header_of(tags: Tags) -> TiffHeader:
       ImageFault: If the samples have a type that is not read.
       SyntaxError, KeyError and others: If it is damaged.
     """
-    width, height = int(tags[_WIDTH]), int(tags[_HEIGHT])
-    orientation = tags.get(_ORIENTATION, 1)
+    width, height = int(tags[Base.ImageWidth]), int(tags[Base.ImageLength])
+    orientation = tags.get(Base.Orientation, 1)
     if orientation not in ORIENTATIONS:
         orientation = 1
-    bits, formats = set(all_numbers(tags.get(_BITS, 1))), set(all_numbers(tags.get(_SAMPLE_FORMAT, 1)))
-    samples = int(tags.get(_SAMPLES, 1))
+    bits, formats = (
+        set(all_numbers(tags.get(Base.BitsPerSample, 1))),
+        set(all_numbers(tags.get(Base.SampleFormat, 1))),
+    )
+    samples = int(tags.get(Base.SamplesPerPixel, 1))
     if len(bits) != 1 or len(formats) != 1 or samples < 1:
         raise _unsupported(f"samples of {sorted(bits)} bits with sample format {sorted(formats)}")
     dtype, source, highest = _types(bits.pop(), formats.pop())
-    photometric = int(tags.get(_PHOTOMETRIC, -1))
-    compression = tags.get(_COMPRESSION, 1)
-    profile = tags.get(_PROFILE, b"")
-    rows = min(int(tags.get(_ROWS_PER_STRIP, height)), height)
-    alpha, problem = _meaning(photometric, samples, all_numbers(tags.get(_EXTRA_SAMPLES, ())), dtype)
+    photometric = int(tags.get(Base.PhotometricInterpretation, -1))
+    compression = tags.get(Base.Compression, 1)
+    profile = tags.get(Base.InterColorProfile, b"")
+    rows = min(int(tags.get(Base.RowsPerStrip, height)), height)
+    alpha, problem = _meaning(photometric, samples, all_numbers(tags.get(Base.ExtraSamples, ())), dtype)
     return TiffHeader(
         dtype=dtype,
         channels=samples,
@@ -280,7 +281,7 @@ def _header_of(tags: Tags) -> TiffHeader:
         source_dtype=source,
         tags=tags,
         compression=str(TiffImagePlugin.COMPRESSION_INFO.get(compression, f"unknown ({compression})")),
-        segment_pixels=int(tags.get(_TILE_WIDTH, width)) * int(tags.get(_TILE_LENGTH, rows)),
+        segment_pixels=int(tags.get(Base.TileWidth, width)) * int(tags.get(Base.TileLength, rows)),
         orientation=orientation,
     )
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile, TiffImagePlugin
+from PIL.ExifTags import Base
 
 from shardwright.core.images.faults import corrupt, truncated, unsupported
 from shardwright.core.images.formats.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
@@ -30,13 +31,6 @@ from shardwright.core.storage.ranges import RandomAccessFile
 from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.errors import ImageFault, words_of
 
-_FILL_ORDER, _SAMPLES, _ROWS_PER_STRIP, _PLANES, _T4_OPTIONS, _PREDICTOR = 266, 277, 278, 284, 292, 317
-_WIDTH, _HEIGHT, _BITS, _PHOTOMETRIC = 256, 257, 258, 262
-_STRIP_OFFSETS, _STRIP_BYTES = 273, 279
-_TILE_WIDTH, _TILE_LENGTH, _TILE_OFFSETS, _TILE_BYTES = 322, 323, 324, 325
-_EXTRA_SAMPLES = 338
-_JPEG_TABLES = 347
-_SUBSAMPLING = 530
 _YCBCR_SAMPLES = 3
 _RGB, _YCBCR = 2, 6
 _SEPARATE = 2
@@ -98,7 +92,9 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
     Raises:
       ImageFault: If data is damaged, missing or of an unsupported kind.
     """
-    luma_chroma = image.tag_v2.get(_PHOTOMETRIC) == _YCBCR and image.info.get("compression") != "jpeg"
+    luma_chroma = (
+        image.tag_v2.get(Base.PhotometricInterpretation) == _YCBCR and image.info.get("compression") != "jpeg"
+    )
     is_raw = bool(image.tile) and image.tile[0].codec_name != "libtiff"
     if is_raw and not luma_chroma and not _has_planes(image.tag_v2):
         image.load()  # uncompressed: Pillow detects missing data itself
@@ -108,7 +104,7 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
     pixels = _pixels(organization, data, places)
     raw_mode = _native(_raw_mode(image, organization, len(places)))
     if luma_chroma and organization.samples * organization.planes == _YCBCR_SAMPLES:
-        if all_numbers(image.tag_v2.get(_SUBSAMPLING, (2, 2))) != (1, 1):
+        if all_numbers(image.tag_v2.get(Base.YCbCrSubSampling, (2, 2))) != (1, 1):
             raise _unsupported("subsampled YCbCr without JPEG compression")
         pixels = memoryview(
             Image.frombytes("YCbCr", organization.size, bytes(pixels)).convert("RGB").tobytes()
@@ -196,20 +192,22 @@ def _native(raw_mode: str) -> str:
 
 
 def _organization(tags: Tags, compression: str, all_planes: bool = False) -> _Organization:
-    width, height = int(tags[_WIDTH]), int(tags[_HEIGHT])
-    bits = set(all_numbers(tags.get(_BITS, (1,))))
+    width, height = int(tags[Base.ImageWidth]), int(tags[Base.ImageLength])
+    bits = set(all_numbers(tags.get(Base.BitsPerSample, (1,))))
     if len(bits) != 1:
         raise _unsupported(f"samples of {sorted(bits)} bits")
-    samples = int(tags.get(_SAMPLES, 1))
+    samples = int(tags.get(Base.SamplesPerPixel, 1))
     separate = _has_planes(tags)
-    extra = all_numbers(tags.get(_EXTRA_SAMPLES, ()))
+    extra = all_numbers(tags.get(Base.ExtraSamples, ()))
     if separate and extra and max(extra) == 0 and not all_planes:
         samples -= len(extra)  # planes that Pillow ignores
-    if tags.get(_PLANES, 1) not in (1, _SEPARATE):
-        raise corrupt(f"tiff: its planar configuration is {tags.get(_PLANES)!r}, neither 1 nor 2")
-    segment = (width, min(int(tags.get(_ROWS_PER_STRIP, height)) or height, height))
-    if _TILE_OFFSETS in tags:
-        segment = (int(tags[_TILE_WIDTH]), int(tags[_TILE_LENGTH]))
+    if tags.get(Base.PlanarConfiguration, 1) not in (1, _SEPARATE):
+        raise corrupt(
+            f"tiff: its planar configuration is {tags.get(Base.PlanarConfiguration)!r}, neither 1 nor 2"
+        )
+    segment = (width, min(int(tags.get(Base.RowsPerStrip, height)) or height, height))
+    if Base.TileOffsets in tags:
+        segment = (int(tags[Base.TileWidth]), int(tags[Base.TileLength]))
     if min(segment) < 1:
         raise corrupt(f"tiff: its strips or tiles have {segment[0]} x {segment[1]} pixels")
     return _Organization(
@@ -219,18 +217,18 @@ def _organization(tags: Tags, compression: str, all_planes: bool = False) -> _Or
         samples=1 if separate else samples,
         planes=samples if separate else 1,
         bits=bits.pop(),
-        predictor=int(tags.get(_PREDICTOR, 1)) if compression in _PREDICTED else 1,
-        photometric=int(tags.get(_PHOTOMETRIC, 0)),
-        reversed_bits=tags.get(_FILL_ORDER, 1) == 2,
+        predictor=int(tags.get(Base.Predictor, 1)) if compression in _PREDICTED else 1,
+        photometric=int(tags.get(Base.PhotometricInterpretation, 0)),
+        reversed_bits=tags.get(Base.FillOrder, 1) == 2,
         little_endian=tags.prefix == b"II",
-        t4_options=int(tags.get(_T4_OPTIONS, 0)),
-        jpeg_tables=bytes(tags.get(_JPEG_TABLES, b"")),
+        t4_options=int(tags.get(Base.T4Options, 0)),
+        jpeg_tables=bytes(tags.get(Base.JPEGTables, b"")),
     )
 
 
 def _has_planes(tags: Tags) -> bool:
     """Returns whether a TIFF stores each channel for itself."""
-    return tags.get(_PLANES, 1) == _SEPARATE and int(tags.get(_SAMPLES, 1)) > 1
+    return tags.get(Base.PlanarConfiguration, 1) == _SEPARATE and int(tags.get(Base.SamplesPerPixel, 1)) > 1
 
 
 def all_numbers(value: Any) -> tuple[int, ...]:
@@ -240,9 +238,9 @@ def all_numbers(value: Any) -> tuple[int, ...]:
 
 def _segments(tags: Tags, data: bytes, organization: _Organization, bounds: Bounds) -> list[tuple[int, int]]:
     """Returns the begin and end of each strip or tile, after checking that all are in the file."""
-    tiled = _TILE_OFFSETS in tags
-    offsets = all_numbers(tags[_TILE_OFFSETS if tiled else _STRIP_OFFSETS])
-    sizes = all_numbers(tags[_TILE_BYTES if tiled else _STRIP_BYTES])
+    tiled = Base.TileOffsets in tags
+    offsets = all_numbers(tags[Base.TileOffsets if tiled else Base.StripOffsets])
+    sizes = all_numbers(tags[Base.TileByteCounts if tiled else Base.StripByteCounts])
     width, height = organization.size
     columns, rows = math.ceil(width / organization.segment[0]), math.ceil(height / organization.segment[1])
     needed = columns * rows * organization.planes
