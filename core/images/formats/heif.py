@@ -10,6 +10,7 @@ ITU-T H.265, 7.3 (the size of a frame).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import re
@@ -25,7 +26,7 @@ from shardwright.core.images.formats.iso_boxes import Box, Numbers, boxes, numbe
 from shardwright.core.images.formats.opened_image import LoadedImage, OpenedImage
 from shardwright.core.images.formats.tiff_tags import check_tags
 from shardwright.schemas.bounds import Bounds
-from shardwright.schemas.errors import ImageFault, words_of
+from shardwright.schemas.errors import words_of
 from shardwright.schemas.missing_packages import MissingPackage, needed_by
 
 _KIND = "heif"
@@ -97,10 +98,8 @@ class HeifImage(OpenedImage):
         except MissingPackage as error:
             raise unsupported(_KIND + ": " + str(error).rstrip(".")) from error
         check_heif(self.data, max_pixels, self.bounds)
-        try:
+        with _unsupported_features():
             image: Image.Image = HeifImageFile(io.BytesIO(self.data))
-        except SyntaxError as error:  # what libheif says, as Pillow's plugins report it
-            raise _fault_of(error) from error
         return image
 
     def _read_orientation(self) -> int:
@@ -109,10 +108,8 @@ class HeifImage(OpenedImage):
     def decode(self, keep_damaged: bool) -> LoadedImage:
         """Decodes the picture, upright, unless libheif reports damage."""
         size = self.image.size
-        try:
+        with _unsupported_features():
             self.image.load()
-        except (SyntaxError, RuntimeError, ValueError) as error:
-            raise _fault_of(error) from error
         if self.image.size != size:
             raise corrupt("heif: its pixels do not have the size of its header")
         return LoadedImage(self.image)
@@ -138,14 +135,15 @@ def check_heif(data: bytes, max_pixels: int, bounds: Bounds) -> None:
         check_tags(content[4 + number(content, 0, 4) :], "exif", bounds)
 
 
-def _fault_of(error: Exception) -> ImageFault:
-    text = words_of(error)
-    lower = text.lower()
-    if "unexpected end" in lower or "end of file" in lower:
-        return truncated(_KIND + ": " + text)
-    if "unsupported" in lower:
-        return unsupported(_KIND + ": " + text)
-    return corrupt(_KIND + ": " + text)
+@contextlib.contextmanager
+def _unsupported_features() -> Iterator[None]:
+    """Tells what libheif does not support from damage, which `DecoderFaults` reports."""
+    try:
+        yield
+    except (SyntaxError, RuntimeError, ValueError) as error:
+        if "unsupported" in str(error).lower():
+            raise unsupported(f"{_KIND}: {words_of(error)}") from error
+        raise
 
 
 def _read_items(data: bytes, bounds: Bounds) -> _Items:

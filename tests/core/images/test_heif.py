@@ -16,7 +16,7 @@ from PIL import Image, ImageCms
 
 from shardwright.core.images.decode import load, open_image
 from shardwright.core.images.formats import heif
-from shardwright.core.images.formats.opened_image import OpenOptions
+from shardwright.core.images.formats.opened_image import DecoderFaults, OpenOptions
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
 
@@ -235,7 +235,7 @@ class Heif:
 
 
 def _fault_of_parts(data: bytes) -> tuple[str, str]:
-    with pytest.raises(ImageFault) as fault:
+    with pytest.raises(ImageFault) as fault, DecoderFaults("heif", MAX_PIXELS):
         heif.HeifImage(data, OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
     return fault.value.reason, fault.value.message.removeprefix("heif: ")
 
@@ -357,7 +357,7 @@ def test_what_libheif_reports_becomes_a_reason(
     opened = heif.HeifImage(Heif().bytes(), OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
     monkeypatch.setattr(opened.image, "load", refuse)
     with pytest.raises(ImageFault) as fault:
-        opened.decode(keep_damaged=False)
+        load(opened, MAX_PIXELS)
     assert (fault.value.reason, fault.value.message) == (reason, f"heif: {words}")
     monkeypatch.setattr(plugin, "HeifImageFile", refuse)
     assert _fault_of_parts(Heif().bytes()) == (reason, words)
