@@ -140,7 +140,9 @@ def _annotate(source: AnnotatedSource, mask: bytes | None) -> Annotated:
         segments = ObjectCounts()
         values |= _panoptic_values(source, segments, mask)
         beside_boxes = source.settings.record_layout.needs is Needs.OBJECTS
-        object_counts.counts.update(_named_apart(segments.counts) if beside_boxes else segments.counts)
+        for name, count in segments.counts.items():
+            is_of_boxes_too = beside_boxes and name in _OF_BOXES_TOO
+            object_counts.counts[f"segments_{name}" if is_of_boxes_too else name] += count
         object_counts.message = object_counts.message or segments.message
     kept = {role: items for role, items in values.items() if role in wanted}
     counts = {name: count for name, count in object_counts.counts.items() if count}
@@ -148,11 +150,6 @@ def _annotate(source: AnnotatedSource, mask: bytes | None) -> Annotated:
     if FeatureRole.OBJECT_TEXT in values:
         label = LABEL_SEPARATOR.join(sorted({text.decode() for text in values[FeatureRole.OBJECT_TEXT]}))
     return Annotated(kept, counts or None, object_counts.message, label)
-
-
-def _named_apart(counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns counts of segments, under names that differ from those of boxes."""
-    return {f"segments_{name}" if name in _OF_BOXES_TOO else name: count for name, count in counts.items()}
 
 
 def _no_mask(settings: ConvertSettings, role: FeatureRole) -> dict[FeatureRole, Sequence[Any]]:

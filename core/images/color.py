@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 from PIL import Image, ImageCms
+from PIL.ExifTags import Base
 
 from shardwright.core.images.faults import unsupported
 from shardwright.core.images.pillow_settings import NO_LIMIT, pillow_settings
@@ -16,7 +18,6 @@ _SRGB = ImageCms.createProfile("sRGB")
 _SRGB_TOLERANCE = 2
 #: Number of pixels that are converted at once.
 STRIP_PIXELS = 1 << 22
-_BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
 _WHITE_IS_ZERO, _SIGNED = 0, (2,)
 _GRAY_MODES = frozenset(("1", "L", "LA", "La", "I", "F"))
 _ALPHA_MODES = {"RGBA": "RGB", "LA": "L", "PA": "RGB", "RGBa": "RGB", "La": "L"}
@@ -114,12 +115,12 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     # Pillow ignores these properties of a TIFF (TIFF 6.0, sections 8 and 19).
     tags = {} if is_float else getattr(image, "tag_v2", {})
     full = 65535
-    if tags.get(_BITS_PER_SAMPLE) == (12,):
+    if tags.get(Base.BitsPerSample) == (12,):
         full = 4095
-    elif tags.get(_BITS_PER_SAMPLE) == (16,) and tags.get(_SAMPLE_FORMAT) == _SIGNED:
+    elif tags.get(Base.BitsPerSample) == (16,) and tags.get(Base.SampleFormat) == _SIGNED:
         full = 32767
     scaled = scaled_to_8_bits(values, full)
-    if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO and image.mode.startswith("I;"):
+    if tags.get(Base.PhotometricInterpretation) == _WHITE_IS_ZERO and image.mode.startswith("I;"):
         scaled = 255 - scaled
     gray = Image.fromarray(scaled)
     key = image.info.get("transparency")
@@ -167,9 +168,7 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
     if image.height <= rows:
         return _to_mode(image, mode, background)
     whole: Image.Image | None = None
-    for top in range(0, image.height, rows):  # strips: the steps need several times their size
-        with pillow_settings(NO_LIMIT):
-            strip = image.crop((0, top, image.width, min(image.height, top + rows)))
+    for top, strip in strips(image, rows):  # the steps need several times its size
         if hasattr(image, "tag_v2"):
             vars(strip)["tag_v2"] = image.tag_v2
         part = _to_mode(strip, mode, background)
@@ -179,6 +178,17 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
         whole.paste(part, (0, top))
     assert whole is not None
     return whole
+
+
+def strips(image: Image.Image, rows: int) -> Iterator[tuple[int, Image.Image]]:
+    """Yields the strips of a picture with their first rows; the picture itself if it has no more rows."""
+    if rows >= image.height:
+        yield 0, image
+        return
+    for top in range(0, image.height, rows):
+        with pillow_settings(NO_LIMIT):
+            strip = image.crop((0, top, image.width, min(top + rows, image.height)))
+        yield top, strip
 
 
 def _to_mode(image: Image.Image, mode: str, background: tuple[int, int, int]) -> Image.Image:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Self
 
 UINT8, UINT16, FLOAT32 = "uint8", "uint16", "float32"
-
-Header = TypeVar("Header", bound="DeepHeader")
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class DeepHeader:
         """Whether samples have 16 bits, and the file does not state that they use fewer."""
         return self.dtype == UINT16 and self.highest == 65535
 
-    def with_white(self: Header, white: int) -> Header:
+    def with_white(self, white: int) -> Self:
         """Returns the header with a stated value of white for 16-bit samples; 0 for none."""
         if not white or not self.has_whole_range:
             return self

@@ -18,7 +18,7 @@ from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.core.images.read import read_image
 from shardwright.core.images.resize import resize
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef, printable
 
 #: Largest id of an 8-bit and of a 16-bit mask. It marks padding, like DeepLab's "ignore" label.
@@ -201,10 +201,7 @@ def encode_object_mask(mask: Image.Image) -> bytes:
 
 def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> OpenedImage:
     """Reads the header of a mask file, and rejects a file that cannot be a mask of the picture."""
-    try:
-        opened = decode.open_image(data, "mask.png", settings.max_pixels, settings.parsed_bounds)
-    except NotACandidate as error:  # never happens: the name claims an image
-        raise bad_annotation(f"it is not an image ({error.reason})") from error
+    opened = decode.open_image(data, "mask.png", settings.max_pixels, settings.parsed_bounds)
     if opened.kind in _LOSSY:
         raise bad_annotation(f"it is {opened.kind}, which changes values; save masks as PNG")
     is_upright(opened.image.size, frame, "it has")

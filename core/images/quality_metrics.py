@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFilter
 
+from shardwright.core.images.color import strips
 from shardwright.core.images.near_duplicates import hash_and_patch
-from shardwright.core.images.pillow_settings import NO_LIMIT, pillow_settings
 from shardwright.core.images.resize import resize
 from shardwright.core.images.rows_first import resize_rows_first
 from shardwright.schemas.codes import FindingCode
@@ -113,7 +113,7 @@ def measure_quality(image: Image.Image) -> ImageQuality:
     checksum = 0
     gray = True
     thumb: Image.Image | None = None
-    for top, strip in _strips(image, rows):
+    for top, strip in strips(image, rows):
         data = strip.tobytes()
         checksum = zlib.crc32(data, checksum)
         plain = eight_bits(strip)
@@ -255,16 +255,6 @@ def _digest(image: Image.Image, checksum: int, counts: Array, thumb: Image.Image
     digest.update(counts.tobytes())
     digest.update(thumb.tobytes())
     return digest.digest()[:16]
-
-
-def _strips(image: Image.Image, rows: int) -> Iterator[tuple[int, Image.Image]]:
-    if rows >= image.height:
-        yield 0, image
-        return
-    for top in range(0, image.height, rows):
-        with pillow_settings(NO_LIMIT):
-            strip = image.crop((0, top, image.width, min(top + rows, image.height)))
-        yield top, strip
 
 
 def eight_bits(image: Image.Image) -> Image.Image:

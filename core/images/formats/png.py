@@ -7,6 +7,7 @@ last row. Source: PNG specification (third edition), sections 4.5, 5, 8, 10 and 
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -243,22 +244,14 @@ def check_pixels(pixels: Sequence[memoryview], expected: int) -> None:
     import imagecodecs
 
     stream = b"".join(pixels)
-    if expected > MAX_AT_ONCE:
+    decompressed = -1
+    if expected <= MAX_AT_ONCE:
+        with contextlib.suppress(imagecodecs.DeflateError):
+            decompressed = len(imagecodecs.deflate_decode(stream, out=expected))
+    if decompressed < 0:
         decompressed = _inflated_bytes(stream, expected)
-        _check_rows(decompressed, expected)
-        return
-    try:
-        decompressed = len(imagecodecs.deflate_decode(stream, out=expected))
-    except imagecodecs.DeflateError:
-        decompressed = _inflated_bytes(stream, expected)
-    _check_rows(decompressed, expected)
-
-
-def _check_rows(decompressed: int, expected: int) -> None:
     if decompressed < expected:
-        raise truncated(
-            f"png: its pixels are {decompressed} bytes instead of {expected}: rows are missing",
-        )
+        raise truncated(f"png: its pixels are {decompressed} bytes instead of {expected}: rows are missing")
 
 
 def _inflated_bytes(stream: bytes, expected: int) -> int:
