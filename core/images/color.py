@@ -167,16 +167,13 @@ def to_color(image: Image.Image, color: str, background: tuple[int, int, int]) -
     rows = max(1, STRIP_PIXELS // image.width)
     if image.height <= rows:
         return _to_mode(image, mode, background)
-    whole: Image.Image | None = None
+    whole = Image.new(mode, image.size)
     for top, strip in strips(image, rows):  # the steps need several times its size
         if hasattr(image, "tag_v2"):
             vars(strip)["tag_v2"] = image.tag_v2
         part = _to_mode(strip, mode, background)
-        if whole is None:
-            whole = Image.new(part.mode, image.size)
-            whole.info = part.info
+        whole.info = part.info
         whole.paste(part, (0, top))
-    assert whole is not None
     return whole
 
 

@@ -170,9 +170,7 @@ def raw_thumbnail(
     """
     shape = height, width, channels
     if (dtype and dtype not in SAMPLE_TYPES) or (not dtype and channels not in _MODES) or min(shape) < 1:
-        raise corrupt(
-            f"{len(data)} raw bytes are not {height} x {width} x {channels}",
-        )
+        raise corrupt(f"{len(data)} raw bytes are not {height} x {width} x {channels}")
     samples = decode_raw(data, dtype or "uint8", shape)
     image = displayed(samples) if dtype else Image.frombytes(_MODES[channels], (width, height), data)
     return _fitted(image, side)

@@ -56,11 +56,11 @@ def eight_bits(pixels: np.ndarray, highest: int) -> np.ndarray:
         return pixels
     if pixels.dtype.kind == "f" and not color.within(pixels, highest):
         raise unsupported(
-            f"samples outside of 0 to {highest} have no defined brightness; keep them with --depth keep",
+            f"samples outside of 0 to {highest} have no defined brightness; keep them with --depth keep"
         )
     if pixels.dtype.kind == "u" and (largest := int(pixels.max())) > highest:
         raise unsupported(
-            f"it has a sample of {largest}, but white is {highest}; give a larger --white, up to 65535",
+            f"it has a sample of {largest}, but white is {highest}; give a larger --white, up to 65535"
         )
     return color.scaled_to_8_bits(pixels, highest)
 
@@ -293,9 +293,7 @@ def decode_raw(data: bytes, dtype: str, shape: tuple[int, int, int]) -> np.ndarr
     wanted = np.dtype(dtype).newbyteorder("<")
     if len(data) != math.prod(shape) * wanted.itemsize:
         height, width, channels = shape
-        raise corrupt(
-            f"raw: {len(data)} bytes are not {height} x {width} x {channels} samples of {dtype}",
-        )
+        raise corrupt(f"raw: {len(data)} bytes are not {height} x {width} x {channels} samples of {dtype}")
     return np.frombuffer(data, wanted).reshape(shape).astype(dtype, copy=False)
 
 

@@ -318,5 +318,5 @@ def _meaning(photometric: int, samples: int, extra: tuple[int, ...], dtype: str)
 
 def _unsupported(what: str) -> ImageFault:
     return unsupported(
-        f"tiff: {what} cannot be kept; convert them to integers of 8 or 16 bits or to 32-bit floats",
+        f"tiff: {what} cannot be kept; convert them to integers of 8 or 16 bits or to 32-bit floats"
     )
