@@ -59,7 +59,10 @@ class RecordSchema(NamedTuple):
 
     def spec(self, role: FeatureRole) -> FeatureSpec | None:
         """Returns the feature with a role; None if there is none."""
-        return next((spec for spec in self.features if spec.fill is role), None)
+        for spec in self.features:
+            if spec.fill is role:
+                return spec
+        return None
 
 
 #: Names of checkable features in widely used layouts.

@@ -24,7 +24,7 @@ from shardwright.core.validation.objects import (
     check_objects,
     lists_of,
 )
-from shardwright.core.validation.values import presence_problems, value_problems
+from shardwright.core.validation.values import has_rules, presence_problem, value_problem
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, FeatureType, parse_example
@@ -120,6 +120,7 @@ class RecordChecker:
         self._decode, self._look, self._tell = decode, look, picture or look
         self._reserve = reserve or reserve_nothing
         self._hash_images = hash_images
+        self._with_rules = tuple(filter(has_rules, schema.features))
         roles = {spec.fill for spec in schema.features}
         self._of_objects = not roles.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES))
         self._folded = FeatureRole.FOLD in roles
@@ -144,8 +145,8 @@ class RecordChecker:
         wrong: set[str] = set()
         tensors: list[Sequence[int]] = []
         for spec in self._stored:
-            if found := [*presence_problems(features.get(spec.name), spec)]:
-                problems += found
+            if problem := presence_problem(features.get(spec.name), spec):
+                problems.append(problem)
                 wrong.add(spec.name)
         if self._encoded:
             features, faults, tensors = _without_encodings(features, self._stored)
@@ -164,18 +165,18 @@ class RecordChecker:
           wrong: Names of those with a problem, which are not looked at.
         """
         schema = self._schema
-        for spec in schema.features:
+        own, split = schema.own, schema.split
+        for spec in self._with_rules:
             feature = features.get(spec.name)
             if (
                 feature is not None
-                and spec.fill is not FeatureRole.ENCODED
                 and spec.name not in wrong
                 and feature.type in (spec.type, None)
+                and (problem := value_problem(feature, spec, own, split))
             ):
-                for problem in value_problems(feature, spec, schema.own, schema.split):
-                    wrong.add(spec.name)
-                    yield problem
-        if not any(spec.fill in _LABELS and spec.name in wrong for spec in schema.features):
+                wrong.add(spec.name)
+                yield problem
+        if not any(spec.fill in _LABELS for spec in schema.features if spec.name in wrong):
             yield from _check_labels(features, schema)
 
     def _check_encoded(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from shardwright.core.records.record_schema import Problem
@@ -42,30 +42,25 @@ _SHOWN_BYTES = 60
 _SHOWN_VALUES = 3
 
 
-def presence_problems(feature: Feature | None, spec: FeatureSpec) -> Iterator[Problem]:
-    """Yields the problems with a feature's presence, type and number of values."""
+def presence_problem(feature: Feature | None, spec: FeatureSpec) -> Problem | None:
+    """Returns the problem with a feature's presence, type or number of values; None without one."""
     if feature is None and spec.optional:
-        return
+        return None
     if feature is None or (feature.type is None and spec.length):
-        yield FindingCode.MISSING_FEATURE, f"feature {spec.name!r} is missing"
-    elif feature.type is not None and feature.type is not spec.type:
-        yield (
-            FindingCode.WRONG_TYPE,
-            f"feature {spec.name!r} is {feature.type.value}, not {spec.type.value}",
-        )
-    elif spec.length is not None and len(feature.values) != spec.length:
-        yield (
-            FindingCode.WRONG_SHAPE,
-            f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, not {spec.length}",
-        )
-    elif (
-        spec.length is None and spec.fill is not FeatureRole.BOXES and len(feature.values) % _row_length(spec)
-    ):
-        yield (
-            FindingCode.WRONG_SHAPE,
-            f"feature {spec.name!r} has {counted(len(feature.values), 'value')}, which do not fill rows of "
-            f"{_row_length(spec)}",
-        )
+        return FindingCode.MISSING_FEATURE, f"feature {spec.name!r} is missing"
+    if feature.type is not None and feature.type is not spec.type:
+        message = f"feature {spec.name!r} is {feature.type.value}, not {spec.type.value}"
+        return FindingCode.WRONG_TYPE, message
+    count = len(feature.values)
+    if spec.length is not None:
+        if count == spec.length:
+            return None
+        message = f"feature {spec.name!r} has {counted(count, 'value')}, not {spec.length}"
+        return FindingCode.WRONG_SHAPE, message
+    if spec.fill is not FeatureRole.BOXES and count % (row := _row_length(spec)):
+        message = f"feature {spec.name!r} has {counted(count, 'value')}, which do not fill rows of {row}"
+        return FindingCode.WRONG_SHAPE, message
+    return None
 
 
 def _row_length(spec: FeatureSpec) -> int:
@@ -73,8 +68,15 @@ def _row_length(spec: FeatureSpec) -> int:
     return math.prod(side for side in spec.shape if side is not None) or 1
 
 
-def value_problems(feature: Feature, spec: FeatureSpec, own: bool, split: str = "") -> Iterator[Problem]:
-    """Yields the problems with the values of a feature that has the right type and shape.
+def has_rules(spec: FeatureSpec) -> bool:
+    """Returns whether `value_problem` can find a problem in a feature."""
+    if spec.fill in (FeatureRole.EXTRA, FeatureRole.CONSTANT):
+        return True
+    return spec.fill is not FeatureRole.ENCODED and spec.type is not FeatureType.INT64
+
+
+def value_problem(feature: Feature, spec: FeatureSpec, own: bool, split: str = "") -> Problem | None:
+    """Returns the problem with the values of a feature that has the right type and shape; None without one.
 
     Args:
       feature: The feature, decoded.
@@ -83,28 +85,25 @@ def value_problems(feature: Feature, spec: FeatureSpec, own: bool, split: str = 
       split: Split of the records. Empty if unknown.
     """
     values = feature.values
-    if is_text(spec):
+    if spec.type is FeatureType.BYTES and is_text(spec):
         for value in values:
             if not is_utf8(value):
-                yield (
-                    FindingCode.NOT_UTF8,
-                    f"feature {spec.name!r} holds {shortened_value(value)}, which is not UTF-8",
-                )
-                return
+                message = f"feature {spec.name!r} holds {shortened_value(value)}, which is not UTF-8"
+                return FindingCode.NOT_UTF8, message
     if spec.type is FeatureType.FLOAT and spec.fill not in POSITION_ROLES:
         wrong = [value for value in values if not math.isfinite(value)]
         if wrong:
             more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-            yield FindingCode.NOT_FINITE, f"feature {spec.name!r} holds {wrong[0]}{more}"
-            return
-    if own:
-        yield from _special_problems(values, spec, split)
+            return FindingCode.NOT_FINITE, f"feature {spec.name!r} holds {wrong[0]}{more}"
+    problem = _special_problem(values, spec, split) if own else ""
+    return (FindingCode.WRONG_VALUE, f"feature {spec.name!r} {problem}") if problem else None
 
 
 def is_text(spec: FeatureSpec) -> bool:
-    """Returns whether a feature contains text."""
-    declared = spec.fill in (FeatureRole.EXTRA, FeatureRole.CONSTANT) and spec.value_type == ValueType.STRING
-    return spec.type is FeatureType.BYTES and (declared or spec.fill in _TEXTS)
+    """Returns whether a feature of bytes contains text."""
+    if spec.fill is FeatureRole.EXTRA or spec.fill is FeatureRole.CONSTANT:
+        return spec.value_type == ValueType.STRING
+    return spec.fill in _TEXTS
 
 
 def is_utf8(value: bytes) -> bool:
@@ -134,36 +133,27 @@ def _listed(values: Sequence[Any]) -> str:
     return few if len(values) == 1 else f"[{few}]"
 
 
-def _special_problems(values: Sequence[Any], spec: FeatureSpec, split: str) -> Iterator[Problem]:
-    name = f"feature {spec.name!r}"
+def _special_problem(values: Sequence[Any], spec: FeatureSpec, split: str) -> str:
+    """Returns what is wrong with the values of a feature with a special role; an empty text for nothing."""
     if spec.fill is FeatureRole.CONSTANT:
         if tuple(values) != tuple(spec.value):
-            yield FindingCode.WRONG_VALUE, f"{name} is {_listed(values)}, but should be {_listed(spec.value)}"
+            return f"is {_listed(values)}, but should be {_listed(spec.value)}"
     elif spec.fill is FeatureRole.SPLIT:
         if split and values and bytes(values[0]) != split.encode():
-            yield (
-                FindingCode.WRONG_VALUE,
-                f"{name} is {shortened_value(values[0])}, but the shard's split is {split!r}",
-            )
+            return f"is {shortened_value(values[0])}, but the shard's split is {split!r}"
     elif spec.fill is FeatureRole.DTYPE:
         if values and values[0] not in _SAMPLE_TYPES:
-            yield (
-                FindingCode.WRONG_VALUE,
-                f"{name} is {shortened_value(values[0])}, not one of {', '.join(SAMPLE_TYPES)}",
-            )
+            return f"is {shortened_value(values[0])}, not one of {', '.join(SAMPLE_TYPES)}"
     elif spec.fill is FeatureRole.SOURCE_SHA256:
         if values and not _SHA256.match(values[0]):
-            yield (
-                FindingCode.WRONG_VALUE,
-                f"{name} is {shortened_value(values[0])}, which is not a sha256 in hex",
-            )
+            return f"is {shortened_value(values[0])}, which is not a sha256 in hex"
     elif spec.fill is FeatureRole.EXTRA and spec.type is FeatureType.INT64 and spec.value_type:
         allowed = allowed_numbers(ValueType(spec.value_type), spec.value, wide=True)
         wrong = [value for value in values if value not in allowed]
         if wrong:
             more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-            yield (
-                FindingCode.WRONG_VALUE,
-                f"{name} holds {wrong[0]}{more}, outside the range of {spec.value_type} "
-                f"({allowed[0]} to {allowed[-1]})",
+            return (
+                f"holds {wrong[0]}{more}, outside the range of {spec.value_type} "
+                f"({allowed[0]} to {allowed[-1]})"
             )
+    return ""

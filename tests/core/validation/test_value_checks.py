@@ -23,7 +23,7 @@ from shardwright.core.validation.against.record import (
     truth_of,
 )
 from shardwright.core.validation.record import RecordChecker
-from shardwright.core.validation.values import value_problems
+from shardwright.core.validation.values import value_problem
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.example import Feature, FeatureType, encode_example
@@ -42,24 +42,24 @@ from shardwright.schemas.ledger import Entry
 )
 def test_text_is_tested(role: FeatureRole, sound: bytes, wrong: bytes) -> None:
     spec = FeatureSpec("name", FeatureType.BYTES, (), role)
-    found = [[*value_problems(Feature(FeatureType.BYTES, [text]), spec, True)] for text in (sound, wrong)]
-    assert not found[0] and len(found[1]) == 1
+    found = [value_problem(Feature(FeatureType.BYTES, [text]), spec, True) for text in (sound, wrong)]
+    assert found[0] is None and found[1] is not None
 
 
 @pytest.mark.parametrize("role", [FeatureRole.EXTRA, FeatureRole.CONSTANT])
 def test_numbers_that_a_layout_declares_as_strings_are_not_read_as_text(role: FeatureRole) -> None:
     spec = FeatureSpec("name", FeatureType.FLOAT, (), role, value_type="string", value=(0.5,))
     feature = Feature(FeatureType.FLOAT, [0.5])
-    assert not list(value_problems(feature, spec, False))
-    assert not list(value_problems(feature, spec, True))
+    assert value_problem(feature, spec, False) is None
+    assert value_problem(feature, spec, True) is None
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
 def test_floats_are_tested(wrong: float) -> None:
     spec = FeatureSpec("name", FeatureType.FLOAT, (None,), FeatureRole.OBJECT_AREA)
     values = ([0.5, 2.0], [0.5, wrong, 2.0], [math.inf, -math.inf])
-    counts = [len([*value_problems(Feature(FeatureType.FLOAT, item), spec, True)]) for item in values]
-    assert counts == [0, 1, 1]
+    problems = [value_problem(Feature(FeatureType.FLOAT, item), spec, True) for item in values]
+    assert [problem is not None for problem in problems] == [False, True, True]
 
 
 SCHEMA = RecordSchema(
