@@ -15,9 +15,9 @@ from helpers.report_samples import HOSTILE, made_up
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardwright.core.report.charts import histogram
 from shardwright.core.report.data import MAX_PAGE_BYTES, ReportData
 from shardwright.core.report.meanings import MEANINGS
+from shardwright.core.report.measures import histogram
 from shardwright.core.report.pages import environment, shortened
 from shardwright.core.report.render import render
 from shardwright.core.report.view import AMOUNTS, class_tables
