@@ -50,8 +50,8 @@ from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.ledger import LedgerTotals, ShardHeader, ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.previous_checks import with_previous_checks
+from shardwright.schemas.shard_totals import SourceSizes
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
-from shardwright.schemas.source_sizes import SourceSizes
 from shardwright.schemas.split_shares import SplitShares
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are

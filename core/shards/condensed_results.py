@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from shardwright.schemas.ledger import ShardResult
-from shardwright.schemas.source_sizes import SourceSizes
+from shardwright.schemas.shard_totals import SourceSizes
 
 
 @dataclass

@@ -21,7 +21,7 @@ from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardResult, load_ledger
 from shardwright.schemas.plan import ledger_file
-from shardwright.schemas.source_sizes import SourceSizes
+from shardwright.schemas.shard_totals import SourceSizes
 from shardwright.transforms.commit import CondenseBundle
 from shardwright.transforms.salvage import CondenseSaved
 

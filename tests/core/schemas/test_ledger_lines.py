@@ -41,8 +41,7 @@ from shardwright.schemas.ledger import (
     written_entries,
 )
 from shardwright.schemas.ledger_lines import LedgerLines
-from shardwright.schemas.shard_totals import ShardTotals
-from shardwright.schemas.source_sizes import SourceSizes
+from shardwright.schemas.shard_totals import ShardTotals, SourceSizes
 
 _PLACE = ("train", 0, 1)
 
