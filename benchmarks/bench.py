@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 SUITE: dict[str, tuple[float, float]] = {
     "startup": (1, 3),
     "competitors": (2, 15),
+    "commits": (1, 12),
     "codec_limit": (0.5, 3),
     "validation": (1, 5),
     "rebuild": (2, 15),
