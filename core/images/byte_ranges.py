@@ -330,9 +330,11 @@ def _eight_bits(pixels: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return np.where(pixels != 0, np.uint8(0xFF), np.uint8(0))
     if dtype == np.uint8:
         return pixels
-    if dtype.kind == "f" and not within(pixels, 1):
-        raise _corrupt("floating-point pixels must be between 0 and 1")
-    if dtype.kind == "f" or (dtype.kind == "u" and dtype.itemsize == 2):
+    if dtype.kind == "f":
+        if not within(pixels, 1):
+            raise _corrupt("floating-point pixels must be between 0 and 1")
+        return scaled_to_8_bits(pixels, 1)
+    if dtype.kind == "u" and dtype.itemsize == 2:
         return scaled_to_8_bits(pixels, 0xFFFF)
     if dtype.kind not in "ui" or not within(pixels, 0xFF):
         raise _corrupt(f"pixels of type {dtype} must be between 0 and 255")

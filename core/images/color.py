@@ -99,8 +99,13 @@ def within(samples: np.ndarray, highest: int) -> bool:
 
 
 def scaled_to_8_bits(samples: np.ndarray, highest: int) -> np.ndarray:
-    """Scales samples from 0 to `highest` to uint8; `highest` is 1 for floating-point numbers."""
-    if samples.dtype.kind == "f":
+    """Scales samples to uint8.
+
+    Args:
+      samples: Integers from 0 to `highest`, of any type; or fractions.
+      highest: Value of white; 1 for fractions.
+    """
+    if highest == 1:
         return np.rint(samples * np.float32(255)).astype(np.uint8)
     return ((samples.astype(np.uint32) * 255 + highest // 2) // highest).astype(np.uint8)
 
@@ -109,12 +114,12 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     """Scales a picture with more than 8 bits per channel to 8 bits: L, or LA if a value is transparent."""
     values = np.asarray(image)
     is_float = image.mode == "F"
-    if not within(values, 1 if is_float else 65535):
+    full = 1 if is_float else 65535
+    if not within(values, full):
         kind = "floating-point pixels outside 0..1" if is_float else "32-bit pixels"
         raise unsupported(f"{kind} have no defined brightness; convert to 8 or 16 bits")
     # Pillow ignores these properties of a TIFF (TIFF 6.0, sections 8 and 19).
     tags = {} if is_float else getattr(image, "tag_v2", {})
-    full = 65535
     if tags.get(Base.BitsPerSample) == (12,):
         full = 4095
     elif tags.get(Base.BitsPerSample) == (16,) and tags.get(Base.SampleFormat) == _SIGNED:

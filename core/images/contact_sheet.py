@@ -152,26 +152,22 @@ def _color_of(number: int) -> tuple[int, int, int]:
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
-def raw_thumbnail(
-    data: bytes, height: int, width: int, channels: int, dtype: str = "", side: int = SIDE
-) -> Image.Image:
+def raw_thumbnail(data: bytes, shape: Sequence[int], dtype: str = "", side: int = SIDE) -> Image.Image:
     """Returns the thumbnail of raw pixels, in rows HxWxC, little-endian.
 
     Args:
       data: The pixels.
-      height: Height in pixels.
-      width: Width in pixels.
-      channels: Number of channels.
+      shape: Height, width and number of channels.
       dtype: Type of the samples. Empty for uint8 with 1, 3 or 4 channels, of which the fourth is alpha.
       side: Pixels of the longer side of the thumbnail.
 
     Raises:
       ImageFault: If the number of bytes does not fit the sizes, or the type is unknown.
     """
-    shape = height, width, channels
+    height, width, channels = shape
     if (dtype and dtype not in SAMPLE_TYPES) or (not dtype and channels not in _MODES) or min(shape) < 1:
         raise corrupt(f"{len(data)} raw bytes are not {height} x {width} x {channels}")
-    samples = decode_raw(data, dtype or "uint8", shape)
+    samples = decode_raw(data, dtype or "uint8", (height, width, channels))
     image = displayed(samples) if dtype else Image.frombytes(_MODES[channels], (width, height), data)
     return _fitted(image, side)
 

@@ -111,20 +111,9 @@ def to_color(
       A picture with 1 or 3 channels.
     """
     rows = max(1, _STRIP_PIXELS // pixels.shape[1])
-    if pixels.shape[0] <= rows:
-        return _to_color(pixels, header, profile, wanted, background)
-    strips = (pixels[top : top + rows] for top in range(0, pixels.shape[0], rows))
-    return np.concatenate([_to_color(strip, header, profile, wanted, background) for strip in strips])
-
-
-def is_see_through(pixels: np.ndarray, header: DeepHeader) -> bool:
-    """Returns whether a pixel is not opaque."""
-    return bool(header.alpha) and bool((pixels[..., -1] < header.highest).any())
-
-
-def _to_color(
-    pixels: np.ndarray, header: DeepHeader, profile: bytes, wanted: str, background: tuple[int, int, int]
-) -> np.ndarray:
+    if pixels.shape[0] > rows:
+        strips = (pixels[top : top + rows] for top in range(0, pixels.shape[0], rows))
+        return np.concatenate([to_color(strip, header, profile, wanted, background) for strip in strips])
     alpha = pixels[..., -1:] if header.alpha else None
     colors = pixels[..., :-1] if header.alpha else pixels
     if header.inverted:
@@ -145,6 +134,11 @@ def _to_color(
     if colors.shape[-1] > channels:
         return luma(colors)
     return np.repeat(colors, channels // colors.shape[-1], axis=-1) if channels > colors.shape[-1] else colors
+
+
+def is_see_through(pixels: np.ndarray, header: DeepHeader) -> bool:
+    """Returns whether a pixel is not opaque."""
+    return bool(header.alpha) and bool((pixels[..., -1] < header.highest).any())
 
 
 def _without_alpha(colors: np.ndarray, alpha: np.ndarray, highest: int) -> np.ndarray:
@@ -225,14 +219,11 @@ def resize(pixels: np.ndarray, geometry: Geometry, resample: str) -> np.ndarray:
         plane = Image.fromarray(np.ascontiguousarray(pixels[..., channel], np.float32))
         resized = resize_rows_first(plane, geometry.size, resample, geometry.box)
         del plane
-        out[..., channel] = _as_type(np.asarray(resized), pixels.dtype)
+        values = np.asarray(resized)
+        if pixels.dtype.kind != "f":
+            values = np.clip(np.rint(values), 0, np.iinfo(pixels.dtype).max)
+        out[..., channel] = values
     return out
-
-
-def _as_type(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    if dtype.kind == "f":
-        return values
-    return _cast(np.clip(np.rint(values), 0, np.iinfo(dtype).max), dtype)
 
 
 def pad(pixels: np.ndarray, geometry: Geometry, fill: np.ndarray) -> np.ndarray:

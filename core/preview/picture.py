@@ -47,16 +47,14 @@ def record_thumbnail(data: bytes, schema: RecordSchema, side: int = SIDE) -> Ima
         return None
     example = without_encodings(stored, schema)
     encoded = single_value(example, schema, FeatureRole.ENCODED)
-    found = _image_in(data) if schema.labels is None else None
-    if found is None and not isinstance(encoded, bytes):
+    if schema.labels is None and (file := _image_in(data)) is not None:
+        image = thumbnail(file, schema.bounds, side)
+    elif not isinstance(encoded, bytes):
         return None
-    if found is not None or not isinstance(encoded, bytes):
-        image = thumbnail(found or b"", schema.bounds, side)
     elif is_bare_pixels(example, schema):
         dtype = sample_type(example, schema)
         sides = _sides_in_tensor(stored, schema) or _sides(example, schema, len(encoded), dtype)
-        height, width, channels = sides
-        image = raw_thumbnail(encoded, height, width, channels, dtype, side)
+        image = raw_thumbnail(encoded, sides, dtype, side)
     else:
         image = thumbnail(encoded, schema.bounds, side)
     return _annotated(image, example, schema)

@@ -312,8 +312,11 @@ def decode_jpeg_xl(data: bytes, header: Header) -> Image.Image:
 
 
 def _to_eight_bits(pixels: Any, header: Header) -> Any:
-    if pixels.dtype.kind == "f" and not within(pixels, 1):
-        raise unsupported(
-            "jpeg_xl: floating-point pixels outside 0..1 have no defined brightness; convert to 8 or 16 bits"
-        )
+    if pixels.dtype.kind == "f":
+        if not within(pixels, 1):
+            raise unsupported(
+                "jpeg_xl: floating-point pixels outside 0..1 have no defined brightness; convert to 8 or 16 "
+                "bits"
+            )
+        return scaled_to_8_bits(pixels, 1)
     return pixels if header.bits == 8 else scaled_to_8_bits(pixels, (1 << header.bits) - 1)
