@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 from shardwright.schemas.missing_packages import needed_by
 
 if TYPE_CHECKING:
-    from shardwright.loader.labels_of_records import ShardSlice
     from shardwright.loader.open import open_dataset, pin
     from shardwright.loader.records import Records
-    from shardwright.loader.selection import Resplit, select
+    from shardwright.loader.selection import Resplit, ShardSlice, select
     from shardwright.loader.tf_dataset import load
 
 _HOME = {
     "Records": "records",
     "Resplit": "selection",
-    "ShardSlice": "labels_of_records",
+    "ShardSlice": "selection",
     "load": "tf_dataset",
     "open_dataset": "open",
     "pin": "open",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from copy import copy
 from fractions import Fraction
 from functools import partial
@@ -15,12 +17,11 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from PIL import Image
 
-from shardwright.loader.batches import Batch, iterate_batches
+from shardwright.core.concurrency.pool import OrderedMap
 from shardwright.loader.decode import PictureReader
-from shardwright.loader.labels_of_records import ShardSlice, read_labels
 from shardwright.loader.open import at_least, located, read_dataset, require_seed
 from shardwright.loader.sample_values import NUMPY_TYPES, Pixels, chosen_type, stored_types
-from shardwright.loader.selection import TRAIN, Predicate, Resplit, slices_of
+from shardwright.loader.selection import TRAIN, Predicate, Resplit, ShardSlice, read_labels, slices_of
 from shardwright.loader.shard_reader import ShardReader
 from shardwright.loader.values import FeatureReader, Value
 from shardwright.schemas.errors import UsageError
@@ -31,6 +32,14 @@ from shardwright.schemas.units import counted
 
 Result = TypeVar("Result")
 
+#: Images and their classes. The classes are a list if an image can have any number of them.
+Batch = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | list[Any]]
+Task = Callable[[], tuple[Any, Any]]
+
+#: Records that a thread takes together, because a future costs as much time as a small image.
+_CHUNK = 8
+#: Number of batches to prepare in advance.
+_AHEAD = 2
 #: Maximum number of open files, and of bytes of unpacked shards, in a process.
 OPEN_FILES = 32
 UNPACKED_BYTES = 4 * 10**9
@@ -215,23 +224,18 @@ class Records:
         if threads is not None and not at_least(1, threads):
             raise UsageError(f"threads {threads!r}: write 1 or more, or None.")
 
-        def finish(pair: tuple[Pixels, Any]) -> tuple[Any, Any]:
-            return (transform(pair[0]) if transform else pair[0]), pair[1]
-
-        def numbered(number: int) -> tuple[Any, Any]:
-            return finish(self.image_and_label(number))
-
         def read(place: tuple[str, int], data: bytes) -> tuple[Any, Any]:
-            return finish(self._read(place, data, self._image_and_class))
+            image, label = self._read(place, data, self._image_and_class)
+            return (transform(image) if transform else image), label
 
         tasks: Iterator[Callable[[], tuple[Any, Any]]]
         if shuffle:
             # NumPy guarantees the bit stream of PCG64, so the order stays the same.
             order = np.argsort(np.random.PCG64(seed).random_raw(len(self)), kind="stable")
-            tasks = (partial(numbered, number) for number in order)
+            tasks = (partial(self.pictures(transform).__getitem__, number) for number in order)
         else:
             tasks = (partial(read, *found) for found in self._stored())
-        return iterate_batches(tasks, batch_size, drop_remainder, threads)
+        return _iterate_batches(tasks, batch_size, drop_remainder, threads)
 
     def _place(self, index: int | np.integer[Any]) -> tuple[ShardSlice, int]:
         """Returns the slice of a record, and the record's number in its shard."""
@@ -326,3 +330,59 @@ class Pictures:
     def __getitem__(self, index: int | np.integer[Any]) -> tuple[Any, Any]:
         image, label = self.records.image_and_label(index)
         return (self.transform(image) if self.transform else image), label
+
+
+def _iterate_batches(
+    tasks: Iterable[Task], batch_size: int, drop_remainder: bool, threads: int | None
+) -> Iterator[Batch]:
+    """Yields batches of the results of tasks, in the order of the tasks. A result is an image and its class.
+
+    Args:
+      tasks: The tasks, which threads run.
+      batch_size: Number of results in a batch.
+      drop_remainder: Whether to drop the last batch if it is smaller.
+      threads: Number of threads. None means one more than there are processors.
+
+    Raises:
+      UsageError: If the images of a batch differ in size or type.
+    """
+    if threads is None:
+        threads = (os.cpu_count() or 1) + 1
+    ready: list[tuple[Any, Any]] = []
+    most = max(batch_size * _AHEAD, (threads + 1) * _CHUNK)
+    with (
+        ThreadPoolExecutor(threads, thread_name_prefix="shardwright-batches") as executor,
+        closing(
+            OrderedMap(_run, tasks, executor, weigh=lambda task: 0, max_items=most, chunk_items=_CHUNK)
+        ) as results,
+    ):
+        for result in results:
+            ready.append(result)
+            if len(ready) == batch_size:
+                yield _stacked(ready)
+                ready.clear()
+        if ready and not drop_remainder:
+            yield _stacked(ready)
+
+
+def _run(chunk: list[Task]) -> list[tuple[Any, Any]]:
+    return [task() for task in chunk]
+
+
+def _stacked(pairs: list[tuple[Any, Any]]) -> Batch:
+    pictures = [np.asarray(picture) for picture, _ in pairs]
+    shapes = sorted({picture.shape for picture in pictures})
+    if len(shapes) > 1:
+        raise UsageError(
+            f"The images of a batch have {len(shapes)} shapes, such as {shapes[0]} and {shapes[-1]}; give "
+            "them one shape with transform, or convert with --resize and --color rgb."
+        )
+    types = sorted({picture.dtype.name for picture in pictures})
+    if len(types) > 1:  # NumPy would widen integers without scaling them
+        raise UsageError(
+            f"The images of a batch are {' and '.join(types)}; open the records with one type, such as "
+            "Records(..., dtype='float32')."
+        )
+    labels = [label for _, label in pairs]
+    several = any(isinstance(label, np.ndarray) for label in labels)
+    return np.stack(pictures), labels if several else np.array(labels, np.int64)

@@ -1,4 +1,4 @@
-"""Finds the records that a split expression selects, before any record is read."""
+"""Finds the records that a split expression selects, and their keys and classes, without reading them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import os
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
+from shardwright.core import storage
 from shardwright.core.plan.assign import group_of, hash64, ideal_bounds
-from shardwright.loader.labels_of_records import ShardSlice, read_labels
 from shardwright.loader.open import at_least, located, read_dataset
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.errors import EngineError, UsageError, nearest
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.ledger import Entry, OtherBuild, written_entries
+from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.units import counted, parse_splits
 
+#: Number of ledgers to read at the same time, which hides the latency of a bucket.
+_AT_ONCE = 16
 #: Selects every split of the dataset, in order.
 ALL = "all"
 #: The parts of a dataset with folds: all folds but one, and that fold.
@@ -26,6 +32,70 @@ _PART = re.compile(r"(?P<name>[\w-]+)(?:\[(?P<begin>[^:\[\]]*):(?P<end>[^:\[\]]*
 _BOUND = re.compile(r"(?P<value>-?\d+(?:\.\d+)?)(?P<unit>%)?\Z")
 
 Predicate = Callable[[str, str], bool]
+
+
+class ShardSlice(NamedTuple):
+    """Records of one shard.
+
+    Attributes:
+      file: File name of the shard in the dataset directory.
+      compression: Compression of the shard: none, gzip or zlib.
+      records_in_shard: Number of records in the whole shard.
+      numbers: Numbers of the selected records, from 0, ascending.
+    """
+
+    file: str
+    compression: str
+    records_in_shard: int
+    numbers: Sequence[int]
+
+
+def read_labels(
+    directory: str, dataset: Dataset, slices: Sequence[ShardSlice]
+) -> Iterator[tuple[ShardSlice, list[tuple[int, Entry]]]]:
+    """Yields each slice with the numbers and ledger entries of its records, in order.
+
+    Raises:
+      UsageError: If a ledger is missing or belongs to another build.
+      EngineError: If it cannot be read.
+    """
+    ledgers = {
+        shard.file: (storage.join(directory, ledger_file(split, number, count)), shard.sha256)
+        for split, number, count, shard in dataset.placed_shards()
+    }
+
+    def read(item: ShardSlice) -> list[tuple[int, Entry]]:
+        return _of_slice(item, *ledgers[item.file])
+
+    with ThreadPoolExecutor(_AT_ONCE) as executor:
+        # In batches, so that the rows of thousands of shards are not in memory together.
+        for start in range(0, len(slices), _AT_ONCE):
+            batch = slices[start : start + _AT_ONCE]
+            yield from zip(batch, executor.map(read, batch))
+
+
+def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[tuple[int, Entry]]:
+    with storage.translated_errors("read", path):
+        try:
+            written = written_entries(storage.read_bytes(path), sha256)
+            if len(written) != item.records_in_shard:
+                raise ValueError(f"it lists {counted(len(written), 'record')} of {item.records_in_shard:,}")
+        except OtherBuild:
+            raise UsageError(
+                f"{printable(path)} belongs to another build of {item.file}; "
+                "`shardwright validate` finds all differences."
+            ) from None
+        except FileNotFoundError:
+            raise UsageError(
+                f"{printable(path)} is missing, and with it the keys and classes of the shard's records; "
+                "restore it or convert again."
+            ) from None
+        except ValueError as error:
+            raise EngineError(
+                f"{printable(path)} is damaged ({error}); restore it or convert again."
+            ) from error
+    wanted = item.numbers if isinstance(item.numbers, range) else frozenset(item.numbers)
+    return [(number, entry) for number, entry in enumerate(written) if number in wanted]
 
 
 @dataclass(frozen=True)

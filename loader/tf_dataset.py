@@ -13,18 +13,26 @@ from typing import Any, Literal
 import tensorflow as tf
 
 from shardwright.core import storage
-from shardwright.loader.labels_of_records import ShardSlice
 from shardwright.loader.open import absolute, at_least, located, read_dataset, require_seed
 from shardwright.loader.sample_values import NUMPY_TYPES, chosen_type, stored_types
 from shardwright.loader.selection import (
     TRAIN,
     Predicate,
     Resplit,
+    ShardSlice,
     number_of_records,
     slices_of,
 )
-from shardwright.loader.tf_images import Picture, Size, converted, mask_decoder
-from shardwright.loader.tf_parse import class_feature, class_index, feature_of, parser
+from shardwright.loader.tf_images import (
+    Picture,
+    Size,
+    class_feature,
+    class_index,
+    converted,
+    feature_of,
+    mask_decoder,
+    parser,
+)
 from shardwright.loader.tf_records import serialized_records
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError

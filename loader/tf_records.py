@@ -8,8 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from shardwright.core import storage
-from shardwright.loader.labels_of_records import ShardSlice
-from shardwright.loader.selection import number_of_records
+from shardwright.loader.selection import ShardSlice, number_of_records
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
