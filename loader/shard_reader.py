@@ -5,11 +5,10 @@ The offsets come from a shard's index or ledger. Only without them are its frame
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
 import numpy as np
@@ -24,12 +23,15 @@ from shardwright.core.records.framing import (
     data_length,
     data_of,
 )
+from shardwright.core.records.sample import translated_shard_errors
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.ledger import load_index, written_entries
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 
+#: Offset and length of a frame; None if a ledger does not state them.
+Place = tuple[int | None, int | None]
 #: Maximum number of bytes to read at once, and the largest gap between two records that is read along
 #: with them instead of starting another read.
 _LOCAL_STRETCH, _LOCAL_GAP = 4 << 20, 64 << 10
@@ -70,37 +72,26 @@ def find_bounds(directory: str, split: str, number: int, num_shards: int, shard:
     Raises:
       EngineError: If the storage failed.
     """
+    ledger = ledger_file(split, number, num_shards)
+    sources: list[tuple[str, Callable[[bytes], Iterable[Place]]]] = [
+        (ledger, lambda data: ((entry.offset, entry.length) for entry in written_entries(data, shard.sha256)))
+    ]
     if shard.records and not is_compressed(shard.file):
+        sources.insert(0, (index_file(split, number, num_shards), load_index))
+    for file, places_in in sources:
+        path = storage.join(directory, file)
         try:
-            found = load_index(_read(directory, index_file(split, number, num_shards)))
-            bounds = _checked(found, shard)
-            if bounds:
-                return bounds
-        except (FileNotFoundError, ValueError):
-            pass
-    try:
-        data = _read(directory, ledger_file(split, number, num_shards))
-        places = [
-            (entry.offset, entry.length)
-            for entry in written_entries(data, shard.sha256)
-            if entry.offset is not None and entry.length is not None
-        ]
-        return _checked(places, shard)
-    except (FileNotFoundError, ValueError, TypeError):
-        return None
+            bounds = _checked(places_in(storage.read_bytes(path)), shard)
+        except (FileNotFoundError, ValueError, TypeError):
+            continue
+        except OSError as error:
+            raise storage.fault(error, "read", path) from error
+        if bounds:
+            return bounds
+    return None
 
 
-def _read(directory: str, file: str) -> bytes:
-    path = storage.join(directory, file)
-    try:
-        return storage.read_bytes(path)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise storage.fault(error, "read", path) from error
-
-
-def _checked(places: Iterable[tuple[int, int]], shard: Shard) -> Bounds | None:
+def _checked(places: Iterable[Place], shard: Shard) -> Bounds | None:
     """Returns the bounds if the frames cover the shard from its beginning to its end without gaps."""
     table = np.array(list(places), np.int64).reshape(-1, 2)
     ends = np.concatenate((np.zeros(1, np.int64), table.sum(axis=1)))
@@ -111,17 +102,6 @@ def _checked(places: Iterable[tuple[int, int]], shard: Shard) -> Bounds | None:
         and (is_compressed(shard.file) or int(ends[-1]) == shard.bytes)
     )
     return Bounds(ends) if fits else None
-
-
-@contextlib.contextmanager
-def _faults(path: str) -> Iterator[None]:
-    """Turns any OSError of the block into an `EngineError`. If a shard is missing, it says what to do."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from error
-    except OSError as error:
-        raise storage.fault(error, "read", path) from error
 
 
 class _OpenFile:
@@ -259,7 +239,7 @@ class ShardReader:
             split, number, num_shards, shard = self._shards[file]
             found = find_bounds(self._directory, split, number, num_shards, shard)
             if found is None:
-                with _faults(self._path(file)):
+                with translated_shard_errors(self._path(file)):
                     size = shard.bytes if self._is_remote(file) else self._open(file).size
                 found = self._walk(file, size, shard.records)
             self._bounds[file] = found
@@ -289,7 +269,7 @@ class ShardReader:
     def _read_at(self, file: str, offset: int, length: int) -> bytes:
         """Reads a range of a shard, or of a compressed one after unpacking."""
         path = self._path(file)
-        with _faults(path):
+        with translated_shard_errors(path):
             if self._is_remote(file):
                 return storage.read_range(path, offset, length, self._shards[file][3].bytes)
             return self._open(file).read_at(offset, length)

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from shardwright.core import storage
+from shardwright.core.records.sample import translated_shard_errors
 from shardwright.loader.selection import ShardSlice, number_of_records
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
@@ -88,12 +89,8 @@ def _require_whole(directory: str, dataset: Dataset, slices: Sequence[ShardSlice
     sizes = {shard.file: shard.bytes for shards in dataset.splits.values() for shard in shards}
     for item in slices:
         path = storage.join(directory, item.file)
-        try:
+        with translated_shard_errors(path):
             size = storage.size_of(path)
-        except FileNotFoundError:
-            raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from None
-        except OSError as error:
-            raise storage.fault(error, "read", path) from error
         if size != sizes[item.file]:
             raise EngineError(
                 f"{printable(path)} has {size} bytes instead of {sizes[item.file]}; "

@@ -21,7 +21,7 @@ from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.storage.ranges import RangeReader, open_ranges
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.errors import EngineError
+from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.ledger import written_entries
 from shardwright.schemas.plan import ledger_file
@@ -47,7 +47,7 @@ def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
       EngineError: If the file is missing or cannot be read.
     """
     with (
-        _translated_errors(path),
+        translated_shard_errors(path),
         storage.open_local(path) as file,
         uncompressed(file, path) as (plain, _, error),
     ):
@@ -62,15 +62,16 @@ def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
 
 
 @contextmanager
-def _translated_errors(path: str) -> Iterator[None]:
-    """Translates errors of the storage; a missing shard gets its own advice."""
+def translated_shard_errors(path: str) -> Iterator[None]:
+    """Turns any OSError of the block into an `EngineError`. If the shard is missing, it says what to do."""
     try:
-        with storage.translated_errors("read", path):
-            yield
-    except EngineError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from error
+        yield
+    except ShardwrightError:
         raise
+    except FileNotFoundError as error:
+        raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from error
+    except OSError as error:
+        raise storage.fault(error, "read", path) from error
 
 
 def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes]]:
@@ -84,7 +85,7 @@ def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes
     left = set(offsets)
     if not left:
         return
-    with _translated_errors(path), open_ranges(path) as reader:
+    with translated_shard_errors(path), open_ranges(path) as reader:
         if compression_of(path, reader.read_at(0, 2)) == "none":
             for offset in sorted(left):
                 data = _record_at(reader, offset)
