@@ -155,7 +155,7 @@ def test_with_other_software_a_different_picture_is_still_reported(tmp_path: Pat
     ref, right, facts = converted(picture(tmp_path / "a.png"))
     _, other, _ = converted(picture(tmp_path / "b.png", blue=200))
     sha256 = (right.entry.sha256.encode(), other.entry.sha256.encode())
-    wrong = replace(other, example=other.example.replace(sha256[1], sha256[0]), entry=right.entry)
+    wrong = other._replace(example=other.example.replace(sha256[1], sha256[0]), entry=right.entry)
     for same in (True, False):
         problems = list(
             compare_record(
