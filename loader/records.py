@@ -18,12 +18,11 @@ import numpy as np
 from PIL import Image
 
 from shardwright.core.concurrency.pool import OrderedMap
-from shardwright.loader.decode import PictureReader
+from shardwright.loader.decode import FeatureReader, PictureReader, Value
 from shardwright.loader.open import at_least, located, read_dataset, require_seed
 from shardwright.loader.sample_values import NUMPY_TYPES, Pixels, chosen_type, stored_types
 from shardwright.loader.selection import TRAIN, Predicate, Resplit, ShardSlice, read_labels, slices_of
 from shardwright.loader.shard_reader import ShardReader
-from shardwright.loader.values import FeatureReader, Value
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import ParsedExample
 from shardwright.schemas.labels import UNLABELLED

@@ -15,11 +15,10 @@ import numpy as np
 import pytest
 from helpers.shard_damage import assert_complete, damage_shard
 
-from shardwright.core.records import framing, range_checksums
+from shardwright.core.records import framing, recovery
 from shardwright.core.records.compression import decompress
 from shardwright.core.records.framing import FRAME_BYTES, Record, masked_crc32c
-from shardwright.core.records.range_checksums import RangeChecksums
-from shardwright.core.records.recovery import DamagedRange, read_records
+from shardwright.core.records.recovery import DamagedRange, RangeChecksums, read_records
 
 MEGABYTE = 1 << 20
 
@@ -174,7 +173,7 @@ def summed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             total[0] += len(data)
             return google_crc32c.extend(crc, data)
 
-    for module in (framing, range_checksums):
+    for module in (framing, recovery):
         monkeypatch.setattr(module, "google_crc32c", Counting)
     return total
 
