@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 #: Images and their classes. The classes are a list if an image can have any number of them.
 Batch = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | list[Any]]
-Task = Callable[[], tuple[Any, Any]]
+_Task = Callable[[], tuple[Any, Any]]
 
 #: Records that a thread takes together, because a future costs as much time as a small image.
 _CHUNK = 8
@@ -147,7 +147,8 @@ class Records:
         return self._of(index, self._record)
 
     def __iter__(self) -> Iterator[dict[str, Value]]:
-        return self._each(self._record)
+        for place, data in self._stored():
+            yield self._read(place, data, self._record)
 
     def raw(self, index: int | np.integer[Any]) -> bytes:
         """Returns a record as stored: a serialized `tf.train.Example`."""
@@ -257,10 +258,6 @@ class Records:
         except ValueError as error:
             raise self._shards.damaged(*place, None, str(error)) from error
 
-    def _each(self, read: Callable[[ParsedExample], Result]) -> Iterator[Result]:
-        for place, data in self._stored():
-            yield self._read(place, data, read)
-
     def _stored(self) -> Iterator[tuple[tuple[str, int], bytes]]:
         """Yields the place and the bytes of each record, in order. Reads the records of a shard together."""
         positions = self._positions
@@ -332,7 +329,7 @@ class Pictures:
 
 
 def _iterate_batches(
-    tasks: Iterable[Task], batch_size: int, drop_remainder: bool, threads: int | None
+    tasks: Iterable[_Task], batch_size: int, drop_remainder: bool, threads: int | None
 ) -> Iterator[Batch]:
     """Yields batches of the results of tasks, in the order of the tasks. A result is an image and its class.
 
@@ -364,7 +361,7 @@ def _iterate_batches(
             yield _stacked(ready)
 
 
-def _run(chunk: list[Task]) -> list[tuple[Any, Any]]:
+def _run(chunk: list[_Task]) -> list[tuple[Any, Any]]:
     return [task() for task in chunk]
 
 

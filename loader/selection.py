@@ -162,14 +162,17 @@ def slices_of(
     """Returns what `select` does, from an open dataset and its directory."""
     if not isinstance(split, str):
         raise UsageError(f"split {split!r} is not text; write train, train+test, all or train[:80%].")
+    compression = str(dataset.plan.settings.get("compression", "none"))
     splits = {
-        name: [_whole(dataset, shard.file, shard.records) for shard in shards]
+        name: [ShardSlice(shard.file, compression, shard.records, range(shard.records)) for shard in shards]
         for name, shards in dataset.splits.items()
     }
     _check_fold(dataset, fold, part)
+    if resplit is not None and not isinstance(resplit, Resplit):
+        resplit = Resplit(resplit)
     if keep is not None or fold is not None:
         wanted = _predicate(dataset, keep) if keep is not None else None
-        needed = _names_in(split) | (_names_in(_as_resplit(resplit).of) if resplit is not None else set())
+        needed = _names_in(split) | (_names_in(resplit.of) if resplit is not None else set())
         for name in splits if ALL in needed else [name for name in splits if name in needed]:
             splits[name] = [
                 _chosen(
@@ -184,7 +187,7 @@ def slices_of(
                 for item, rows in read_labels(directory, dataset, splits[name])
             ]
     if resplit is not None:
-        splits = _divided(dataset, directory, splits, _as_resplit(resplit))
+        splits = _divided(dataset, directory, splits, resplit)
     slices: list[ShardSlice] = []
     for term in split.split("+"):
         slices += _sliced(splits, term.strip(), split)
@@ -194,11 +197,6 @@ def slices_of(
 def number_of_records(slices: Iterable[ShardSlice]) -> int:
     """Returns the number of selected records."""
     return sum(len(item.numbers) for item in slices)
-
-
-def _whole(dataset: Dataset, file: str, records: int) -> ShardSlice:
-    compression = str(dataset.plan.settings.get("compression", "none"))
-    return ShardSlice(file, compression, records, range(records))
 
 
 def _chosen(item: ShardSlice, numbers: Iterable[int]) -> ShardSlice:
@@ -238,10 +236,6 @@ def _predicate(dataset: Dataset, keep: Collection[str] | Predicate) -> Predicate
                 f"{nearest(str(name), dataset.labels) or '; labels.txt lists its classes.'}"
             )
     return lambda key, label: not names.isdisjoint(label.split(LABEL_SEPARATOR) if label else ())
-
-
-def _as_resplit(resplit: Resplit | Mapping[str, float | str | Fraction] | str) -> Resplit:
-    return resplit if isinstance(resplit, Resplit) else Resplit(resplit)
 
 
 def _shares(resplit: Resplit) -> dict[str, Fraction]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterator
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
+from operator import xor
 from typing import IO, NamedTuple
 
 import google_crc32c
@@ -32,7 +33,6 @@ _FIRST_STEP, LAST_STEP = 1 << 10, 1 << 20
 STRIDE = 1024
 _READ_BYTES = 1 << 20
 _BITS = 32
-_BYTES = 4
 
 
 class DamagedRange(NamedTuple):
@@ -203,20 +203,9 @@ def _zero_byte_columns() -> list[int]:
     return [google_crc32c.extend(1 << bit, b"\0") ^ alone for bit in range(_BITS)]
 
 
-def _tables(columns: list[int]) -> list[list[int]]:
-    """Returns a linear map of 32 bits as four tables, one for each byte."""
-    tables = []
-    for byte in range(_BYTES):
-        table = [0]
-        for column in columns[8 * byte : 8 * byte + 8]:
-            table += [value ^ column for value in table]
-        tables.append(table)
-    return tables
-
-
-def _apply(tables: list[list[int]], crc: int) -> int:
-    a, b, c, d = tables
-    return a[crc & 255] ^ b[crc >> 8 & 255] ^ c[crc >> 16 & 255] ^ d[crc >> 24]
+def _apply(columns: list[int], crc: int) -> int:
+    """Applies a linear map of 32 bits, given as its value for each bit."""
+    return reduce(xor, (column for bit, column in enumerate(columns) if crc >> bit & 1), 0)
 
 
 class RangeChecksums:
@@ -232,7 +221,8 @@ class RangeChecksums:
 
     def __init__(self, file: IO[bytes], most: int = 1 << 22) -> None:
         self._file = file
-        self._shifts: list[list[list[int]]] = []
+        #: For each power of 2, the map of a CRC to that after so many more zero bytes.
+        self._shifts: list[list[int]] = []
         self._sums = array("I")
         self._stride = max(STRIDE, -(-os.fstat(file.fileno()).st_size // most))
         crc = 0
@@ -268,8 +258,8 @@ class RangeChecksums:
             power += 1
         return crc
 
-    def _next_shift(self) -> list[list[int]]:
+    def _next_shift(self) -> list[int]:
         if not self._shifts:
-            return _tables(_zero_byte_columns())
+            return _zero_byte_columns()
         last = self._shifts[-1]
-        return _tables([_apply(last, _apply(last, 1 << bit)) for bit in range(_BITS)])
+        return [_apply(last, column) for column in last]

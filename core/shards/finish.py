@@ -75,9 +75,6 @@ def finish_shard(
         crc32c=crc32c,
     )
     result = ShardResult(header, started=started, finished=time.time())
-    index = b"" if is_compressed(file) else lines.index
-    if index:
-        write_held(directory, index_file(*place), index, hold)
     return write_ledger(directory, place, result, lines, hold)
 
 
@@ -88,10 +85,12 @@ def write_ledger(
     lines: LedgerLines,
     hold: HeldLease | None = None,
 ) -> ShardResult:
-    """Writes the ledger of a shard; returns the result with the digests of the shard's files."""
+    """Writes the index and then the ledger of a shard; returns the result with the digests of both."""
     data, file = lines.dump(result.header), result.header.file
-    write_held(directory, ledger_file(*place), data, hold)
     index = b"" if not file or is_compressed(file) else lines.index
+    if index:
+        write_held(directory, index_file(*place), index, hold)
+    write_held(directory, ledger_file(*place), data, hold)
     return dataclasses.replace(result, files=files_of(place, data, index))
 
 

@@ -18,12 +18,7 @@ from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.concurrency.pool import (
-    CONNECTIONS,
-    IN_FLIGHT_BYTES,
-    map_ordered,
-    reading_executor,
-)
+from shardwright.core.concurrency.pool import CONNECTIONS, IN_FLIGHT_BYTES, map_ordered, reading_executor
 from shardwright.core.dataset_files import json_lines
 from shardwright.core.lease import HeldLease, while_held, write_held
 from shardwright.core.shards.finish import discard

@@ -22,14 +22,7 @@ from shardwright.core.shards.finish import ShardPlace, files_of
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.ledger import (
-    Entry,
-    ShardHeader,
-    ShardResult,
-    dump_index,
-    ledger_header,
-    load_ledger,
-)
+from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, dump_index, ledger_header, load_ledger
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file, shard_file
 from shardwright.schemas.version import check_file
 
