@@ -300,7 +300,6 @@ def _suits(probe: InputProbe, settings: ConvertSettings) -> bool:
 SOURCE = TableFormat(
     name="box_table",
     title="a table of boxes",
-    provides=frozenset({Needs.OBJECTS}),
     settings=frozenset({"image_root", "image_column", "label_column", "split_column"}),
     suffixes=(".csv", ".tsv"),
     table_in=_table_in,

@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.documents import Document, DocumentFile, DocumentFormat, ImagePaths
+from shardwright.core.sources.documents import Document, DocumentFormat, ImagePaths
 from shardwright.core.sources.entries import JsonItems, complete_items, stream_object
 from shardwright.core.sources.file_states import FileStates
 from shardwright.core.sources.files_beside import stem_of
@@ -27,6 +27,7 @@ from shardwright.core.sources.image_files import (
     number,
     parent_of,
 )
+from shardwright.core.sources.image_lists import ListFile
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.shapes import size_of
@@ -241,7 +242,7 @@ def _mask_folder(path: str, settings: ConvertSettings) -> str:
     return next(filter(is_folder, places), "")
 
 
-def _masks_of(file: DocumentFile, settings: ConvertSettings) -> str:
+def _masks_of(file: ListFile, settings: ConvertSettings) -> str:
     """Returns the folder with the panoptic masks of a file; empty if the layout does not store them."""
     required = settings.record_layout.needs is Needs.PANOPTIC
     if not required and not (_stores(settings, _PANOPTIC_ROLES) and "panoptic" in file.key):
@@ -255,7 +256,7 @@ def _masks_of(file: DocumentFile, settings: ConvertSettings) -> str:
     return found
 
 
-def _summarize(file: DocumentFile, images: Sequence[Any], settings: ConvertSettings) -> str:
+def _summarize(file: ListFile, images: Sequence[Any], settings: ConvertSettings) -> str:
     masks = _masks_of(file, settings)
     return f", masks in {printable(masks)}" if masks else ""
 
@@ -417,11 +418,12 @@ def _annotate(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: 
 SOURCE = DocumentFormat(
     name="coco",
     title="COCO",
-    expected=(
+    noun="COCO JSON",
+    rule=(
         "write --input FILE.json, or name the folder with it, with annotations/ or with train/ and valid/; "
-        "or write --source class_folders if folders name classes"
+        "or write --source class_folders if folders name classes."
     ),
-    noun="image",
+    entry="image",
     recognizes=_is_coco,
     open=_Coco,
     image_of=_image_of,

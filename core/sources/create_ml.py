@@ -60,8 +60,9 @@ def objects_of(entry: Mapping[str, Any]) -> Annotations:
 SOURCE = DocumentFormat(
     name="create_ml",
     title="Create ML",
-    expected="name the file, or the folder that holds it",
-    noun="entry",
+    noun="Create ML JSON",
+    rule="name the file, or the folder that holds it.",
+    entry="entry",
     recognizes=lambda head: _fields_of(first_item(head)) is not None,
     image_of=_image_of,
     annotate=lambda ref, entry, settings: annotated(ref, objects_of(entry)),

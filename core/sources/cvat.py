@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from shardwright.core.sources import shapes
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.documents import DocumentFile, DocumentFormat, ImagePaths
+from shardwright.core.sources.documents import DocumentFormat, ImagePaths
 from shardwright.core.sources.entries import XmlElement, XmlItems
 from shardwright.core.sources.image_files import (
     annotated,
@@ -16,6 +16,7 @@ from shardwright.core.sources.image_files import (
     number_in,
     split_name,
 )
+from shardwright.core.sources.image_lists import ListFile
 from shardwright.core.sources.moved_files import with_slashes
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -120,7 +121,7 @@ def _annotate(ref: ImageRef, image: XmlElement, settings: ConvertSettings) -> Im
     return annotated(ref, objects_of(image))
 
 
-def _summarize(file: DocumentFile, images: Sequence[XmlElement], settings: ConvertSettings) -> str:
+def _summarize(file: ListFile, images: Sequence[XmlElement], settings: ConvertSettings) -> str:
     """Returns what is read from a file.
 
     Raises:
@@ -139,9 +140,10 @@ def _summarize(file: DocumentFile, images: Sequence[XmlElement], settings: Conve
 SOURCE = DocumentFormat(
     name="cvat",
     title="CVAT",
-    expected="export the task as 'CVAT for images 1.1' and name annotations.xml or its folder",
-    noun="line",
-    suffix=".xml",
+    noun="CVAT XML",
+    rule="export the task as 'CVAT for images 1.1' and name annotations.xml or its folder.",
+    entry="line",
+    suffixes=".xml",
     recognizes=_is_cvat,
     open=lambda file, settings: XmlItems(file, _ROOT, _IMAGE, _REFUSED),
     image_of=_image_of,

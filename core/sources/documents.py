@@ -1,17 +1,16 @@
 """Sources with one file for many images, such as COCO's JSON: what all such formats have in common.
 
 A format recognizes a file by its first bytes, and says which image an entry names (`image_of`) and what the
-entry says about it (`annotate`). This module finds the files and their images, reads large files entry by
-entry, and reports what has no partner. `create_ml.py` is a short example.
+entry says about it (`annotate`). This module finds the images, reads large files entry by entry, and reports
+what has no partner. `create_ml.py` is a short example.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import IO, Any, NamedTuple, Protocol
@@ -24,54 +23,30 @@ from shardwright.core.sources.image_files import (
     MISSING,
     bad_entry,
     below,
-    check_folders,
-    find_root,
-    folder_of,
     inner_path,
     join,
     key_of,
-    parent_of,
-    split_token,
 )
 from shardwright.core.sources.image_lists import (
-    MAX_TRIED,
-    names_with,
-    placed_lists,
+    ListFile,
+    ListFormat,
+    files_of,
+    named_folder,
     prefix_of_images,
+    required_root,
 )
-from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.moved_files import file_name, find_moved, with_slashes
-from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.source import Context, InputSplit
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.layouts import Needs
 
 #: Bytes at the beginning of a file from which its format and the folder of its images are found.
 _HEAD_BYTES = 1 << 20
 #: Number of entries whose images are tried to find their folder.
 _IMAGES_TRIED = 5
-#: Folder in which files are found, too.
-_ANNOTATIONS = "annotations"
-#: Folders of images beside a file: of most exporters, and of FiftyOne.
-_IMAGE_FOLDERS = ("images", "data")
-
-
-class DocumentFile(NamedTuple):
-    """A file of an input.
-
-    Attributes:
-      key: Path relative to the input.
-      root: Folder of its images; empty if its beginning does not show that.
-      split: Split from its name or folder; empty if it is the only one.
-    """
-
-    path: str
-    key: str
-    root: str
-    split: str
 
 
 class ImagePaths(NamedTuple):
@@ -105,7 +80,7 @@ class Entries(Protocol):
 class Document(NamedTuple):
     """A file and its entries."""
 
-    file: DocumentFile
+    file: ListFile
     entries: Entries
 
 
@@ -113,123 +88,54 @@ class Document(NamedTuple):
 _Place = tuple[int, int]
 
 
-def usual_folders(path: str, settings: ConvertSettings) -> list[str]:
-    """Returns the folders that may contain the images of a file, the likeliest first.
-
-    Args:
-      path: Path of the file; the images of `instances_val2017.json` may be in `val2017/` or `val/`.
-      settings: Settings with `image_root`.
-    """
-    stem = path.rpartition("/")[2].rpartition(".")[0]
-    inner = [name for name in (stem.rpartition("_")[2], split_token(stem)) if name]
-    here = _folder_named(path, settings)
-    if settings.image_root:
-        return [here, *(join(here, name) for name in inner)]
-    above = parent_of(here)
-    folders = [join(place, name) for name in _IMAGE_FOLDERS for place in (here, above)]
-    of_split = [join(place, name) for name in inner for place in (here, above, *folders)]
-    return [here, *folders, *of_split, above]
-
-
-def _folder_named(path: str, settings: ConvertSettings) -> str:
-    """Returns `--image_root`, or the folder of the file."""
-    return settings.image_root.rstrip("/") or "/" if settings.image_root else folder_of(path)
-
-
-@dataclass(frozen=True)
-class DocumentFormat:
+@dataclass(frozen=True, kw_only=True)
+class DocumentFormat(ListFormat):
     """A format with one file for many images.
 
     Attributes:
-      name: Name of the source.
-      title: Name of the format for messages.
-      expected: What an input has to be; the end of the message if it is not.
-      noun: Word for an entry.
+      entry: Word for an entry.
       recognizes: Returns whether a file with these first bytes is of the format.
       image_of: Returns what an entry says about the place of its image. Raises AnnotationFault if it names
         none.
       annotate: Returns a reference with the annotations of an entry. Raises AnnotationFault if they are
-        wrong.
-      provides: Kinds of annotations that it provides.
-      settings: Settings that it uses.
-      suffix: End of the names of its files.
+        wrong. If several files may describe one image, it gets its entries as documents with numbers of
+        entries.
       open: Returns the entries of an open file, of which only the beginning may be there.
       summarize: Returns what a description says about a file, from its first entries. Raises UsageError if
         the layout does not fit them.
       is_beside: Whether the images are below the folder of the file, so that its path is part of their keys;
         otherwise usual folders are tried.
-      leave_out: Returns file -> reason for the files that are left out.
       begin: Yields class ids, and (file, name, fault) of entries without an image. Raises UsageError if the
         files do not fit the layout.
-      is_joined: Whether several files may describe one image. `annotate` then gets its entries as documents
-        with numbers of entries.
-      has_keypoints: Whether it has key points.
     """
 
-    name: str
-    title: str
-    expected: str
-    noun: str
+    entry: str
     recognizes: Callable[[bytes], bool]
     image_of: Callable[[Any, ConvertSettings], ImagePaths]
     annotate: Callable[[ImageRef, Any, ConvertSettings], ImageRef]
-    provides: frozenset[Needs] = frozenset({Needs.OBJECTS})
-    settings: frozenset[str] = frozenset({"image_root"})
-    suffix: str = ".json"
+    suffixes: str | tuple[str, ...] = ".json"
     open: Callable[[IO[bytes], ConvertSettings], Entries] = lambda file, settings: JsonItems(file)
-    summarize: Callable[[DocumentFile, Sequence[Any], ConvertSettings], str] = lambda *_: ""
+    summarize: Callable[[ListFile, Sequence[Any], ConvertSettings], str] = lambda *_: ""
     is_beside: bool = True
-    leave_out: Callable[[InputProbe, Sequence[str], ConvertSettings], Mapping[str, str]] = lambda *_: {}
     begin: Callable[[Sequence[Document], ConvertSettings], Iterator[ClassId | tuple[Document, str, str]]] = (
         lambda *_: iter(())
     )
-    is_joined: bool = False
-    has_keypoints: bool = False
+    has_more_in_folders = True
 
-    def source(self) -> Source:
-        """Returns the source that reads this format."""
-        return Source(
-            name=self.name,
-            provides=self.provides,
-            settings=self.settings,
-            accepts=lambda probe, settings: next(self._names(probe, MAX_TRIED), None) is not None,
-            describe=self.describe,
-            list_part=self.list_part,
-            split=self.split,
-            has_keypoints=self.has_keypoints,
-        )
+    def is_one(self, path: str, settings: ConvertSettings) -> bool:
+        """Returns whether a file is of the format."""
+        return path.lower().endswith(self.suffixes) and self.recognizes(_head(path))
 
-    def _names(self, probe: InputProbe, tried: int | None = None) -> Iterator[str]:
-        """Yields the paths of the files in an input; an empty path if the input is a file."""
-        if probe.is_file:
-            yield from [""] if self._is_one(probe.path) else []
-            return
-        yield from names_with(probe, self.suffix, tried, self._is_one)
-        inner = [name for name in probe.folders if name == _ANNOTATIONS or split_token(name)]
-        for folder in inner[:tried]:
-            names = names_with(probe.inside(folder), self.suffix, tried, self._is_one)
-            yield from (f"{folder}/{name}" for name in names)
-
-    def _is_one(self, path: str) -> bool:
-        return path.lower().endswith(self.suffix) and self.recognizes(_head(path))
-
-    def _files(
-        self, probe: InputProbe, settings: ConvertSettings
-    ) -> tuple[list[tuple[DocumentFile, list[Any]]], Mapping[str, str]]:
-        """Returns the files of an input with their first entries, and what is left out and why."""
-        names = [""] if probe.is_file else [*self._names(probe)]
-        left_out = self.leave_out(probe, names, settings)
-        files = []
-        for path, key, split in placed_lists(probe, [name for name in names if name not in left_out]):
-            entries: list[Any] = []
-            with contextlib.suppress(AnnotationFault, JsonFault):  # the end of the file is missing
-                entries.extend(self.open(io.BytesIO(_head(path)), settings).scan())
-            images = []
-            for entry in entries[:_IMAGES_TRIED]:
-                with contextlib.suppress(AnnotationFault):
-                    images.append(self.image_of(entry, settings))
-            files.append((DocumentFile(path, key, self._root(path, images, settings), split), entries))
-        return files, left_out
+    def examine(self, file: ListFile, settings: ConvertSettings) -> tuple[str, str]:
+        """Returns the folder of the images of a file, and a description of its first entries."""
+        entries: list[Any] = []
+        with contextlib.suppress(AnnotationFault, JsonFault):  # the end of the file is missing
+            entries.extend(self.open(io.BytesIO(_head(file.path)), settings).scan())
+        images = []
+        for entry in entries[:_IMAGES_TRIED]:
+            with contextlib.suppress(AnnotationFault):
+                images.append(self.image_of(entry, settings))
+        return self._root(file.path, images, settings), self.summarize(file, entries, settings)
 
     def _root(self, path: str, names: Sequence[ImagePaths], settings: ConvertSettings) -> str:
         """Returns the folder of the images of a file; empty if no names are given.
@@ -238,56 +144,17 @@ class DocumentFormat:
           UsageError: If no folder has one of the images with the names.
         """
         if self.is_beside:
-            return _folder_named(path, settings)
-        folders = usual_folders(path, settings)
+            return named_folder(path, settings)
         paths = [path for image in names for path in image.paths]
-        found = find_root(folders, [inner for path in paths for inner in _inner_paths(path, "")])
-        found = found or find_root(folders, [file_name(path) for path in paths])
-        if not found and settings.image_root:
-            return folders[0]
-        if not found and paths:
-            raise UsageError(
-                f"--input {printable(path)}: its images, such as {printable(paths[0])}, are neither beside "
-                "it nor in a usual folder; name the folder of its images with --image_root."
-            )
-        return found
-
-    def describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
-        """Returns a description of an input.
-
-        Raises:
-          UsageError: If it has no file of this format, or a file does not fit the settings.
-        """
-        check_folders(settings, self.settings)
-        files, left_out = self._files(probe, settings)
-        if not files:
-            kind = self.suffix[1:].upper()
-            raise UsageError(
-                f"--input {printable(probe.path)} holds no {self.title} {kind}; {self.expected}."
-            )
-        places = []
-        for file, entries in files:
-            where = f"images in {printable(file.root)}" if file.root else "images beside it"
-            split = f", split {file.split}" if file.split else ""
-            places.append(f"{printable(file.key)} ({where}{split}{self.summarize(file, entries, settings)})")
-        without = "; ".join(f"{printable(name)} ({why})" for name, why in left_out.items())
-        return f"{self.title}: {'; '.join(places)}{f'; left out: {without}' if without else ''}"
-
-    def split(self, item: Input, context: Context) -> Iterator[InputSplit]:
-        """Yields a part for each file, or for all files that may describe the same images."""
-        groups: dict[tuple[str, str], list[DocumentFile]] = {}
-        for file, _ in self._files(look_at(item.path), context.settings)[0]:
-            group = (file.root or file.path, file.split) if self.is_joined else (file.path, "")
-            groups.setdefault(group, []).append(file)
-        for files in groups.values():
-            yield InputSplit(item, files[0].path, detail=json.dumps([file._asdict() for file in files]))
+        inner = [inner for path in paths for inner in _inner_paths(path, "")]
+        return required_root(path, paths, settings, inner, [*map(file_name, paths)])
 
     def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields a reference for each image that the files name, and for each entry without an image."""
         settings = context.settings
         with contextlib.ExitStack() as stack:
             documents = []
-            for file in (DocumentFile(**values) for values in json.loads(part.detail)):
+            for file in files_of(part):
                 with storage.translated_errors("read", file.path):
                     opened = stack.enter_context(storage.open_local(file.path))
                 documents.append(Document(file, self.open(opened, settings)))
@@ -302,7 +169,7 @@ class DocumentFormat:
                 yield found if isinstance(found, ClassId) else _bad_entry(part, *found)
             file = documents[0].file
             root = file.root or self._root(file.path, [*islice(named, _IMAGES_TRIED)], settings)
-            root = root or _folder_named(file.path, settings)
+            root = root or named_folder(file.path, settings)
             states = FileStates(root, len(named))
             images: dict[str, tuple[str, str, list[_Place]]] = {}
             for names, uri, path, why in _find_images(named, root, states):
@@ -322,7 +189,7 @@ class DocumentFormat:
             yield from with_states(refs, states, root)
 
     def _bad_place(self, part: InputSplit, document: Document, entry: int, why: str) -> ImageRef:
-        return _bad_entry(part, document, f"{self.noun} {document.entries.number(entry)}", why)
+        return _bad_entry(part, document, f"{self.entry} {document.entries.number(entry)}", why)
 
     def _refer(
         self,
@@ -340,12 +207,12 @@ class DocumentFormat:
             if first != entry:
                 file, entries = documents[index]
                 earlier, again = map(entries.number, (first, entry))
-                why = f"{self.noun} {earlier} names the same image"
+                why = f"{self.entry} {earlier} names the same image"
                 yield self._bad_place(part, documents[index], entry, why)
-                fault = fault or f"{self.noun}s {earlier} and {again} of {printable(file.key)} both name it"
+                fault = fault or f"{self.entry}s {earlier} and {again} of {printable(file.key)} both name it"
         several = [(documents[index], entry) for index, entry in by_file.items()]
         (file, entries), entry = several[0]
-        where = f"{self.noun} {entries.number(entry)} of {printable(file.key)}"
+        where = f"{self.entry} {entries.number(entry)} of {printable(file.key)}"
         ref = ref._replace(split=file.split, message=where)
         try:
             if fault:

@@ -16,9 +16,10 @@ from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources import shapes
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.documents import DocumentFile, DocumentFormat, ImagePaths
+from shardwright.core.sources.documents import DocumentFormat, ImagePaths
 from shardwright.core.sources.entries import first_item
 from shardwright.core.sources.image_files import annotated, class_name, is_text, labelled, number
+from shardwright.core.sources.image_lists import ListFile
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -227,7 +228,7 @@ def _annotate(ref: ImageRef, entry: Mapping[str, Any], settings: ConvertSettings
     return annotated(ref, objects_of(results or ()))
 
 
-def _summarize(file: DocumentFile, entries: Sequence[Any], settings: ConvertSettings) -> str:
+def _summarize(file: ListFile, entries: Sequence[Any], settings: ConvertSettings) -> str:
     """Returns the kinds of annotations in a file that are left out, judged by its first tasks.
 
     Raises:
@@ -253,8 +254,9 @@ def _summarize(file: DocumentFile, entries: Sequence[Any], settings: ConvertSett
 SOURCE = DocumentFormat(
     name="label_studio",
     title="Label Studio",
-    expected="name the file, or the folder that holds it",
-    noun="task",
+    noun="Label Studio JSON",
+    rule="name the file, or the folder that holds it.",
+    entry="task",
     recognizes=lambda head: _is_export(first_item(head)),
     image_of=_image_of,
     annotate=_annotate,

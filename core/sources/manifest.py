@@ -13,17 +13,15 @@ from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
-from shardwright.core.sources.documents import usual_folders
 from shardwright.core.sources.folder_tree import could_be_splits, split_of_folder
 from shardwright.core.sources.image_files import (
     check_folder,
     files_below,
-    find_root,
     folder_of,
     inner_path,
     split_token,
 )
-from shardwright.core.sources.image_lists import key_prefix, names_with
+from shardwright.core.sources.image_lists import key_prefix, names_with, usual_root
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables import heads
@@ -143,7 +141,7 @@ def _list_root(file: StoredObject, table: Table, settings: ConvertSettings) -> s
     """Returns the folder to which the paths of a list are relative; empty if no usual folder fits."""
     images = first_images(file, table, settings)
     names = [name for name in images if name and inner_path(name)]
-    return find_root(usual_folders(file.path, settings), names) or settings.image_root
+    return usual_root(file.path, settings, names)
 
 
 class _Manifest(NamedTuple):

@@ -18,7 +18,6 @@ from shardwright.core.sources.tables.paths import RowFault
 from shardwright.schemas.annotations import ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plain_text import check_utf8
 
 _NEEDED = ("ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax")
@@ -99,7 +98,6 @@ def _table_in(head: TableHead, settings: ConvertSettings) -> BoxFile | None:
 SOURCE = TableFormat(
     name="open_images",
     title="Open Images' boxes",
-    provides=frozenset({Needs.OBJECTS}),
     settings=frozenset({"image_root"}),
     suffixes=".csv",
     table_in=_table_in,

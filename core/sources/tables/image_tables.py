@@ -1,13 +1,12 @@
 """Lists the images of CSV files in a format with one or more rows for each image.
 
 A source gives a `TableFormat`, which recognizes its files, and an `ImageTable`, which says what the cells of
-a row mean. This module finds the files and the folders of their images, and reads the rows.
+a row mean. This module reads the rows.
 """
 
 from __future__ import annotations
 
 import codecs
-import json
 import os
 from abc import ABC, abstractmethod
 from array import array
@@ -18,19 +17,18 @@ from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.sources.documents import DocumentFile, usual_folders
 from shardwright.core.sources.file_states import FileStates, with_states
-from shardwright.core.sources.image_files import (
-    bad_entry,
-    check_folders,
-    find_root,
-    folder_of,
-    key_of,
-    split_token,
+from shardwright.core.sources.image_files import bad_entry, key_of
+from shardwright.core.sources.image_lists import (
+    ListFile,
+    ListFormat,
+    files_of,
+    named_folder,
+    prefix_of_images,
+    required_root,
 )
-from shardwright.core.sources.image_lists import MAX_TRIED, names_with, placed_lists, prefix_of_images
-from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe, look_at
-from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.input_probe import HEAD_BYTES
+from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.tables.columns import check_named, named_columns
 from shardwright.core.sources.tables.heads import check_text, head_rows, sniff_delimiter
 from shardwright.core.sources.tables.lines import STEP, Lines, Row, csv_cells, line_cells
@@ -41,7 +39,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 
 #: Number of images to look for in a folder.
@@ -143,99 +140,32 @@ class ImageTable(ABC):
 _Cells = tuple[int, Sequence[str]]
 
 
-@dataclass(frozen=True)
-class TableFormat:
-    """How a source reads its files.
+@dataclass(frozen=True, kw_only=True)
+class TableFormat(ListFormat):
+    """A format with rows for each image.
 
     Attributes:
-      name: Name of the source.
-      title: Description of its files, for messages.
-      provides: Kinds of annotations that the source can provide.
-      settings: Settings that the source uses, out of those that only some sources use.
-      suffixes: Ends of the names, in lower case, of files that are found in folders.
       table_in: Returns the table that begins with a head; None if the file is not of this format.
-      noun: Name of one of its files, for messages about an input without one.
-      rule: What such a file must be; the end of these messages.
-      suits: Returns whether `--source auto` looks for this format in an input.
       fault_reason: Reason for the quarantine of an image with a bad row.
       one_row: Whether an image has one row, which may span several lines. Several rows are an error, as are
         equal keys. Otherwise a row is a line.
     """
 
-    name: str
-    title: str
-    provides: frozenset[Needs]
-    settings: frozenset[str]
-    suffixes: str | tuple[str, ...]
     table_in: Callable[[TableHead, ConvertSettings], ImageTable | None]
-    noun: str
-    rule: str
-    suits: Callable[[InputProbe, ConvertSettings], bool] = lambda probe, settings: True
     fault_reason: str = QuarantineReason.BAD_ROW
     one_row: bool = False
 
-    def source(self) -> Source:
-        """Returns the source that reads this format."""
-        return Source(
-            name=self.name,
-            provides=self.provides,
-            settings=self.settings,
-            accepts=lambda probe, settings: (
-                self.suits(probe, settings) and bool(self._names(probe, settings, MAX_TRIED))
-            ),
-            describe=self._describe,
-            list_part=self._list_part,
-            split=self._split,
-        )
+    def is_one(self, path: str, settings: ConvertSettings) -> bool:
+        """Returns whether a file is of the format."""
+        return self.table_in(read_head(path), settings) is not None
 
-    def _names(self, probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
-        """Returns the paths of the files in a folder, or else in its folders named like splits.
-
-        If the input is such a file, the path is empty.
-        """
-
-        def is_one(path: str) -> bool:
-            return self.table_in(read_head(path), settings) is not None
-
-        if probe.is_file:
-            return [""] if is_one(probe.path) else []
-        splits = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
-        return names_with(probe, self.suffixes, tried, is_one) or [
-            f"{folder}/{name}"
-            for folder in splits[:tried]
-            for name in names_with(probe.inside(folder), self.suffixes, tried, is_one)
-        ]
-
-    def _describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
-        """Returns a description of an input."""
-        check_folders(settings, self.settings)
-        described = []
-        for file, table in self._find_tables(probe, settings).items():
-            split = f", split {file.split}" if file.split else ""
-            where = f"images in {printable(file.root)}{split}{table.describe()}"
-            described.append(f"{printable(file.key)} ({where})")
-        return f"{self.title}: {'; '.join(described)}"
-
-    def _split(self, item: Input, context: Context) -> Iterator[InputSplit]:
-        """Yields one input split for each file."""
-        for file in self._find_tables(look_at(item.path), context.settings):
-            yield InputSplit(item, file.path, detail=json.dumps(file))
-
-    def _find_tables(self, probe: InputProbe, settings: ConvertSettings) -> dict[DocumentFile, ImageTable]:
-        """Returns the files of an input, and their tables.
-
-        Raises:
-          UsageError: If there are none, one is not of this format, or its images are missing.
-        """
-        names = [""] if probe.is_file else self._names(probe, settings)
-        if not names:
-            raise UsageError(f"--input {printable(probe.path)} holds no {self.noun}; {self.rule}")
-        tables: dict[DocumentFile, ImageTable] = {}
-        for path, key, split in placed_lists(probe, names):
-            table = self._load(path, settings)
-            images = list(dict.fromkeys(filter(None, map(table.image_in, table.first_rows))))
-            tables[DocumentFile(path, key, self._root_of(path, images, settings), split)] = table
-        return tables
+    def examine(self, file: ListFile, settings: ConvertSettings) -> tuple[str, str]:
+        """Returns the folder of the images of a file, and a description of its columns."""
+        table = self._load(file.path, settings)
+        images = list(dict.fromkeys(filter(None, map(table.image_in, table.first_rows))))[:_NAMES_TRIED]
+        if not images or any(name.startswith("/") or "://" in name for name in images):
+            return named_folder(file.path, settings), table.describe()
+        return required_root(file.path, images, settings, images), table.describe()
 
     def _load(self, path: str, settings: ConvertSettings) -> ImageTable:
         """Returns the table of a file.
@@ -252,26 +182,9 @@ class TableFormat:
         table.check(f"--input {printable(path)}")
         return table
 
-    def _root_of(self, path: str, images: Sequence[str], settings: ConvertSettings) -> str:
-        """Returns the folder that the paths in a file are relative to.
-
-        Raises:
-          UsageError: If none of the first images is in one of the usual folders.
-        """
-        tried = images[:_NAMES_TRIED]
-        if not tried or any(name.startswith("/") or "://" in name for name in tried):
-            return settings.image_root.rstrip("/") or folder_of(path)
-        root = find_root(usual_folders(path, settings), tried) or settings.image_root.rstrip("/")
-        if not root:
-            raise UsageError(
-                f"--input {printable(path)}: {printable(tried[0])} is neither beside it nor in a usual "
-                "folder; name the folder of its images with --image_root."
-            )
-        return root
-
-    def _list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+    def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields a reference for each image that a file names, and for each row that names none."""
-        file = DocumentFile(*json.loads(part.detail))
+        (file,) = files_of(part)
         table = self._load(file.path, context.settings)
         yield from map(ClassId, table.classes, range(len(table.classes)))
         classes = NumberedClasses()
@@ -304,7 +217,7 @@ class TableFormat:
                     yield from classes.new_ids(ref)
                 yield ref
 
-    def _ref(self, ref: ImageRef, file: DocumentFile, table: ImageTable, rows: Sequence[_Cells]) -> ImageRef:
+    def _ref(self, ref: ImageRef, file: ListFile, table: ImageTable, rows: Sequence[_Cells]) -> ImageRef:
         """Returns a reference with what its rows say, or quarantined if one of them is wrong."""
         shown, width = printable(file.key), len(table.head.rows[0])
         ref = ref._replace(message=f"line {rows[0][0]} of {shown}")
