@@ -181,7 +181,8 @@ def _convert(
             with show_progress(progress, directory):
                 return _run(job, request, beam_options)
     except BaseException as error:
-        if isinstance(error, UsageError):
+        wrote = storage.is_remote(directory) or bool(storage.list_files(directory))
+        if isinstance(error, UsageError) or not wrote:
             clean_up_empty_output(directory, fresh)
         mark_stopped_run(directory)
         if isinstance(error, EngineError):
