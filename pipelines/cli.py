@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import math
 import sys
@@ -33,19 +32,17 @@ class Entry(NamedTuple):
       summary: What it does, for `shardwright --help`.
       beam: Which of Beam's options it takes: the name of a `command.BeamOptions`.
       resumable: Whether it has `--resume`, so that error messages may advise it.
-      converts: Whether it always converts, so that worker processes can start while it is imported.
     """
 
     module: str
     summary: str
     beam: str = "ALL"
     resumable: bool = False
-    converts: bool = False
 
 
 #: Name of a subcommand -> what it is.
 COMMANDS = {
-    "convert": Entry("convert", "convert images to a verified dataset", resumable=True, converts=True),
+    "convert": Entry("convert", "convert images to a verified dataset", resumable=True),
     "rebuild": Entry("rebuild", "create a new version of a dataset; rebuild only changes"),
     "plan": Entry("plan", "show what convert would write, without writing it"),
     "validate": Entry("validate", "read a dataset back and check that it is sound"),
@@ -124,21 +121,16 @@ def _run(arguments: list[str]) -> int:
         return _refused(arguments, f"there is no command {name!r}{hint}", ExitCode.USAGE)
     if _allowed_memory() < _MIN_MEMORY:
         return _refused(arguments, _NO_MEMORY, ExitCode.ENGINE)
-    with contextlib.ExitStack() as workers:
-        try:
-            with needed_by(f"shardwright {name}"):
-                if COMMANDS[name].converts:
-                    from shardwright.pipelines.workers import converting_by_default
-
-                    workers.enter_context(converting_by_default(arguments))
-                command = command_of(name)
-        except MissingPackage as missing:
-            return _refused(arguments, missing.message, missing.exit_code)
-        except KeyboardInterrupt:  # importing takes a second
-            return _refused(arguments, "interrupted before anything began.", ExitCode.INTERRUPTED)
-        except Exception as error:
-            return _refused(arguments, _not_started(error), ExitCode.ENGINE)
-        return command.main(arguments[1:])
+    try:
+        with needed_by(f"shardwright {name}"):
+            command = command_of(name)
+    except MissingPackage as missing:
+        return _refused(arguments, missing.message, missing.exit_code)
+    except KeyboardInterrupt:  # importing takes a second
+        return _refused(arguments, "interrupted before anything began.", ExitCode.INTERRUPTED)
+    except Exception as error:
+        return _refused(arguments, _not_started(error), ExitCode.ENGINE)
+    return command.main(arguments[1:])
 
 
 def command_of(name: str) -> Command:

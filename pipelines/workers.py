@@ -10,12 +10,13 @@ from typing import Any
 from shardwright.core.concurrency.converters import converters
 from shardwright.core.concurrency.worker_process import can_start_processes
 from shardwright.core.concurrency.workers import PROCESSES, usable_cpus, worker_threads
+from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.schemas.units import counted
 
 #: Module that worker processes import when they start. This process needs it later.
 _CONVERSION = "shardwright.core.conversion.convert"
-#: Options that decide whether worker processes convert, and those with which nothing is converted.
-_DECIDING = ("--pool", "--runner", "--direct_running_mode", "--help", "-h")
+#: Runners that work in this process.
+_RUNNERS_HERE = (DEFAULT_RUNNER, "DirectRunner")
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,6 @@ def converting(tokens: Sequence[str] | None) -> AbstractContextManager[Any]:
     return converters(in_processes=True, preload=_CONVERSION)
 
 
-def converting_by_default(arguments: Sequence[str]) -> AbstractContextManager[Any]:
-    """Returns such a block for a command line that is not parsed yet, unless an option may decide otherwise.
-
-    Importing a command takes as long as starting the worker processes.
-    """
-    return nullcontext() if any(item.startswith(_DECIDING) for item in arguments) else converting(())
-
-
 def uses_processes(pool: str) -> bool:
     """Returns whether a run in this process converts in worker processes.
 
@@ -76,10 +69,9 @@ def workers_of(options: Any) -> Workers:
     from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
 
     from shardwright.pipelines.beam_options import WorkerOptions
-    from shardwright.pipelines.options import DEFAULT_RUNNER
 
     cpus = usable_cpus()
-    if options.view_as(StandardOptions).runner not in (DEFAULT_RUNNER, "DirectRunner"):
+    if options.view_as(StandardOptions).runner not in _RUNNERS_HERE:
         return Workers(0, 0, cpus)
     in_memory = options.view_as(DirectOptions).direct_running_mode == "in_memory"
     if in_memory and uses_processes(options.view_as(WorkerOptions).pool):
