@@ -31,20 +31,24 @@ _REPEATED_SECONDS = 2.0
 _PREFIX = "shardwright-run-"
 
 
-def children() -> set[psutil.Process]:
-    """Returns the processes that this one started, and those that they started."""
-    return set(psutil.Process().children(recursive=True))
+def children() -> list[psutil.Process]:
+    """Returns the processes that this one started, each before those that it started itself."""
+    children: list[psutil.Process] = psutil.Process().children(recursive=True)
+    return children
 
 
 def kill_children(others: Collection[psutil.Process] = ()) -> None:
     """Kills the processes that this one started, and those that they started.
 
+    A process goes before its children, so that it cannot go on when one of them has ended.
+
     Args:
       others: Processes that go on.
     """
-    for process in children().difference(others):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    for process in children():
+        if process not in others:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def end_process(code: int) -> None:
