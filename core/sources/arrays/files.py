@@ -187,7 +187,9 @@ class Rows:
     def whole(self) -> int:
         """Number of rows that are complete in the file."""
         room = self.file_slice.length - self.length
-        return 0 if self.damage or room < 0 else min(self.count, room // self.stride + 1)
+        if self.damage or room < 0:
+            return 0
+        return min(self.count, room // self.stride + 1) if self.stride else self.count
 
     @property
     def bytes_behind(self) -> int:

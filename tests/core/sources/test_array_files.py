@@ -192,6 +192,7 @@ def test_names_give_role_split_number_and_dataset(
         ({"images": "np.array([{}] * 5)", "labels": "digits"}, "never unpickled"),
         ({"images": "greys", "labels": "np.array([{}] * 5)"}, "never unpickled"),
         ({"images": "greys", "labels": "greys"}, "--label_column"),
+        ({"images": "greys", "labels": "np.zeros((5, 0), 'i8')"}, "shape (0,) for each image, not labels"),
         ({"images": "greys", "labels": "digits + 0.5"}, "whole numbers"),
         ({"images": "greys", "labels": "np.arange(15).reshape(5, 3)"}, "one-hot"),
     ],
