@@ -181,9 +181,9 @@ def _convert(
             with show_progress(progress, directory):
                 return _run(job, request, beam_options)
     except BaseException as error:
-        wrote = storage.is_remote(directory) or bool(storage.list_files(directory))
-        if isinstance(error, UsageError) or not wrote:
-            clean_up_empty_output(directory, fresh)
+        if isinstance(error, UsageError):
+            Spool(directory).remove()
+        clean_up_empty_output(directory, fresh)
         mark_stopped_run(directory)
         if isinstance(error, EngineError):
             error.message = with_what_is_left(error.message, directory)

@@ -74,7 +74,7 @@ def resolve_target(name: str, command: str = "validate") -> Target:
         raise UsageError(
             f"--dataset {shown} has no dataset.json: the run that wrote it did not finish, or it "
             f"is not a Shardwright dataset; finish it with convert --resume, or {command} its files "
-            f"with --dataset '{shown.rstrip('/')}/*.tfrecord'."
+            f"with --dataset '{shown.rstrip('/')}/*.tfrecord*'."
         )
     if not foreign_files(name):
         raise UsageError(f"--dataset {shown} does not exist; {path_advice(name)}.")

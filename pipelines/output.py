@@ -12,7 +12,6 @@ from typing import Any
 from shardwright.core import storage
 from shardwright.core.lease import HeldLease, check_free, this_process
 from shardwright.core.overwrite import is_being_replaced, repair_swap, staging_path
-from shardwright.core.sources.spool import Spool
 from shardwright.core.storage.faults import FREE_SPACE
 from shardwright.pipelines import log
 from shardwright.pipelines.run import without_resume
@@ -267,11 +266,11 @@ def with_what_is_left(message: str, directory: str) -> str:
 
 def clean_up_empty_output(directory: str, fresh: bool) -> None:
     """Removes the empty directories of a run that stopped before it wrote anything."""
-    Spool(directory).remove()
-    if storage.is_remote(directory) or storage.list_files(directory):
-        return
-    if fresh or directory.endswith(".shardwright-new"):
-        storage.remove_tree(directory)
+    with contextlib.suppress(OSError):  # the error that stopped the run is reported
+        if storage.is_remote(directory) or storage.list_files(directory):
+            return
+        if fresh or directory.endswith(".shardwright-new"):
+            storage.remove_tree(directory)
 
 
 def nearest_existing(path: str) -> str:

@@ -33,8 +33,7 @@ _PREFIX = "shardwright-run-"
 
 def children() -> list[psutil.Process]:
     """Returns the processes that this one started, each before those that it started itself."""
-    children: list[psutil.Process] = psutil.Process().children(recursive=True)
-    return children
+    return list(psutil.Process().children(recursive=True))
 
 
 def kill_children(others: Collection[psutil.Process] = ()) -> None:
