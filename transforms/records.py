@@ -8,7 +8,7 @@ from typing import Any
 import apache_beam as beam
 
 from shardwright.core.images.annotate import annotate, read_mask
-from shardwright.core.records.build import build_example, check_labels, label_ids
+from shardwright.core.records.build import ExampleBuilder, check_labels, label_ids
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
@@ -58,18 +58,18 @@ class _BuildExample(beam.DoFn):
         self._ids = label_ids(labels, settings.record_layout.first_label)
         self._as_proto = as_proto
 
+    def setup(self) -> None:
+        self._examples = ExampleBuilder(self._settings.record_layout, self._ids)
+
     def process(self, element: ImageElement) -> Iterator[Any]:
         fault = element.fault
         if fault is None:
             assert element.image is not None, "BuildExamples follows DecodeAndResize"
             try:
-                layout = self._settings.record_layout
-                check_labels(element.ref, layout, self._ids)
+                check_labels(element.ref, self._settings.record_layout, self._ids)
                 mask = read_mask(element.ref, self._settings)
                 annotated = annotate(element.ref, element.image, self._settings, self._ids, mask)
-                example = build_example(
-                    element.ref, element.image, element.sha256, layout, self._ids, annotated.values
-                )
+                example = self._examples.build(element.ref, element.image, element.sha256, annotated.values)
                 yield self._message(example) if self._as_proto else example
                 return
             except ImageFault as error:

@@ -65,7 +65,7 @@ class Step:
         underway = self._underway
         underway.steps.setdefault(self._thread, []).append(self)
         if underway.board is not None:
-            underway.board.write(underway.task_of(self._thread))
+            underway.board.write(Task(self.place, self.stage, self.started) if self.stage else None)
         return self
 
     def __exit__(self, *raised: object) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 from PIL import Image
@@ -36,7 +36,7 @@ from shardwright.core.images.map_hook import Hook, MappedImage, call_hook, load_
 from shardwright.core.images.mapped_refs import decoded_image, mapped_ref
 from shardwright.core.images.metadata import private_metadata
 from shardwright.core.images.read import check_sha256, expected_bytes, map_refs, read_image
-from shardwright.core.records.build import build_example, check_labels
+from shardwright.core.records.build import ExampleBuilder, check_labels
 from shardwright.core.storage import changed, is_remote
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -74,6 +74,14 @@ class ShardRecipe:
     ids: Mapping[str, int]
     texts: Mapping[str, str] = field(default_factory=dict)
     keys: KeyRules = field(default_factory=KeyRules)
+
+    @cached_property
+    def examples(self) -> ExampleBuilder:
+        """Builds the records."""
+        return ExampleBuilder(self.layout, self.ids, self.texts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardRecipe, (self.settings, self.layout, self.ids, self.texts, self.keys)
 
 
 class Converted(NamedTuple):
@@ -268,9 +276,7 @@ def _build(
     Raises:
       ImageFault: If the layout cannot store it.
     """
-    example = build_example(
-        ref, image, read.sha256, recipe.layout, recipe.ids, annotated.values, recipe.texts
-    )
+    example = recipe.examples.build(ref, image, read.sha256, annotated.values)
     width, height = upright_size(image.frame)
     entry = Entry(
         key=ref.key,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwright.core.images.convert import ConvertedImage
 from shardwright.core.records.encodings import encoded_values
@@ -19,6 +19,7 @@ from shardwright.schemas.source_ids import source_id_of
 
 #: Names of color spaces in ImageNet.
 RGB, GRAY = b"RGB", b"Grayscale"
+_PLAIN = Encoding.PLAIN
 
 
 def label_ids(labels: Sequence[str], first_label: int = 0) -> dict[str, int]:
@@ -44,89 +45,125 @@ def check_labels(ref: ImageRef, layout: Layout, ids: Mapping[str, int]) -> None:
         )
 
 
-def build_features(
-    ref: ImageRef,
-    image: ConvertedImage,
-    sha256: str,
-    layout: Layout,
-    ids: Mapping[str, int],
-    annotated: Mapping[FeatureRole, Sequence[Any]] | None = None,
-    texts: Mapping[str, str] | None = None,
-) -> dict[str, Feature]:
-    """Returns the features of one image's record.
+class _Slot(NamedTuple):
+    """A feature of a layout, and what it holds if nothing states its values.
+
+    Attributes:
+      spec: The feature.
+      role: Its role.
+      column: Name of the extra column that it stores; empty for none.
+      missing: Its values if there are none, and it is required.
+    """
+
+    spec: FeatureSpec
+    role: FeatureRole
+    column: str
+    missing: Sequence[Any]
+
+    @classmethod
+    def of(cls, spec: FeatureSpec) -> _Slot:
+        """Returns the slot of a feature."""
+        role = spec.fill
+        assert role is not None
+        if role is FeatureRole.EXTRA:
+            return cls(spec, role, spec.column or spec.name, ())
+        if role is FeatureRole.CONSTANT:
+            return cls(spec, role, "", spec.value)
+        missing = UNLABELLED if role is FeatureRole.LABEL else b""
+        return cls(spec, role, "", [missing] if spec.shape == spec.tensor_shape == () else ())
+
+
+class ExampleBuilder:
+    """Builds the records of images. What is the same for all of them is found out once.
 
     Args:
-      ref: The image's reference.
-      image: The image as it is stored.
-      sha256: Hex digest of the source bytes.
       layout: The record layout.
       ids: Class name -> id.
-      annotated: Values from the annotations of the image.
       texts: Class name -> readable name, for classes named by a synset id.
-
-    Raises:
-      ImageFault: If an extra column does not fit.
     """
-    values = {**_values_of(ref, image, sha256, layout, ids, texts or {}), **(annotated or {})}
-    extra = decode_extra(ref.extra) if ref.extra else {}
-    picture = (image.height, image.width, image.channels)
-    features: dict[str, Feature] = {}
-    content: Sequence[Any]
-    for spec in layout.features:
-        assert spec.fill is not None
-        if spec.fill is FeatureRole.EXTRA:
-            there = extra.get(spec.column or spec.name, [])
-            if not there and spec.optional:
-                continue
-            content = _extra_values(spec, there)
-        elif spec.fill is FeatureRole.CONSTANT:
-            content = spec.value
-        else:
-            content = values.get(spec.fill, ())
+
+    def __init__(
+        self, layout: Layout, ids: Mapping[str, int], texts: Mapping[str, str] | None = None
+    ) -> None:
+        self._ids = ids
+        self._texts = texts or {}
+        self._format_names = layout.format_names
+        self._slots = [_Slot.of(spec) for spec in layout.features]
+        self._has_source_id = FeatureRole.SOURCE_ID in layout.by_role()
+
+    def build(
+        self,
+        ref: ImageRef,
+        image: ConvertedImage,
+        sha256: str,
+        annotated: Mapping[FeatureRole, Sequence[Any]] | None = None,
+    ) -> bytes:
+        """Returns the result of `features`, serialized as `tf.train.Example`."""
+        return encode_example(self.features(ref, image, sha256, annotated))
+
+    def features(
+        self,
+        ref: ImageRef,
+        image: ConvertedImage,
+        sha256: str,
+        annotated: Mapping[FeatureRole, Sequence[Any]] | None = None,
+    ) -> dict[str, Feature]:
+        """Returns the features of one image's record.
+
+        Args:
+          ref: The image's reference.
+          image: The image as it is stored.
+          sha256: Hex digest of the source bytes.
+          annotated: Role -> values from the annotations of the image.
+
+        Raises:
+          ImageFault: If an extra column does not fit.
+        """
+        values, annotated = self._values_of(ref, image, sha256), annotated or {}
+        extra = decode_extra(ref.extra)
+        features: dict[str, Feature] = {}
+        for spec, role, column, missing in self._slots:
+            if column:
+                content: Sequence[Any] = extra.get(column, ())
+            else:
+                content = annotated[role] if role in annotated else values.get(role, ())
             if not content and spec.optional:
                 continue
-            if not content and spec.shape == spec.tensor_shape == ():
-                content = [UNLABELLED] if spec.fill is FeatureRole.LABEL else [b""]
-        if spec.encoding is not Encoding.PLAIN:
-            content = encoded_values(spec, content, picture)
-        features[spec.name] = Feature(spec.type, content)
-    return features
+            if column:
+                content = _extra_values(spec, content)
+            content = content or missing
+            if spec.encoding is not _PLAIN:
+                content = encoded_values(spec, content, (image.height, image.width, image.channels))
+            features[spec.name] = Feature(spec.type, content)
+        return features
 
-
-def _values_of(
-    ref: ImageRef,
-    image: ConvertedImage,
-    sha256: str,
-    layout: Layout,
-    ids: Mapping[str, int],
-    texts: Mapping[str, str],
-) -> dict[FeatureRole, Sequence[Any]]:
-    """Returns the values that every image has, by the roles of features."""
-    labels = ref.labels
-    names = [name.encode() for name in labels]
-    file_name = ref.file_name or ref.key
-    shape = [image.height, image.width, image.channels]
-    values: dict[FeatureRole, Sequence[Any]] = {
-        FeatureRole.ENCODED: [image.encoded],
-        FeatureRole.FORMAT: [layout.format_names.get(image.format, image.format).encode()],
-        FeatureRole.HEIGHT: shape[:1],
-        FeatureRole.WIDTH: shape[1:2],
-        FeatureRole.CHANNELS: shape[2:],
-        FeatureRole.SHAPE: shape,
-        FeatureRole.DTYPE: [image.dtype.encode()],
-        FeatureRole.COLORSPACE: [GRAY if image.channels < 3 else RGB],
-        FeatureRole.LABEL: [ids[name] for name in labels if name in ids],
-        FeatureRole.LABEL_TEXT: [texts.get(name, name).encode() for name in labels] if texts else names,
-        FeatureRole.SYNSET: names,
-        FeatureRole.KEY: [file_name.encode()],
-        FeatureRole.FILE_BASENAME: [file_name.rpartition("/")[2].encode()],
-        FeatureRole.SPLIT: [ref.split.encode()],
-        FeatureRole.FOLD: [ref.fold],
-        FeatureRole.SOURCE_SHA256: [sha256.encode()],
-    }
-    if FeatureRole.SOURCE_ID in layout.by_role():
-        values[FeatureRole.SOURCE_ID] = [source_id_of(ref).encode()]
-    return values
+    def _values_of(self, ref: ImageRef, image: ConvertedImage, sha256: str) -> dict[str, Sequence[Any]]:
+        """Returns the values that every image has, by the names of their roles."""
+        labels = ref.labels
+        names = [name.encode() for name in labels]
+        file_name = ref.file_name or ref.key
+        # Names, because Python 3.11 takes as long to find a member of an enumeration as to call a function.
+        values: dict[str, Sequence[Any]] = {
+            "encoded": [image.encoded],
+            "format": [self._format_names.get(image.format, image.format).encode()],
+            "height": [image.height],
+            "width": [image.width],
+            "channels": [image.channels],
+            "shape": [image.height, image.width, image.channels],
+            "dtype": [image.dtype.encode()],
+            "colorspace": [GRAY if image.channels < 3 else RGB],
+            "label": [self._ids[name] for name in labels if name in self._ids],
+            "label_text": [self._texts.get(name, name).encode() for name in labels] if self._texts else names,
+            "synset": names,
+            "key": [file_name.encode()],
+            "file_basename": [file_name.rpartition("/")[2].encode()],
+            "split": [ref.split.encode()],
+            "fold": [ref.fold],
+            "source_sha256": [sha256.encode()],
+        }
+        if self._has_source_id:
+            values["source_id"] = [source_id_of(ref).encode()]
+        return values
 
 
 def _extra_values(spec: FeatureSpec, found: Sequence[Any]) -> Sequence[Any]:
@@ -155,16 +192,3 @@ def _fits(count: int, shape: Sequence[int | None]) -> bool:
 
 def _bad_row(message: str) -> ImageFault:
     return ImageFault(QuarantineReason.BAD_ROW, Stage.BUILD, message)
-
-
-def build_example(
-    ref: ImageRef,
-    image: ConvertedImage,
-    sha256: str,
-    layout: Layout,
-    ids: Mapping[str, int],
-    annotated: Mapping[FeatureRole, Sequence[Any]] | None = None,
-    texts: Mapping[str, str] | None = None,
-) -> bytes:
-    """Returns the result of `build_features`, serialized as `tf.train.Example`."""
-    return encode_example(build_features(ref, image, sha256, layout, ids, annotated, texts))

@@ -265,14 +265,14 @@ def test_a_source_that_disappears_is_unreadable(
 
 
 @pytest.mark.sampled(1)
-@pytest.mark.parametrize("where", ["convert_image", "read_image", "build_example"])
+@pytest.mark.parametrize("where", ["convert_image", "read_image", "ExampleBuilder.build"])
 def test_a_lack_of_memory_stops_the_job(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, where: str
 ) -> None:
     def exhausted(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(shard_convert, where, exhausted)
+    monkeypatch.setattr(f"{shard_convert.__name__}.{where}", exhausted)
     monkeypatch.setattr(shard_convert, "WORKING_BYTES", 1 << 62)
     sentence = sentence_of(run(capfd, "convert", "--input", small, "--output", tmp_path / "out"), 3)
     assert sentence.startswith("The machine ran out of memory") and "run again with --resume" in sentence
@@ -300,7 +300,7 @@ def test_unexpected_errors_are_one_sentence_and_a_traceback_on_demand(
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("a bug\nin two lines")
 
-    monkeypatch.setattr(shard_convert, "build_example", broken)
+    monkeypatch.setattr(shard_convert.ExampleBuilder, "build", broken)
     argv = ("convert", "--input", small, "--output", tmp_path / "out")
     sentence = sentence_of(run(capfd, *argv), 3)
     assert sentence.startswith("The engine failed with ") and "--verbose" in sentence

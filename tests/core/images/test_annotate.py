@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardwright.core.records.build import build_example
+from shardwright.core.records.build import ExampleBuilder
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.record import RecordChecker
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
@@ -66,7 +66,7 @@ def test_any_objects_give_a_sound_record_or_fail_their_image(
         assert policy == "fail" and fault.message.startswith("object ")
         return
     layout = settings_of("detection", **wanted).record_layout
-    record = build_example(ImageRef("a.png", "a.png"), image, "0" * 64, layout, IDS, result.values)
+    record = ExampleBuilder(layout, IDS).build(ImageRef("a.png", "a.png"), image, "0" * 64, result.values)
     promised = RecordSchema(layout.features, LABELS, layout.first_label)
     checked = RecordChecker(promised, decode=True).check(record)
     assert checked.problems == ()

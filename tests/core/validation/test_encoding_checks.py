@@ -14,7 +14,7 @@ from PIL import Image
 
 from shardwright.core.images.convert import ConvertedImage, Frame
 from shardwright.core.images.geometry import plan_geometry
-from shardwright.core.records.build import build_features, label_ids
+from shardwright.core.records.build import ExampleBuilder, label_ids
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.core.validation.record import RecordChecker
@@ -95,8 +95,8 @@ def found_in(
         frame=Frame((WIDTH, HEIGHT), 1, plan_geometry(WIDTH, HEIGHT, None, "stretch")),
         decode_seconds=0.0,
     )  # fmt: skip
-    ids = label_ids(LABELS, layout.first_label)
-    features: dict[str, Any] = {**build_features(ref, image, "0" * 64, layout, ids, annotated), **change}
+    examples = ExampleBuilder(layout, label_ids(LABELS, layout.first_label))
+    features: dict[str, Any] = {**examples.features(ref, image, "0" * 64, annotated), **change}
     data = encode_example({name: value for name, value in features.items() if value is not None})
     if layout.pixels and pixels is None:
         pixels = (HEIGHT, WIDTH, 3) if layout_text == "raw" else (None, None, 3)
