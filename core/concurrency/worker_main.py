@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import pickle
 import signal
+import socket
 import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
-from multiprocessing.connection import Connection
 from typing import Any
 
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.concurrency.worker_process import Board
+from shardwright.core.concurrency.worker_process import Board, Channel
 from shardwright.core.concurrency.workers import set_worker_processes
 
 
@@ -25,16 +25,16 @@ def serve(connection: int, board: int) -> None:
       board: Descriptor of the file of the `Board`.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
-    parent = Connection(connection)
+    parent = Channel(socket.socket(fileno=connection))
     UNDERWAY.board = Board(board)
-    processes, preload = parent.recv()
+    processes, preload = pickle.loads(parent.receive())
     set_worker_processes(processes)
     if preload:
         import_module(preload)
     functions: dict[bytes, Callable[[Any], Any]] = {}
     while True:
         try:
-            request = parent.recv_bytes()
+            request = parent.receive()
         except (EOFError, OSError):
             return
         answer = _run(functions, request, UNDERWAY.board)
@@ -42,10 +42,10 @@ def serve(connection: int, board: int) -> None:
         if sys.stdout:
             with contextlib.suppress(OSError):
                 sys.stdout.flush()
-        parent.send_bytes(answer)
+        parent.send(answer)
 
 
-def _run(functions: dict[bytes, Callable[[Any], Any]], request: bytes, board: Board) -> bytes:
+def _run(functions: dict[bytes, Callable[[Any], Any]], request: memoryview, board: Board) -> bytes:
     """Returns the pickled results of a call, and the exception that ended it, if any."""
     results: list[Any] = []
     failure: Exception | None = None
