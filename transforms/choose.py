@@ -42,7 +42,7 @@ class _CollectHashes(beam.DoFn):
         self._purpose = purpose
 
     def start_bundle(self) -> None:
-        self._collected = CollectedHashes()
+        self._collected = CollectedHashes(self._settings)
         self._placement: Placement | None = None
 
     def process(self, batch: EncodedRefs, splits: PartBounds | None) -> Iterator[CollectedHashes]:
@@ -52,11 +52,11 @@ class _CollectHashes(beam.DoFn):
         hashed = placement.to_split if self._purpose == SPLIT else placement.to_fold
         for ref in decode_refs(batch):
             if ref.is_candidate:
-                self._collected.add(ref.key, hashed(ref), self._settings)
+                self._collected.add(ref.key, hashed(ref))
         yield from ()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        self._collected.trim(self._settings)
+        self._collected.taken.trim()
         yield in_global_window(self._collected)
 
 
@@ -67,20 +67,20 @@ class _MergeHashes(beam.CombineFn):
         self._settings = settings
 
     def create_accumulator(self) -> CollectedHashes:
-        return CollectedHashes()
+        return CollectedHashes(self._settings)
 
     def add_input(self, merged: CollectedHashes, more: CollectedHashes) -> CollectedHashes:
-        merged.merge(more, self._settings)
+        merged.merge(more)
         return merged
 
     def merge_accumulators(self, several: Iterable[CollectedHashes]) -> CollectedHashes:
-        merged = CollectedHashes()
+        merged = CollectedHashes(self._settings)
         for more in several:
-            merged.merge(more, self._settings)
+            merged.merge(more)
         return merged
 
     def extract_output(self, merged: CollectedHashes) -> CollectedHashes:
-        return merged.finish(self._settings)
+        return merged.finish()
 
 
 class ChooseParts(beam.PTransform):

@@ -23,8 +23,8 @@ from shardwright.core.plan.assign import (
     shard_of,
     shard_order,
 )
-from shardwright.core.plan.forecast import Placement, RefSummary
-from shardwright.core.plan.request import ConversionRequest, forecast_of, merged_summaries
+from shardwright.core.plan.forecast import Placement, RefSummary, make_forecast
+from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.plan.unique_keys import MADE
 from shardwright.core.sources.label_rules import RuleMatches, unmatched_warnings
 from shardwright.schemas.codes import FilterReason, Outcome
@@ -87,17 +87,18 @@ class _SummarizeRefs(beam.DoFn):
         self._settings = settings
 
     def start_bundle(self) -> None:
-        self._summary = RefSummary()
+        self._summary = RefSummary(self._settings)
         self._placement: Placement | None = None
 
     def process(self, batch: EncodedRefs, splits: PartBounds | None = None) -> Iterator[RefSummary]:
         if self._placement is None:
             self._placement = Placement(self._settings, splits)
-        self._summary.add_all([*decode_refs(batch)], self._settings, self._placement)
+        for ref in decode_refs(batch):
+            self._summary.add(ref, self._placement)
         yield from ()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        self._summary.trim(self._settings)
+        self._summary.trim()
         yield in_global_window(self._summary)
 
 
@@ -146,10 +147,12 @@ class ForecastDataset(beam.PTransform):
             split_bounds: PartBounds | None,
             fold_bounds: PartBounds | None,
         ) -> Forecast:
-            summary = merged_summaries(summaries, settings)
+            merged = RefSummary(settings)
+            for summary in summaries:
+                merged.merge(summary)
             unmatched = unmatched_warnings(matches, settings, request.rules, request.selection)
             asked = replace(request, carried=carried or request.carried)
-            return forecast_of(asked, summary, [*class_ids], unmatched, split_bounds, fold_bounds)
+            return make_forecast(asked, merged, [*class_ids], unmatched, split_bounds, fold_bounds)
 
         # A summary is small, however many references it counts, so one step can add up those of all bundles.
         summaries = batches | "SummarizeRefs" >> beam.ParDo(

@@ -6,18 +6,26 @@ import hashlib
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Generic, NamedTuple, TypeVar
 
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs
 from shardwright.schemas.part_bounds import BUCKETS, DIGITS, PartBounds
 
+Item = TypeVar("Item")
+#: Sort key of images: (hash, key).
+Order = tuple[int, str]
+
 HASH_RANGE = 1 << 64
 #: Mean number of images per shard above which no shard is empty: among 99,999 shards, the probability of an
 #: empty one is below 99,999 * exp(-64) = 2e-23.
 NEVER_EMPTY = 64
+#: Number of items, beyond twice those that are kept, that are collected before the others are dropped.
+_MORE = 1000
 
 
 def hash64(seed: int, purpose: str, text: str) -> int:
@@ -59,7 +67,7 @@ def group_of(key: str, pattern: re.Pattern[str] | None) -> str | None:
     return match[1] if match.re.groups and match[1] is not None else match[0]
 
 
-def shard_order(seed: int, key: str) -> tuple[int, str]:
+def shard_order(seed: int, key: str) -> Order:
     """Returns the sort key of the images in a split: (hash, key)."""
     return hash64(seed, "shard", key), key
 
@@ -75,12 +83,45 @@ def shard_hashes(seed: int, keys: Iterable[str]) -> list[bytes]:
     return hashes
 
 
-def limit_order(seed: int, key: str) -> tuple[int, str]:
+def limit_order(seed: int, key: str) -> Order:
     """Returns the sort key by which `--limit` chooses images: (hash, key).
 
     This hash is independent of the hash for shards, so that the chosen images are spread over all shards.
     """
     return hash64(seed, "limit", key), key
+
+
+@dataclass
+class Lowest(Generic[Item]):
+    """The items with the lowest orders of all that were added or merged, in any order.
+
+    Attributes:
+      count: Number of items to keep.
+      items: The items, each after its order; up to about twice as many until `trim` is called.
+      cut: Order above which an item is not kept; None while there are fewer items.
+    """
+
+    count: int
+    items: list[tuple[Order, Item]] = field(default_factory=list)
+    cut: Order | None = None
+
+    def add(self, order: Order, item: Item) -> None:
+        """Adds an item."""
+        if self.cut is None or order <= self.cut:
+            self.items.append((order, item))
+            if len(self.items) > 2 * self.count + _MORE:
+                self.trim()
+
+    def merge(self, other: Lowest[Item]) -> None:
+        """Adds the items of another collection."""
+        self.items += other.items
+        self.trim()
+
+    def trim(self) -> None:
+        """Drops the items with higher orders, and sorts the others."""
+        self.items = sorted(self.items, key=itemgetter(0))[: self.count]
+        if self.items and len(self.items) == self.count:
+            self.cut = self.items[-1][0]
 
 
 def shard_of(value: int, num_shards: int) -> int:

@@ -23,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.core.plan.assign import HASH_RANGE, HashedImage, ideal_bounds, limit_order
+from shardwright.core.plan.assign import HASH_RANGE, HashedImage, Lowest, ideal_bounds, limit_order
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import in_name_order
@@ -31,8 +31,6 @@ from shardwright.schemas.part_bounds import BUCKETS, DIGITS, PartBounds
 
 #: Stands for all images of a bucket, beside the names of their classes.
 _IMAGES = "\x00"
-#: Number of images more than twice the limit that are collected before those beyond the limit are dropped.
-_MORE = 1000
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -42,62 +40,55 @@ class CollectedHashes:
     """The hashes of all images to divide. Collections can be merged in any order.
 
     Attributes:
+      settings: Checked settings.
       values: (scope, class) -> hashes, 8 bytes each.
       buckets: Scope -> bucket -> number of images, in all and of each class.
-      taken: Under a limit, the images with the lowest hashes for the limit, each after that order.
-      taken_cut: Order above which an image is beyond the limit; None while unknown.
+      taken: Under a limit, the images within it, which are counted at the end.
     """
 
+    settings: ConvertSettings
     values: defaultdict[tuple[str, str], array[int]] = field(
         default_factory=lambda: defaultdict(partial(array, "Q"))
     )
-    buckets: dict[str, dict[int, Counter[str]]] = field(default_factory=dict)
-    taken: list[tuple[tuple[int, str], HashedImage]] = field(default_factory=list)
-    taken_cut: tuple[int, str] | None = None
+    buckets: defaultdict[str, defaultdict[int, Counter[str]]] = field(
+        default_factory=lambda: defaultdict(partial(defaultdict, Counter))
+    )
+    taken: Lowest[HashedImage] = field(init=False)
 
-    def add(self, key: str, image: HashedImage, settings: ConvertSettings) -> None:
+    def __post_init__(self) -> None:
+        self.taken = Lowest(self.settings.limit)
+
+    def add(self, key: str, image: HashedImage) -> None:
         """Adds the image with a key."""
-        if not settings.limit:
-            self._count(image, settings)
-            return
-        order = limit_order(settings.seed, key)
-        if self.taken_cut is None or order <= self.taken_cut:
-            self.taken.append((order, image))
-            if len(self.taken) > 2 * settings.limit + _MORE:
-                self.trim(settings)
+        if self.settings.limit:
+            self.taken.add(limit_order(self.settings.seed, key), image)
+        else:
+            self._count(image)
 
-    def trim(self, settings: ConvertSettings) -> None:
-        """Drops images beyond the limit."""
-        if settings.limit and len(self.taken) >= settings.limit:
-            self.taken = sorted(self.taken, key=lambda item: item[0])[: settings.limit]
-            self.taken_cut = self.taken[-1][0]
-
-    def merge(self, other: CollectedHashes, settings: ConvertSettings) -> None:
+    def merge(self, other: CollectedHashes) -> None:
         """Adds the images of another collection."""
         for place, hashes in other.values.items():
             self.values[place].extend(hashes)
         for scope, buckets in other.buckets.items():
             for bucket, counts in buckets.items():
-                self.buckets.setdefault(scope, {}).setdefault(bucket, Counter()).update(counts)
-        self.taken += other.taken
-        self.trim(settings)
+                self.buckets[scope][bucket].update(counts)
+        self.taken.merge(other.taken)
 
-    def finish(self, settings: ConvertSettings) -> CollectedHashes:
+    def finish(self) -> CollectedHashes:
         """Returns the collection with the images within the limit counted."""
-        self.trim(settings)
-        for _, image in self.taken:
-            self._count(image, settings)
-        self.taken = []
+        self.taken.trim()
+        for _, image in self.taken.items:
+            self._count(image)
         return self
 
-    def _count(self, image: HashedImage, settings: ConvertSettings) -> None:
+    def _count(self, image: HashedImage) -> None:
         scope, label, value = image
         if scope is None:
             return
-        if not settings.divides_buckets:
-            self.values[scope, label if settings.split_mode == "stratified" else ""].append(value)
+        if not self.settings.divides_buckets:
+            self.values[scope, label if self.settings.split_mode == "stratified" else ""].append(value)
             return
-        counts = self.buckets.setdefault(scope, {}).setdefault(value * BUCKETS >> 64, Counter())
+        counts = self.buckets[scope][value * BUCKETS >> 64]
         counts[_IMAGES] += 1
         for name in label.split(LABEL_SEPARATOR) if label else ():
             counts[name] += 1

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.conversion.convert import ShardRecipe
 from shardwright.core.plan.assign import (
     FOLD,
     SPLIT,
     Divider,
     HashedImage,
+    Lowest,
+    Order,
     group_of,
     hash64,
     limit_order,
-    shard_hashes,
+    shard_order,
 )
 from shardwright.core.plan.estimate import (
     SAMPLE_CANDIDATES,
@@ -26,14 +30,23 @@ from shardwright.core.plan.estimate import (
     shard_count,
     take_sample,
 )
+from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.records.build import label_ids
+from shardwright.core.sources.unused_settings import without_effect
 from shardwright.schemas import units
 from shardwright.schemas.codes import BY_LISTING, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError, nearest
-from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, labels_of, printable
-from shardwright.schemas.key_rules import KeyRules
-from shardwright.schemas.labels import in_name_order, order_labels, unused_ids
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
+from shardwright.schemas.labels import (
+    ClassId,
+    check_numbering,
+    in_name_order,
+    merge_class_ids,
+    merge_class_texts,
+    order_labels,
+    unused_ids,
+)
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan, SplitsFrom
@@ -41,9 +54,9 @@ from shardwright.schemas.side_files import check_split_names
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted, is_or_are
 
-#: Sort key of images: (hash, key). The hash is the one for shards or, under a limit, the one for the limit.
-Order = tuple[int, str]
-
+_LOG = logging.getLogger(__name__)
+#: Settings that determine the number of shards.
+_SHARD_COUNTS = ("shards", "shard_size")
 _EXAMPLES = 3
 #: Faults of a file that are found when it is listed. Its class still exists, so that the ids of classes do
 #: not depend on whether their images can be read.
@@ -106,123 +119,90 @@ class RefSummary:
     """Counts over all references; summaries can be merged in any order.
 
     Attributes:
+      settings: Checked settings.
       listed: Split -> number of files; `NO_SPLIT` for files without their own key.
       hashed: Whether any reference got its split from its hash.
       outcomes: (outcome, reason) -> number of files decided before reading; copies have one reason.
       candidates: Split -> number of images to convert.
       source_bytes: Split -> bytes of their sources, without those that are too large to be read.
       classes: Number of images to convert per split and class name; 0 for a class with only bad images.
-      named: Number of images whose split the source names.
-      drawn: Number of images whose split is chosen by their hash.
-      sample: (hash, key) order and reference of the candidates with the lowest hashes.
-      sample_cut: Order above which a reference is not in the sample; None while unknown.
-      taken: Under a limit, (order, split, size, labels) of the candidates with the lowest hashes.
-      taken_cut: Order above which a reference is beyond the limit; None while unknown.
+      named: Whether the source names the split of an image.
+      drawn: Whether the split of an image is chosen by its hash.
+      sample: The candidates with the lowest hashes: those for shards or, under a limit, those for the limit.
+      taken: Under a limit, the (split, size, labels) of the candidates within it.
       bad: Under a limit, orders of the references that their source quarantined.
       examples: Quarantine reason -> a few references that their source quarantined.
       ungrouped: Number of keys that `--split_by` does not match.
       ungrouped_examples: A few of these keys.
     """
 
+    settings: ConvertSettings
     listed: Counter[str] = field(default_factory=Counter)
     hashed: bool = False
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     candidates: Counter[str] = field(default_factory=Counter)
     source_bytes: Counter[str] = field(default_factory=Counter)
-    classes: dict[str, Counter[str]] = field(default_factory=dict)
-    named: int = 0
-    drawn: int = 0
-    sample: list[tuple[Order, ImageRef]] = field(default_factory=list)
-    sample_cut: Order | None = None
-    taken: list[tuple[Order, str, int, tuple[str, ...]]] = field(default_factory=list)
-    taken_cut: Order | None = None
+    classes: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    named: bool = False
+    drawn: bool = False
+    sample: Lowest[ImageRef] = field(default_factory=lambda: Lowest(SAMPLE_CANDIDATES))
+    taken: Lowest[tuple[str, int, tuple[str, ...]]] = field(init=False)
     bad: list[Order] = field(default_factory=list)
     ungrouped: int = 0
     ungrouped_examples: Sequence[str] = ()
     examples: dict[str, Sequence[str]] = field(default_factory=dict)
 
-    def add_all(self, refs: Sequence[ImageRef], settings: ConvertSettings, placement: Placement) -> None:
-        """Counts references: the candidates together, which takes a third of the time."""
-        candidates = [ref for ref in refs if not ref.outcome]
-        for ref in refs if len(candidates) < len(refs) else ():
-            if ref.outcome:
-                self._add_decided(ref, placement.split(ref), settings)
-        splits = [placement.split(ref) for ref in candidates]
-        self.listed.update(splits)
-        named = sum([bool(ref.split) for ref in candidates])
-        self.named += named
-        self.drawn += len(candidates) - named
-        self.hashed |= named < len(candidates)
-        if settings.split_by:
-            missed = [ref.key for ref in candidates if placement.misses_group(ref)]
-            self.ungrouped += len(missed)
-            self.ungrouped_examples = _first_few(self.ungrouped_examples, missed)
-        if settings.limit:
-            self._add_limited(candidates, splits, settings)
-            return
-        self.candidates.update(splits)
-        most = settings.max_source_bytes
-        for split, ref in zip(splits, candidates):
-            self.source_bytes[split] += ref.size if 0 < ref.size <= most else 0
-        labels = Counter(zip(splits, [ref.label for ref in candidates]))
-        for (split, label), count in labels.items():
-            classes = self.classes.setdefault(split, Counter())
-            for name in labels_of(label):
-                classes[name] += count
-        self._add_to_sample(candidates, settings)
+    def __post_init__(self) -> None:
+        self.taken = Lowest(self.settings.limit)
 
-    def _add_decided(self, ref: ImageRef, split: str, settings: ConvertSettings) -> None:
-        """Counts a file that is not converted."""
+    def add(self, ref: ImageRef, placement: Placement) -> None:
+        """Counts a reference."""
+        split, seed = placement.split(ref), self.settings.seed
         self.listed[split] += 1
         self.hashed |= not ref.split
+        if ref.outcome:
+            self._add_decided(ref, split)
+            return
+        self.named |= bool(ref.split)
+        self.drawn |= not ref.split
+        if placement.misses_group(ref):
+            self.ungrouped += 1
+            self.ungrouped_examples = _first_few(self.ungrouped_examples, [ref.key])
+        image = split, _source_bytes(ref, self.settings), ref.labels
+        if self.settings.limit:
+            order = limit_order(seed, ref.key)
+            self.taken.add(order, image)
+        else:
+            order = shard_order(seed, ref.key)
+            self._count(*image)
+        self.sample.add(order, ref)
+
+    def _add_decided(self, ref: ImageRef, split: str) -> None:
+        """Counts a file that is not converted."""
         self.outcomes[ref.outcome, "" if ref.outcome == Outcome.DEDUPLICATED else ref.reason] += 1
         if ref.outcome == Outcome.QUARANTINED:
             shown = (f"{ref.location}: {ref.message}",)
             self.examples[ref.reason] = _first_few(self.examples.get(ref.reason, ()), shown)
-            if settings.limit:
-                self.bad.append(limit_order(settings.seed, ref.key))
+            if self.settings.limit:
+                self.bad.append(limit_order(self.settings.seed, ref.key))
             elif ref.reason in _FAULTS_OF_FILES:
-                self.classes.setdefault(split, Counter()).update(dict.fromkeys(ref.labels, 0))
+                self.classes[split].update(dict.fromkeys(ref.labels, 0))
 
-    def _add_limited(
-        self, candidates: Sequence[ImageRef], splits: Sequence[str], settings: ConvertSettings
-    ) -> None:
-        """Adds candidates under a limit. The sample consists of images that the limit includes."""
-        for split, ref in zip(splits, candidates):
-            order = limit_order(settings.seed, ref.key)
-            if self.sample_cut is None or order <= self.sample_cut:
-                self.sample.append((order, ref))
-            if self.taken_cut is None or order <= self.taken_cut:
-                self.taken.append((order, split, _source_bytes(ref, settings), ref.labels))
-        if (
-            max(len(self.sample) - SAMPLE_CANDIDATES, len(self.taken) - 2 * settings.limit)
-            > SAMPLE_CANDIDATES
-        ):
-            self.trim(settings)
+    def _count(self, split: str, size: int, labels: tuple[str, ...]) -> None:
+        """Counts an image to convert."""
+        self.candidates[split] += 1
+        self.source_bytes[split] += size
+        self.classes[split].update(labels)
 
-    def _add_to_sample(self, candidates: Sequence[ImageRef], settings: ConvertSettings) -> None:
-        hashes = shard_hashes(settings.seed, [ref.key for ref in candidates])
-        least = b"\xff" * 8 if self.sample_cut is None else self.sample_cut[0].to_bytes(8, "big")
-        for value, ref in zip(hashes, candidates):
-            if value <= least:  # the bytes are in the order of the numbers
-                order = int.from_bytes(value, "big"), ref.key
-                if self.sample_cut is None or order <= self.sample_cut:
-                    self.sample.append((order, ref))
-        if len(self.sample) > 2 * SAMPLE_CANDIDATES:
-            self.trim(settings)
-
-    def trim(self, settings: ConvertSettings) -> None:
+    def trim(self) -> None:
         """Drops references that are outside the sample and beyond the limit."""
-        self.sample = sorted(self.sample)[:SAMPLE_CANDIDATES]
-        if len(self.sample) == SAMPLE_CANDIDATES:
-            self.sample_cut = self.sample[-1][0]
-        if settings.limit:
-            self.taken = sorted(self.taken)[: settings.limit]
-            if len(self.taken) == settings.limit:
-                self.taken_cut = self.taken[-1][0]
-                self.bad = [order for order in self.bad if order <= self.taken_cut]
+        self.sample.trim()
+        self.taken.trim()
+        cut = self.taken.cut
+        if cut is not None:
+            self.bad = [order for order in self.bad if order <= cut]
 
-    def merge(self, other: RefSummary, settings: ConvertSettings) -> None:
+    def merge(self, other: RefSummary) -> None:
         """Adds another summary's counts."""
         self.listed.update(other.listed)
         self.hashed |= other.hashed
@@ -230,30 +210,26 @@ class RefSummary:
         self.candidates.update(other.candidates)
         self.source_bytes.update(other.source_bytes)
         for split, classes in other.classes.items():
-            self.classes.setdefault(split, Counter()).update(classes)
-        self.named += other.named
-        self.drawn += other.drawn
-        self.sample += other.sample
-        self.taken += other.taken
+            self.classes[split].update(classes)
+        self.named |= other.named
+        self.drawn |= other.drawn
+        self.sample.merge(other.sample)
+        self.taken.merge(other.taken)
         self.bad += other.bad
         self.ungrouped += other.ungrouped
         self.ungrouped_examples = _first_few(self.ungrouped_examples, other.ungrouped_examples)
         for reason, shown in other.examples.items():
             self.examples[reason] = _first_few(self.examples.get(reason, ()), shown)
-        self.trim(settings)
 
-    def finish(self, settings: ConvertSettings) -> tuple[int, str] | None:
+    def finish(self) -> Order | None:
         """Completes the counts; returns the order of the last image within the limit, or None."""
-        self.trim(settings)
-        if not settings.limit:
-            return None
-        for _, split, size, labels in self.taken:
-            self.candidates[split] += 1
-            self.source_bytes[split] += size
-            self.classes.setdefault(split, Counter()).update(labels)
-        if self.taken_cut is not None:
-            self.sample = [item for item in self.sample if item[0] <= self.taken_cut]
-        return self.taken_cut
+        self.trim()
+        for _, image in self.taken.items:
+            self._count(*image)
+        cut = self.taken.cut
+        if cut is not None:
+            self.sample.items = [item for item in self.sample.items if item[0] <= cut]
+        return cut
 
 
 def _source_bytes(ref: ImageRef, settings: ConvertSettings) -> int:
@@ -267,40 +243,33 @@ def _first_few(some: Iterable[str], others: Iterable[str]) -> Sequence[str]:
 
 
 def make_forecast(
+    request: ConversionRequest,
     summary: RefSummary,
-    settings: ConvertSettings,
-    own_ids: Mapping[str, int],
-    carried: Plan | None = None,
-    class_names: Sequence[str] = (),
-    explicit_shards: bool = False,
-    texts: Mapping[str, str] | None = None,
-    split_bounds: PartBounds | None = None,
-    keys: KeyRules | None = None,
-    fold_bounds: PartBounds | None = None,
+    class_ids: Sequence[ClassId] = (),
     unmatched: Sequence[str] = (),
+    split_bounds: PartBounds | None = None,
+    fold_bounds: PartBounds | None = None,
 ) -> Forecast:
     """Chooses labels and numbers of shards, after converting a sample of the images.
 
+    It notes in the forecast, and on a terminal, which settings have no effect.
+
     Args:
+      request: The request, with the plan to carry on.
       summary: Summary of all references.
-      settings: Checked settings.
-      own_ids: Class name -> id, for sources with their own ids.
-      carried: Plan to carry on.
-      class_names: The allowed class names in id order, with an empty name for an unused id; empty to
-        allow all.
-      explicit_shards: Whether the shard settings were given again, so that carried numbers do not apply.
-      texts: Class name -> readable name, for sources that have both.
-      split_bounds: Chosen bounds of the splits, if `--splits` alone does not decide them.
-      keys: Rules of `--include` and `--exclude`; None to take all images.
-      fold_bounds: Chosen bounds of the folds, if `--folds` alone does not decide them.
+      class_ids: Ids that sources give to class names.
       unmatched: Sentences about names and lists of settings that match no image.
+      split_bounds: Chosen bounds of the splits, if `--splits` alone does not decide them.
+      fold_bounds: Chosen bounds of the folds, if `--folds` alone does not decide them.
 
     Raises:
-      UsageError: If there is nothing to convert.
+      UsageError: There is nothing to convert, or the source counts its classes from 1.
     """
-    cut = summary.finish(settings)
+    settings, carried, class_names = request.settings, request.carried, request.class_names
+    cut = summary.finish()
     _check_something_to_do(summary, settings, unmatched)
-    layout, keys = settings.record_layout, keys or KeyRules()
+    layout, keys = settings.record_layout, request.selection.keys
+    own_ids = request.rules.apply_to_ids(merge_class_ids(class_ids))
     classes: Counter[str] = Counter()
     for of_split in summary.classes.values():
         classes.update(of_split)
@@ -311,39 +280,46 @@ def make_forecast(
     recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label), keys=keys)
     sample = _readable_sample(summary, recipe)
     _check_brightness(sample, settings)
-    splits = _checked_splits(summary, settings, carried, explicit_shards)
     rejected = _rejected_bytes(sample, settings, split_bounds)
+    # Carried numbers of shards stay unless the settings of shards change.
+    explicit, kept = request.explicit_shards, {} if carried is None else carried.shards
+    if carried is not None:
+        identity = settings.identity()
+        explicit = any(carried.settings.get(name) != identity[name] for name in _SHARD_COUNTS)
     shards: dict[str, int] = {}
     estimates: dict[str, int] = {}
-    for split in splits:
+    for split in _checked_splits(summary, settings, kept, explicit):
         records, size = summary.candidates[split], summary.source_bytes[split] - rejected[split]
         estimate = estimate_bytes(sample, records, size, settings)
         count = _fresh_count(split, estimate, records, settings)
-        if carried and not explicit_shards and split in carried.shards:
-            before, old = carried.shards[split], carried.estimate.get(split, 0)
+        if carried and not explicit and split in kept:
+            before, old = kept[split], carried.estimate.get(split, 0)
             count = before if settings.shards else carried_count(before, old, estimate, count)
             estimate = old if count == before else estimate
         shards[split], estimates[split] = count, estimate
     splits_from = SplitsFrom.BOTH if summary.drawn else SplitsFrom.SOURCE
-    return Forecast(
+    splits_from = splits_from if summary.named else SplitsFrom.HASH
+    facts = replace(request.facts, splits_from=splits_from)
+    notes = tuple(without_effect(request.given, facts, request.facts))
+    forecast = Forecast(
         plan=Plan(
             labels,
             shards,
             estimates,
             settings.identity(),
-            _texts(labels, layout, texts, carried),
+            _texts(labels, layout, request.rules.apply_to_texts(merge_class_texts(class_ids)), carried),
             unused_ids(
                 labels,
                 layout.first_label,
-                {*summary.classes, *own_ids, *class_names},
+                {*classes, *own_ids, *class_names},
                 carried.labels if carried else (),
                 carried.unused_ids if carried else (),
             ),
             split_bounds,
             fold_bounds,
         ),
-        candidates=_by_split(shards, summary.candidates),
-        listed=_by_split((*shards, *({NO_SPLIT} & summary.listed.keys())), summary.listed),
+        candidates={split: summary.candidates[split] for split in shards},
+        listed={split: summary.listed[split] for split in (*shards, *({NO_SPLIT} & summary.listed.keys()))},
         filtered=_filtered(summary, settings, cut),
         deduplicated=summary.outcomes[Outcome.DEDUPLICATED, ""],
         source_bytes=sum(summary.source_bytes.values()),
@@ -356,11 +332,19 @@ def make_forecast(
             *_unlisted_classes(classes, labels if class_names else (), settings),
             *(_too_many_shards(summary, shards, settings) if settings.shards else ()),
             *_warnings(summary, settings, labels),
+            *_unseen_number(request, classes, class_ids),
+            *notes,
         ),
         split_class_counts={split: in_name_order(summary.classes.get(split, {})) for split in shards},
-        splits_from=splits_from if summary.named else SplitsFrom.HASH,
+        splits_from=splits_from,
         keys=keys,
     )
+    PROGRESS.tell(*notes)
+    PROGRESS.tree = forecast.tree
+    _LOG.info("The input holds %s", forecast.tree)
+    PROGRESS.total_images = forecast.total
+    PROGRESS.total_shards = sum(shards.values())
+    return forecast
 
 
 def _readable_sample(summary: RefSummary, recipe: ShardRecipe) -> Sample:
@@ -369,9 +353,9 @@ def _readable_sample(summary: RefSummary, recipe: ShardRecipe) -> Sample:
     Raises:
       EngineError: If no image can be read.
     """
-    sample = take_sample([ref for _, ref in summary.sample], recipe)
+    sample = take_sample([ref for _, ref in summary.sample.items], recipe)
     if sample.faults.get(QuarantineReason.UNREADABLE) == sample.tried > 1:
-        first = printable(summary.sample[0][1].uri)
+        first = printable(summary.sample.items[0][1].uri)
         raise EngineError(
             f"None of the {sample.tried:,} images tried can be read, such as {first}: check the permissions "
             "of the account that reads them."
@@ -412,21 +396,27 @@ def _rejected_bytes(
 
 
 def _checked_splits(
-    summary: RefSummary, settings: ConvertSettings, carried: Plan | None, explicit_shards: bool
+    summary: RefSummary, settings: ConvertSettings, carried: Iterable[str], explicit: bool
 ) -> list[str]:
-    """Returns the splits of the dataset, from the settings, the source and the carried plan.
+    """Returns the splits of the dataset, from the settings, the source and a carried plan.
+
+    Args:
+      summary: Summary of all references.
+      settings: Checked settings.
+      carried: Splits of the carried plan.
+      explicit: Whether carried numbers of shards do not apply.
 
     Raises:
       UsageError: If a split cannot have its name, or `--shards` names another one.
     """
     names = list(settings.parsed_splits) if summary.hashed else []
-    own = {*summary.listed, *(carried.shards if carried else ())} - {NO_SPLIT, *names}
+    own = {*summary.listed, *carried} - {NO_SPLIT, *names}
     splits = in_split_order([*names, *sorted(own)])
     try:
         check_split_names(splits)
     except ValueError as error:
         raise UsageError(f"The {error}; rename it in the source.") from None
-    named = units.parse_shards(settings.shards) if explicit_shards and settings.shards else 0
+    named = units.parse_shards(settings.shards) if explicit and settings.shards else 0
     unknown = sorted(set(named) - set(splits)) if isinstance(named, dict) else ()
     if unknown:
         raise UsageError(
@@ -449,10 +439,6 @@ def _texts(
     )
 
 
-def _by_split(splits: Iterable[str], counts: Mapping[str, int]) -> dict[str, int]:
-    return {split: counts.get(split, 0) for split in splits}
-
-
 def _fresh_count(split: str, estimate: int, records: int, settings: ConvertSettings) -> int:
     if settings.shards:
         fixed = units.parse_shards(settings.shards)
@@ -463,7 +449,7 @@ def _fresh_count(split: str, estimate: int, records: int, settings: ConvertSetti
     return shard_count(estimate, records, units.parse_size(settings.shard_size))
 
 
-def _filtered(summary: RefSummary, settings: ConvertSettings, cut: tuple[int, str] | None) -> dict[str, int]:
+def _filtered(summary: RefSummary, settings: ConvertSettings, cut: Order | None) -> dict[str, int]:
     filtered = {
         reason: count
         for (outcome, reason), count in sorted(summary.outcomes.items())
@@ -570,3 +556,22 @@ def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[s
             f"such as {'; '.join(shown)}."
         )
     return warnings
+
+
+def _unseen_number(
+    request: ConversionRequest, seen: Mapping[str, int], class_ids: Iterable[ClassId]
+) -> Iterator[str]:
+    """Yields a warning if no image has the number of the first class name.
+
+    Raises:
+      UsageError: The source counts its classes from 1, but the class names are counted from 0.
+    """
+    names = request.rules.names
+    if not names or request.rules.first_number or names[0] in seen:
+        return
+    check_numbering(seen, names, request.settings.record_layout.first_label, request.settings.class_names)
+    if any(item.name == str(item.id) for item in class_ids):
+        yield (
+            f"No image has the class number 0 ({names[0]!r}); check that the source does not count "
+            "its classes from 1."
+        )

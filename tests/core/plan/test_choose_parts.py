@@ -146,13 +146,13 @@ def test_buckets_give_each_split_its_share_of_every_class() -> None:
 
 def collected(settings: ConvertSettings, images: Mapping[str, HashedImage], parts: int) -> CollectedHashes:
     keys = random.Random(parts).sample(sorted(images), len(images))
-    merged = CollectedHashes()
+    merged = CollectedHashes(settings)
     for part in range(parts):
-        some = CollectedHashes()
+        some = CollectedHashes(settings)
         for key in keys[part::parts]:
-            some.add(key, images[key], settings)
-        merged.merge(some, settings)
-    return merged.finish(settings)
+            some.add(key, images[key])
+        merged.merge(some)
+    return merged.finish()
 
 
 IMAGES = {

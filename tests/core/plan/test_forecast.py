@@ -27,6 +27,7 @@ from shardwright.core.plan.estimate import (
     take_sample,
 )
 from shardwright.core.plan.forecast import Placement, RefSummary
+from shardwright.core.plan.request import ConversionRequest
 from shardwright.pipelines.plan import plan
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
@@ -55,13 +56,14 @@ def summarize(
     shuffler = random.Random(seed)
     refs = shuffler.sample(listed, len(listed))
     placement = Placement(settings)
-    merged = RefSummary()
+    merged = RefSummary(settings)
     for part in range(parts):
-        summary = RefSummary()
-        summary.add_all(refs[part::parts], settings, placement)
+        summary = RefSummary(settings)
+        for ref in refs[part::parts]:
+            summary.add(ref, placement)
         if shuffler.random() < 0.5:
-            summary.trim(settings)
-        merged.merge(summary, settings)
+            summary.trim()
+        merged.merge(summary)
     return merged
 
 
@@ -69,8 +71,8 @@ def summarize(
 def test_the_sample_has_the_lowest_hashes(parts: int) -> None:
     settings = ConvertSettings(splits="train=0.8,test=0.2")
     summary = summarize(settings, seed=parts, parts=parts)
-    assert summary.finish(settings) is None
-    assert [ref for _, ref in summary.sample] == BY_ORDER[:SAMPLE_CANDIDATES]
+    assert summary.finish() is None
+    assert [ref for _, ref in summary.sample.items] == BY_ORDER[:SAMPLE_CANDIDATES]
     assert sum(summary.candidates.values()) == len(BY_ORDER)
     assert sum(summary.listed.values()) == len(REFS)
 
@@ -80,12 +82,12 @@ def test_the_sample_has_the_lowest_hashes(parts: int) -> None:
 def test_a_limit_takes_the_lowest_hashes(limit: int, parts: int) -> None:
     settings = ConvertSettings(splits="train=0.8,test=0.2", limit=limit)
     summary = summarize(settings, seed=limit, parts=parts)
-    cut = summary.finish(settings)
+    cut = summary.finish()
     taken = BY_LIMIT[:limit]
     assert cut == (limit_order(0, taken[-1].key) if len(taken) == limit else None)
     assert sum(summary.candidates.values()) == len(taken)
     assert sum(summary.source_bytes.values()) == sum(ref.size for ref in taken)
-    assert [ref for _, ref in summary.sample] == taken[:SAMPLE_CANDIDATES]
+    assert [ref for _, ref in summary.sample.items] == taken[:SAMPLE_CANDIDATES]
 
 
 @pytest.mark.parametrize("limit", [1, 700, 10**6])
@@ -96,11 +98,19 @@ def test_a_limit_also_leaves_out_bad_rows_beyond_it(
     monkeypatch.setattr(forecast, "take_sample", lambda *_: Sample(1, {}, 100.0, 100.0))
     settings = ConvertSettings(input=("in",), limit=limit)
     summary = summarize(settings, limit, parts, [*REFS, *BAD])
-    made = forecast.make_forecast(summary, settings, {})
+    made = forecast.make_forecast(ConversionRequest(settings), summary)
     cut = made.limit_cut
     orders = [limit_order(0, ref.key) for ref in (*BAD, *BY_ORDER)]
     assert made.filtered.get("limit", 0) == sum(cut is not None and order > cut for order in orders)
     assert sum(made.candidates.values()) == min(limit, len(BY_ORDER))
+
+
+def test_classes_that_are_named_like_their_ids_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "take_sample", lambda *_: Sample(1, {}, 100.0, 100.0))
+    settings = ConvertSettings(input=("in",))
+    refs = [ImageRef(f"{i % 10}/{i}.jpg", f"/in/{i % 10}/{i}.jpg", str(i % 10), size=10) for i in range(20)]
+    plan = forecast.make_forecast(ConversionRequest(settings), summarize(settings, 1, 1, refs)).plan
+    assert (plan.labels, plan.unused_ids) == (tuple("0123456789"), ())
 
 
 @pytest.mark.parametrize(
@@ -112,21 +122,17 @@ def test_a_limit_also_leaves_out_bad_rows_beyond_it(
         ConvertSettings(limit=700),
     ],
 )
-def test_references_counted_together_give_the_same_summary(settings: ConvertSettings) -> None:
+def test_merged_parts_give_the_same_summary(settings: ConvertSettings) -> None:
     odd = [
         ImageRef("d/a.jpg", "/in/d/a.jpg", f"c1{LABEL_SEPARATOR}d", "test", size=-1),
         ImageRef("d/b.jpg", "/in/d/b.jpg", "", "train", group="g", size=5),
         ImageRef("e/c.jpg", "/in/e/c.jpg", "e").quarantined("EMPTY_FILE", "it is empty"),
     ]
-    listed = random.Random(1).sample([*REFS, *BAD, *odd], len(REFS) + len(BAD) + len(odd))
-    placement, one_by_one, together = Placement(settings), RefSummary(), RefSummary()
-    for ref in listed:
-        one_by_one.add_all([ref], settings, placement)
-    for first in range(0, len(listed), 1000):
-        together.add_all(listed[first : first + 1000], settings, placement)
-    one_by_one.trim(settings)
-    together.trim(settings)
-    assert together == one_by_one
+    summaries = [summarize(settings, seed, parts, [*REFS, *BAD, *odd]) for seed, parts in ((1, 1), (2, 7))]
+    for summary in summaries:
+        summary.trim()
+        summary.bad.sort()
+    assert summaries[0] == summaries[1]
 
 
 @pytest.mark.parametrize(
