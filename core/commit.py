@@ -290,14 +290,20 @@ def outcome_of(job: ConversionSpec) -> dict[str, Any] | None:
     """
     if job.hold is None:
         return None
-    try:
-        outcome = json.loads(storage.read_bytes(storage.join(job.output, dataset.OUTCOME_JSON)))
-        if outcome["holder"] != job.hold.holder or outcome["exit_code"] != ExitCode.DONE:
-            return None
-        document = json.loads(storage.read_bytes(storage.join(job.output, dataset.DATASET_JSON)))
-        return dict(outcome) if document["fingerprint"] == outcome["fingerprint"] else None
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
+    outcome = _stored(job.output, dataset.OUTCOME_JSON)
+    if outcome.get("holder") != job.hold.holder or outcome.get("exit_code") != ExitCode.DONE:
         return None
+    published = _stored(job.output, dataset.DATASET_JSON)
+    return outcome if published.get("fingerprint") == outcome.get("fingerprint") else None
+
+
+def _stored(directory: str, name: str) -> dict[str, Any]:
+    """Returns a JSON document of a dataset; empty if it is missing or damaged."""
+    try:
+        document = json.loads(storage.read_if_exists(storage.join(directory, name)) or b"")
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def begin_conversion(hold: HeldLease | None, job: ConversionSpec) -> HeldLease | None:
@@ -362,11 +368,7 @@ def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) ->
     """
     if job.directory == job.output or not missing_shards(job.directory, result, listed=listed):
         return False
-    try:
-        document = json.loads(storage.read_bytes(storage.join(job.output, dataset.DATASET_JSON)))
-        return bool(document["fingerprint"] == result.fingerprint)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return bool(_stored(job.output, dataset.DATASET_JSON).get("fingerprint") == result.fingerprint)
 
 
 def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport) -> str | None:
@@ -502,8 +504,7 @@ def _remove_stale(
 
 def refused_before(job: ConversionSpec) -> str:
     """Returns the reason if an earlier attempt of this step refused the data and gave the lease back."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
-        outcome = json.loads(storage.read_bytes(storage.join(job.directory, dataset.OUTCOME_JSON)))
-        if job.hold is not None and outcome["holder"] == job.hold.holder:
-            return str(outcome["message"])
-    return ""
+    outcome = _stored(job.directory, dataset.OUTCOME_JSON)
+    if job.hold is None or outcome.get("holder") != job.hold.holder:
+        return ""
+    return str(outcome.get("message", ""))

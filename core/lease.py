@@ -96,8 +96,8 @@ class HeldLease:
             if found is None or found[0] != seen:
                 seen, seen_at = (found[0] if found else b""), time.monotonic()
             held = _read(found[0]) if found else None
-            mine = held is not None and held.holder == self.holder
-            if mine and held is not None and _is_fresh(path, held):
+            mine = self._has(held)
+            if held is not None and mine and _is_fresh(path, held):
                 return
             # A holder that was silent for its whole lease time is gone, even if clocks differ.
             silent = held is not None and time.monotonic() - seen_at > held.seconds
@@ -136,12 +136,10 @@ class HeldLease:
         except (OSError, ShardwrightError) as error:
             _LOGGER.warning("The lease of %s could not be renewed: %s", printable(self.output), error)
             return
-        mine = held is not None and held.holder == self.holder
         with _lock:
-            pause = held.seconds * _RENEW_AFTER if held is not None and mine else 0.0
+            pause = held.seconds * _RENEW_AFTER if held is not None and self._has(held) else 0.0
             _next_renewal[key] = time.monotonic() + pause
-        if not mine:
-            raise _lost(self.output, held, self.file)
+        self._check_has(held)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -172,9 +170,7 @@ class HeldLease:
         Raises:
           EngineError: If the run has lost the lease, or the storage fails.
         """
-        held = _held(self.output, self.file)
-        if held is None or held.holder != self.holder:
-            raise _lost(self.output, held, self.file)
+        self._check_has(_held(self.output, self.file))
 
     def keep(self) -> None:
         """Checks that the run still has the lease, and renews it.
@@ -184,8 +180,7 @@ class HeldLease:
         """
         with storage.translated_errors("renew the lease", self.path):
             held = self._renewed(at_once=True)
-        if held is None or held.holder != self.holder:
-            raise _lost(self.output, held, self.file)
+        self._check_has(held)
 
     def release(self) -> None:
         """Gives the lease back if the run has it. If the storage fails, the lease expires later.
@@ -197,7 +192,7 @@ class HeldLease:
         try:
             while (found := storage.read_with_etag(path)) is not None:
                 held = _read(found[0])
-                if held is None or held.holder != self.holder or storage.write_if_match(path, b"", found[1]):
+                if not self._has(held) or storage.write_if_match(path, b"", found[1]):
                     break
             if not storage.is_remote(path) and os.path.lexists(path):
                 with storage.alone_with(path):
@@ -215,15 +210,9 @@ class HeldLease:
         ended = threading.Event()
 
         def beat() -> None:
-            pause = LOOK_SECONDS
-            while not ended.wait(pause):
-                pause = LOOK_SECONDS
-                try:
-                    held = self._renewed(at_once=False)
-                    if held is not None and held.holder == self.holder:
-                        pause = held.seconds * _RENEW_AFTER
-                except (OSError, ShardwrightError) as error:
-                    _LOGGER.warning("The lease of %s could not be renewed: %s", printable(self.output), error)
+            while not ended.wait(LOOK_SECONDS):
+                with contextlib.suppress(EngineError):
+                    self.renew()
 
         thread = threading.Thread(target=beat, name="lease", daemon=True)
         with _lock:
@@ -237,14 +226,19 @@ class HeldLease:
             ended.set()
             thread.join(_END_SECONDS)
 
+    def _has(self, held: Lease | None) -> bool:
+        return held is not None and held.holder == self.holder
+
+    def _check_has(self, held: Lease | None) -> None:
+        if not self._has(held):
+            raise _lost(self.output, held, self.file)
+
     def _renewed(self, at_once: bool) -> Lease | None:
         """Renews the lease if the run has it and it is due or `at_once`; returns the lease as found."""
         path = self.path
         while (found := storage.read_with_etag(path)) is not None:
             held = _read(found[0])
-            if held is None or held.holder != self.holder:
-                return held
-            if not at_once and _is_fresh(path, held):
+            if held is None or not self._has(held) or (not at_once and _is_fresh(path, held)):
                 return held
             renewed = replace(held, renewed=time.time())
             if storage.write_if_match(path, renewed.dumps().encode(), found[1]):
