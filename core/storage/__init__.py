@@ -8,8 +8,8 @@ import errno
 import hashlib
 import os
 import re
+import sys
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -359,12 +359,11 @@ def temporary_path(directory: str, name: str, existing: bool = False) -> str:
     Raises:
       FileNotFoundError: If the directory must exist and is missing.
     """
-    unique = f"{name}.{uuid.uuid4().hex}.tmp"
     if is_remote(directory):
-        return os.path.join(tempfile.gettempdir(), unique)
+        return unfinished(os.path.join(tempfile.gettempdir(), name))
     work = join(directory, "_work")
     make_dirs(work, directory if existing else "")
-    return join(work, unique)
+    return unfinished(join(work, name))
 
 
 def is_temporary(path: str) -> bool:
@@ -479,7 +478,7 @@ def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
 
 def list_folders(directory: str) -> list[str]:
     """Returns the names of the folders directly in a remote directory."""
-    return sorted(name for page in _pages(directory, False) for name in page.folders)
+    return list_level(directory, sys.maxsize)[1] or []
 
 
 def _copy(source: str, target: str) -> None:
