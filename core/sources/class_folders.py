@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
+from operator import itemgetter
 from typing import NamedTuple
 
 from shardwright.core import storage
@@ -35,13 +36,13 @@ from shardwright.core.sources.folder_tree import (
     split_folders,
 )
 from shardwright.core.sources.folder_walk import walk
-from shardwright.core.sources.image_files import files_below, is_hidden
+from shardwright.core.sources.image_files import files_below, is_hidden, key_of
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
-from shardwright.schemas.image_ref import ImageRef, is_image, key_from_bytes, printable
+from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 
@@ -230,9 +231,17 @@ def list_class_folders(
     Raises:
       EngineError: If a folder cannot be listed.
     """
-    is_remote, unclear = storage.is_remote(source.path), list[ImageRef]()
-    listed = _list_bucket(source, depth, tree, part) if is_remote else _list_disk(source, depth, tree)
-    for ref in listed:
+    unclear: list[ImageRef] = []
+    for relative, state in _files(source.path, tree, part):
+        key = key_of(relative)
+        split, label = tree.place(key, depth)
+        ref = ImageRef(source.prefix + key, state.path, label, split)
+        if is_hidden(key):
+            yield ref.filtered(FilterReason.DOTFILE)
+            continue
+        ref = ref._replace(size=state.size, version=state.version, crc32c=state.crc32c)
+        if state.size < 0:
+            ref = _without_file(ref)
         if not ref.is_candidate or claims_to_be_image(ref.key):
             yield ref
             continue
@@ -264,45 +273,31 @@ def with_kind(ref: ImageRef, head: bytes) -> ImageRef:
     return ref
 
 
-def _list_disk(source: Input, depth: int, tree: FolderTree) -> Iterator[ImageRef]:
-    files = walk(os.fsencode(source.path))
-    if tree.metadata:
-        files = without_metadata(files, lambda file: os.fsdecode(file[1]))
-    for path, relative, entry in files:
-        key = key_from_bytes(relative)
-        split, label = tree.place(key, depth)
-        ref = ImageRef(source.prefix + key, os.fsdecode(path), label, split)
-        yield ref.filtered(FilterReason.DOTFILE) if is_hidden(key) else _with_state(ref, entry)
-
-
-def _with_state(ref: ImageRef, entry: os.DirEntry[bytes]) -> ImageRef:
+def _without_file(ref: ImageRef) -> ImageRef:
+    """Returns a reference to something on a disk that is not a regular file, filtered or quarantined."""
     try:
-        status = entry.stat()
+        is_folder = stat.S_ISDIR(os.stat(ref.uri).st_mode)
     except OSError:  # a broken link, or deleted since the folder was listed
         if not is_image_name(ref.key):
             return ref.filtered(FilterReason.NOT_AN_IMAGE)
         return ref.quarantined(QuarantineReason.UNREADABLE, "the symbolic link points nowhere")
-    if stat.S_ISDIR(status.st_mode):
-        return ref.filtered(FilterReason.SYMLINK_LOOP)
-    if not stat.S_ISREG(status.st_mode):
-        return ref.filtered(FilterReason.SPECIAL_FILE)
-    return ref._replace(size=status.st_size, version=storage.local_version(status))
+    return ref.filtered(FilterReason.SYMLINK_LOOP if is_folder else FilterReason.SPECIAL_FILE)
 
 
-def _list_bucket(source: Input, depth: int, tree: FolderTree, part: FolderPart) -> Iterator[ImageRef]:
-    base = f"{source.path.rstrip('/')}/"
-    parts = _parts(source.path, tree) if part == WHOLE else [part]
-    streams: list[Iterable[storage.StoredObject]]
-    streams = [storage.list_objects(base + inner.folder, inner.deep) for inner in parts]
+def _files(path: str, tree: FolderTree, part: FolderPart) -> Iterator[tuple[str, storage.StoredObject]]:
+    """Yields (path below the input, state) of the files in a part of the input, without metadata files."""
+    streams: list[Iterable[tuple[str, storage.StoredObject]]] = [walk(path)]
+    if storage.is_remote(path):
+        parts = _parts(path, tree) if part == WHOLE else [part]
+        streams = [_objects(f"{path.rstrip('/')}/", inner) for inner in parts]
     if tree.metadata:
-        streams = [without_metadata(stream, lambda item: item.path) for stream in streams]
-    for item in merge_streams(streams, _REQUESTS_AT_ONCE):
-        key = key_from_bytes(item.path.removeprefix(base).encode("utf-8", "surrogateescape"))
-        split, label = tree.place(key, depth)
-        ref = ImageRef(
-            source.prefix + key, item.path, label, split, "", item.size, item.version, crc32c=item.crc32c
-        )
-        yield ref.filtered(FilterReason.DOTFILE) if is_hidden(key) else ref
+        streams = [without_metadata(stream, itemgetter(0)) for stream in streams]
+    return iter(streams[0]) if len(streams) == 1 else merge_streams(streams, _REQUESTS_AT_ONCE)
+
+
+def _objects(base: str, part: FolderPart) -> Iterator[tuple[str, storage.StoredObject]]:
+    for item in storage.list_objects(base + part.folder, part.deep):
+        yield item.path.removeprefix(base), item
 
 
 SOURCE = Source(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,15 +14,16 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 
 
-def walk(root: bytes) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
-    """Yields (path, path relative to the input, entry) for everything except directories, depth first.
+def walk(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
+    """Yields (path relative to the folder, state) of everything except directories, depth first.
 
-    A directory that contains itself, because of a link, is yielded like a file.
+    A size of -1 means no regular file: a broken link, a pipe, or a link to a folder that contains it.
 
     Raises:
       EngineError: If a folder cannot be listed.
     """
-    above = [_identity(bytes(folder)) for folder in Path(os.fsdecode(root)).resolve().parents]
+    root = os.fsencode(folder)
+    above = [_identity(bytes(parent)) for parent in Path(folder).resolve().parents]
     above.append(_identity(root))
     open_folders = [(iter(_scan(root)), b"")]
     while open_folders:
@@ -29,7 +31,7 @@ def walk(root: bytes) -> Iterator[tuple[bytes, bytes, os.DirEntry[bytes]]]:
         for entry in entries:
             name = relative + entry.name
             if not _leads_down(entry, above):
-                yield entry.path, name, entry
+                yield os.fsdecode(name), _state_of(entry)
                 continue
             open_folders.append((iter(_scan(entry.path)), name + b"/"))
             above.append(_identity(entry.path))
@@ -63,6 +65,17 @@ def _unlistable(folder: bytes, error: OSError) -> EngineError:
             "make it readable or move it out of the input."
         )
     return storage.fault(error, "list", os.fsdecode(folder))
+
+
+def _state_of(entry: os.DirEntry[bytes]) -> storage.StoredObject:
+    path = os.fsdecode(entry.path)
+    try:
+        status = entry.stat()
+    except OSError:  # a broken link, or deleted since the folder was listed
+        return storage.StoredObject(path, -1, "")
+    if not stat.S_ISREG(status.st_mode):
+        return storage.StoredObject(path, -1, "")
+    return storage.StoredObject(path, status.st_size, storage.local_version(status))
 
 
 def _leads_down(entry: os.DirEntry[bytes], above: Sequence[tuple[int, int]]) -> bool:

@@ -165,16 +165,7 @@ def files_below(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
         for item in storage.list_objects(base):
             yield item.path.removeprefix(base), item
     elif os.path.isdir(folder):
-        for path, relative, entry in walk(os.fsencode(folder)):
-            yield os.fsdecode(relative), _state_of(os.fsdecode(path), entry)
-
-
-def _state_of(path: str, entry: os.DirEntry[bytes]) -> storage.StoredObject:
-    try:
-        status = entry.stat()
-    except OSError:  # a broken link or a deleted file; reading it later reports the fault
-        return storage.StoredObject(path, -1, "")
-    return storage.StoredObject(path, status.st_size, storage.local_version(status))
+        yield from walk(folder)
 
 
 def find_root(candidates: Iterable[str], names: Sequence[str]) -> str:
