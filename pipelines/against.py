@@ -16,7 +16,7 @@ from shardwright.core.dataset_files import left_behind, read_dataset
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.label_rules import LabelRules, make_label_rules
 from shardwright.core.sources.selection import make_listing_rules
-from shardwright.core.sources.setting_choices import check_settings
+from shardwright.core.sources.source import check_settings
 from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import log
 from shardwright.pipelines.datasets import Target

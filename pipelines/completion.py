@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import shtab
 
-from shardwright.core.sources.setting_choices import choices_of
+from shardwright.core.sources.source import choices_of
 from shardwright.pipelines.cli import COMMANDS, command_of
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.schemas.configuration.settings_values import setting_fields

@@ -17,7 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 import shardwright
-from shardwright.core.sources.setting_choices import choices_of
+from shardwright.core.sources.source import choices_of
 from shardwright.schemas.configuration.file_models import LayoutFile, Sections
 from shardwright.schemas.configuration.gate_file import GateFile
 from shardwright.schemas.configuration.job import rebuild_fields

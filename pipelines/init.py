@@ -14,7 +14,7 @@ import yaml
 from shardwright.core import storage
 from shardwright.core.result_files import write_result
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.setting_choices import checked_value, choices_of
+from shardwright.core.sources.source import checked_value, choices_of
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from shardwright.core import storage
-from shardwright.core.sources.setting_choices import checked_value
+from shardwright.core.sources.source import checked_value
 from shardwright.pipelines import log
 from shardwright.pipelines.gates import read_gate_file
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode

@@ -78,7 +78,6 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
         inputs=inputs,
         carried=carried,
         class_names=class_names,
-        explicit_shards=bool({"shards", "shard_size"} & set(values)),
         rules=make_label_rules(settings, class_names, first_number),
         selection=make_listing_rules(settings),
         given=given_names(values),

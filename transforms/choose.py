@@ -48,11 +48,9 @@ class _CollectHashes(beam.DoFn):
     def process(self, batch: EncodedRefs, splits: PartBounds | None) -> Iterator[CollectedHashes]:
         if self._placement is None:
             self._placement = Placement(self._settings, splits)
-        placement = self._placement
-        hashed = placement.to_split if self._purpose == SPLIT else placement.to_fold
         for ref in decode_refs(batch):
             if ref.is_candidate:
-                self._collected.add(ref.key, hashed(ref))
+                self._collected.add(ref.key, self._placement.hashed(ref, self._purpose))
         yield from ()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:

@@ -49,11 +49,6 @@ class Sample:
     rejected: Sequence[ImageRef] = ()
     brightnesses: Sequence[Brightness] = ()
 
-    @property
-    def readable(self) -> int:
-        """Number of images in the sample that could be converted."""
-        return self.tried - sum(self.faults.values())
-
 
 def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe) -> Sample:
     """Converts the first `SAMPLE_IMAGES` readable images of `candidates`, in their order."""

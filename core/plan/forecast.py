@@ -89,19 +89,14 @@ class Placement:
             return ref.split or self._names[0]
         return self._names[self._divider.part(self._group(ref), "", ref.label)]
 
-    def to_split(self, ref: ImageRef) -> HashedImage:
-        """Returns what decides the split of a candidate."""
-        value = hash64(self._seed, SPLIT, self._group(ref))
-        return HashedImage(None if ref.split else "", ref.label, value)
-
     def fold(self, ref: ImageRef, split: str) -> int:
         """Returns the fold of an image in its split; -1 if there are no folds."""
         return self._folds.part(self._group(ref), split, ref.label) if self._folds is not None else -1
 
-    def to_fold(self, ref: ImageRef) -> HashedImage:
-        """Returns what decides the fold of a candidate."""
-        value = hash64(self._seed, FOLD, self._group(ref))
-        return HashedImage(self.split(ref), ref.label, value)
+    def hashed(self, ref: ImageRef, purpose: str) -> HashedImage:
+        """Returns what decides the split or the fold of a candidate; `purpose` is `SPLIT` or `FOLD`."""
+        scope = self.split(ref) if purpose == FOLD else None if ref.split else ""
+        return HashedImage(scope, ref.label, hash64(self._seed, purpose, self._group(ref)))
 
     def _group(self, ref: ImageRef) -> str:
         if ref.group:
@@ -282,18 +277,16 @@ def make_forecast(
     _check_brightness(sample, settings)
     rejected = _rejected_bytes(sample, settings, split_bounds)
     # Carried numbers of shards stay unless the settings of shards change.
-    explicit, kept = request.explicit_shards, {} if carried is None else carried.shards
-    if carried is not None:
-        identity = settings.identity()
-        explicit = any(carried.settings.get(name) != identity[name] for name in _SHARD_COUNTS)
+    identity = settings.identity()
+    stays = carried and all(carried.settings.get(name) == identity[name] for name in _SHARD_COUNTS)
     shards: dict[str, int] = {}
     estimates: dict[str, int] = {}
-    for split in _checked_splits(summary, settings, kept, explicit):
+    for split in _checked_splits(summary, settings, carried.shards if carried else (), bool(stays)):
         records, size = summary.candidates[split], summary.source_bytes[split] - rejected[split]
         estimate = estimate_bytes(sample, records, size, settings)
         count = _fresh_count(split, estimate, records, settings)
-        if carried and not explicit and split in kept:
-            before, old = kept[split], carried.estimate.get(split, 0)
+        if carried and stays and split in carried.shards:
+            before, old = carried.shards[split], carried.estimate.get(split, 0)
             count = before if settings.shards else carried_count(before, old, estimate, count)
             estimate = old if count == before else estimate
         shards[split], estimates[split] = count, estimate
@@ -306,7 +299,7 @@ def make_forecast(
             labels,
             shards,
             estimates,
-            settings.identity(),
+            identity,
             _texts(labels, layout, request.rules.apply_to_texts(merge_class_texts(class_ids)), carried),
             unused_ids(
                 labels,
@@ -396,7 +389,7 @@ def _rejected_bytes(
 
 
 def _checked_splits(
-    summary: RefSummary, settings: ConvertSettings, carried: Iterable[str], explicit: bool
+    summary: RefSummary, settings: ConvertSettings, carried: Iterable[str], stays: bool
 ) -> list[str]:
     """Returns the splits of the dataset, from the settings, the source and a carried plan.
 
@@ -404,7 +397,7 @@ def _checked_splits(
       summary: Summary of all references.
       settings: Checked settings.
       carried: Splits of the carried plan.
-      explicit: Whether carried numbers of shards do not apply.
+      stays: Whether its numbers of shards apply.
 
     Raises:
       UsageError: If a split cannot have its name, or `--shards` names another one.
@@ -416,7 +409,7 @@ def _checked_splits(
         check_split_names(splits)
     except ValueError as error:
         raise UsageError(f"The {error}; rename it in the source.") from None
-    named = units.parse_shards(settings.shards) if explicit and settings.shards else 0
+    named = units.parse_shards(settings.shards) if settings.shards and not stays else 0
     unknown = sorted(set(named) - set(splits)) if isinstance(named, dict) else ()
     if unknown:
         raise UsageError(

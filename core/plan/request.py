@@ -26,7 +26,6 @@ class ConversionRequest:
       inputs: The parsed inputs.
       carried: The plan to carry on, if any.
       class_names: Allowed class names in id order; empty to allow any.
-      explicit_shards: Whether shard settings were given, which replace the carried shard counts.
       rules: How class names of the sources map to labels.
       selection: Which listed images are taken.
       given: Names of the settings that were given, rather than carried on or left at their defaults.
@@ -36,7 +35,6 @@ class ConversionRequest:
     inputs: tuple[Input, ...] = ()
     carried: Plan | None = None
     class_names: tuple[str, ...] = ()
-    explicit_shards: bool = False
     rules: LabelRules = field(default_factory=LabelRules)
     selection: ListingRules = field(default_factory=ListingRules)
     given: frozenset[str] = frozenset()

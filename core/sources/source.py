@@ -1,4 +1,7 @@
-"""Defines sources: they recognize an input format, split an input and list its images."""
+"""Defines sources, which recognize an input format, split an input and list its images.
+
+It also checks settings, since the values of `--source` are the names of sources.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,10 @@ from typing import Any, NamedTuple
 
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.spool import Spool
+from shardwright.schemas.configuration.setting import Setting
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.configuration.settings_values import setting_fields, stored_value
+from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
@@ -192,3 +197,34 @@ def all_sources() -> Iterator[Source]:
     """Yields all sources in the order in which `auto` tries them: first those of installed packages."""
     yield from plugin_sources().values()
     yield from map(source_by_name, SOURCES)
+
+
+def choices_of(item: Setting) -> tuple[str, ...]:
+    """Returns the fixed values of a setting, without sources of other packages; empty if it has none."""
+    return ("auto", *SOURCES) if item.name == "source" else item.kind.choices
+
+
+def checked_value(item: Setting, value: Any) -> Any:
+    """Returns a given value in the form of its setting, after all checks that need no other setting.
+
+    Raises:
+      UsageError: If it is wrong; the message says what to write instead.
+    """
+    stored = stored_value(item, value)
+    choices = choices_of(item)
+    if item.name == "source" and stored not in choices and stored not in plugin_sources():
+        choices = (*choices, *plugin_sources())
+        hint = nearest(stored, choices) or "."
+        raise UsageError(f"--source {stored}: choose one of {', '.join(choices)}{hint}")
+    item.check_option(stored)
+    return stored
+
+
+def check_settings(settings: ConvertSettings) -> None:
+    """Checks all settings and their combination.
+
+    Raises:
+      UsageError: If a setting is wrong; the message names it and says what to write instead.
+    """
+    checked_value(setting_fields()["source"], settings.source)
+    settings.check()

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from shardwright.core.sources.setting_choices import choices_of
+from shardwright.core.sources.source import choices_of
 from shardwright.schemas.configuration.setting import Setting, Topic
 from shardwright.schemas.configuration.settings_values import setting_fields
 

@@ -15,7 +15,7 @@ from helpers.repository import PHOTOS
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from shardwright.core.sources.setting_choices import choices_of
+from shardwright.core.sources.source import choices_of
 from shardwright.pipelines import cli
 from shardwright.pipelines.init import init, job_text
 from shardwright.pipelines.job_file import read_job

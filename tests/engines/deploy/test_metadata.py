@@ -14,7 +14,7 @@ from helpers.repository import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.core.sources.setting_choices import check_settings
+from shardwright.core.sources.source import check_settings
 from shardwright.pipelines import options
 from shardwright.pipelines.beam_options import WorkerOptions
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
