@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
@@ -14,7 +15,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, decode_refs
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Plan
-from shardwright.transforms.merging import in_global_window
+from shardwright.transforms.merging import MergeAll, in_global_window
 
 #: Settings that decide the hashes and the shares. If one of them changes, the parts are chosen again.
 _OF_SPLITS = ("split_mode", "splits", "seed", "split_by", "group_column", "label_regex", "label_separator")
@@ -58,29 +59,6 @@ class _CollectHashes(beam.DoFn):
         yield in_global_window(self._collected)
 
 
-class _MergeHashes(beam.CombineFn):
-    """Merges the hashes of all bundles."""
-
-    def __init__(self, settings: ConvertSettings) -> None:
-        self._settings = settings
-
-    def create_accumulator(self) -> CollectedHashes:
-        return CollectedHashes(self._settings)
-
-    def add_input(self, merged: CollectedHashes, more: CollectedHashes) -> CollectedHashes:
-        merged.merge(more)
-        return merged
-
-    def merge_accumulators(self, several: Iterable[CollectedHashes]) -> CollectedHashes:
-        merged = CollectedHashes(self._settings)
-        for more in several:
-            merged.merge(more)
-        return merged
-
-    def extract_output(self, merged: CollectedHashes) -> CollectedHashes:
-        return merged.finish()
-
-
 class ChooseParts(beam.PTransform):
     """Chooses the bounds of splits or folds. `PCollection[EncodedRefs] -> [PartBounds]`.
 
@@ -110,6 +88,7 @@ class ChooseParts(beam.PTransform):
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
         settings, purpose, carried = self._settings, self._purpose, self._carried
+        merge = MergeAll(partial(CollectedHashes, settings), finish=CollectedHashes.finish)
 
         def choose(collected: CollectedHashes, found: Plan | None) -> PartBounds:
             shares = shares_of(settings, purpose)
@@ -120,7 +99,7 @@ class ChooseParts(beam.PTransform):
             | "CollectHashes"
             >> beam.ParDo(_CollectHashes(settings, purpose), self._splits).with_output_types(CollectedHashes)
             # CollectedHashes of a bundle
-            | "MergeHashes" >> beam.CombineGlobally(_MergeHashes(settings)).with_output_types(CollectedHashes)
+            | "MergeHashes" >> beam.CombineGlobally(merge).with_output_types(CollectedHashes)
             # CollectedHashes of all bundles
             | "ChooseBounds" >> beam.Map(choose, self._found).with_output_types(PartBounds)  # PartBounds
         )
