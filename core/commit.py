@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,9 +17,11 @@ from shardwright.core.dataset_files import (
     check_shards,
     dataset_name,
     left_behind,
-    machine_facts,
     missing_shards,
-    utc,
+    new_outcome,
+    own_outcome,
+    run_document,
+    stored_document,
     write_commit,
     write_text,
 )
@@ -228,10 +229,7 @@ def _outcome(
     for header in headers:
         boxes.update(header.boxes)
     return {
-        "run": job.started,
-        "holder": job.hold.holder if job.hold is not None else "",
-        "exit_code": int(ExitCode.DONE),
-        "message": "",
+        **new_outcome(job.started, job.hold),
         "fingerprint": result.fingerprint,
         "ledger": result.ledger,
         "reused_shards": sum(shard.reused for shard in results),
@@ -288,22 +286,11 @@ def outcome_of(job: ConversionSpec) -> dict[str, Any] | None:
 
     An engine may run any step again, even after the run gave its lease back.
     """
-    if job.hold is None:
+    outcome = own_outcome(job.output, job.hold)
+    if outcome.get("exit_code") != ExitCode.DONE:
         return None
-    outcome = _stored(job.output, dataset.OUTCOME_JSON)
-    if outcome.get("holder") != job.hold.holder or outcome.get("exit_code") != ExitCode.DONE:
-        return None
-    published = _stored(job.output, dataset.DATASET_JSON)
+    published = stored_document(job.output, dataset.DATASET_JSON)
     return outcome if published.get("fingerprint") == outcome.get("fingerprint") else None
-
-
-def _stored(directory: str, name: str) -> dict[str, Any]:
-    """Returns a JSON document of a dataset; empty if it is missing or damaged."""
-    try:
-        document = json.loads(storage.read_if_exists(storage.join(directory, name)) or b"")
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def begin_conversion(hold: HeldLease | None, job: ConversionSpec) -> HeldLease | None:
@@ -368,7 +355,7 @@ def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) ->
     """
     if job.directory == job.output or not missing_shards(job.directory, result, listed=listed):
         return False
-    return bool(_stored(job.output, dataset.DATASET_JSON).get("fingerprint") == result.fingerprint)
+    return bool(stored_document(job.output, dataset.DATASET_JSON).get("fingerprint") == result.fingerprint)
 
 
 def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport) -> str | None:
@@ -436,24 +423,18 @@ def _first_failure_of_hook(quarantine: str) -> str:
 def _run(
     job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult], shares: SplitShares | None
 ) -> dict[str, Any]:
-    finished = time.time()
     written = [result for result in results if result.header.file and not result.reused]
     starts = [result.started for result in written]
     ended = [result.finished for result in written]
-    return {
-        **job.run,
-        "output": printable(job.output),
+    facts = {
         "splits_from": str(forecast.splits_from),
         **({"split_shares": shares.as_json()} if shares is not None else {}),
         **({"folds": _folds(forecast, results)} if "folds" in forecast.plan.settings else {}),
         "sources": _source_sizes(results).as_json(),
-        "started": utc(job.started),
-        "finished": utc(finished),
-        "seconds": round(finished - job.started, 3),
         "convert_seconds": round(max(ended) - min(starts), 3) if starts else 0.0,
         "reused_shards": sum(result.reused for result in results),
-        "machine": machine_facts(),
     }
+    return run_document(job.run, job.output, job.started, facts)
 
 
 def _folds(forecast: Forecast, results: Iterable[ShardResult]) -> dict[str, list[int]]:
@@ -504,7 +485,4 @@ def _remove_stale(
 
 def refused_before(job: ConversionSpec) -> str:
     """Returns the reason if an earlier attempt of this step refused the data and gave the lease back."""
-    outcome = _stored(job.directory, dataset.OUTCOME_JSON)
-    if job.hold is None or outcome.get("holder") != job.hold.holder:
-        return ""
-    return str(outcome.get("message", ""))
+    return str(own_outcome(job.directory, job.hold).get("message", ""))

@@ -16,6 +16,7 @@ from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.result_files import is_answer
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas import __version__, dataset
+from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
@@ -30,18 +31,6 @@ def dataset_name(output: str) -> str:
     """Returns the name of the dataset in a directory: the name of the directory."""
     path = output if storage.is_remote(output) else os.path.abspath(output)
     return printable(path.rstrip("/").rpartition("/")[2]) or "dataset"
-
-
-def machine_facts() -> dict[str, Any]:
-    """Returns the facts about this machine for `run.json`."""
-    return {
-        "host": platform.node(),
-        "system": platform.platform(),
-        "processor": platform.machine(),
-        "cpus": os.cpu_count(),
-        "python": sys.version.split()[0],
-        "shardwright": __version__,
-    }
 
 
 def utc(seconds: float) -> str:
@@ -90,6 +79,72 @@ def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, A
     if not isinstance(document, Mapping):
         raise ValueError(f"{file} is not a JSON object")
     return document if dataset.is_about(document, fingerprint) else None
+
+
+def stored_document(directory: str, name: str) -> dict[str, Any]:
+    """Returns a JSON document of a dataset; empty if it is missing or damaged.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    try:
+        document = json.loads(storage.read_if_exists(storage.join(directory, name)) or b"")
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def own_outcome(directory: str, hold: HeldLease | None) -> dict[str, Any]:
+    """Returns the outcome that the holder of a lease has stored, since an engine may run any step again.
+
+    Args:
+      directory: The dataset directory.
+      hold: Lease of the run. None if it needs no lease, so that its outcomes look like those of others.
+
+    Returns:
+      The outcome; empty if the run has stored none.
+
+    Raises:
+      EngineError: If the storage failed.
+    """
+    outcome = stored_document(directory, dataset.OUTCOME_JSON)
+    return outcome if hold is not None and outcome.get("holder") == hold.holder else {}
+
+
+def new_outcome(started: float, hold: HeldLease | None) -> dict[str, Any]:
+    """Returns the outcome of a run that succeeds, without its results."""
+    holder = hold.holder if hold is not None else ""
+    return {"run": started, "holder": holder, "exit_code": int(ExitCode.DONE), "message": ""}
+
+
+def run_document(
+    run: Mapping[str, Any], output: str, started: float, facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the contents of `run.json` for a run that ends now.
+
+    Args:
+      run: What is known since its start (command, runner).
+      output: Its output.
+      started: Its start, in seconds since the epoch.
+      facts: Other facts about it.
+    """
+    finished = time.time()
+    return {
+        **run,
+        "output": printable(output),
+        "started": utc(started),
+        "finished": utc(finished),
+        "seconds": round(finished - started, 3),
+        **facts,
+        "machine": {
+            "host": platform.node(),
+            "system": platform.platform(),
+            "processor": platform.machine(),
+            "cpus": os.cpu_count(),
+            "python": sys.version.split()[0],
+            "shardwright": __version__,
+        },
+    }
 
 
 def write_text(directory: str, name: str, text: str, hold: HeldLease | None = None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,9 +15,10 @@ from shardwright.core.dataset_files import (
     check_shards,
     dataset_name,
     left_behind,
-    machine_facts,
+    new_outcome,
+    own_outcome,
     remove_temporary,
-    utc,
+    run_document,
     write_commit,
     write_lines,
     write_text,
@@ -33,7 +33,7 @@ from shardwright.core.shards.quarantined import (
     write_in_parts,
 )
 from shardwright.schemas import dataset as files
-from shardwright.schemas.codes import ExitCode, Outcome, QuarantineReason
+from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.image_ref import NO_SPLIT, printable
@@ -76,12 +76,7 @@ def outcome_of(job: SalvageJob) -> dict[str, Any] | None:
     Raises:
       EngineError: If the storage failed.
     """
-    data = storage.read_if_exists(storage.join(job.output, files.OUTCOME_JSON))
-    try:
-        outcome: dict[str, Any] = json.loads(data or b"{}")
-        return outcome if job.hold is not None and outcome["holder"] == job.hold.holder else None
-    except (ValueError, LookupError, TypeError):
-        return None
+    return own_outcome(job.output, job.hold) or None
 
 
 def commit_salvage(job: SalvageJob, damaged: Dataset | None, saved: Sequence[SavedShard]) -> dict[str, Any]:
@@ -117,7 +112,16 @@ def commit_salvage(job: SalvageJob, damaged: Dataset | None, saved: Sequence[Sav
         written[files.QUARANTINE_JSONL] = _write_quarantine(job, saved)
         written[LOST_JSONL] = _write_lost(job, saved)
         made = replace(made, files={**made.files, **written})
-        write_commit(job.output, made, sidecars, _run(job), outcome, listed, job.hold)
+        facts = {"salvaged": printable(job.dataset), "convert_seconds": 0.0, "reused_shards": 0}
+        write_commit(
+            job.output,
+            made,
+            sidecars,
+            run_document(job.run, job.output, job.started, facts),
+            outcome,
+            listed,
+            job.hold,
+        )
         return outcome
 
 
@@ -131,10 +135,7 @@ def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
             "restore its files, or convert the images again."
         )
     return {
-        "run": job.started,
-        "holder": job.hold.holder if job.hold is not None else "",
-        "exit_code": int(ExitCode.DONE),
-        "message": "",
+        **new_outcome(job.started, job.hold),
         "shards": len(saved),
         "copied_shards": sum(item.copied for item in saved),
         "records": kept,
@@ -280,18 +281,3 @@ def _write_lost(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
     shards = sorted(saved, key=lambda item: item.file)
     lines = (lost.as_json() for item in shards for lost in item.lost)
     return write_lines(job.output, LOST_JSONL, lines, job.hold)
-
-
-def _run(job: SalvageJob) -> dict[str, Any]:
-    finished = time.time()
-    return {
-        **job.run,
-        "salvaged": printable(job.dataset),
-        "output": printable(job.output),
-        "started": utc(job.started),
-        "finished": utc(finished),
-        "seconds": round(finished - job.started, 3),
-        "convert_seconds": 0.0,
-        "reused_shards": 0,
-        "machine": machine_facts(),
-    }
