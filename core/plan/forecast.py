@@ -281,10 +281,12 @@ def make_forecast(
     stays = carried and all(carried.settings.get(name) == identity[name] for name in _SHARD_COUNTS)
     shards: dict[str, int] = {}
     estimates: dict[str, int] = {}
-    for split in _checked_splits(summary, settings, carried.shards if carried else (), bool(stays)):
+    splits = _checked_splits(summary, settings, carried.shards if carried else ())
+    fixed = _fixed_counts(splits, settings, bool(stays))
+    for split in splits:
         records, size = summary.candidates[split], summary.source_bytes[split] - rejected[split]
         estimate = estimate_bytes(sample, records, size, settings)
-        count = _fresh_count(split, estimate, records, settings)
+        count = fixed.get(split) or shard_count(estimate, records, units.parse_size(settings.shard_size))
         if carried and stays and split in carried.shards:
             before, old = carried.shards[split], carried.estimate.get(split, 0)
             count = before if settings.shards else carried_count(before, old, estimate, count)
@@ -388,19 +390,16 @@ def _rejected_bytes(
     return rejected
 
 
-def _checked_splits(
-    summary: RefSummary, settings: ConvertSettings, carried: Iterable[str], stays: bool
-) -> list[str]:
+def _checked_splits(summary: RefSummary, settings: ConvertSettings, carried: Iterable[str]) -> list[str]:
     """Returns the splits of the dataset, from the settings, the source and a carried plan.
 
     Args:
       summary: Summary of all references.
       settings: Checked settings.
       carried: Splits of the carried plan.
-      stays: Whether its numbers of shards apply.
 
     Raises:
-      UsageError: If a split cannot have its name, or `--shards` names another one.
+      UsageError: If a split cannot have its name.
     """
     names = list(settings.parsed_splits) if summary.hashed else []
     own = {*summary.listed, *carried} - {NO_SPLIT, *names}
@@ -409,14 +408,30 @@ def _checked_splits(
         check_split_names(splits)
     except ValueError as error:
         raise UsageError(f"The {error}; rename it in the source.") from None
-    named = units.parse_shards(settings.shards) if settings.shards and not stays else 0
-    unknown = sorted(set(named) - set(splits)) if isinstance(named, dict) else ()
-    if unknown:
+    return splits
+
+
+def _fixed_counts(splits: Sequence[str], settings: ConvertSettings, stays: bool) -> Mapping[str, int]:
+    """Returns split -> number of shards, for the splits that `--shards` names.
+
+    Args:
+      splits: Splits of the dataset.
+      settings: Checked settings.
+      stays: Whether carried numbers apply, which were given for the splits of an earlier build.
+
+    Raises:
+      UsageError: If it names a split that does not exist.
+    """
+    counts = units.parse_shards(settings.shards) if settings.shards else {}
+    if isinstance(counts, int):
+        return dict.fromkeys(splits, counts)
+    unknown = sorted(set(counts) - set(splits))
+    if unknown and not stays:
         raise UsageError(
             f"--shards {settings.shards}: there is no split {unknown[0]!r}; the splits are "
             f"{', '.join(splits)}."
         )
-    return splits
+    return counts
 
 
 def _texts(
@@ -430,16 +445,6 @@ def _texts(
         if any(texts) and {FeatureRole.SYNSET, FeatureRole.LABEL_TEXT} <= layout.by_role().keys()
         else ()
     )
-
-
-def _fresh_count(split: str, estimate: int, records: int, settings: ConvertSettings) -> int:
-    if settings.shards:
-        fixed = units.parse_shards(settings.shards)
-        if isinstance(fixed, int):
-            return fixed
-        if split in fixed:
-            return fixed[split]
-    return shard_count(estimate, records, units.parse_size(settings.shard_size))
 
 
 def _filtered(summary: RefSummary, settings: ConvertSettings, cut: Order | None) -> dict[str, int]:

@@ -34,7 +34,7 @@ from shardwright.core.storage.local import unfinished as unfinished
 from shardwright.core.storage.retries import LAST_TRY_SECONDS as LAST_TRY_SECONDS
 from shardwright.core.storage.retries import at_most as at_most
 from shardwright.core.storage.retries import current
-from shardwright.core.storage.store import PART_BYTES, ListedPage, RemoteStore, Store
+from shardwright.core.storage.store import PART_BYTES, ListedPage, RemoteStore, Result, Store
 from shardwright.core.storage.store import NoConditions as NoConditions
 from shardwright.core.storage.store import ObjectTooLarge as ObjectTooLarge
 from shardwright.core.storage.store import StoredObject as StoredObject
@@ -80,6 +80,16 @@ def _store(path: str) -> Store:
     """Returns the store of a path, which all threads share."""
     store: Store = _store_for(_scheme(path))
     return store
+
+
+def _run(doing: str, path: str, send: Callable[[RemoteStore], Result]) -> Result:
+    """Calls a function that sends requests with the store of a path, as `Store.run` does.
+
+    For a local path, the function may use only the methods of `Store`.
+    """
+    store: Any = _store(path)
+    result: Result = store.run(doing, path, lambda: send(store))
+    return result
 
 
 def join(base: str, *parts: str) -> str:
@@ -141,8 +151,7 @@ def read_bytes(path: str, version: str = "", limit: int = -1) -> bytes:
       ObjectTooLarge: If the file is larger; little more than the limit is in memory by then.
       FileNotFoundError: If the file, or that version of it, does not exist; or another OSError.
     """
-    store = _store(path)
-    return store.run("read", path, lambda: store.read(path, version, limit))
+    return _run("read", path, lambda store: store.read(path, version, limit))
 
 
 def read_if_exists(path: str) -> bytes | None:
@@ -179,9 +188,8 @@ def read_range(path: str, offset: int, length: int, size: int = -1, version: str
     """
     if is_remote(path) and (length <= 0 or 0 <= size <= offset):
         return b""
-    store = _store(path)
     try:
-        data = store.run("read", path, lambda: store.read_range(path, offset, length, size, version))
+        data = _run("read", path, lambda store: store.read_range(path, offset, length, size, version))
     except FileNotFoundError:
         if version and exists(path):
             raise changed(path) from None
@@ -202,9 +210,8 @@ def exists(path: str) -> bool:
 
 def stat(path: str) -> StoredObject | None:
     """Returns the storage's metadata of a file; None if there is no such file."""
-    store = _store(path)
     try:
-        return store.run("look for", path, lambda: store.stat(path))
+        return _run("look for", path, lambda store: store.stat(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -260,8 +267,7 @@ def write_bytes(path: str, data: bytes, inside: str = "") -> None:
     if inside and not is_remote(path):
         local.write_bytes(path, data, inside)
     else:
-        store = _store(path)
-        store.run("write", path, lambda: store.write(path, data))
+        _run("write", path, lambda store: store.write(path, data))
 
 
 def alone_with(path: str) -> AbstractContextManager[None]:
@@ -324,8 +330,7 @@ def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
       because a request whose answer was lost is sent again and finds its own result.
     """
     _require_conditions(path)
-    store = _store(path)
-    if store.run("write", path, lambda: store.write_if(path, data, tag)):
+    if _run("write", path, lambda store: store.write_if(path, data, tag)):
         return True
     found = read_with_etag(path)
     return found is not None and found[0] == data
@@ -342,8 +347,7 @@ def move_into_place(temporary: str, path: str) -> None:
 
 
 def _upload(file: IO[bytes], path: str) -> None:
-    store: RemoteStore = _store_for(_scheme(path))
-    store.run("write", path, lambda: store.upload(file, path))
+    _run("write", path, lambda store: store.upload(file, path))
 
 
 def temporary_path(directory: str, name: str, existing: bool = False) -> str:
@@ -387,18 +391,17 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
         return
     found = state_of(path)
     with tempfile.TemporaryFile() as copy:
-        _store(path).run("read", path, lambda: _copy_to(copy, found))
+        _run("read", path, lambda store: _copy_to(copy, found, store))
         copy.seek(0)
         yield copy
 
 
-def _copy_to(copy: IO[bytes], found: StoredObject) -> None:
+def _copy_to(copy: IO[bytes], found: StoredObject, store: Store) -> None:
     """Continues a copy of an object where it ends.
 
     Raises:
       Damaged: If it does not match the checksum of the storage; the copy is empty then.
     """
-    store = _store(found.path)
     while (done := copy.tell()) < found.size:
         part = store.read_range(found.path, done, PART_BYTES, found.size, found.version)
         if not part:
@@ -482,8 +485,7 @@ def list_folders(directory: str) -> list[str]:
 
 
 def _copy(source: str, target: str) -> None:
-    store: RemoteStore = _store_for(_scheme(target))
-    if not store.run("copy", source, lambda: store.copy(source, target)):
+    if not _run("copy", source, lambda store: store.copy(source, target)):
         with open_local(source) as file:
             _upload(file, target)
 
@@ -522,9 +524,8 @@ def _at_once(function: Callable[[str], None], files: Sequence[str]) -> None:
 
 def remove(path: str) -> None:
     """Removes a file if it exists."""
-    store = _store(path)
     with contextlib.suppress(FileNotFoundError):
-        store.run("remove", path, lambda: store.delete(path))
+        _run("remove", path, lambda store: store.delete(path))
 
 
 def remove_tree(directory: str) -> None:
