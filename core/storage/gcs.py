@@ -186,16 +186,15 @@ class GcsStore(RemoteStore):
             data = self._quickly(path, lambda reader: reader.whole(version, limit)[0])
             if data is not None:
                 return data
-        checksum = None if version else "crc32c"
-        if limit >= 0:
-            found = self._state(path, version)
-            if found.size > limit:
-                raise ObjectTooLarge(found.size)
-            version = found.version
-        data = self._blob(path, version).download_as_bytes(
-            raw_download=True, checksum=checksum, single_shot_download=True, **_once()
+        file = _LimitedBytes(limit)
+        self._blob(path, version).download_to_file(
+            file,
+            raw_download=True,
+            checksum=None if version else "crc32c",
+            single_shot_download=limit < 0,  # else 8 KiB at a time
+            **_once(),
         )
-        return bytes(data)
+        return file.getvalue()
 
     def read_range(self, path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
         """Reads a range of an object."""
@@ -281,10 +280,7 @@ class GcsStore(RemoteStore):
 
     def stat(self, path: str) -> StoredObject:
         """Returns the metadata of an object."""
-        return self._state(path)
-
-    def _state(self, path: str, version: str = "") -> StoredObject:
-        blob = self._blob(path, version)
+        blob = self._blob(path)
         with _expected():
             blob.reload(**_once())
             return _stored(blob)
@@ -315,6 +311,19 @@ def _stored(blob: Any) -> StoredObject:
         blob.crc32c or "",
         blob.updated and blob.updated.timestamp(),
     )
+
+
+class _LimitedBytes(io.BytesIO):
+    """A file in memory that refuses more bytes than a limit; -1 is none."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def write(self, data: Any, /) -> int:
+        if 0 <= self._limit < self.tell() + len(data):
+            raise ObjectTooLarge
+        return super().write(data)
 
 
 class _ReportedFile:
