@@ -235,11 +235,13 @@ def list_class_folders(
     for relative, state in _files(source.path, tree, part):
         key = key_of(relative)
         split, label = tree.place(key, depth)
-        ref = ImageRef(source.prefix + key, state.path, label, split)
+        key_in_dataset = source.prefix + key
         if is_hidden(key):
-            yield ref.filtered(FilterReason.DOTFILE)
+            yield ImageRef(key_in_dataset, state.path, label, split).filtered(FilterReason.DOTFILE)
             continue
-        ref = ref._replace(size=state.size, version=state.version, crc32c=state.crc32c)
+        ref = ImageRef(
+            key_in_dataset, state.path, label, split, "", state.size, state.version, crc32c=state.crc32c
+        )
         if state.size < 0:
             ref = _without_file(ref)
         if not ref.is_candidate or claims_to_be_image(ref.key):
