@@ -23,10 +23,8 @@ from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.conversion.reusable import ReusableRecord, SourceDigests
 from shardwright.core.conversion.selection import check_quality, left_out_by_digest
 from shardwright.core.images.annotate import (
-    NOTHING,
     Annotated,
     annotate,
-    has_annotations,
     read_mask,
 )
 from shardwright.core.images.boxes import upright_size
@@ -252,10 +250,8 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
             image = convert_image(read.data, ref.key, settings, reserve)
             if settings.drop:
                 check_quality(image, settings, reserve)
-        annotated = NOTHING
-        if has_annotations(recipe.layout):
-            with UNDERWAY.working_on(ref.location, "annotate"):
-                annotated = annotate(ref, image, settings, recipe.ids, read.mask, reserve)
+        with UNDERWAY.working_on(ref.location, "annotate"):
+            annotated = annotate(ref, image, settings, recipe.ids, read.mask, reserve)
     except NotACandidate as left_out:
         if left_out.reason == FilterReason.SKIPPED_FORMAT:
             entry = _left_out(ref, Outcome.FILTERED, left_out.reason)

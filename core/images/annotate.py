@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +19,7 @@ from shardwright.schemas.annotations import Annotations, decode_annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
-from shardwright.schemas.layouts import FeatureRole, Layout, Needs
+from shardwright.schemas.layouts import FeatureRole, Needs
 
 _PANOPTIC = (FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
 
@@ -44,17 +46,8 @@ class Annotated:
 _MAX_SEGMENT = 0xFFFFFF
 #: Bytes per pixel while a mask is decoded, rotated and converted to ids.
 _WORKING_BYTES = 12
-#: Names of the counts of boxes and of segments.
-_OF_BOXES_TOO = ("written", "vanished")
-#: The annotations of an image in a layout without them.
-NOTHING = Annotated()
 #: Class id and instance number of an unknown segment.
 _NOT_KNOWN = (0, 0)
-
-
-def needs_mask(settings: ConvertSettings) -> bool:
-    """Returns whether records have what only a mask file may hold."""
-    return not settings.record_layout.by_role().keys().isdisjoint((FeatureRole.SEMANTIC_MASK, *_PANOPTIC))
 
 
 def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
@@ -64,28 +57,18 @@ def read_mask(ref: ImageRef, settings: ConvertSettings) -> bytes | None:
       ImageFault: If the mask is missing, forbidden or too large.
       EngineError: If the mask changed since it was listed, or the storage failed.
     """
-    layout = settings.record_layout
-    if not ref.annotations or not needs_mask(settings):
+    roles = settings.record_layout.by_role().keys()
+    if not ref.annotations or roles.isdisjoint((FeatureRole.SEMANTIC_MASK, *_PANOPTIC)):
         return None
     annotations = decode_annotations(ref.annotations)
-    panoptic = bool(annotations.panoptic_mask) and not layout.by_role().keys().isdisjoint(_PANOPTIC)
-    uri, place = (annotations.panoptic_mask, "") if panoptic else _semantic_mask_of(annotations, ref)
-    if not uri:
+    if annotations.panoptic_mask and not roles.isdisjoint(_PANOPTIC):
+        uri, place = annotations.panoptic_mask, ""
+    elif annotations.semantic_mask or annotations.semantic_place:
+        uri, place = annotations.semantic_mask or ref.uri, annotations.semantic_place
+    else:
         return None
     with masks.faults_of_mask(uri):
         return masks.mask_bytes(uri, place, settings, annotations.mask_size, annotations.mask_version)
-
-
-def _semantic_mask_of(annotations: Annotations, ref: ImageRef) -> tuple[str, str]:
-    """Returns the file of a class mask (empty without one), and the part of that file that holds it."""
-    return annotations.semantic_mask or (
-        ref.uri if annotations.semantic_place else ""
-    ), annotations.semantic_place
-
-
-def has_annotations(layout: Layout) -> bool:
-    """Returns whether records of a layout store more than an image and its classes."""
-    return layout.needs not in (Needs.IMAGE, Needs.LABEL)
 
 
 def annotate(
@@ -96,7 +79,7 @@ def annotate(
     mask: bytes | None = None,
     reserve: Reserve | None = None,
 ) -> Annotated:
-    """Returns the annotations of an image, mapped to its stored picture.
+    """Returns the annotations of an image, mapped to its stored picture; none if the layout stores none.
 
     Args:
       ref: Reference that holds the annotations.
@@ -110,13 +93,12 @@ def annotate(
       ImageFault: If an annotation is bad and `bad_boxes` says that its image fails, or a mask cannot be used.
       EngineError: If the storage failed while a mask was read.
     """
-    if not has_annotations(settings.record_layout):
-        return NOTHING
+    if settings.record_layout.needs in (Needs.IMAGE, Needs.LABEL):
+        return Annotated()
     annotations = decode_annotations(ref.annotations) if ref.annotations else Annotations()
     source = AnnotatedSource(annotations, ref, image.frame, settings, ids)
-    if reserve is None or not _has_masks(annotations):
-        return _annotate(source, mask)
-    with reserve(math.prod(image.frame.size) * _WORKING_BYTES):
+    working_bytes = math.prod(image.frame.size) * _WORKING_BYTES
+    with reserve(working_bytes) if reserve and _has_masks(annotations) else contextlib.nullcontext():
         return _annotate(source, mask)
 
 
@@ -137,13 +119,7 @@ def _annotate(source: AnnotatedSource, mask: bytes | None) -> Annotated:
     if FeatureRole.SEMANTIC_MASK in wanted:
         values |= _semantic_values(source, mask)
     if not wanted.isdisjoint(_PANOPTIC):
-        segments = ObjectCounts()
-        values |= _panoptic_values(source, segments, mask)
-        beside_boxes = source.settings.record_layout.needs is Needs.OBJECTS
-        for name, count in segments.counts.items():
-            is_of_boxes_too = beside_boxes and name in _OF_BOXES_TOO
-            object_counts.counts[f"segments_{name}" if is_of_boxes_too else name] += count
-        object_counts.message = object_counts.message or segments.message
+        values |= _panoptic_values(source, object_counts, mask)
     kept = {role: items for role, items in values.items() if role in wanted}
     counts = {name: count for name, count in object_counts.counts.items() if count}
     label = None
@@ -167,8 +143,7 @@ def _semantic_values(source: AnnotatedSource, data: bytes | None) -> dict[Featur
     annotations = source.annotations
     if data is None or not (annotations.semantic_mask or annotations.semantic_place):
         return _no_mask(source.settings, FeatureRole.SEMANTIC_MASK)
-    uri, _ = _semantic_mask_of(annotations, source.ref)
-    with masks.faults_of_mask(uri):
+    with masks.faults_of_mask(annotations.semantic_mask or source.ref.uri):
         mask = masks.read_class_ids(data, source.frame, source.settings)
     encoded = masks.encode_mask(masks.place_class_ids(mask, source.frame))
     return {FeatureRole.SEMANTIC_MASK: [encoded], FeatureRole.SEMANTIC_FORMAT: [b"png"]}
@@ -188,7 +163,11 @@ def _panoptic_values(
     with masks.faults_of_mask(annotations.panoptic_mask):
         mask = masks.read_segments(data, frame, settings)
     values_of = _values_of_segments(source, object_counts)
-    category, instance = _paint(masks.segment_ids(masks.place_mask(mask, frame)), values_of, object_counts)
+    # Beside boxes, the counts of segments have names of their own.
+    prefix = "segments_" if settings.record_layout.needs is Needs.OBJECTS else ""
+    category, instance = _paint(
+        np.asarray(masks.place_mask(mask, frame)), values_of, object_counts.counts, prefix
+    )
     return {
         FeatureRole.PANOPTIC_CATEGORY: [masks.encode_mask(masks.narrow(category))],
         FeatureRole.PANOPTIC_INSTANCE: [masks.encode_mask(masks.narrow(instance))],
@@ -230,18 +209,25 @@ def _values_of_segments(source: AnnotatedSource, object_counts: ObjectCounts) ->
 
 
 def _paint(
-    found: np.ndarray, values_of: Mapping[int, tuple[int, int]], object_counts: ObjectCounts
+    found: np.ndarray, values_of: Mapping[int, tuple[int, int]], counts: Counter[str], prefix: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the class id and the instance number of every pixel."""
+    """Returns the class id and the instance number of every pixel, and counts the segments.
+
+    Args:
+      found: Segment id of every pixel.
+      values_of: Segment id -> class id and instance number.
+      counts: Numbers of segments that were written, removed by a crop or not listed, which are increased.
+      prefix: Beginning of the names of the first two counts.
+    """
     listed = np.array(sorted({0, *values_of}), np.int64)
     table = np.array([values_of.get(int(segment), _NOT_KNOWN) for segment in listed], np.int32)
     places = np.searchsorted(listed, found).clip(max=len(listed) - 1)
     unknown = listed[places] != found
-    object_counts.counts["unlisted"] += len(np.unique(found[unknown]))
+    counts["unlisted"] += len(np.unique(found[unknown]))
     pixels = np.bincount(places[~unknown], minlength=len(listed))
     for place, segment in enumerate(listed):
         if values_of.get(int(segment), _NOT_KNOWN) != _NOT_KNOWN:
-            object_counts.counts["written" if pixels[place] else "vanished"] += 1
+            counts[prefix + ("written" if pixels[place] else "vanished")] += 1
     category, instance = table[:, 0][places], table[:, 1][places]
     category[unknown], instance[unknown] = _NOT_KNOWN
     return category, instance

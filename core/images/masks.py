@@ -65,7 +65,7 @@ def read_class_ids(data: bytes, frame: Frame, settings: ConvertSettings) -> Imag
 
 
 def read_segments(data: bytes, frame: Frame, settings: ConvertSettings) -> Image.Image:
-    """Reads a panoptic mask: mode RGB, with segment ids R + 256 G + 65536 B.
+    """Reads the segment ids of a panoptic mask, R + 256 G + 65536 B, as a picture in mode I.
 
     Args:
       data: Bytes of the mask file.
@@ -79,20 +79,12 @@ def read_segments(data: bytes, frame: Frame, settings: ConvertSettings) -> Image
     image = decode.load(opened, settings.max_pixels)
     if opened.depth == 16:
         raise bad_annotation("it has 16 bits per channel; segment ids need a PNG with 8 bits per channel")
-    if image.mode == "RGBA":
-        return image.convert("RGB")  # drops alpha, keeps the colors
     if image.mode == "L":  # if all ids are below 256, two channels are empty, and some tools omit them
-        empty = Image.new("L", image.size)
-        return Image.merge("RGB", (image, empty, empty))
-    if image.mode != "RGB":
+        return image.convert("I")
+    if image.mode not in ("RGB", "RGBA"):
         raise bad_annotation(f"it holds pixels of mode {image.mode}, not segment ids in red, green and blue")
-    return image
-
-
-def segment_ids(mask: Image.Image) -> np.ndarray:
-    """Returns the segment id of every pixel in a mask that `read_segments` returned."""
-    red, green, blue = (np.asarray(channel, np.int32) for channel in mask.split())
-    return np.asarray(red | green << 8 | blue << 16)
+    red, green, blue = (np.asarray(channel, np.int32) for channel in image.split()[:3])
+    return Image.fromarray(red | green << 8 | blue << 16)
 
 
 def mask_bytes(uri: str, place: str, settings: ConvertSettings, size: int = -1, version: str = "") -> bytes:

@@ -116,7 +116,7 @@ class AnnotatedSource:
         """Whether objects are described for the upright picture (`are_upright`)."""
         return are_upright(self.annotations, self.frame)
 
-    @property
+    @cached_property
     def size(self) -> tuple[int, int]:
         """Width and height of the picture that objects are described for."""
         return upright_size(self.frame) if self.upright else self.frame.size
@@ -137,12 +137,10 @@ def object_values(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[
       ImageFault: If an object is bad and the settings say that its image fails, or the size does not fit.
       EngineError: If the storage failed while a mask was read.
     """
-    size = source.size
-    objects = [
-        item
-        for number, annotation in enumerate(source.annotations.objects or ())
-        if (item := _object(number, annotation, source, size, object_counts))
-    ]
+    are_upright(source.annotations, source.frame)  # checks the stated size of an image without objects, too
+    numbered = enumerate(source.annotations.objects or ())
+    mapped = (_object(number, annotation, source, object_counts) for number, annotation in numbered)
+    objects = [item for item in mapped if item]
     object_counts.counts["written"] += len(objects)
     values: dict[FeatureRole, Sequence[Any]] = {
         FeatureRole.BOX_XMIN: [item.box[0] for item in objects],
@@ -164,12 +162,8 @@ def object_values(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[
     values |= _keypoint_values([item.points for item in objects], source.point_names)
     object_masks = [item.mask for item in objects]
     if any(object_masks):
-        empty = (
-            b""
-            if all(object_masks)
-            else masks.encode_object_mask(Image.new("L", source.frame.geometry.canvas))
-        )
-        values[FeatureRole.OBJECT_MASK] = [mask or empty for mask in object_masks]
+        empty = Image.new("L", source.frame.geometry.canvas)
+        values[FeatureRole.OBJECT_MASK] = [mask or masks.encode_object_mask(empty) for mask in object_masks]
     return values
 
 
@@ -188,11 +182,7 @@ def _keypoint_values(
 
 
 def _object(
-    number: int,
-    annotation: ObjectAnnotation,
-    source: AnnotatedSource,
-    size: tuple[int, int],
-    object_counts: ObjectCounts,
+    number: int, annotation: ObjectAnnotation, source: AnnotatedSource, object_counts: ObjectCounts
 ) -> _Object | None:
     """Maps an object to the stored picture; if it is bad or cropped away, counts it and returns None.
 
@@ -202,25 +192,24 @@ def _object(
     Raises:
       ImageFault: If the object is bad, and the settings say that its image fails.
     """
-    policy, frame, geometry = source.settings.bad_boxes, source.frame, source.frame.geometry
+    policy, frame, size = source.settings.bad_boxes, source.frame, source.size
+    names, relative, geometry = source.point_names, source.annotations.relative, frame.geometry
     try:
         if not annotation.label:
             raise BadObject("it has no category")
         if annotation.label not in source.ids:
             raise BadObject(f"its category {annotation.label!r} is not among the class names")
-        outline = _outline(annotation, source, size)
-        names = source.point_names
-        relative = source.annotations.relative
+        outline = _outline(annotation, source)
         points = read_keypoints(annotation.keypoints if names else None, names, size, relative)
         outside = outside_problem(points, names, size)
         if outside and policy == "fail":
             raise BadObject(outside)
-        box, is_beyond = check_box(_box_of(annotation, outline, size, relative), size, policy == "clip")
+        box, is_beyond = check_box(_box_of(annotation, outline, source), size, policy == "clip")
         placed = place_box(box if source.upright else turn(box, frame.size, frame.orientation), geometry)
         if placed is None:
             object_counts.counts["vanished"] += 1
             return None
-        drawn = _drawn(annotation, outline, source, size)
+        drawn = _drawn(annotation, outline, source)
     except BadObject as bad:
         if policy == "fail":
             raise bad_annotation(f"object {number}: {bad}") from None
@@ -245,26 +234,22 @@ def _object(
     return _Object(annotation, normalized(placed[0], geometry.canvas), area, mask, points)
 
 
-def _outline(
-    annotation: ObjectAnnotation, source: AnnotatedSource, size: tuple[int, int]
-) -> Segmentation | None:
+def _outline(annotation: ObjectAnnotation, source: AnnotatedSource) -> Segmentation | None:
     """Returns the outline of an object in pixels, if it is needed."""
     outline = annotation.segmentation
     if not outline or (annotation.box is not None and FeatureRole.OBJECT_MASK not in source.roles):
         return None
-    return outlines.scaled(outline, size) if source.annotations.relative else outline
+    return outlines.scaled(outline, source.size) if source.annotations.relative else outline
 
 
-def _box_of(
-    annotation: ObjectAnnotation, outline: Segmentation | None, size: tuple[int, int], relative: bool
-) -> Box:
+def _box_of(annotation: ObjectAnnotation, outline: Segmentation | None, source: AnnotatedSource) -> Box:
     """Returns the box of an object in pixels: its own, or the one around its outline."""
     if annotation.box is None:
-        hull = outlines.hull(outline, size) if outline is not None else None
+        hull = outlines.hull(outline, source.size) if outline is not None else None
         if hull is None:
             raise BadObject("it has no box")
         return hull
-    width, height = size if relative else (1, 1)
+    width, height = source.size if source.annotations.relative else (1, 1)
     try:
         xmin, ymin, xmax, ymax = map(float, annotation.box)
     except (TypeError, ValueError, OverflowError):
@@ -273,13 +258,13 @@ def _box_of(
 
 
 def _drawn(
-    annotation: ObjectAnnotation, outline: Segmentation | None, source: AnnotatedSource, size: tuple[int, int]
+    annotation: ObjectAnnotation, outline: Segmentation | None, source: AnnotatedSource
 ) -> Image.Image | None:
     """Returns the mask of an object in the source image, 1 inside and 0 outside; None without a mask."""
     if FeatureRole.OBJECT_MASK not in source.roles:
         return None
     if outline is not None:
-        return outlines.draw(outline, size)
+        return outlines.draw(outline, source.size)
     if not annotation.mask_place:
         return None
     try:

@@ -127,6 +127,11 @@ def test_the_size_shows_that_boxes_are_for_the_upright_picture(orientation: int)
         ]
 
 
+def test_a_wrong_size_is_a_fault_of_an_image_without_objects_too() -> None:
+    with pytest.raises(ImageFault, match="its annotations are for 30 x 41 pixels"):
+        annotated(plain_file(), Annotations((), size=(HEIGHT, WIDTH + 1)))
+
+
 def test_a_size_of_zero_is_ignored() -> None:
     annotations = Annotations((cat(2, 4, 19, 9),), size=(0, 0))
     assert boxes_of(*annotated(plain_file(), annotations)) == [pytest.approx((2, 4, 19, 9))]
