@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -28,6 +29,15 @@ _OF_ONE_FILE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXI
 
 class AnnotationFault(Exception):
     """An image's annotations cannot be used; the message gives the reason."""
+
+
+@contextlib.contextmanager
+def faults_in(part: str) -> Iterator[None]:
+    """Turns a ValueError about a part of a file, such as a line, into an AnnotationFault that names it."""
+    try:
+        yield
+    except ValueError as error:
+        raise AnnotationFault(f"{part}: {error}") from None
 
 
 def read_annotation_file(path: str, max_bytes: int = MAX_BYTES) -> bytes | None:

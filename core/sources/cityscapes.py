@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwright.core.sources.annotation_files import AnnotationFault, parse_json
+from shardwright.core.sources.annotation_files import AnnotationFault, faults_in, parse_json
 from shardwright.core.sources.image_files import class_name, join
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.pairs import PairedFolders, PairFormat
@@ -45,10 +45,8 @@ def parse_polygons(data: bytes) -> Annotations:
         single = label.removesuffix(_GROUP)
         if item.get("deleted") or single not in THINGS:
             continue
-        try:
+        with faults_in(f"object {place}"):
             box, outline = polygon(corners_of(item.get("polygon")))
-        except ValueError as error:
-            raise AnnotationFault(f"object {place}: {error}") from None
         if size is not None:  # outlines may exceed the picture by a few pixels
             box = (max(box[0], 0), max(box[1], 0), min(box[2], size[0]), min(box[3], size[1]))
         objects.append(ObjectAnnotation(single, box, crowd=single != label, segmentation=outline))

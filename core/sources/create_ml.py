@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.annotation_files import AnnotationFault, faults_in
 from shardwright.core.sources.documents import DocumentFormat, ImagePaths
 from shardwright.core.sources.entries import first_item
-from shardwright.core.sources.image_files import annotated, class_name, is_text, number
+from shardwright.core.sources.image_files import annotated, class_name, is_text
+from shardwright.core.sources.shapes import numbers_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 
@@ -47,11 +48,9 @@ def objects_of(entry: Mapping[str, Any]) -> Annotations:
         raise AnnotationFault("it has no list of annotations")
     objects = []
     for place, item in enumerate(items):
-        where = item.get("coordinates") if isinstance(item, dict) else None
-        sides = [number(where.get(side)) for side in _SIDES] if isinstance(where, dict) else [None]
-        if None in sides:
-            raise AnnotationFault(f"annotation {place} has no coordinates x, y, width and height")
-        x, y, width, height = (float(side) for side in sides if side is not None)
+        coordinates = item.get("coordinates") if isinstance(item, dict) else None
+        with faults_in(f"the coordinates of annotation {place}"):
+            x, y, width, height = numbers_of(coordinates, _SIDES)
         box = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
         objects.append(ObjectAnnotation(class_name(item.get("label")), box))
     return Annotations(objects=tuple(objects))

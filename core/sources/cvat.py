@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from shardwright.core.sources import shapes
-from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.annotation_files import AnnotationFault, faults_in
 from shardwright.core.sources.documents import DocumentFormat, ImagePaths
 from shardwright.core.sources.entries import XmlElement, XmlItems
 from shardwright.core.sources.image_files import (
@@ -43,10 +43,8 @@ def objects_of(image: XmlElement) -> Annotations:
     for shape in image.children:
         if shape.name not in _SHAPES:
             continue
-        try:
+        with faults_in(f"the {shape.name} in line {shape.line}"):
             box, outline = _drawn(shape, size)
-        except ValueError as error:
-            raise AnnotationFault(f"the {shape.name} in line {shape.line}: {error}") from None
         label = class_name(shape.attributes.get("label", ""))
         occluded = _FLAGS.get(shape.attributes.get("occluded", ""))
         objects.append(ObjectAnnotation(label, box, occluded=occluded, segmentation=outline))
@@ -60,18 +58,22 @@ def _drawn(shape: XmlElement, size: tuple[int, int] | None) -> tuple[shapes.Box 
       ValueError: If the shape is invalid.
     """
     attributes = shape.attributes
-    (degrees,) = _numbers({"rotation": "0", **attributes}, "rotation")
+
+    def numbers(*names: str) -> list[float]:
+        return shapes.numbers_of(attributes, names, number_in)
+
+    (degrees,) = numbers("rotation") if "rotation" in attributes else (0.0,)
     if shape.name == "box":
-        left, top, right, lower = _numbers(attributes, "xtl", "ytl", "xbr", "ybr")
+        left, top, right, lower = numbers("xtl", "ytl", "xbr", "ybr")
         return shapes.rectangle((left, top, right, lower), degrees)
     if shape.name == "polygon":
         pairs = [pair.split(",") for pair in attributes.get("points", "").split(";") if pair]
         return shapes.polygon(shapes.corners_of(pairs, number_in))
     if shape.name == "ellipse":
-        x, y, x_radius, y_radius = _numbers(attributes, "cx", "cy", "rx", "ry")
+        x, y, x_radius, y_radius = numbers("cx", "cy", "rx", "ry")
         return shapes.ellipse(x, y, x_radius, y_radius, degrees)
     if shape.name == "mask":
-        left, top, width, height = map(int, _numbers(attributes, "left", "top", "width", "height"))
+        left, top, width, height = map(int, numbers("left", "top", "width", "height"))
         if size is None:
             raise ValueError("its image has no width and height")
         runs = [int(run) for run in attributes.get("rle", "").split(",")]
@@ -79,16 +81,8 @@ def _drawn(shape: XmlElement, size: tuple[int, int] | None) -> tuple[shapes.Box 
         return (left, top, left + width, top + height), shapes.mask_outline(mask, left, top, size)
     if shape.name == "cuboid":
         names = [f"{axis}{side}{face}" for face in "12" for side in ("tl", "bl", "tr", "br") for axis in "xy"]
-        return shapes.hull(_numbers(attributes, *names)), None
+        return shapes.hull(numbers(*names)), None
     return None, None
-
-
-def _numbers(attributes: Mapping[str, str], *names: str) -> list[float]:
-    numbers = {name: number_in(attributes.get(name, "")) for name in names}
-    for name, value in numbers.items():
-        if value is None:
-            raise ValueError(f"{name} is {attributes.get(name, '')!r}, which is not a number")
-    return [value for value in numbers.values() if value is not None]
 
 
 def _is_cvat(head: bytes) -> bool:
@@ -109,10 +103,8 @@ def _image_of(image: XmlElement, settings: ConvertSettings) -> ImagePaths:
 
 
 def _annotate(ref: ImageRef, image: XmlElement, settings: ConvertSettings) -> ImageRef:
-    try:
+    with faults_in("its subset"):
         subset = split_name(image.attributes.get("subset", ""))
-    except ValueError as error:
-        raise AnnotationFault(str(error)) from None
     if subset:
         ref = ref._replace(split="" if subset == _DEFAULT else subset)
     if settings.record_layout.needs is Needs.LABEL:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from shardwright.core.sources.annotation_files import AnnotationFault, rows_of
+from shardwright.core.sources.annotation_files import AnnotationFault, faults_in, rows_of
 from shardwright.core.sources.image_files import class_name, is_folder, join, number_in, parent_of
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.pairs import PairedFolders, PairFormat
+from shardwright.core.sources.shapes import numbers_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 
 _IMAGES, _LABELS, _LISTS = "image_2", "label_2", "ImageSets"
 #: Number of columns of a line, without and with the score of a detection.
 _COLUMNS = (15, 16)
+#: Columns of the share that is cut off, and of the sides of the box.
+_NUMBERS = ("column 2", "column 5", "column 6", "column 7", "column 8")
 #: Class of areas whose objects are not labelled.
 _IGNORED = "DontCare"
 _OCCLUDED = {"0": False, "1": True, "2": True}
@@ -29,7 +32,9 @@ def parse_kitti(data: bytes) -> Annotations:
             raise AnnotationFault(f"line {line} has {len(cells)} columns instead of 15")
         if cells[0] == _IGNORED:
             continue
-        truncated, left, top, right, bottom = (_number(line, cells, column) for column in (1, 4, 5, 6, 7))
+        columns = {f"column {place}": cell for place, cell in enumerate(cells, 1)}
+        with faults_in(f"line {line}"):
+            truncated, left, top, right, bottom = numbers_of(columns, _NUMBERS, number_in)
         objects.append(
             ObjectAnnotation(
                 class_name(cells[0]),
@@ -39,15 +44,6 @@ def parse_kitti(data: bytes) -> Annotations:
             )
         )
     return Annotations(objects=tuple(objects))
-
-
-def _number(line: int, cells: list[str], column: int) -> float:
-    value = number_in(cells[column])
-    if value is None:
-        raise AnnotationFault(
-            f"column {column + 1} of line {line} is {cells[column]!r}, which is not a number"
-        )
-    return value
 
 
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:

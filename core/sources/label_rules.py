@@ -232,13 +232,13 @@ class RuleMatches:
 
     Attributes:
       names: Class names of images, before they are renamed.
-      entries: Option -> its patterns and lines that match an image.
+      entries: Options, each with a pattern or line of it that matches an image.
       similar: Line without a match -> key with the same file name.
       example: The first key in order; empty without an image.
     """
 
     names: set[str] = field(default_factory=set)
-    entries: dict[str, set[str]] = field(default_factory=dict)
+    entries: set[tuple[str, str]] = field(default_factory=set)
     similar: dict[str, str] = field(default_factory=dict)
     example: str = ""
 
@@ -256,20 +256,16 @@ class RuleMatches:
             self.names.update(rules.old_names(ref))
         if not selection.lists:
             return
-        if not self.example or ref.key < self.example:
-            self.example = ref.key
-        listed = {option: {*keys.entries_of(ref.key)} for option, keys in selection.lists.items()}
-        for option, entries in listed.items():
-            self.entries.setdefault(option, set()).update(entries)
-        line = selection.lines_of_files.get(file_name(ref.key))
-        if line is not None and not any(listed.values()) and len(self.similar) < _MAX_SIMILAR:
-            self.similar.setdefault(line, ref.key)
+        lists = selection.lists.items()
+        entries = {(option, entry) for option, keys in lists for entry in keys.entries_of(ref.key)}
+        line = None if entries else selection.lines_of_files.get(file_name(ref.key))
+        similar = {line: ref.key} if line is not None and len(self.similar) < _MAX_SIMILAR else {}
+        self.merge(RuleMatches(entries=entries, similar=similar, example=ref.key))
 
     def merge(self, other: RuleMatches) -> None:
         """Adds what matched in another part."""
         self.names |= other.names
-        for option, entries in other.entries.items():
-            self.entries.setdefault(option, set()).update(entries)
+        self.entries |= other.entries
         for line, key in other.similar.items():
             self.similar[line] = min(key, self.similar.get(line, key))
         self.example = min(filter(None, (self.example, other.example)), default="")
@@ -310,14 +306,13 @@ def _unmatched_names(names: set[str], settings: ConvertSettings, rules: LabelRul
 
 
 def _unmatched_entries(option: str, text: str, keys: KeyList, matches: RuleMatches) -> Iterator[str]:
-    matched = matches.entries.get(option, set())
-    patterns = [pattern for pattern in keys.patterns if pattern not in matched]
+    patterns = [pattern for pattern in keys.patterns if (option, pattern) not in matches.entries]
     key = f", such as {matches.example!r}" if matches.example else ""
     if patterns:
         which = option if len(keys.patterns) == 1 else f"{option} {text}:"
         match = "matches" if len(patterns) == 1 else "match"
         yield f"{which} {_shown(patterns)} {match} no key; a key is the path below the input{key}."
-    lines = sorted(keys.keys - matched)
+    lines = sorted(line for line in keys.keys if (option, line) not in matches.entries)
     if lines:
         first = next((line for line in lines if line in matches.similar), lines[0])
         hint = f"; did you mean {matches.similar[first]}?" if first in matches.similar else "."

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources import shapes
-from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.annotation_files import AnnotationFault, faults_in
 from shardwright.core.sources.documents import DocumentFormat, ImagePaths
 from shardwright.core.sources.entries import first_item
 from shardwright.core.sources.image_files import annotated, class_name, is_text, labelled, number
@@ -148,10 +148,8 @@ def objects_of(results: Sequence[_Result]) -> Annotations:
             continue
         if number(result.get("image_rotation")):
             raise AnnotationFault("its image was rotated in Label Studio, so that its shapes do not fit")
-        try:
+        with faults_in(f"result {place}"):
             box, outline = _shape(result)
-        except ValueError as error:
-            raise AnnotationFault(f"result {place}: {error}") from None
         if box is not None:
             objects += [
                 ObjectAnnotation(class_name(label), box, segmentation=outline)
@@ -176,9 +174,7 @@ def _shape(result: _Result) -> tuple[shapes.Box | None, shapes.Outline | None]:
     if not is_round and not {"width", "height"} <= value.keys():
         return None, None
     names = ("x", "y", "radiusX", "radiusY") if is_round else ("x", "y", "width", "height")
-    sides = [side for name in names if (side := number(value.get(name))) is not None]
-    if len(sides) != len(names):
-        raise ValueError(f"{str([value.get(name) for name in names])[:60]} are not 4 numbers")
+    sides = shapes.numbers_of(value, names)
     angle = number(value.get("rotation")) or 0.0
     # Angles are true only in pixels, because the sides of the image have different units.
     units = shapes.size_of(result, ("original_width", "original_height")) if angle else (1, 1)

@@ -18,7 +18,7 @@ from PIL import Image
 from shardwright.core import storage
 from shardwright.core.images.pillow_settings import NO_LIMIT, pillow_settings
 from shardwright.core.sources import shapes
-from shardwright.core.sources.annotation_files import AnnotationFault, parse_json
+from shardwright.core.sources.annotation_files import AnnotationFault, faults_in, parse_json
 from shardwright.core.sources.image_files import annotated, bad_entry, class_name, key_of
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.moved_files import file_name
@@ -52,10 +52,8 @@ def parse_labelme(values: Any) -> Annotations:
     size = shapes.size_of(values, ("imageWidth", "imageHeight"))
     objects: dict[Any, ObjectAnnotation] = {}
     for place, shape in enumerate(values["shapes"]):
-        try:
+        with faults_in(f"shape {place}"):
             item = _object(shape, size)
-        except ValueError as error:
-            raise AnnotationFault(f"shape {place}: {error}") from None
         group = shape.get("group_id")
         is_part = isinstance(group, int) and isinstance(item.segmentation, list)
         key = (item.label, group) if is_part else place

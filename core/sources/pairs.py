@@ -11,7 +11,7 @@ import json
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -63,8 +63,8 @@ MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".webp", ".gif")
 _SPLITS, _BOTH = ("train", "val", "test"), "trainval"
 #: CVAT's name for the folder of images without a split.
 _DEFAULT = "default"
-#: Number of folders to search for files of a format, and of files to try in each.
-_FOLDERS_TRIED, _FILES_TRIED = 12, 3
+#: Number of files to try in each folder that is searched for files of a format.
+_FILES_TRIED = 3
 
 
 @dataclass(frozen=True)
@@ -215,23 +215,21 @@ class PairFormat:
 
     def split(self, item: Input, context: Context) -> Iterator[InputSplit]:
         """Yields parts of a few thousand images each, without reading their annotations."""
-        settings = context.settings
-        found = self._folders(look_at(item.path), settings)
-        names = dict.fromkeys(folders.lists for folders in found if folders.lists)
-        lists = {name: _read_lists(name) for name in names}
+        found = self._folders(look_at(item.path), context.settings)
+        prefixes = [self._prefix(item, folders, context.settings) for folders in found]
+        lists = {name: _read_lists(name) for name in {folders.lists for folders in found}}
         absent = {name: {*stems} for name, stems in lists.items()}
-        for folders in found:
-            name, prefix = folders.lists, self._prefix(item, folders, settings)
-            pairs = self._pairs(item, folders, prefix, lists.get(name, {}), absent.get(name, set()))
-            while batch := list(islice(pairs, _PART_IMAGES)):
-                yield InputSplit(item, folders.annotations, detail=_encode(folders, batch))
-        for folders in found:
-            prefix, batch = self._prefix(item, folders, settings), []
-            for stem in sorted(absent.pop(folders.lists, ())):
-                ref = bad_entry(prefix + stem, join(folders.images, stem), f"it is listed, but {MISSING}")
-                batch.append(_Pair(ref._replace(split=lists[folders.lists][stem][0])))
-            if batch:
-                yield InputSplit(item, folders.annotations, detail=_encode(folders, batch))
+        for folders, prefix in zip(found, prefixes):
+            pairs = self._pairs(item, folders, prefix, lists[folders.lists], absent[folders.lists])
+            yield from _parts(item, folders, pairs)
+        for folders, prefix in zip(found, prefixes):
+            missing = (
+                bad_entry(prefix + stem, join(folders.images, stem), f"it is listed, but {MISSING}")._replace(
+                    split=lists[folders.lists][stem][0]
+                )
+                for stem in sorted(absent.pop(folders.lists, ()))
+            )
+            yield from _parts(item, folders, map(_Pair, missing))
 
     def _pairs(
         self,
@@ -258,7 +256,7 @@ class PairFormat:
         faults: Mapping[str, str] = {}
         if self.named_images and not folders.has_masks:
             names_in = partial(self._names_in, folders.annotations)
-            matches, faults = match_by_names(folders.images, sorted(files), names_in, self.noun)
+            matches, faults = match_by_names(folders.images, files, names_in, self.noun)
         by_stem = _by_stem(files, folders.suffixes)
         used: set[str] = set()
         tops = InputProbe(folders.images, is_file=False).folders if folders.split_by_folder else ()
@@ -281,14 +279,14 @@ class PairFormat:
                 continue
             absent.discard(stem)
             path = below(ref.uri, folders.images) or ref.uri
-            file = matches.get(path) or by_stem.get(stem, "")
             usual = stem_of(path).removesuffix(folders.image_suffix) + folders.suffixes[0]
-            place = self.file_of(ref.uri) if self.file_of else join(folders.annotations, file or usual)
-            used.add((below(place, folders.annotations) or "") if self.file_of else file)
+            file = matches.get(path) or by_stem.get(stem) or usual
+            place = self.file_of(ref.uri) if self.file_of else join(folders.annotations, file)
+            used.add(below(place, folders.annotations) or "")
             why = faults.get(path)
             if len(splits) > 1:
                 why = f"it is listed both in {splits[0]} and in {splits[1]}"
-            is_listed = splits if lists else file or not folders.only_annotated
+            is_listed = splits if lists else file in files or not folders.only_annotated
             if not is_listed or not folders.annotations:
                 ref = ref.filtered(FilterReason.NOT_LISTED)
             elif why and ref.is_candidate:
@@ -322,7 +320,10 @@ class PairFormat:
 
     def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields the references of a part with their annotations, and the ids of the classes."""
-        folders, pairs = _decode(part.detail)
+        values, refs, files = json.loads(part.detail)
+        folders = PairedFolders(**values)
+        paths = json.loads(zlib.decompress(files.encode("latin-1")))
+        pairs = map(_Pair, decode_refs(refs.encode("latin-1")), paths)
         yield from (ClassId(name, number) for number, name in folders.classes if name)
 
         def read(pair: _Pair) -> ImageRef:
@@ -366,16 +367,11 @@ def holds_below(
       settings: Settings with the layout.
     """
     has_objects = settings.record_layout.needs is Needs.OBJECTS
-    waiting, looked = [probe], 0
-    while waiting and looked < _FOLDERS_TRIED:
-        inner = waiting.pop(0)
-        looked += 1
-        may_be_class = inner is not probe and not has_objects and any(map(is_image_name, inner.files))
-        if not may_be_class and names_with(inner, suffix, _FILES_TRIED, is_one):
-            return True
-        names = [name for name in inner.folders if not name.startswith(".")]
-        waiting += inner.folders_inside(names[: _FOLDERS_TRIED - looked - len(waiting)])
-    return False
+    return any(
+        names_with(inner, suffix, _FILES_TRIED, is_one)
+        for inner in probe.folders_near()
+        if inner is probe or has_objects or not any(map(is_image_name, inner.files))
+    )
 
 
 def _annotation_files(folders: PairedFolders) -> dict[str, storage.StoredObject]:
@@ -419,11 +415,12 @@ def _key_of_file(item: Input, folders: PairedFolders, file: str) -> str:
 
 
 def _read_lists(folder: str) -> dict[str, list[str]]:
-    """Returns path of an image without extension -> the splits whose lists name it.
+    """Returns path of an image without extension -> the splits whose lists name it; none without a folder.
 
     `trainval` counts only if `train` or `val` is missing. A single list gives no split.
     """
-    files = {name: read_list_file(join(folder, f"{name}.txt")) for name in (*_SPLITS, _BOTH)}
+    names = (*_SPLITS, _BOTH) if folder else ()
+    files = {name: read_list_file(join(folder, f"{name}.txt")) for name in names}
     texts = {name: data for name, data in files.items() if data is not None}
     if {"train", "val"} <= texts.keys():
         texts.pop(_BOTH, None)
@@ -437,18 +434,13 @@ def _read_lists(folder: str) -> dict[str, list[str]]:
     return splits if len(texts) > 1 else {stem: [""] for stem in splits}
 
 
-def _encode(folders: PairedFolders, pairs: Sequence[_Pair]) -> str:
-    """Returns the detail of an `InputSplit`."""
-    files = zlib.compress(json.dumps([pair.file for pair in pairs]).encode(), 1)
-    refs = encode_refs([pair.ref for pair in pairs])
-    return json.dumps([asdict(folders), refs.decode("latin-1"), files.decode("latin-1")])
-
-
-def _decode(detail: str) -> tuple[PairedFolders, Iterator[_Pair]]:
-    """Returns what `_encode` was given."""
-    values, refs, files = json.loads(detail)
-    paths = json.loads(zlib.decompress(files.encode("latin-1")))
-    return PairedFolders(**values), map(_Pair, decode_refs(refs.encode("latin-1")), paths)
+def _parts(item: Input, folders: PairedFolders, pairs: Iterator[_Pair]) -> Iterator[InputSplit]:
+    """Yields the pairs of a folder in parts."""
+    while batch := list(islice(pairs, _PART_IMAGES)):
+        files = zlib.compress(json.dumps([pair.file for pair in batch]).encode(), 1)
+        refs = encode_refs([pair.ref for pair in batch])
+        detail = json.dumps([asdict(folders), refs.decode("latin-1"), files.decode("latin-1")])
+        yield InputSplit(item, folders.annotations, detail=detail)
 
 
 # Pairs whose paths differ
@@ -458,7 +450,7 @@ _NamesOf = Callable[[str], Iterable[str]]
 
 
 def match_by_names(
-    folder: str, files: Sequence[str], names_in: Callable[[str], list[str]], noun: str
+    folder: str, files: Collection[str], names_in: Callable[[str], list[str]], noun: str
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Returns image -> its annotation file, and image or annotation file without a partner -> the reason.
 
@@ -472,8 +464,8 @@ def match_by_names(
       names_in: Returns the file names that an annotation file gives its image.
       noun: Word for an annotation file.
     """
-    images = [path for path, _ in files_below(folder) if is_image_name(path) and not is_hidden(path)]
-    matcher = _Matcher(images, files, noun)
+    images = {path for path, _ in files_below(folder) if is_image_name(path) and not is_hidden(path)}
+    matcher = _Matcher(images, {*files}, noun)
     matcher.pair(lambda path: [stem_of(key_of(path))], lambda path: [stem_of(key_of(path))])
     matcher.pair(_stem, _stem)
     if matcher.images and matcher.files:
@@ -485,7 +477,7 @@ def match_by_names(
             lambda image: map(str.casefold, _stem(image)),
             lambda file: map(str.casefold, [*_stem(file), *map(stem_of, named[file])]),
         )
-    left = {*matcher.images, *matcher.files}
+    left = matcher.images | matcher.files
     return matcher.pairs, {one: why for one, why in matcher.unclear.items() if one in left}
 
 
@@ -493,47 +485,51 @@ def _stem(path: str) -> list[str]:
     return [stem_of(file_name(key_of(path)))]
 
 
+@dataclass
 class _Matcher:
     """Pairs images and annotation files that have a name which no other image or file has.
 
     Attributes:
       images: Images without a file.
       files: Files without an image.
+      noun: Word for an annotation file.
       pairs: Image -> its annotation file.
       unclear: Image or file -> why it got no partner by the first rule for which it could have several.
     """
 
-    def __init__(self, images: Sequence[str], files: Sequence[str], noun: str) -> None:
-        self.images, self.files, self._noun = images, files, noun
-        self.pairs: dict[str, str] = {}
-        self.unclear: dict[str, str] = {}
+    images: set[str]
+    files: set[str]
+    noun: str
+    pairs: dict[str, str] = field(default_factory=dict)
+    unclear: dict[str, str] = field(default_factory=dict)
 
     def pair(self, names_of_image: _NamesOf, names_of_file: _NamesOf) -> None:
         """Pairs what is left and has a common name."""
         by_name: defaultdict[str, set[str]] = defaultdict(set)
         images_of: defaultdict[str, set[str]] = defaultdict(set)
-        files_of: dict[str, set[str]] = {}
         for file in self.files:
             for name in names_of_file(file):
                 by_name[name].add(file)
-        for image in self.images:
-            files_of[image] = {file for name in names_of_image(image) for file in by_name.get(name, ())}
-            for file in files_of[image]:
+        files_of = {
+            image: {file for name in names_of_image(image) for file in by_name.get(name, ())}
+            for image in self.images
+        }
+        for image, files in files_of.items():
+            for file in files:
                 images_of[file].add(image)
         for image, files in files_of.items():
             others = {other for file in files for other in images_of[file]}
             if len(files) > 1:
-                self._note(image, f"there are several {self._noun}s that could be its own", files)
+                self._note(image, f"there are several {self.noun}s that could be its own", files)
             elif len(others) > 1:
-                self._note(image, f"there are several images that its {self._noun} fits", others)
+                self._note(image, f"there are several images that its {self.noun} fits", others)
             elif files:
                 self.pairs[image] = min(files)
         for file, images in images_of.items():
             if len(images) > 1:
                 self._note(file, "it fits several images", images)
-        used = {*self.pairs.values()}
-        self.images = [image for image in self.images if image not in self.pairs]
-        self.files = [file for file in self.files if file not in used]
+        self.images -= self.pairs.keys()
+        self.files.difference_update(self.pairs.values())
 
     def _note(self, one: str, message: str, several: Iterable[str]) -> None:
         self.unclear.setdefault(one, f"{message}: {' and '.join(map(printable, sorted(several)[:3]))}")

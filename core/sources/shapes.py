@@ -46,6 +46,30 @@ def size_of(
     return (sides[0], sides[1]) if min(sides) > 0 else None
 
 
+def numbers_of(
+    values: Any, names: Sequence[str], parse: Callable[[Any], float | None] = number
+) -> list[float]:
+    """Returns the numbers with some names.
+
+    Args:
+      values: A mapping of name to value.
+      names: Names of the numbers.
+      parse: Returns the number that a value stands for; None if it is not a number.
+
+    Raises:
+      ValueError: If one is missing or not a number; the message names it.
+    """
+    numbers = []
+    for name in names:
+        if not isinstance(values, Mapping) or name not in values:
+            raise ValueError(f"{name} is missing")
+        value = parse(values[name])
+        if value is None:
+            raise ValueError(f"{name} is {str(values[name])[:60]!r}, which is not a number")
+        numbers.append(float(value))
+    return numbers
+
+
 def hull(corners: Sequence[float]) -> Box:
     """Returns the bounding box of the points x0, y0, x1, y1, ..."""
     xs, ys = corners[::2], corners[1::2]

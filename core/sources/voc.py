@@ -46,10 +46,8 @@ def named_images(data: bytes) -> list[str]:
 
 
 def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+    value = number_in(text)
+    return math.nan if value is None else value
 
 
 def _object(element: XmlElement) -> ObjectAnnotation:

@@ -155,7 +155,7 @@ def test_unclear_tasks_are_quarantined(tmp_path: Path, photos: list[Photo]) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"x": "10"}, "are not 4 numbers"),
+        ({"x": "10"}, "x is '10', which is not a number"),
         ({"rotation": 20}, "it is rotated, but original_width and original_height"),
         ({"points": [[1, 2], [3, 4]]}, "a polygon with 2 points"),
         ({"points": [[1, 2], [3, 4], [5]]}, "its point [5] is not a pair of numbers"),

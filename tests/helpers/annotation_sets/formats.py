@@ -262,7 +262,7 @@ FORMATS = {
             "_annotations.createml.json",
             r'("house.jpg", "annotations": \[{"label": "thing", "coordinates": {)"x"',
             r'\1"z"',
-            "entry 3 of _annotations.createml.json: annotation 0 has no coordinates",
+            "entry 3 of _annotations.createml.json: the coordinates of annotation 0: x is missing",
         ),
         bad_box=Edit(
             "_annotations.createml.json",
@@ -286,7 +286,12 @@ FORMATS = {
     "kitti": Format(
         kitti.put_kitti,
         "kitti",
-        damage=Edit("label_2/house.txt", r"\bbird", "a bird", "house.txt: column 2 of line 2 is 'bird'"),
+        damage=Edit(
+            "label_2/house.txt",
+            r"\bbird",
+            "a bird",
+            "house.txt: line 2: column 2 is 'bird'",
+        ),
         bad_box=Edit("label_2/house.txt", r"\b15\.00", "15000"),
         alone="label_2/{}.txt",
     ),
@@ -297,7 +302,7 @@ FORMATS = {
             "project-1-at-2024-05-01.json",
             rf'"width": [0-9.]+({_END_OF_HOUSE})',
             r'"width": "x"\1',
-            "task 3 of project-1-at-2024-05-01.json: result 1: [",
+            "task 3 of project-1-at-2024-05-01.json: result 1: width is 'x', which is not a number",
         ),
         bad_box=Edit("project-1-at-2024-05-01.json", rf'"width": ([0-9.]+{_END_OF_HOUSE})', r'"width": -\1'),
         splits=False,
