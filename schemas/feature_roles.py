@@ -173,6 +173,11 @@ FEATURE_ROLES: Mapping[FeatureRole, RoleInfo] = {
     FeatureRole.KEYPOINT_NUM: _object(_INT64, "number of its key points that are labelled"),
 }
 
+#: Roles of the flags of objects, by their names in `ObjectAnnotation`.
+FLAGS: Mapping[str, FeatureRole] = {
+    flag: FeatureRole(f"object_{flag}")
+    for flag in ("difficult", "truncated", "occluded", "group_of", "depiction")
+}
 #: Roles with one value per key point of each object.
 KEYPOINT_ROLES = (
     FeatureRole.KEYPOINT_X,

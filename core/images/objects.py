@@ -33,17 +33,8 @@ from shardwright.core.images.geometry import Geometry
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.feature_roles import KEYPOINT_ROLES, FeatureRole
+from shardwright.schemas.feature_roles import FLAGS, KEYPOINT_ROLES, FeatureRole
 from shardwright.schemas.image_ref import ImageRef
-
-#: Roles of features -> the flags of an object that fill them.
-_FLAGS: Mapping[FeatureRole, str] = {
-    FeatureRole.OBJECT_DIFFICULT: "difficult",
-    FeatureRole.OBJECT_TRUNCATED: "truncated",
-    FeatureRole.OBJECT_OCCLUDED: "occluded",
-    FeatureRole.OBJECT_GROUP_OF: "group_of",
-    FeatureRole.OBJECT_DEPICTION: "depiction",
-}
 
 
 @dataclass
@@ -153,7 +144,7 @@ def object_values(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[
         FeatureRole.OBJECT_CROWD: [int(bool(item.annotation.crowd)) for item in objects],
         FeatureRole.OBJECT_AREA: [item.area for item in objects],
     }
-    for role, name in _FLAGS.items():
+    for name, role in FLAGS.items():
         flags = [getattr(item.annotation, name) for item in objects]
         if any(flag is not None for flag in flags):
             values[role] = [int(bool(flag)) for flag in flags]

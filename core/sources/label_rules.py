@@ -61,11 +61,6 @@ class LabelRules:
         """The names to keep, also as folders give them: `100%` is `100%25` there."""
         return frozenset(spelling for name in self.keep or () for spelling in (name, as_in_keys(name)))
 
-    @cached_property
-    def _keeps_labels(self) -> bool:
-        """Whether a reference with a class name stays as it is."""
-        return not (self.names or self.changes_names)
-
     def _names(self, names: Iterable[str]) -> list[str]:
         """Returns the renamed names that are kept, without duplicates."""
         renamed = dict.fromkeys(self.rename.get(name, name) for name in names)
@@ -90,12 +85,9 @@ class LabelRules:
         """Returns a reference with its new class names; it is filtered if no name is left."""
         if not self.class_stored:
             return ref._replace(label="", annotations="") if ref.label or ref.annotations else ref
-        if self._keeps_labels and ref.label:
-            return ref
         if not is_image(ref):
             return ref
-        if self.names:
-            ref = self._named(ref)
+        ref = self._named(ref)
         if self.changes_names and ref.label:
             names = self._names(ref.labels)
             if not names:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import io
 import math
 import posixpath
 import re
@@ -13,10 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from shardwright.core import storage
-from shardwright.core.images.pillow_settings import NO_LIMIT, pillow_settings
+from shardwright.core.images import decode
 from shardwright.core.sources import shapes
 from shardwright.core.sources.annotation_files import AnnotationFault, faults_in, parse_json
 from shardwright.core.sources.image_files import annotated, bad_entry, class_name, key_of
@@ -27,7 +25,7 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segme
 from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import words_of
+from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.units import counted
 
@@ -37,8 +35,6 @@ _IMAGE_DATA = re.compile(rb'"imageData"\s*:\s*"([A-Za-z0-9+/=_-]+)"')
 #: Numbers of points that a shape may have.
 _POINTS: Mapping[str, tuple[int, ...]] = {"rectangle": (2, 4), "circle": (2,)}
 _POLYGONS = ("polygon", "oriented_rectangle", "rotation")
-#: Raised by Pillow for an image above its size limit.
-_BOMBS = (Image.DecompressionBombError, Image.DecompressionBombWarning)
 
 
 def parse_labelme(values: Any) -> Annotations:
@@ -106,12 +102,11 @@ def _mask(data: Any, corners: list[float], size: tuple[int, int] | None) -> Segm
     if not isinstance(data, str) or size is None:
         raise ValueError("its mask or the size of the image is missing")
     try:
-        png = io.BytesIO(base64.b64decode(data, validate=True))
-        with pillow_settings(NO_LIMIT), Image.open(png, formats=("PNG",)) as image:
-            if image.width > size[0] + 1 or image.height > size[1] + 1:
-                raise ValueError("its mask is larger than the image")
-            mask = np.asarray(image.convert("L"))
-    except (OSError, binascii.Error, SyntaxError, *_BOMBS) as error:
+        opened = decode.open_image(base64.b64decode(data, validate=True), "mask.png", shapes.MAX_PIXELS)
+        if opened.image.width > size[0] + 1 or opened.image.height > size[1] + 1:
+            raise ValueError("its mask is larger than the image")
+        mask = np.asarray(decode.load(opened, shapes.MAX_PIXELS).convert("L"))
+    except (ImageFault, binascii.Error) as error:
         raise ValueError(f"its mask cannot be read: {words_of(error)}") from None
     return shapes.mask_outline(mask, round(corners[0]), round(corners[1]), size)
 

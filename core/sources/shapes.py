@@ -18,7 +18,7 @@ Outline = list[list[float]]
 #: Number of corners of the polygon that approximates an ellipse.
 _CORNERS = 72
 #: Number of pixels of the largest image whose masks are read.
-_MAX_PIXELS = 1 << 28
+MAX_PIXELS = 1 << 28
 _MIN_CORNERS = 3
 
 
@@ -164,7 +164,7 @@ def mask_outline(mask: np.ndarray, left: int, top: int, size: tuple[int, int]) -
       ValueError: If the image is too large.
     """
     width, height = size
-    if width * height > _MAX_PIXELS:
+    if width * height > MAX_PIXELS:
         raise ValueError(f"the image of {width} x {height} pixels is too large for masks")
     mask = mask[max(-top, 0) : max(height - top, 0), max(-left, 0) : max(width - left, 0)]
     columns, rows = np.nonzero(mask.T)  # column by column, as in COCO
@@ -182,12 +182,7 @@ def mask_of_runs(runs: Sequence[int], width: int, height: int) -> np.ndarray:
     Raises:
       ValueError: If the run lengths do not make a mask of that size.
     """
-    if (
-        min(width, height) <= 0
-        or width * height > _MAX_PIXELS
-        or sum(runs) != width * height
-        or min(runs) < 0
-    ):
+    if min(width, height) <= 0 or width * height > MAX_PIXELS or sum(runs) != width * height or min(runs) < 0:
         raise ValueError(f"its run lengths make {sum(runs)} pixels instead of {width} x {height}")
     values = np.arange(len(runs), dtype=np.int64) % 2
     return np.repeat(values.astype(np.uint8), runs).reshape(height, width)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_formats
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.feature_roles import POSITION_ROLES, FeatureRole, Needs
+from shardwright.schemas.feature_roles import FLAGS, POSITION_ROLES, FeatureRole, Needs
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec, Layout, layout_by_name
 from shardwright.schemas.pbtxt import Symbol, Value, message
@@ -193,17 +193,7 @@ _DOMAINS: Mapping[FeatureRole, _Domain | Callable[[Dataset], _Domain | None]] = 
         dataset.first_label, dataset.first_label + len(dataset.labels) - 1
     ),
     FeatureRole.OBJECT_TEXT: lambda dataset: _one_of(list(dataset.classes.values())),
-    **dict.fromkeys(
-        (
-            FeatureRole.OBJECT_CROWD,
-            FeatureRole.OBJECT_DIFFICULT,
-            FeatureRole.OBJECT_TRUNCATED,
-            FeatureRole.OBJECT_OCCLUDED,
-            FeatureRole.OBJECT_GROUP_OF,
-            FeatureRole.OBJECT_DEPICTION,
-        ),
-        _FLAG,
-    ),
+    **dict.fromkeys((FeatureRole.OBJECT_CROWD, *FLAGS.values()), _FLAG),
     FeatureRole.KEYPOINT_VISIBILITY: ("int_domain", [("min", 0), ("max", 2)]),
     FeatureRole.KEYPOINT_NUM: ("int_domain", [("min", 0)]),
     FeatureRole.OBJECT_AREA: ("float_domain", [("min", 0.0)]),

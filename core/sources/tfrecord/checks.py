@@ -12,17 +12,11 @@ from shardwright.core.records.framing import Record
 from shardwright.core.records.recovery import read_records
 from shardwright.core.sources.tfrecord.files import compression_in, unpack
 from shardwright.core.sources.tfrecord.images import image_of
-from shardwright.core.sources.tfrecord.record import (
-    FLAGS,
-    PIXEL_MASKS,
-    FeatureNames,
-    OwnRecords,
-    SourceRecord,
-)
+from shardwright.core.sources.tfrecord.record import PIXEL_MASKS, FeatureNames, OwnRecords, SourceRecord
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import NotAnExample
-from shardwright.schemas.feature_roles import FEATURE_ROLES
+from shardwright.schemas.feature_roles import FEATURE_ROLES, FLAGS
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
 

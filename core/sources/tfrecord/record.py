@@ -24,6 +24,7 @@ from shardwright.schemas.dataset import (
     stored_format,
 )
 from shardwright.schemas.example import ExampleSpans, Feature, FeatureType, Span
+from shardwright.schemas.feature_roles import FLAGS
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureSpec, Layout
 from shardwright.schemas.ledger import written_entries
@@ -31,11 +32,6 @@ from shardwright.schemas.tensor_proto import find_tensor
 
 SOURCE_ID = "image/source_id"
 
-#: Flags of objects, by their names in `ObjectAnnotation`.
-FLAGS: Mapping[str, FeatureRole] = {
-    flag: FeatureRole(f"object_{flag}")
-    for flag in ("difficult", "truncated", "occluded", "group_of", "depiction")
-}
 #: Names of features by role in layouts of several tools, the most common first.
 _USUAL_NAMES: Mapping[FeatureRole, tuple[str, ...]] = {
     FeatureRole.ENCODED: (

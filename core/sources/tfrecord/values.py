@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core.images.signatures import claims_to_be_image
-from shardwright.core.sources.tfrecord.record import FLAGS, PIXEL_MASKS, SourceRecord
+from shardwright.core.sources.tfrecord.record import PIXEL_MASKS, SourceRecord
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.example import FeatureType, Span
-from shardwright.schemas.feature_roles import FEATURE_ROLES, KEYPOINT_ROLES
+from shardwright.schemas.feature_roles import FEATURE_ROLES, FLAGS, KEYPOINT_ROLES
 from shardwright.schemas.labels import UNLABELLED, ClassId
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.schemas.units import counted
