@@ -103,8 +103,10 @@ def _image_of(image: XmlElement, settings: ConvertSettings) -> ImagePaths:
 
 
 def _annotate(ref: ImageRef, image: XmlElement, settings: ConvertSettings) -> ImageRef:
-    with faults_in("its subset"):
+    try:
         subset = split_name(image.attributes.get("subset", ""))
+    except ValueError as error:
+        raise AnnotationFault(str(error)) from None
     if subset:
         ref = ref._replace(split="" if subset == _DEFAULT else subset)
     if settings.record_layout.needs is Needs.LABEL:

@@ -122,6 +122,12 @@ class _Pair(NamedTuple):
     file: str = ""
 
 
+#: Image -> its annotation file, and image or annotation file -> why it has no partner.
+_Matches = tuple[Mapping[str, str], Mapping[str, str]]
+#: Returns the names by which an image or a file may be found.
+_NamesOf = Callable[[str], Iterable[str]]
+
+
 @dataclass(frozen=True)
 class PairFormat:
     """A format with an annotation file for each image.
@@ -252,11 +258,7 @@ class PairFormat:
           absent: Listed paths; those of existing images and annotation files are removed.
         """
         files = _annotation_files(folders)
-        matches: Mapping[str, str] = {}
-        faults: Mapping[str, str] = {}
-        if self.named_images and not folders.has_masks:
-            names_in = partial(self._names_in, folders.annotations)
-            matches, faults = match_by_names(folders.images, files, names_in, self.noun)
+        matches, faults = self._match_by_names(folders, files)
         by_stem = _by_stem(files, folders.suffixes)
         used: set[str] = set()
         tops = InputProbe(folders.images, is_file=False).folders if folders.split_by_folder else ()
@@ -303,6 +305,40 @@ class PairFormat:
                 ref = ImageRef(key, path, "", split, "", state.size, state.version, message=MISSING)
                 yield _Pair(ref, path)
 
+    def _match_by_names(self, folders: PairedFolders, files: Collection[str]) -> _Matches:
+        """Pairs the images and annotation files of a folder by their names and what the files say.
+
+        An image and a file are a pair by the first rule for which both have exactly one partner: the same
+        path without extension; the same name without extension; the file names the image; the same without
+        extension; the same without regard to case. A reason is stated only if there could be several
+        partners.
+
+        Args:
+          folders: The folder of images and that of its annotation files.
+          files: Paths of the annotation files in their folder.
+
+        Returns:
+          Image -> its annotation file, and image or annotation file without a partner -> the reason.
+        """
+        if not self.named_images or folders.has_masks:
+            return {}, {}
+        images = (path for path, _ in files_below(folders.images) if is_image_name(path))
+        matcher = _Matcher({path for path in images if not is_hidden(path)}, {*files}, self.noun)
+        matcher.pair(lambda path: [stem_of(key_of(path))], lambda path: [stem_of(key_of(path))])
+        matcher.pair(_stem, _stem)
+        if matcher.images and matcher.files:
+            names_in = partial(self._names_in, folders.annotations)
+            stated = side_by_side(names_in, matcher.files, folders.annotations)
+            named = {file: [*map(key_of, names)] for file, names in zip(matcher.files, stated)}
+            matcher.pair(lambda image: [file_name(key_of(image)), *_stem(image)], lambda file: named[file])
+            matcher.pair(_stem, lambda file: map(stem_of, named[file]))
+            matcher.pair(
+                lambda image: map(str.casefold, _stem(image)),
+                lambda file: map(str.casefold, [*_stem(file), *map(stem_of, named[file])]),
+            )
+        left = matcher.images | matcher.files
+        return matcher.pairs, {one: why for one, why in matcher.unclear.items() if one in left}
+
     def _names_in(self, folder: str, file: str) -> list[str]:
         """Returns the names that an annotation file gives its image; none if it cannot be read."""
         assert self.named_images
@@ -325,14 +361,13 @@ class PairFormat:
         paths = json.loads(zlib.decompress(files.encode("latin-1")))
         pairs = map(_Pair, decode_refs(refs.encode("latin-1")), paths)
         yield from (ClassId(name, number) for number, name in folders.classes if name)
-
-        def read(pair: _Pair) -> ImageRef:
-            return self._read(pair, folders, context.settings) if pair.file else pair.ref
-
+        read = partial(self._read, folders, context.settings)
         yield from side_by_side(read, pairs, folders.annotations)
 
-    def _read(self, pair: _Pair, folders: PairedFolders, settings: ConvertSettings) -> ImageRef:
+    def _read(self, folders: PairedFolders, settings: ConvertSettings, pair: _Pair) -> ImageRef:
         ref, file = pair
+        if not file:
+            return ref
         try:
             data = read_annotation_file(file, self.max_bytes)
             if data is None:
@@ -444,41 +479,6 @@ def _parts(item: Input, folders: PairedFolders, pairs: Iterator[_Pair]) -> Itera
 
 
 # Pairs whose paths differ
-
-#: Returns the names by which an image or a file may be found.
-_NamesOf = Callable[[str], Iterable[str]]
-
-
-def match_by_names(
-    folder: str, files: Collection[str], names_in: Callable[[str], list[str]], noun: str
-) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Returns image -> its annotation file, and image or annotation file without a partner -> the reason.
-
-    An image and a file are a pair by the first rule for which both have exactly one partner: the same path
-    without extension; the same name without extension; the file names the image; the same without extension;
-    the same without regard to case. A reason is stated only if there could be several partners.
-
-    Args:
-      folder: Folder of the images.
-      files: Paths of the annotation files in their folder.
-      names_in: Returns the file names that an annotation file gives its image.
-      noun: Word for an annotation file.
-    """
-    images = {path for path, _ in files_below(folder) if is_image_name(path) and not is_hidden(path)}
-    matcher = _Matcher(images, {*files}, noun)
-    matcher.pair(lambda path: [stem_of(key_of(path))], lambda path: [stem_of(key_of(path))])
-    matcher.pair(_stem, _stem)
-    if matcher.images and matcher.files:
-        stated = side_by_side(names_in, matcher.files, folder)
-        named = {file: [*map(key_of, names)] for file, names in zip(matcher.files, stated)}
-        matcher.pair(lambda image: [file_name(key_of(image)), *_stem(image)], lambda file: named[file])
-        matcher.pair(_stem, lambda file: map(stem_of, named[file]))
-        matcher.pair(
-            lambda image: map(str.casefold, _stem(image)),
-            lambda file: map(str.casefold, [*_stem(file), *map(stem_of, named[file])]),
-        )
-    left = matcher.images | matcher.files
-    return matcher.pairs, {one: why for one, why in matcher.unclear.items() if one in left}
 
 
 def _stem(path: str) -> list[str]:
