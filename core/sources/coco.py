@@ -95,8 +95,7 @@ class _Coco(JsonItems):
         """Yields the entries of all images, and notes the rest of the file.
 
         Raises:
-          AnnotationFault: If it is not COCO's JSON; the message says what is wrong.
-          JsonFault: If it is not a complete JSON object.
+          AnnotationFault: If it is not COCO's JSON, or incomplete; the message says what is wrong.
         """
         for item in stream_object(self._file):
             if item.name == "images":

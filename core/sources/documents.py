@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.entries import JsonFault, JsonItems
+from shardwright.core.sources.entries import JsonItems
 from shardwright.core.sources.file_states import FileStates, with_states
 from shardwright.core.sources.image_files import (
     MISSING,
@@ -68,7 +68,7 @@ class Entries(Protocol):
     """The entries of an open file."""
 
     def scan(self) -> Iterator[Any]:
-        """Yields all entries. Raises AnnotationFault or JsonFault if the file cannot be used."""
+        """Yields all entries. Raises AnnotationFault if the file cannot be used."""
 
     def number(self, index: int) -> int:
         """Returns the number of an entry for messages: its place from 1, or its line."""
@@ -129,7 +129,7 @@ class DocumentFormat(ListFormat):
     def examine(self, file: ListFile, settings: ConvertSettings) -> tuple[str, str]:
         """Returns the folder of the images of a file, and a description of its first entries."""
         entries: list[Any] = []
-        with contextlib.suppress(AnnotationFault, JsonFault):  # the end of the file is missing
+        with contextlib.suppress(AnnotationFault):  # the end of the file is missing
             entries.extend(self.open(io.BytesIO(_head(file.path)), settings).scan())
         images = []
         for entry in entries[:_IMAGES_TRIED]:
@@ -234,10 +234,6 @@ def _scan(document: Document) -> Iterator[Any]:
             yield from document.entries.scan()
     except AnnotationFault as fault:
         raise UsageError(f"--input {printable(path)}: {fault}.") from None
-    except JsonFault as fault:
-        raise UsageError(
-            f"--input {printable(path)} is not complete JSON: {fault}; fetch it again or fix it."
-        ) from None
 
 
 def _bad_entry(part: InputSplit, document: Document, name: str, why: str) -> ImageRef:

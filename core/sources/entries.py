@@ -31,10 +31,6 @@ _UTF8 = "utf-8"
 _MAX_DEPTH = 64
 
 
-class JsonFault(ValueError):
-    """The file is not valid JSON; the message says what is wrong, and at which byte."""
-
-
 class Item(NamedTuple):
     """An item of an array, or a value that is not an array.
 
@@ -75,8 +71,9 @@ class _Window:
         self.at = 0
         self.ended = False
 
-    def fault(self, message: str, at: int | None = None) -> JsonFault:
-        return JsonFault(f"{message} at byte {self.begin + (self.at if at is None else at)}")
+    def fault(self, message: str, at: int | None = None) -> AnnotationFault:
+        place = self.begin + (self.at if at is None else at)
+        return AnnotationFault(f"its JSON is broken at byte {place}: {message}; fetch it again or fix it")
 
     def more(self) -> None:
         """Reads more text, at least as much as is left."""
@@ -112,7 +109,7 @@ class _Window:
         """Checks that no second document follows, as in files that were joined. Other bytes are ignored.
 
         Raises:
-          JsonFault: If one follows; its values would be lost.
+          AnnotationFault: If one follows; its values would be lost.
         """
         if self.skip_space() in ("{", "["):
             raise self.fault("a second document begins")
@@ -150,7 +147,7 @@ def stream_object(file: IO[bytes]) -> Iterator[Item]:
     """Yields the items of all arrays in a JSON object, and its other values, in order.
 
     Raises:
-      JsonFault: If the file is not a JSON object, or is incomplete.
+      AnnotationFault: If the file is not a JSON object, or is incomplete.
     """
     window = _Window(file)
     window.expect("{")
@@ -172,7 +169,7 @@ def stream_list(file: IO[bytes]) -> Iterator[Item]:
     """Yields the items of a JSON array, whose name is empty, in order.
 
     Raises:
-      JsonFault: If the file is not a JSON array, or is incomplete.
+      AnnotationFault: If the file is not a JSON array, or is incomplete.
     """
     window = _Window(file)
     yield from window.items("")
@@ -193,7 +190,7 @@ class JsonItems:
         """Yields all items of a file that is one array, and notes their places.
 
         Raises:
-          JsonFault: If it is not a complete JSON array; the message names the place.
+          AnnotationFault: If it is not a complete JSON array; the message names the place.
         """
         for item in stream_list(self._file):
             self.add(item)
@@ -220,7 +217,7 @@ def first_item(head: bytes) -> Any:
 
 def complete_items(items: Iterator[Item]) -> Iterator[Item]:
     """Yields the items before the place where a JSON file is cut off."""
-    with contextlib.suppress(JsonFault):
+    with contextlib.suppress(AnnotationFault):
         yield from items
 
 

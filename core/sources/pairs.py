@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
@@ -112,16 +111,9 @@ class PairedFolders:
         return f"images in {printable(self.image_list or self.images)}{split}{left_out}"
 
 
-class _Pair(NamedTuple):
-    """A reference, and the annotation file to read for it; empty if the reference is complete.
-
-    If both are the same file, it has no image.
-    """
-
-    ref: ImageRef
-    file: str = ""
-
-
+#: A reference, and the annotation file to read for it; empty if the reference is complete. If both are the
+#: same file, it has no image.
+_Pair = tuple[ImageRef, str]
 #: Image -> its annotation file, and image or annotation file -> why it has no partner.
 _Matches = tuple[Mapping[str, str], Mapping[str, str]]
 #: Returns the names by which an image or a file may be found.
@@ -235,7 +227,7 @@ class PairFormat:
                 )
                 for stem in sorted(absent.pop(folders.lists, ()))
             )
-            yield from _parts(item, folders, map(_Pair, missing))
+            yield from _parts(item, folders, ((ref, "") for ref in missing))
 
     def _pairs(
         self,
@@ -277,7 +269,7 @@ class PairFormat:
             splits = lists.get(stem, ())
             ref = ref._replace(label="", split=folders.split or "".join(splits[:1]) or tree.place(key)[0])
             if not is_image(ref):
-                yield _Pair(ref)
+                yield ref, ""
                 continue
             absent.discard(stem)
             path = below(ref.uri, folders.images) or ref.uri
@@ -295,15 +287,15 @@ class PairFormat:
                 ref = ref.quarantined(QuarantineReason.BAD_ANNOTATION, why)
             elif folders.has_masks and ref.is_candidate:
                 ref = _with_mask(ref, files.get(file))
-            yield _Pair(ref, place if ref.is_candidate and not folders.has_masks else "")
+            yield ref, place if ref.is_candidate and not folders.has_masks else ""
         for file in sorted({*by_stem.values()} - used | (faults.keys() & files.keys())):
             path, key, state = join(folders.annotations, file), _key_of_file(item, folders, file), files[file]
             if file in faults or not self.alone:
-                yield _Pair(bad_entry(key, path, faults.get(file, MISSING)))
+                yield bad_entry(key, path, faults.get(file, MISSING)), ""
             else:
                 split = folders.split or tree.place(file)[0]
                 ref = ImageRef(key, path, "", split, "", state.size, state.version, message=MISSING)
-                yield _Pair(ref, path)
+                yield ref, path
 
     def _match_by_names(self, folders: PairedFolders, files: Collection[str]) -> _Matches:
         """Pairs the images and annotation files of a folder by their names and what the files say.
@@ -359,7 +351,7 @@ class PairFormat:
         values, refs, files = json.loads(part.detail)
         folders = PairedFolders(**values)
         paths = json.loads(zlib.decompress(files.encode("latin-1")))
-        pairs = map(_Pair, decode_refs(refs.encode("latin-1")), paths)
+        pairs = zip(decode_refs(refs.encode("latin-1")), paths)
         yield from (ClassId(name, number) for number, name in folders.classes if name)
         read = partial(self._read, folders, context.settings)
         yield from side_by_side(read, pairs, folders.annotations)
@@ -472,9 +464,9 @@ def _read_lists(folder: str) -> dict[str, list[str]]:
 def _parts(item: Input, folders: PairedFolders, pairs: Iterator[_Pair]) -> Iterator[InputSplit]:
     """Yields the pairs of a folder in parts."""
     while batch := list(islice(pairs, _PART_IMAGES)):
-        files = zlib.compress(json.dumps([pair.file for pair in batch]).encode(), 1)
-        refs = encode_refs([pair.ref for pair in batch])
-        detail = json.dumps([asdict(folders), refs.decode("latin-1"), files.decode("latin-1")])
+        refs, files = zip(*batch)
+        packed = encode_refs(refs), zlib.compress(json.dumps(files).encode(), 1)
+        detail = json.dumps([asdict(folders), *(data.decode("latin-1") for data in packed)])
         yield InputSplit(item, folders.annotations, detail=detail)
 
 

@@ -255,7 +255,7 @@ WRONG_FILES: Mapping[str, tuple[str, str]] = {
     "no images": ('{"annotations": [{"image_id": 1}], "categories": []}', "no array of images"),
     "not JSON": (
         '{"images": [{"id": 1, "file_name": "x.jpg", oops}]}',
-        "it is not JSON or ends too early at byte",
+        "its JSON is broken at byte 44: it is not JSON or ends too early",
     ),
     "two names": (
         '{"images": [], "categories": [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]}',

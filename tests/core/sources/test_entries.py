@@ -11,7 +11,8 @@ from helpers.examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.core.sources.entries import JsonFault, parse_item, stream_list, stream_object
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.entries import parse_item, stream_list, stream_object
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -40,7 +41,7 @@ def test_streaming_agrees_with_the_standard_parser(
     expected = {name: value for name, value in parse_item(data).items() if value != []}
     assert repr(rebuilt) == repr(expected)
     for cut in {0, len(data) // 2, len(data) - 1}:
-        with pytest.raises(JsonFault):
+        with pytest.raises(AnnotationFault):
             list(stream_object(io.BytesIO(data[:cut])))
 
 
@@ -69,12 +70,12 @@ def test_values_may_cross_chunks() -> None:
     ],
 )
 def test_messages_name_the_error_and_its_place(data: bytes, message: str, byte: int) -> None:
-    with pytest.raises(JsonFault) as raised:
+    with pytest.raises(AnnotationFault) as raised:
         list(stream_object(io.BytesIO(data)))
-    assert str(raised.value) == f"{message} at byte {byte}"
+    assert str(raised.value) == (f"its JSON is broken at byte {byte}: {message}; fetch it again or fix it")
 
 
 def test_a_second_list_is_an_error() -> None:
     assert [item.value for item in stream_list(io.BytesIO(b"[1, 2] \n"))] == [1, 2]
-    with pytest.raises(JsonFault, match="a second document begins at byte 6"):
+    with pytest.raises(AnnotationFault, match="at byte 6: a second document begins"):
         list(stream_list(io.BytesIO(b"[1, 2][3]")))
