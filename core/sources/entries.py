@@ -10,6 +10,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, count
 from typing import IO, Any, NamedTuple
 from xml.parsers import expat
@@ -333,19 +334,14 @@ class XmlItems:
         Raises:
           AnnotationFault: If the XML is broken; the message names the line.
         """
-        for element in xml_elements(self._pieces(), self._root, _UTF8):
+        pieces = iter(partial(self._file.read, _CHUNK_BYTES), b"")
+        for element in xml_elements(chain(pieces, [b""]), self._root, _UTF8):
+            UNDERWAY.progress()
             if element.name in self._refused:
                 raise AnnotationFault(self._refused[element.name])
             if element.name == self._name:
                 self._places.extend((element.line, element.begin))
                 yield element
-
-    def _pieces(self) -> Iterator[bytes]:
-        piece = b" "
-        while piece:
-            UNDERWAY.progress()
-            piece = self._file.read(_CHUNK_BYTES)
-            yield piece
 
     def number(self, index: int) -> int:
         """Returns the line of an element."""
