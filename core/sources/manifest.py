@@ -258,6 +258,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     file, table = StoredObject(*file), Table(*table)
     rows = Rows(
         settings=context.settings,
+        names=table.names,
         root=root,
         prefix=part.item.prefix + prefix,
         manifest=part.path,

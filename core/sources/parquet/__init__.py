@@ -148,6 +148,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     folder, _, _ = relative.rpartition("/")
     rows = Rows(
         settings=settings,
+        names=table.names,
         root=settings.image_root or folder_of(part.path),
         prefix=part.item.prefix + (f"{key_of(folder)}/" if folder else ""),
         manifest=part.path,
@@ -156,7 +157,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         class_names=table.classes,
     )
     with storage.translated_errors("read", part.path):
-        stored = rows_of(file, table, (part.begin, part.end), context.spool)
+        stored = rows_of(file, table, (part.begin, part.end), settings, context.spool)
         yield from rows.refs(enumerate(stored, part.number))
     yield from map(ClassId, table.classes, range(len(table.classes)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
@@ -19,7 +19,7 @@ from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.sources.hashing import content_digest
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables import columns, parquet
-from shardwright.core.sources.tables.columns import OBJECTS, ROLES, usual_columns
+from shardwright.core.sources.tables.columns import OBJECTS, usual_columns
 from shardwright.core.sources.tables.objects import CLASSES
 from shardwright.core.sources.tables.rows import EmbeddedImage
 from shardwright.core.storage.store import StoredObject
@@ -46,19 +46,20 @@ class ImageTable(NamedTuple):
     Attributes:
       kind: Parquet or Arrow.
       names: Names of the columns, as `choose_columns` returns them; the first has the images.
-      image_fields: Fields of the images, if they are structs; empty if they are bytes.
+      has_objects: Whether a column has objects.
       classes: Names of the classes whose numbers the rows or their objects have; empty if there are none.
     """
 
     kind: str
     names: Sequence[str]
-    image_fields: Sequence[str] = ()
+    has_objects: bool
     classes: Sequence[str] = ()
 
     def describe(self, settings: ConvertSettings) -> str:
         """Returns what the columns have, for messages."""
         image, label, *others = self.names
-        needs, has_objects = settings.record_layout.needs, OBJECTS in self.names[len(ROLES) :]
+        needs = settings.record_layout.needs
+        has_objects = self.has_objects and needs is Needs.OBJECTS
         shown = (image, "" if needs is Needs.IMAGE else label, *others)
         names = f" ({counted(len(self.classes), 'name')})" if self.classes else ""
         return columns.describe_columns(shown, has_objects, {"objects" if has_objects else "classes": names})
@@ -82,6 +83,7 @@ def _table_in(kind: str, file: StoredObject, settings: ConvertSettings) -> Image
     shown = printable(file.path)
     with parquet.open_rows(kind, file) as opened:
         header = opened.schema.names
+        columns.check_unique(shown, header)
         features = _features(opened.schema)
         image = _image_column(shown, opened, features, settings.image_column)
         if not image:
@@ -97,8 +99,8 @@ def _table_in(kind: str, file: StoredObject, settings: ConvertSettings) -> Image
             Needs.LABEL: _names_of(features.get(names[1])),
             Needs.OBJECTS: _object_classes(features.get(OBJECTS)),
         }
-        fields = _fields_of(opened.schema.field(image).type)
-        return ImageTable(kind, names, fields, classes.get(settings.record_layout.needs, ()))
+        classes_of_rows = classes.get(settings.record_layout.needs, ())
+        return ImageTable(kind, names, OBJECTS in header, classes_of_rows)
 
 
 def _image_column(
@@ -110,7 +112,7 @@ def _image_column(
       UsageError: If several columns have images.
     """
     types = {field.name: field.type for field in opened.schema if field.name and named in ("", field.name)}
-    structs = [name for name, type_ in types.items() if BYTES in _fields_of(type_)]
+    structs = [name for name, type_ in types.items() if _is_struct_of_bytes(type_)]
     images = [name for name in structs if _type_of(features.get(name)) == "Image"] or structs
     images = images or [
         name for name in types if parquet.is_bytes(types[name]) and parquet.holds_images(opened, name)
@@ -124,13 +126,12 @@ def _image_column(
     return next(iter(usual or images), "")
 
 
-def _fields_of(kind: Any) -> tuple[str, ...]:
-    """Returns the fields of Hugging Face's type of images, a struct of bytes and path; empty for others."""
+def _is_struct_of_bytes(type_: Any) -> bool:
+    """Returns whether values have Hugging Face's type of images, a struct of bytes and path."""
     import pyarrow
 
-    if not pyarrow.types.is_struct(kind) or kind.get_field_index(BYTES) < 0:
-        return ()
-    return tuple(field.name for field in kind) if parquet.is_bytes(kind.field(BYTES).type) else ()
+    has_bytes = pyarrow.types.is_struct(type_) and type_.get_field_index(BYTES) >= 0
+    return has_bytes and parquet.is_bytes(type_.field(BYTES).type)
 
 
 def _features(schema: Any) -> Mapping[str, Any]:
@@ -183,69 +184,64 @@ class CopiedImage(NamedTuple):
     digest: str
 
 
-#: Image of a row, or what says why it cannot be read; None if the row has no image.
-Copied = CopiedImage | EmbeddedImage | None
+#: Bytes of the image of a row, why they cannot be read, or else its path; None if the row has neither.
+Image = bytes | EmbeddedImage | str | None
+#: The same after the bytes were copied.
+Copied = CopiedImage | EmbeddedImage | str | None
 
 
 def rows_of(
-    file: StoredObject, table: ImageTable, part: tuple[int, int], spool: Spool
-) -> Iterator[list[Any]]:
-    """Yields the rows in a part of a file, with the image or its path as the first value.
+    file: StoredObject, table: ImageTable, part: tuple[int, int], settings: ConvertSettings, spool: Spool
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows in a part of a file, with images or their paths in the column of images.
 
     Raises:
       UsageError: If the file is damaged; damaged images of a Parquet file are left out.
       EngineError: If the file has changed since it was listed.
     """
-    copy = partial(parquet.parse_apart, table.kind, file.path, _copy_rows, file, table, part)
+    image_column = table.names[0]
+    others = columns.needed_columns(table.names, settings) - {image_column}
+    copy = partial(parquet.parse_apart, table.kind, file.path, _copy_rows, file, table, others, part)
     results: list[tuple[list[Copied], bytes]] = []
-    identity = f"{file.path}:{file.size}:{file.version}:{part}:{table.names[0]}"
+    identity = f"{file.path}:{file.size}:{file.version}:{part}:{image_column}"
     spooled = spool.fill(identity, file.path, lambda out: results.append(copy(out.name)))
     # If another attempt has written the file, only the places of the images are needed.
     images, packed = results[0] if results else copy(os.devnull)
-    size, names = storage.size_of(spooled), _other_names(table)
-    rows = parquet.unpacked_rows(packed, names) if packed else repeat((None,) * len(names), len(images))
-    for image, (path, *others) in zip(images, rows, strict=True):
+    size = storage.size_of(spooled)
+    rows = parquet.unpacked_rows(packed) if packed else repeat({}, len(images))
+    for image, row in zip(images, rows, strict=True):
         if isinstance(image, CopiedImage):
             place = ByteRange(spooled, image.offset, image.length, file_size=size)
             image = EmbeddedImage(place.encode(), image.length, image.digest)
-        yield [path if image is None else image, *others]
-
-
-def _other_names(table: ImageTable) -> list[str]:
-    """Returns the names of the columns without the images, of whose column only the paths are needed."""
-    image, *others = table.names
-    return [image if PATH in table.image_fields else "", *others]
+        yield {**row, image_column: image}
 
 
 def _copy_rows(
-    file: StoredObject, table: ImageTable, part: tuple[int, int], path: str
+    file: StoredObject, table: ImageTable, others: Collection[str], part: tuple[int, int], path: str
 ) -> tuple[list[Copied], bytes]:
     """Copies the images of a part to a file; returns where they are, and the packed other columns."""
     with parquet.open_rows(table.kind, file) as opened:
         copied = copy_images(_images(opened, table, *part), path, file.size)
-        field = PATH if PATH in table.image_fields else ""
-        return copied, parquet.packed_columns(opened, _other_names(table), *part, field)
+        return copied, parquet.packed_columns(opened, others, *part)
 
 
 def _images(
     opened: parquet.RowGroups | parquet.RecordBatches, table: ImageTable, begin: int, end: int
-) -> Iterator[bytes | EmbeddedImage | None]:
+) -> Iterator[Image]:
     """Yields the images of a part; after damage in a row group, its other images cannot be read."""
     import pyarrow
 
-    field = BYTES if table.image_fields else ""
     if table.kind == parquet.ARROW:
-        for column, *_ in opened.batches(table.names[:1], begin, end, field):
-            yield from (value.as_py() for value in column)
+        for batch in opened.batches(table.names[:1], begin, end):
+            yield from _images_in(batch.column(0))
         return
     for group, (rows, _) in enumerate([*opened.sizes()][begin:end], begin):
         count, message = 0, ""
         # Row by row, so that memory is bounded by one page and one image.
-        batches = opened.batches(table.names[:1], group, group + 1, field, rows=1)
         try:
-            for column, *_ in batches:
-                for value in column:
-                    yield value.as_py()
+            for batch in opened.batches(table.names[:1], group, group + 1, rows=1):
+                for image in _images_in(batch.column(0)):
+                    yield image
                     count += 1
         except (pyarrow.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
@@ -255,11 +251,28 @@ def _images(
             yield EmbeddedImage("", reason=QuarantineReason.CORRUPT, message=message)
 
 
-def copy_images(images: Iterable[bytes | EmbeddedImage | None], path: str, file_size: int) -> list[Copied]:
+def _images_in(column: Any) -> Iterator[bytes | str | None]:
+    """Yields the images of a column, or the paths of those that have no bytes."""
+    import pyarrow
+
+    if not pyarrow.types.is_struct(column.type):
+        yield from (value.as_py() for value in column)
+        return
+    # Flattening respects missing structs.
+    fields = dict(zip([field.name for field in column.type], column.flatten()))
+    paths = parquet.python_values(fields[PATH]) if PATH in fields else repeat(None)
+    for value, path in zip(fields[BYTES], paths):
+        image = value.as_py()
+        if image is None and isinstance(path, bytes):
+            path = path.decode("utf-8", "surrogateescape")
+        yield path if image is None else image
+
+
+def copy_images(images: Iterable[Image], path: str, file_size: int) -> list[Copied]:
     """Copies the images of rows one behind the other; equal images are stored once.
 
     Args:
-      images: Bytes of the images, or why they cannot be read; None for rows without an image.
+      images: The images, of which only those with bytes are copied.
       path: File of this machine to which they are written.
       file_size: Size of the file of the rows.
     """

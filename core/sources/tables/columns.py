@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shardwright.core.images.signatures import is_image_name
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -11,13 +11,12 @@ from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 
-#: Roles of columns in the order of a row's values; extra columns follow.
+#: Roles of columns.
 ROLES = ("image", "label", "split", "group", "sha256")
 #: What a message says about the column of each role.
 _NOUNS = ("images", "classes", "splits", "groups", "checksums")
 #: Columns of Hugging Face's imagefolder for objects and for the image size.
-OBJECTS = "objects"
-_SIZE_COLUMNS = ("width", "height")
+OBJECTS, WIDTH, HEIGHT = "objects", "width", "height"
 #: Name of the split column in files of Vertex AI, also used for files without a header.
 ML_USE = "ml_use"
 #: Usual names of columns, the most common first, as `plain_name` returns them.
@@ -94,6 +93,17 @@ def named_columns(settings: ConvertSettings, used: Collection[str] | None = None
     return named | {settings.option_of(column): column.name for column in extra}
 
 
+def check_unique(shown: str, header: Sequence[str]) -> None:
+    """Checks that no two columns have the same name.
+
+    Raises:
+      UsageError: If two have.
+    """
+    twice = next((name for i, name in enumerate(header) if name and name in header[:i]), None)
+    if twice is not None:
+        raise UsageError(f"--input {shown} has two columns {printable(twice)!r}; rename one of them.")
+
+
 def check_named(shown: str, header: Sequence[str], named: Mapping[str, str]) -> None:
     """Checks that the columns that options name exist.
 
@@ -117,9 +127,7 @@ def check_named(shown: str, header: Sequence[str], named: Mapping[str, str]) -> 
 def choose_columns(
     shown: str, header: Sequence[str], settings: ConvertSettings, first: Mapping[str, object]
 ) -> tuple[str, ...]:
-    """Returns the names of the columns for `ROLES`, for extra columns, and if needed for objects.
-
-    A name is empty if there is no such column.
+    """Returns the names of the columns for `ROLES`; a name is empty if there is no such column.
 
     Args:
       shown: Name of the manifest for messages.
@@ -131,9 +139,7 @@ def choose_columns(
     Raises:
       UsageError: If a named or needed column does not exist, or two have the same name.
     """
-    twice = next((name for i, name in enumerate(header) if name and name in header[:i]), None)
-    if twice is not None:
-        raise UsageError(f"--input {shown} has two columns {printable(twice)!r}; rename one of them.")
+    check_unique(shown, header)
     check_named(shown, header, named_columns(settings))
     chosen: list[str] = []
     for role in ROLES:
@@ -144,11 +150,19 @@ def choose_columns(
             f"--input {shown}: none of its columns ({names_shown(header)}) has a usual name for images; "
             "name the column with their paths with --image_column."
         )
-    chosen += [column.name for column in settings.parsed_extra_columns]
-    if settings.record_layout.needs is Needs.OBJECTS:
-        has_size = all(name in header for name in _SIZE_COLUMNS)
-        chosen += [OBJECTS if OBJECTS in header else "", *(_SIZE_COLUMNS if has_size else ("", ""))]
     return tuple(chosen)
+
+
+def needed_columns(names: Iterable[str], settings: ConvertSettings) -> set[str]:
+    """Returns the columns whose values become part of a record; a table may lack some of them.
+
+    Args:
+      names: Names of the columns for `ROLES`.
+      settings: Checked settings.
+    """
+    extra = (column.name for column in settings.parsed_extra_columns)
+    objects = (OBJECTS, WIDTH, HEIGHT) if settings.record_layout.needs is Needs.OBJECTS else ()
+    return {*names, *extra, *objects} - {""}
 
 
 def check_layout(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
@@ -17,7 +16,6 @@ from shardwright.core.sources.tables.base64_images import base64_column, embedde
 from shardwright.core.sources.tables.lines import (
     LONGEST,
     Lines,
-    Row,
     csv_cells,
     json_object,
     named_value,
@@ -26,6 +24,7 @@ from shardwright.core.sources.tables.lines import (
     text_rows,
 )
 from shardwright.core.sources.tables.paths import ImageRoot, RowFault, state_of
+from shardwright.core.sources.tables.rows import Row
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -124,7 +123,7 @@ def _parquet_table(file: StoredObject, settings: ConvertSettings) -> Table:
         return Table(parquet.PARQUET, names, header)
 
 
-def _packed_rows(file: StoredObject, names: Sequence[str], begin: int, end: int) -> bytes:
+def _packed_rows(file: StoredObject, names: Collection[str], begin: int, end: int) -> bytes:
     with parquet.open_rows(parquet.PARQUET, file) as opened:
         return parquet.packed_columns(opened, names, begin, end)
 
@@ -199,58 +198,55 @@ def ranges_of(table: Table, file: StoredObject) -> Iterator[tuple[int, int, int]
 def rows_of(
     table: Table, file: StoredObject, part: tuple[int, int, int], settings: ConvertSettings
 ) -> Iterator[Row]:
-    """Yields the rows in a range that `ranges_of` yielded, with a value for each of `Table.names`."""
+    """Yields the rows in a range that `ranges_of` yielded."""
     begin, end, number = part
+    needed = columns.needed_columns(table.names, settings)
     if table.kind == parquet.PARQUET:
-        arguments = (file, table.names, begin, end)
-        packed = parquet.parse_apart(parquet.PARQUET, file.path, _packed_rows, *arguments)
-        return enumerate(parquet.unpacked_rows(packed, table.names), number)
+        packed = parquet.parse_apart(parquet.PARQUET, file.path, _packed_rows, file, needed, begin, end)
+        return enumerate(parquet.unpacked_rows(packed), number)
     lines = Lines(read_steps(file, begin, end), begin)
     if table.kind == heads.CSV:
         cells = csv_cells(lines, number, table.delimiter, table.skip_spaces)
-        values_of = partial(_bare_values, settings.label_separator)
-        if table.header:
-            positions = [table.header.index(name) if name else -1 for name in table.names]
-            values_of = partial(_named_values, itemgetter(*positions), len(table.header))
-        return ((line, row if isinstance(row, str) else values_of(row)) for line, row in cells)
+        row_of = partial(_named_cells, table.header) if table.header else partial(_bare_row, settings)
+        return ((line, row if isinstance(row, str) else row_of(row)) for line, row in cells)
     if table.kind == heads.LIST:
-        return text_rows(lines, number, lambda text: _list_values(text, settings.label_separator))
+        return text_rows(lines, number, partial(_listed_row, settings))
 
-    def parse(text: str) -> list[Any] | str:
+    def parse(text: str) -> Mapping[str, Any] | str:
         row = json_object(text)
         if isinstance(row, str):
             return row
-        values = [named_value(row, name) for name in table.names]
+        values = {name: named_value(row, name) for name in needed}
         if table.is_base64:
-            line = text.encode("utf-8", "surrogateescape")
-            values[0] = embedded_image(row, table.names[0], line, lines.position - len(line), file)
+            image, line = table.names[0], text.encode("utf-8", "surrogateescape")
+            values[image] = embedded_image(row, image, line, lines.position - len(line), file)
         return values
 
     return text_rows(lines, number, parse)
 
 
-def _named_values(
-    pick: Callable[[Sequence[str]], Sequence[str]], width: int, row: Sequence[str]
-) -> Sequence[Any] | str:
-    """Returns the values of the selected columns; an empty value for a column that does not exist."""
-    if len(row) == width:
-        return pick([*row, ""])
-    return f"it has too {'few' if len(row) < width else 'many'} cells: {len(row)} instead of {width}"
+def _named_cells(header: Sequence[str], cells: Sequence[str]) -> Mapping[str, Any] | str:
+    """Returns a row of CSV as a mapping from the names of its columns."""
+    if len(cells) == len(header):
+        return {name: cell for name, cell in zip(header, cells) if name}
+    problem = "few" if len(cells) < len(header) else "many"
+    return f"it has too {problem} cells: {len(cells)} instead of {len(header)}"
 
 
-def _bare_values(separator: str, row: Sequence[str]) -> Sequence[Any] | str:
-    """Returns the values of a row `[split,]image[,label...]` in a file without a header."""
-    split, image, *labels = [*row] if heads.has_split(row) else ["", *row]
+def _bare_row(settings: ConvertSettings, cells: Sequence[str]) -> Mapping[str, Any]:
+    """Returns a row `[split,]image[,label...]` of a file without a header."""
+    split, image, *labels = cells if heads.has_split(cells) else ("", *cells)
+    separator = settings.label_separator
     names = [name for text in labels for name in (text.split(separator) if separator else [text])]
-    return image, [name for name in names if name.strip()], split, "", ""
+    return {"image": image, "label": [name for name in names if name.strip()], columns.ML_USE: split}
 
 
-def _list_values(text: str, separator: str) -> tuple[Any, ...]:
-    """Returns the values of a line with a path and a class, or several classes that are numbers."""
+def _listed_row(settings: ConvertSettings, text: str) -> Mapping[str, Any]:
+    """Returns a line with a path and a class, or with several classes that are numbers."""
     path, label = heads.path_and_label(text)
     numbers = label.split()
-    several = len(numbers) > 1 and not separator and all(number.isdecimal() for number in numbers)
-    return (path, numbers if several else label, "", "", "")
+    several = len(numbers) > 1 and not settings.label_separator and all(map(str.isdecimal, numbers))
+    return {"image": path, "label": numbers if several else label}
 
 
 def first_images(file: StoredObject, table: Table, settings: ConvertSettings) -> list[Any]:
@@ -260,7 +256,8 @@ def first_images(file: StoredObject, table: Table, settings: ConvertSettings) ->
     else:
         part = (table.begin, min(table.begin + HEAD_BYTES, file.size), table.number)
     rows = rows_of(table, file, part, settings)
-    return [None if isinstance(values, str) else values[0] for _, values in islice(rows, _ROWS_TRIED)]
+    image = table.names[0]
+    return [None if isinstance(row, str) else row.get(image) for _, row in islice(rows, _ROWS_TRIED)]
 
 
 def missing_images(images: Iterable[Any], root: str) -> str:

@@ -31,7 +31,7 @@ from shardwright.core.sources.input_probe import HEAD_BYTES
 from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.tables.columns import check_named, named_columns
 from shardwright.core.sources.tables.heads import check_text, head_rows, sniff_delimiter
-from shardwright.core.sources.tables.lines import STEP, Lines, Row, csv_cells, line_cells
+from shardwright.core.sources.tables.lines import STEP, Cells, Lines, csv_cells, line_cells
 from shardwright.core.sources.tables.paths import ImageRoot, RowFault
 from shardwright.core.sources.tables.rows import NumberedClasses
 from shardwright.schemas.codes import QuarantineReason
@@ -246,7 +246,7 @@ class RowRuns:
     def __init__(
         self,
         file: IO[bytes],
-        parse: Callable[[Lines, int], Iterator[Row]],
+        parse: Callable[[Lines, int], Iterator[Cells]],
         find: Callable[[Sequence[str]], tuple[str, str]],
     ) -> None:
         self._file, self._parse, self._find = file, parse, find

@@ -9,7 +9,7 @@ import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from shardwright.core import storage
 from shardwright.core.storage.store import StoredObject
@@ -23,8 +23,9 @@ LONGEST = 16 << 20
 #: decoded line contains its first character.
 _END = "\ud800the lines end here\ud800"
 
-#: Number of a row's first line, and its values or an error message.
-Row = tuple[int, Sequence[Any] | str]
+Values = TypeVar("Values")
+#: Number of a row's first line, and its cells or an error message.
+Cells = tuple[int, Sequence[str] | str]
 
 
 def read_steps(file: StoredObject, begin: int, end: int, step: int = STEP) -> Iterator[bytes]:
@@ -106,7 +107,7 @@ def row_starts(lines: Lines, rows: Iterable[object], stretch: int) -> Iterator[t
             yield last, lines.count
 
 
-def csv_cells(lines: Lines, number: int, delimiter: str, skip_spaces: bool = False) -> Iterator[Row]:
+def csv_cells(lines: Lines, number: int, delimiter: str, skip_spaces: bool = False) -> Iterator[Cells]:
     """Yields (line, cells) for each row that is not blank; for a bad row, a message instead of cells.
 
     If a quote is never closed, every line after it is reported as a bad row.
@@ -147,7 +148,7 @@ def csv_cells(lines: Lines, number: int, delimiter: str, skip_spaces: bool = Fal
             yield number + first, cells
 
 
-def line_cells(lines: Lines, number: int, delimiter: str) -> Iterator[Row]:
+def line_cells(lines: Lines, number: int, delimiter: str) -> Iterator[Cells]:
     """Yields (line, cells) for each line that is not blank; a cell whose quote is not closed is left out."""
 
     def parse(text: str) -> list[str] | str:
@@ -160,7 +161,9 @@ def line_cells(lines: Lines, number: int, delimiter: str) -> Iterator[Row]:
     return text_rows(lines, number, parse)
 
 
-def text_rows(lines: Lines, number: int, parse: Callable[[str], Sequence[Any] | str]) -> Iterator[Row]:
+def text_rows(
+    lines: Lines, number: int, parse: Callable[[str], Values | str]
+) -> Iterator[tuple[int, Values | str]]:
     """Yields the values in each line that is not blank.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -107,29 +107,26 @@ class RowGroups:
             yield group.num_rows, max(group.total_byte_size, 0)
 
     def batches(
-        self, names: Sequence[str], begin: int = 0, end: int | None = None, field: str = "", rows: int = 1
-    ) -> Iterator[list[Any]]:
-        """Yields columns of the rows in some groups.
+        self, names: Sequence[str], begin: int = 0, end: int | None = None, rows: int = 1
+    ) -> Iterator[Any]:
+        """Yields columns of the rows in some groups, as record batches.
 
         Args:
           names: Names of the columns.
           begin: First group.
           end: End of the groups; None for that of the file.
-          field: Field that is taken from the first column; empty for the whole column.
           rows: Most rows to decode at once.
 
         Raises:
           OSError: If a group has more or fewer rows than the file states.
         """
-        first, *others = names
-        leaves = [f"{first}.{field}" if field else first, *others]
         for group in range(begin, self._file.metadata.num_row_groups if end is None else end):
             stated, count = self._file.metadata.row_group(group).num_rows, 0
-            for batch in self._file.iter_batches(rows, row_groups=[group], columns=leaves, use_threads=False):
+            for batch in self._file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
                 count += batch.num_rows
                 if count > stated:
                     break
-                yield _columns_of(batch, names, field)
+                yield batch.select(names)
             if count != stated:
                 raise OSError(f"row group {group} has {counted(count, 'row')} instead of {stated:,}")
 
@@ -162,12 +159,12 @@ class RecordBatches:
 
     def sizes(self) -> Iterator[tuple[int, int]]:
         """Yields the number of rows of each record batch; their numbers of bytes are unknown."""
-        for column, *_ in self.batches(self.schema.names[:1]):
-            yield len(column), 0
+        for batch in self.batches(self.schema.names[:1]):
+            yield batch.num_rows, 0
 
     def batches(
-        self, names: Sequence[str], begin: int = 0, end: int | None = None, field: str = "", rows: int = 1
-    ) -> Iterator[list[Any]]:
+        self, names: Sequence[str], begin: int = 0, end: int | None = None, rows: int = 1
+    ) -> Iterator[Any]:
         """Yields columns of some record batches, each as a whole; see `RowGroups.batches`.
 
         Raises:
@@ -186,18 +183,11 @@ class RecordBatches:
             batches = islice(pyarrow.ipc.open_stream(source, options=options), begin, end)
         for batch in batches:
             batch.validate(full=True)
-            yield _columns_of(batch, names, field)
+            yield batch.select(names)
         if end is None and not self._is_file:
             source.seek(max(source.tell() - len(_END), 0))
             if source.read(len(_END)) != _END:
                 raise OSError("it has no mark at the end of its stream, so rows may be missing")
-
-
-def _columns_of(batch: Any, names: Sequence[str], field: str) -> list[Any]:
-    columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
-    if field:  # flattening respects missing structs
-        columns[0] = columns[0].flatten()[columns[0].type.get_field_index(field)]
-    return columns
 
 
 @contextlib.contextmanager
@@ -246,7 +236,7 @@ def _single(type_: Any) -> Any:
 
 def holds_images(opened: RowGroups | RecordBatches, name: str) -> bool:
     """Returns whether the first value of a column of bytes is an image."""
-    values = (value.as_py() for column, *_ in opened.batches([name]) for value in column)
+    values = (value.as_py() for batch in opened.batches([name]) for value in batch.column(0))
     first = next((value for value in islice(values, _VALUES_TRIED) if value is not None), b"")
     return kind_of(first) is not None
 
@@ -275,44 +265,37 @@ def _sizes(kind: str, file: StoredObject) -> list[tuple[int, int]]:
         return [*opened.sizes()]
 
 
-def packed_columns(
-    opened: RowGroups | RecordBatches, names: Sequence[str], begin: int, end: int, field: str = ""
-) -> bytes:
+def packed_columns(opened: RowGroups | RecordBatches, names: Collection[str], begin: int, end: int) -> bytes:
     """Returns columns as an Arrow stream, which is smaller than their values in Python.
 
     Args:
       opened: The file.
-      names: Names of the columns; empty names are left out.
+      names: Names of the columns; those that the file lacks are left out.
       begin: First group.
       end: End of the groups.
-      field: Field that is taken from the first column; empty for the whole column.
     """
     import pyarrow
 
-    needed = list(dict.fromkeys(filter(None, names)))
-    if not needed:
+    fields = [field for field in opened.schema if field.name in names]
+    if not fields:
         return b""
-    fields = [opened.schema.field(name) for name in needed]
-    if field:
-        fields[0] = fields[0].with_type(fields[0].type.field(field).type)
     schema, out = pyarrow.schema(fields), pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(out, schema) as writer:
-        for columns in opened.batches(needed, begin, end, field, _ROWS_AT_ONCE):
-            writer.write_batch(pyarrow.RecordBatch.from_arrays(columns, schema=schema))
+        for batch in opened.batches(schema.names, begin, end, _ROWS_AT_ONCE):
+            writer.write_batch(pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema))
     return bytes(out.getvalue())
 
 
-def unpacked_rows(packed: bytes, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Yields the values of each row of packed columns; None for an empty name."""
+def unpacked_rows(packed: bytes) -> Iterator[dict[str, Any]]:
+    """Yields the rows of packed columns."""
     import pyarrow
 
     for batch in pyarrow.ipc.open_stream(packed) if packed else ():
-        columns = {name: _python_values(batch.column(name)) for name in filter(None, names)}
-        nothing = [None] * batch.num_rows
-        yield from zip(*(columns.get(name, nothing) for name in names))
+        columns = map(python_values, batch.columns)
+        yield from (dict(zip(batch.schema.names, values)) for values in zip(*columns))
 
 
-def _python_values(column: Any) -> list[Any]:
+def python_values(column: Any) -> list[Any]:
     """Returns the values of a column as Python objects; text that is not UTF-8 has surrogate escapes."""
     import pyarrow
 
@@ -328,6 +311,6 @@ def _python_values(column: Any) -> list[Any]:
         return list(column.to_pylist())
     except UnicodeDecodeError:
         if is_list:
-            return [None if item.values is None else _python_values(item.values) for item in column]
+            return [None if item.values is None else python_values(item.values) for item in column]
         return [None if item is None else item.decode("utf-8", "surrogateescape")
                 for item in column.cast(pyarrow.large_binary()).to_pylist()]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,8 +13,7 @@ from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.image_files import annotated, join, key_of, split_name
 from shardwright.core.sources.moved_files import MovedFile, find_moved
-from shardwright.core.sources.tables.columns import ROLES
-from shardwright.core.sources.tables.lines import Row
+from shardwright.core.sources.tables.columns import HEIGHT, OBJECTS, ROLES, WIDTH
 from shardwright.core.sources.tables.objects import objects_of
 from shardwright.core.sources.tables.paths import ImageRoot, RowFault, state_of
 from shardwright.schemas.codes import QuarantineReason
@@ -37,6 +36,8 @@ _LIST_SEPARATOR = "|"
 _SHOWN = 200
 #: Google's names of splits. `training` becomes `train`, because rows without a split are hashed to `train`.
 _ML_USES = {"training": "train", "validate": "validation"}
+#: Number of a row, and its values by the names of their columns or an error message.
+Row = tuple[int, Mapping[str, Any] | str]
 
 
 class EmbeddedImage(NamedTuple):
@@ -78,6 +79,7 @@ class Rows:
 
     Attributes:
       settings: Settings of the conversion.
+      names: Names of the columns for `ROLES`; empty if there is no such column.
       root: Folder to which paths are relative; empty for the working directory.
       prefix: Prefix of keys.
       manifest: Path of the table.
@@ -89,6 +91,7 @@ class Rows:
     """
 
     settings: ConvertSettings
+    names: Sequence[str]
     root: str
     prefix: str
     manifest: str
@@ -113,20 +116,20 @@ class Rows:
 
         Missing images come last, because one search finds all of them.
         """
-        missing: list[tuple[Row, ImageRef, str]] = []
+        missing: list[tuple[int, Mapping[str, Any], ImageRef]] = []
         classes = NumberedClasses()
-        for row in rows:
-            number, values = row
-            ref = self._ref(number, values)
+        for number, row in rows:
+            ref = self._ref(number, row)
             if not self.class_names and (ref.is_candidate or not self._reads_objects):
                 yield from classes.new_ids(ref)
-            if self._may_have_moved(ref):
-                missing.append((row, ref, _path(values[0])))
+            if not isinstance(row, str) and self._may_have_moved(ref):
+                missing.append((number, row, ref))
             else:
                 yield ref
-        moved = find_moved((path for *_, path in missing), self._folder)
-        for row, ref, path in missing:
-            yield self._moved(row, moved[path]) if path in moved else ref
+        paths = [_path(row[self.names[0]]) for _, row, _ in missing]
+        moved = find_moved(paths, self._folder)
+        for path, (number, row, ref) in zip(paths, missing):
+            yield self._moved(number, row, moved[path]) if path in moved else ref
 
     @staticmethod
     def _may_have_moved(ref: ImageRef) -> bool:
@@ -135,35 +138,35 @@ class Rows:
             return storage.is_remote(ref.uri) and "\\" in ref.uri
         return ref.reason == QuarantineReason.UNREADABLE and not os.path.lexists(ref.uri)
 
-    def _moved(self, row: Row, moved: MovedFile) -> ImageRef:
+    def _moved(self, number: int, row: Mapping[str, Any], moved: MovedFile) -> ImageRef:
         """Returns the reference of a row whose image was searched by its file name."""
-        ref = self._ref(*row, moved.path)
+        ref = self._ref(number, row, moved.path)
         if moved.path:
             return ref
-        return ref.quarantined(QuarantineReason.UNREADABLE, f"{self._row}{row[0]}: {moved.fault}")
+        return ref.quarantined(QuarantineReason.UNREADABLE, f"{self._row}{number}: {moved.fault}")
 
-    def _ref(self, number: int, values: Sequence[Any] | str, inner: str = "") -> ImageRef:
+    def _ref(self, number: int, row: Mapping[str, Any] | str, inner: str = "") -> ImageRef:
         """Returns the reference of a row.
 
         Args:
           number: Number of the row.
-          values: Values of the row, or what is wrong with it.
+          row: The row, or what is wrong with it.
           inner: Path of the image relative to the root, if it differs from the path in the row.
         """
         ref: ImageRef | None = None
         try:
-            if isinstance(values, str):
-                raise RowFault(values)
-            ref = ImageRef(*self._find(number, values[0], inner))
-            ref = self._with_values(ref, values)
-            ref = _with_state(ref, values[0])
+            if isinstance(row, str):
+                raise RowFault(row)
+            image = row.get(self.names[0])
+            ref = ImageRef(*self._find(number, image, inner))
+            ref = self._with_values(ref, row)
+            ref = _with_state(ref, image)
             lacks = "" if ref.label or self._reads_objects else " has no class"
             ref = ref._replace(message=f"{self._row}{number}{lacks}")
             if not self._reads_objects:
                 return ref
-            place = len(ROLES) + len(self._extra)
-            objects = values[place] if place < len(values) else None
-            return annotated(ref, objects_of(objects, values[place + 1 :], self.class_names))
+            size = row.get(WIDTH), row.get(HEIGHT)
+            return annotated(ref, objects_of(row.get(OBJECTS), size, self.class_names))
         except (RowFault, AnnotationFault) as fault:
             reason = fault.reason if isinstance(fault, RowFault) else QuarantineReason.BAD_ANNOTATION
             ref = ref or ImageRef(f"{self._own_key}:{number}", self.manifest, split=NO_SPLIT)
@@ -182,19 +185,19 @@ class Rows:
             key, uri = key_of(inner), join(self._folder, inner)
         return self.prefix + key, uri
 
-    def _with_values(self, ref: ImageRef, values: Sequence[Any]) -> ImageRef:
+    def _with_values(self, ref: ImageRef, row: Mapping[str, Any]) -> ImageRef:
         """Returns a reference with the class, split, group, sha256 and extra values of its row.
 
         Raises:
           RowFault: If a value is wrong.
         """
-        _, label, split, group, sha256, *_ = values
+        label, split, group, sha256 = map(row.get, self.names[1:])
         return ref._replace(
             label=self._label(label) if self._reads_classes else "",
             split=self._split(split) if split else self.folder_split,
             group=_text(group, "group"),
             sha256=_sha256(sha256) if sha256 else "",
-            extra=self._extra_values(values) if self._extra else "",
+            extra=self._extra_values(row) if self._extra else "",
         )
 
     def _label(self, value: Any) -> str:
@@ -227,12 +230,12 @@ class Rows:
         split = split_in(_text(value, "split")) or self.folder_split
         return _ML_USES.get(split, split) if self.ml_use else split
 
-    def _extra_values(self, values: Sequence[Any]) -> str:
+    def _extra_values(self, row: Mapping[str, Any]) -> str:
         separator = self._separator or _LIST_SEPARATOR
-        cells = zip(self._extra, values[len(ROLES) :])
+        cells = {column: row.get(column.name) for column in self._extra}
         try:
             extra = encode_extra(
-                {column.name: column_values(column, value, separator) for column, value in cells}
+                {column.name: column_values(column, cell, separator) for column, cell in cells.items()}
             )
             extra.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
