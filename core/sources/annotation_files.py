@@ -28,7 +28,15 @@ _OF_ONE_FILE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXI
 
 
 class AnnotationFault(Exception):
-    """An image's annotations cannot be used; the message gives the reason."""
+    """An image, or what is said about it, cannot be used; the message says why.
+
+    Attributes:
+      reason: Reason for the quarantine; empty for the usual one of the format.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 @contextlib.contextmanager

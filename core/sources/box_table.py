@@ -10,12 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from shardwright.core.sources.image_files import annotated, class_name, number_in
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.image_files import annotated, class_name, number_in, split_in
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.tables.columns import USUAL, looks_like_path, named_column, plain_name
 from shardwright.core.sources.tables.image_tables import ImageTable, TableFormat, TableHead, read_head
-from shardwright.core.sources.tables.paths import RowFault
-from shardwright.core.sources.tables.rows import split_in
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -173,7 +172,7 @@ class BoxTable(ImageTable):
         """Returns the object of a row; None for an image without objects.
 
         Raises:
-          RowFault: If its box is wrong.
+          AnnotationFault: If its box is wrong.
         """
         texts = [cells[place].strip() for place in self._columns.sides]
         label = cells[self._columns.label].strip()
@@ -181,7 +180,7 @@ class BoxTable(ImageTable):
             return None
         for name, text in zip(self._names, texts):
             if not _is_number(text):
-                raise RowFault(f"{name} is {text!r}, which is not a number")
+                raise AnnotationFault(f"{name} is {text!r}, which is not a number")
         left, top, right, bottom = map(float, texts)
         self.check_unit((left, top, right, bottom), texts)
         if self._columns.has_extents:
@@ -192,16 +191,16 @@ class BoxTable(ImageTable):
         """Checks that a box has the unit of the file's first rows.
 
         Raises:
-          RowFault: If its unit differs.
+          AnnotationFault: If its unit differs.
         """
         shown = ", ".join(texts)
         if self.is_relative and any(not -_SLACK <= side <= 1 + _SLACK for side in box):
-            raise RowFault(
+            raise AnnotationFault(
                 f"its box ({shown}) is in pixels, but the boxes in the first rows are shares of the image"
             )
         are_shares = all(0 <= side <= 1 for side in box) and not all(text.isdigit() for text in texts)
         if not self.is_relative and are_shares:
-            raise RowFault(
+            raise AnnotationFault(
                 f"its box ({shown}) is in shares of the image, but the boxes in the first rows are in pixels"
             )
 
@@ -212,7 +211,7 @@ class BoxTable(ImageTable):
             text = cells[place].strip()
             side = float(text) if _is_number(text) else math.nan if text else 0.0
             if not side.is_integer():
-                raise RowFault(f"its {name} is {text!r}")
+                raise AnnotationFault(f"its {name} is {text!r}")
             sides.append(int(side))
         return (sides[0], sides[1]) if sides and min(sides) > 0 else None
 
@@ -230,12 +229,12 @@ def _only(what: str, values: dict[int, _Value]) -> _Value | None:
     """Returns the value of all lines; None if there are no lines.
 
     Raises:
-      RowFault: If two lines have different values.
+      AnnotationFault: If two lines have different values.
     """
     lines = {value: line for line, value in reversed(values.items())}
     if len(lines) > 1:
         first, second = sorted(lines.values())[:2]
-        raise RowFault(f"its image has two {what}, in lines {first} and {second}")
+        raise AnnotationFault(f"its image has two {what}, in lines {first} and {second}")
     return next(iter(lines), None)
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from shardwright.core.sources.image_files import class_name, inner_path
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.image_files import class_name, inner_path, labelled
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.moved_files import with_slashes
 from shardwright.core.sources.tables.columns import is_usual
 from shardwright.core.sources.tables.image_tables import ImageTable, TableFormat, TableHead
-from shardwright.core.sources.tables.paths import RowFault
-from shardwright.core.sources.tables.rows import check_several
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 
@@ -26,13 +25,13 @@ class ClassTable(ImageTable):
 
     Args:
       head: Beginning of the file.
-      separator: Separator of several classes of an image; empty for one class.
+      settings: Checked settings.
     """
 
-    def __init__(self, head: TableHead, separator: str) -> None:
+    def __init__(self, head: TableHead, settings: ConvertSettings) -> None:
         super().__init__(head)
         self.classes = list(map(class_name, head.header[1:]))
-        self._separator = separator
+        self._settings = settings
 
     def image_in(self, cells: Sequence[str]) -> str:
         """Returns the path of the image of a row."""
@@ -43,15 +42,13 @@ class ClassTable(ImageTable):
         values = [cell.strip() for cell in cells[1:]]
         wrong = next((value for value in values if value not in (*_YES, *_NO)), None)
         if wrong is not None:
-            raise RowFault(f"{wrong[:40]!r} is neither 0 nor 1")
-        names = [name for name, value in zip(self.classes, values) if value in _YES]
-        check_several(names, self._separator)
-        return names
+            raise AnnotationFault(f"{wrong[:40]!r} is neither 0 nor 1")
+        return [name for name, value in zip(self.classes, values) if value in _YES]
 
     def annotate(self, ref: ImageRef, rows: Mapping[int, Sequence[str]]) -> ImageRef:
         """Returns a reference with its classes."""
         (names,) = rows.values()
-        return ref._replace(label=LABEL_SEPARATOR.join(names))
+        return labelled(ref, names, "classes", self._settings)
 
     def check(self, shown: str) -> None:
         """Checks the names of the classes."""
@@ -69,7 +66,7 @@ def _table_in(head: TableHead, settings: ConvertSettings) -> ClassTable | None:
         return None
     rows = ([cell.strip() for cell in row[1:]] for row in head.rows[1:] if len(row) > 1)
     is_table = any(all(cell in (*_YES, *_NO) for cell in row) for row in rows)
-    return ClassTable(head, settings.label_separator) if is_table else None
+    return ClassTable(head, settings) if is_table else None
 
 
 def _suits(probe: InputProbe, settings: ConvertSettings) -> bool:

@@ -14,7 +14,7 @@ from shardwright.core.sources.image_files import (
     inner_path,
     labelled,
     number_in,
-    split_name,
+    split_in,
 )
 from shardwright.core.sources.image_lists import ListFile
 from shardwright.core.sources.moved_files import with_slashes
@@ -103,11 +103,7 @@ def _image_of(image: XmlElement, settings: ConvertSettings) -> ImagePaths:
 
 
 def _annotate(ref: ImageRef, image: XmlElement, settings: ConvertSettings) -> ImageRef:
-    try:
-        subset = split_name(image.attributes.get("subset", ""))
-    except ValueError as error:
-        raise AnnotationFault(str(error)) from None
-    if subset:
+    if subset := split_in(image.attributes.get("subset", "")):
         ref = ref._replace(split="" if subset == _DEFAULT else subset)
     if settings.record_layout.needs is Needs.LABEL:
         tags = (class_name(tag.attributes.get("label", "")) for tag in image.children if tag.name == _TAG)

@@ -24,6 +24,8 @@ _SPLIT_TOKEN = re.compile(
     r"(?:\A|[^a-z])(train|training|val|valid|validation|minival|dev|test|testing|eval)(?![a-z])"
 )
 MISSING = "its image is missing"
+#: Number of characters of a value in a message.
+_SHOWN = 200
 
 
 def split_token(name: str) -> str:
@@ -223,8 +225,8 @@ def labelled(ref: ImageRef, names: Sequence[str], noun: str, settings: ConvertSe
     """
     if len(names) > 1 and not settings.label_separator:
         raise AnnotationFault(
-            f"it has several {noun} ({', '.join(names[:3])}); --label_separator '|' lets an image have "
-            "several classes"
+            f"it has several {noun} ({', '.join(names[:3])[:_SHOWN]}); --label_separator '|' lets an image "
+            "have several classes"
         )
     return ref._replace(label=LABEL_SEPARATOR.join(names))
 
@@ -246,3 +248,15 @@ def split_name(text: str) -> str:
     if not _SPLIT_NAME.match(name) or name == NO_SPLIT:
         raise ValueError(f"{text!r} cannot be a split's name; use letters, digits and _")
     return name
+
+
+def split_in(text: str) -> str:
+    """Returns the name of the split that an annotation gives; empty if it gives none.
+
+    Raises:
+      AnnotationFault: If the text cannot be the name of a split.
+    """
+    try:
+        return split_name(text[:_SHOWN])
+    except ValueError as error:
+        raise AnnotationFault(str(error)) from None

@@ -9,12 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from shardwright.core import storage
+from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.box_table import BoxColumns, BoxTable
 from shardwright.core.sources.image_files import class_name, folder_of, inner_path, join
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.tables.image_tables import TableFormat, TableHead
 from shardwright.core.sources.tables.lines import Lines, csv_cells
-from shardwright.core.sources.tables.paths import RowFault
 from shardwright.schemas.annotations import ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import printable
@@ -88,7 +88,7 @@ def _flag(name: str, text: str) -> bool | None:
     try:
         return _FLAG_VALUES[text.strip()]
     except KeyError:
-        raise RowFault(f"{name} is {text!r} instead of 0, 1 or -1") from None
+        raise AnnotationFault(f"{name} is {text!r} instead of 0, 1 or -1") from None
 
 
 def _table_in(head: TableHead, settings: ConvertSettings) -> BoxFile | None:

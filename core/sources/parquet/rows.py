@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.hashing import content_digest
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables import columns, parquet
@@ -185,9 +186,9 @@ class CopiedImage(NamedTuple):
 
 
 #: Bytes of the image of a row, why they cannot be read, or else its path; None if the row has neither.
-Image = bytes | EmbeddedImage | str | None
+Image = bytes | AnnotationFault | str | None
 #: The same after the bytes were copied.
-Copied = CopiedImage | EmbeddedImage | str | None
+Copied = CopiedImage | AnnotationFault | str | None
 
 
 def rows_of(
@@ -212,8 +213,9 @@ def rows_of(
     for image, row in zip(images, rows, strict=True):
         if isinstance(image, CopiedImage):
             place = ByteRange(spooled, image.offset, image.length, file_size=size)
-            image = EmbeddedImage(place.encode(), image.length, image.digest)
-        yield {**row, image_column: image}
+            yield {**row, image_column: EmbeddedImage(place.encode(), image.length, image.digest)}
+        else:
+            yield {**row, image_column: image}
 
 
 def _copy_rows(
@@ -248,7 +250,7 @@ def _images(
                 raise
             message = f"its row group cannot be read ({words_of(error).rstrip('.')}); write its file again"
         for _ in range(count, rows):
-            yield EmbeddedImage("", reason=QuarantineReason.CORRUPT, message=message)
+            yield AnnotationFault(message, QuarantineReason.CORRUPT)
 
 
 def _images_in(column: Any) -> Iterator[bytes | str | None]:
@@ -288,7 +290,7 @@ def copy_images(images: Iterable[Image], path: str, file_size: int) -> list[Copi
                 continue
             digest = content_digest(image)
             if digest not in offsets and end + len(image) > most:
-                copied.append(EmbeddedImage("", reason=QuarantineReason.TOO_LARGE, message=message))
+                copied.append(AnnotationFault(message, QuarantineReason.TOO_LARGE))
                 continue
             if digest not in offsets:
                 offsets[digest] = end

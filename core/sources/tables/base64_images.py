@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardwright.core.images.signatures import is_image_name, kind_of
+from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.hashing import content_digest
 from shardwright.core.sources.tables.columns import looks_like_path, usual_columns
 from shardwright.core.sources.tables.lines import named_value
@@ -58,8 +59,8 @@ def _is_image(value: Any) -> bool:
 
 def embedded_image(
     row: dict[str, Any], name: str, line: bytes, offset: int, file: StoredObject
-) -> EmbeddedImage | str | None:
-    """Returns the image of a row, or its path; None if the row has neither.
+) -> EmbeddedImage | AnnotationFault | str | None:
+    """Returns the image of a row, or why it cannot be read, or its path; None if the row has neither.
 
     Args:
       row: The row.
@@ -97,8 +98,8 @@ def _payload(text: str) -> str:
     return text[url.end() :] if url else text
 
 
-def _bad(message: str) -> EmbeddedImage:
-    return EmbeddedImage("", reason=QuarantineReason.CORRUPT, message=message)
+def _bad(message: str) -> AnnotationFault:
+    return AnnotationFault(message, QuarantineReason.CORRUPT)
 
 
 def _spellings(payload: str) -> Iterator[bytes]:

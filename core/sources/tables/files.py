@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
+from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.input_probe import HEAD_BYTES
 from shardwright.core.sources.tables import columns, heads, parquet
 from shardwright.core.sources.tables.base64_images import base64_column, embedded_image
@@ -23,7 +24,7 @@ from shardwright.core.sources.tables.lines import (
     row_starts,
     text_rows,
 )
-from shardwright.core.sources.tables.paths import ImageRoot, RowFault, state_of
+from shardwright.core.sources.tables.paths import ImageRoot, state_of
 from shardwright.core.sources.tables.rows import Row
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -282,6 +283,6 @@ def _may_exist(root: ImageRoot, path: str) -> bool:
         _, uri = root.find(path)
         if not storage.is_remote(uri):
             state_of(uri)
-    except RowFault:
+    except AnnotationFault:
         return False
     return True

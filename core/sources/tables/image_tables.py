@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.file_states import FileStates, with_states
 from shardwright.core.sources.image_files import bad_entry, key_of
 from shardwright.core.sources.image_lists import (
@@ -32,7 +33,7 @@ from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.tables.columns import check_named, named_columns
 from shardwright.core.sources.tables.heads import check_text, head_rows, sniff_delimiter
 from shardwright.core.sources.tables.lines import STEP, Cells, Lines, csv_cells, line_cells
-from shardwright.core.sources.tables.paths import ImageRoot, RowFault
+from shardwright.core.sources.tables.paths import ImageRoot
 from shardwright.core.sources.tables.rows import NumberedClasses
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -105,7 +106,7 @@ class ImageTable(ABC):
         """Returns what a row with as many cells as the first says about its image.
 
         Raises:
-          RowFault: If the row is wrong.
+          AnnotationFault: If the row is wrong.
         """
 
     @abstractmethod
@@ -117,7 +118,7 @@ class ImageTable(ABC):
           rows: Line -> result of `parse`.
 
         Raises:
-          RowFault: If the rows do not agree.
+          AnnotationFault: If the rows do not agree.
         """
 
     @abstractmethod
@@ -194,7 +195,7 @@ class TableFormat(ListFormat):
             path = table.image_in(cells)
             try:
                 return root.find(path) if 0 < len(path) <= _MAX_PATH_LENGTH else ("", "")
-            except RowFault:
+            except AnnotationFault:
                 return "", ""
 
         # Rows are lines, because an image whose rows are lost in an unclosed quote would be stored without
@@ -225,11 +226,11 @@ class TableFormat(ListFormat):
         try:
             for line, cells in rows:
                 if len(cells) != width:
-                    raise RowFault(f"it has {counted(len(cells), 'cell')} instead of {width}")
+                    raise AnnotationFault(f"it has {counted(len(cells), 'cell')} instead of {width}")
                 parsed[line] = table.parse(cells)
             return table.annotate(ref, parsed)
-        except RowFault as fault:
-            return ref.quarantined(self.fault_reason, f"line {line} of {shown}: {fault}")
+        except AnnotationFault as fault:
+            return ref.quarantined(fault.reason or self.fault_reason, f"line {line} of {shown}: {fault}")
 
 
 class RowRuns:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from shardwright.core import storage
+from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import key_from_bytes, printable
@@ -32,18 +33,6 @@ _OF_ONE_FILE = frozenset(
 _SHOWN = 200
 
 
-class RowFault(Exception):
-    """Raised for a bad row, or a bad file that it names.
-
-    Attributes:
-      reason: Reason for its quarantine.
-    """
-
-    def __init__(self, message: str, reason: str = QuarantineReason.BAD_ROW) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 class ImageRoot:
     """Folder to which the paths in a table are relative.
 
@@ -60,25 +49,25 @@ class ImageRoot:
         """Returns (key, URI) of the image that a path names.
 
         Raises:
-          RowFault: If the path cannot name an image.
+          AnnotationFault: If the path cannot name an image.
         """
         relative, uri = self._find_odd(path) if _ODD.search(path) else (path, self._base + path)
         if not relative:
-            raise RowFault(f"its path {_quoted(path)} names no file")
+            raise AnnotationFault(f"its path {_quoted(path)} names no file")
         if storage.is_remote(uri):
             _check_object(uri)
         try:
             return key_from_bytes(relative.encode("utf-8", "surrogateescape")), uri
         except UnicodeEncodeError:
-            raise RowFault(f"its path {_quoted(path)} is not UTF-8") from None
+            raise AnnotationFault(f"its path {_quoted(path)} is not UTF-8") from None
 
     def _find_odd(self, path: str) -> tuple[str, str]:
         """Returns (path for the key, URI) of a path that may have segments such as `..`."""
         if "\0" in path:
-            raise RowFault(f"its path {_quoted(path)} holds a NUL")
+            raise AnnotationFault(f"its path {_quoted(path)} holds a NUL")
         bare = path.strip()
         if not bare:
-            raise RowFault("it names no image")
+            raise AnnotationFault("it names no image")
         if bare != path and (self._remote or _SCHEME.match(bare) or not os.path.lexists(self._base + path)):
             path = bare
         match = _SCHEME.match(path)
@@ -87,27 +76,27 @@ class ImageRoot:
         if match:
             path = _path_of_file_uri(match[2])
         if path.endswith(("/", "/.", "/..")) or path in (".", ".."):
-            raise RowFault(f"its path {_quoted(path)} names a folder")
+            raise AnnotationFault(f"its path {_quoted(path)} names a folder")
         if path.startswith("/"):
             uri, whole = path, "/" + _normal(path)
         elif self._remote:
             scheme, _, rest = self._base.partition("://")
             bucket, _, inside = rest.partition("/")
             if posixpath.normpath((inside + path).lstrip("/")).split("/")[0] == "..":
-                raise RowFault(f"its path {_quoted(path)} leads out of the bucket")
+                raise AnnotationFault(f"its path {_quoted(path)} leads out of the bucket")
             uri = whole = f"{scheme}://{bucket}/{_normal(inside + path)}"
         else:
             uri, whole = self._base + path, "/" + _normal(self._below + path)
         if storage.is_remote(uri) and not storage.is_remote(whole):
-            raise RowFault(f"there is no storage for its path {_quoted(path)}")
+            raise AnnotationFault(f"there is no storage for its path {_quoted(path)}")
         return whole.removeprefix(self._below) if whole.startswith(self._below) else _normal(path), uri
 
     def _find_object(self, path: str, scheme: str, rest: str) -> tuple[str, str]:
         if not _has_storage(scheme):
-            raise RowFault(f"there is no storage for {scheme}://, as in {_quoted(path)}")
+            raise AnnotationFault(f"there is no storage for {scheme}://, as in {_quoted(path)}")
         bucket, _, name = rest.partition("/")
         if not bucket or not name or name.endswith("/"):
-            raise RowFault(f"its path {_quoted(path)} names no object")
+            raise AnnotationFault(f"its path {_quoted(path)} names no object")
         uri = f"{scheme}://{rest}"
         is_below = self._remote and uri.startswith(self._below)
         return _normal(uri.removeprefix(self._below) if is_below else rest), uri
@@ -117,14 +106,14 @@ def _check_object(uri: str) -> None:
     """Checks that a URI can name an object, because a request for an impossible name would fail the job.
 
     Raises:
-      RowFault: If it cannot name an object.
+      AnnotationFault: If it cannot name an object.
     """
     try:
         size = len(uri.split("/", 3)[-1].encode())
     except UnicodeEncodeError:
-        raise RowFault(f"its path {_quoted(uri)} is not UTF-8") from None
+        raise AnnotationFault(f"its path {_quoted(uri)} is not UTF-8") from None
     if size > _MAX_OBJECT_NAME or _NO_OBJECT.search(uri):
-        raise RowFault(f"its path {_quoted(uri)} cannot be that of an object")
+        raise AnnotationFault(f"its path {_quoted(uri)} cannot be that of an object")
 
 
 def _normal(path: str) -> str:
@@ -158,7 +147,7 @@ def state_of(uri: str) -> tuple[str, int, str]:
     """Returns (URI, size, version) of a local file; its name may have another Unicode form.
 
     Raises:
-      RowFault: If the file is missing or not a regular file.
+      AnnotationFault: If the file is missing or not a regular file.
       EngineError: If the machine failed.
     """
     path = uri
@@ -171,15 +160,15 @@ def state_of(uri: str) -> tuple[str, int, str]:
         raise _file_fault(error, uri) from None
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise RowFault(f"{_quoted(path)} is {kind}", QuarantineReason.UNREADABLE)
+        raise AnnotationFault(f"{_quoted(path)} is {kind}", QuarantineReason.UNREADABLE)
     return path, status.st_size, storage.local_version(status)
 
 
-def _file_fault(error: OSError | ValueError, uri: str) -> RowFault:
+def _file_fault(error: OSError | ValueError, uri: str) -> AnnotationFault:
     what = "no such file"
     if isinstance(error, OSError):
         if error.errno not in _OF_ONE_FILE:
             raise storage.fault(error, "look for", uri) from error
         what = (error.strerror or str(error)).lower()
     advice = "" if "\\" not in uri else "; write / instead of \\"
-    return RowFault(f"{_quoted(uri)}: {what}{advice}", QuarantineReason.UNREADABLE)
+    return AnnotationFault(f"{_quoted(uri)}: {what}{advice}", QuarantineReason.UNREADABLE)

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.image_files import annotated, join, key_of, split_name
+from shardwright.core.sources.image_files import annotated, join, key_of, labelled, split_in
 from shardwright.core.sources.moved_files import MovedFile, find_moved
 from shardwright.core.sources.tables.columns import HEIGHT, OBJECTS, ROLES, WIDTH
 from shardwright.core.sources.tables.objects import objects_of
-from shardwright.core.sources.tables.paths import ImageRoot, RowFault, state_of
+from shardwright.core.sources.tables.paths import ImageRoot, state_of
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -44,18 +44,14 @@ class EmbeddedImage(NamedTuple):
     """An image whose bytes are in the row itself, in the place of its path.
 
     Attributes:
-      place: Part of the file with the bytes (`ByteRange.encode`); empty if they cannot be read.
-      size: Number of bytes of the image; -1 if unknown.
-      version: Digest of the bytes; empty if unknown.
-      reason: Why they cannot be read; empty if they can.
-      message: One sentence about that.
+      place: Part of the file with the bytes (`ByteRange.encode`).
+      size: Number of bytes of the image.
+      version: Digest of the bytes.
     """
 
     place: str
-    size: int = -1
-    version: str = ""
-    reason: str = ""
-    message: str = ""
+    size: int
+    version: str
 
 
 class NumberedClasses:
@@ -154,9 +150,10 @@ class Rows:
           inner: Path of the image relative to the root, if it differs from the path in the row.
         """
         ref: ImageRef | None = None
+        reason: str = QuarantineReason.BAD_ROW
         try:
             if isinstance(row, str):
-                raise RowFault(row)
+                raise AnnotationFault(row)
             image = row.get(self.names[0])
             ref = ImageRef(*self._find(number, image, inner))
             ref = self._with_values(ref, row)
@@ -165,20 +162,20 @@ class Rows:
             ref = ref._replace(message=f"{self._row}{number}{lacks}")
             if not self._reads_objects:
                 return ref
+            reason = QuarantineReason.BAD_ANNOTATION
             size = row.get(WIDTH), row.get(HEIGHT)
             return annotated(ref, objects_of(row.get(OBJECTS), size, self.class_names))
-        except (RowFault, AnnotationFault) as fault:
-            reason = fault.reason if isinstance(fault, RowFault) else QuarantineReason.BAD_ANNOTATION
+        except AnnotationFault as fault:
             ref = ref or ImageRef(f"{self._own_key}:{number}", self.manifest, split=NO_SPLIT)
-            return ref.quarantined(reason, f"{self._row}{number}: {fault}")
+            return ref.quarantined(fault.reason or reason, f"{self._row}{number}: {fault}")
 
     def _find(self, number: int, image: Any, inner: str) -> tuple[str, str]:
         """Returns (key, URI) of the image of a row.
 
         Raises:
-          RowFault: If the row has none.
+          AnnotationFault: If the row has none.
         """
-        if isinstance(image, EmbeddedImage):
+        if isinstance(image, EmbeddedImage | AnnotationFault):
             return f"{self._own_key}!{number:06d}", self.manifest
         key, uri = self._images.find(_path(image))
         if inner:
@@ -189,32 +186,31 @@ class Rows:
         """Returns a reference with the class, split, group, sha256 and extra values of its row.
 
         Raises:
-          RowFault: If a value is wrong.
+          AnnotationFault: If a value is wrong.
         """
         label, split, group, sha256 = map(row.get, self.names[1:])
+        ref = self._with_label(ref, label) if self._reads_classes else ref
         return ref._replace(
-            label=self._label(label) if self._reads_classes else "",
             split=self._split(split) if split else self.folder_split,
             group=_text(group, "group"),
             sha256=_sha256(sha256) if sha256 else "",
             extra=self._extra_values(row) if self._extra else "",
         )
 
-    def _label(self, value: Any) -> str:
-        """Returns the class names of a row, joined."""
+    def _with_label(self, ref: ImageRef, value: Any) -> ImageRef:
+        """Returns a reference with the classes of its row."""
         if isinstance(value, list | tuple):
             if any(isinstance(item, list | tuple | dict) for item in value):
-                raise RowFault("its class is not text, a number or a list of them")
+                raise AnnotationFault("its class is not text, a number or a list of them")
             names = [self._class(item) for item in value]
         elif self._separator:
             names = self._class(value).split(self._separator)
         else:
             names = [self._class(value)]
         names = list(dict.fromkeys(filter(None, map(str.strip, names))))
-        check_several(names, self._separator)
         if any(LABEL_SEPARATOR in name for name in names):
-            raise RowFault("its class holds the control character 0x1F")
-        return LABEL_SEPARATOR.join(names)
+            raise AnnotationFault("its class holds the control character 0x1F")
+        return labelled(ref, names, "classes", self.settings)
 
     def _class(self, value: Any) -> str:
         """Returns the class that a value names; empty if it is missing."""
@@ -223,7 +219,7 @@ class Rows:
         if value == UNLABELLED:
             return ""
         if value not in range(len(self.class_names)):
-            raise RowFault(f"its class {value} is not one of 0 to {len(self.class_names) - 1}")
+            raise AnnotationFault(f"its class {value} is not one of 0 to {len(self.class_names) - 1}")
         return self.class_names[value]
 
     def _split(self, value: Any) -> str:
@@ -239,9 +235,9 @@ class Rows:
             )
             extra.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
-            raise RowFault("a value of its extra columns is not UTF-8") from None
+            raise AnnotationFault("a value of its extra columns is not UTF-8") from None
         except (TypeError, ValueError) as error:
-            raise RowFault(printable(str(error))[:_SHOWN]) from None
+            raise AnnotationFault(printable(str(error))[:_SHOWN]) from None
         return extra
 
 
@@ -249,11 +245,11 @@ def _with_state(ref: ImageRef, image: Any) -> ImageRef:
     """Returns a reference with its size and version; nothing is known if only a request would tell.
 
     Raises:
-      RowFault: If the image is missing or cannot be read.
+      AnnotationFault: If the image is missing or cannot be read.
     """
+    if isinstance(image, AnnotationFault):
+        raise image
     if isinstance(image, EmbeddedImage):
-        if image.reason:
-            raise RowFault(image.message, image.reason)
         return ref._replace(size=image.size, version=image.version, place=image.place)
     if storage.is_remote(ref.uri):
         return ref
@@ -261,45 +257,20 @@ def _with_state(ref: ImageRef, image: Any) -> ImageRef:
     return ref._replace(uri=uri, size=size, version=version)
 
 
-def check_several(names: Sequence[str], separator: str) -> None:
-    """Checks that an image has one class, unless a separator lets it have several.
-
-    Raises:
-      RowFault: If it has several.
-    """
-    if len(names) > 1 and not separator:
-        raise RowFault(
-            f"it has several classes ({', '.join(names[:3])[:_SHOWN]}); "
-            "--label_separator '|' lets an image have several"
-        )
-
-
-def split_in(text: str) -> str:
-    """Returns the name of a split in a cell; empty if there is none.
-
-    Raises:
-      RowFault: If the text cannot be the name of a split.
-    """
-    try:
-        return split_name(text[:_SHOWN])
-    except ValueError as error:
-        raise RowFault(str(error)) from None
-
-
 def _path(value: Any) -> str:
     if value is None or value == "":
-        raise RowFault("it names no image")
+        raise AnnotationFault("it names no image")
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
-    raise RowFault(f"its image is not a path but {type(value).__name__}")
+    raise AnnotationFault(f"its image is not a path but {type(value).__name__}")
 
 
 def _text(value: Any, what: str) -> str:
     """Returns a value as text; empty if it is missing."""
     if isinstance(value, list | tuple | dict):
-        raise RowFault(f"its {what} is not text or a number")
+        raise AnnotationFault(f"its {what} is not text or a number")
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bytes):
@@ -308,12 +279,12 @@ def _text(value: Any, what: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise RowFault(f"its {what} is not UTF-8; save the file as UTF-8") from None
+        raise AnnotationFault(f"its {what} is not UTF-8; save the file as UTF-8") from None
     return text
 
 
 def _sha256(value: Any) -> str:
     text = _text(value, "sha256")
     if text and not _SHA256.match(text):
-        raise RowFault(f"its sha256 is not 64 hexadecimal digits but {text[:80]!r}")
+        raise AnnotationFault(f"its sha256 is not 64 hexadecimal digits but {text[:80]!r}")
     return text.lower()

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.parquet import rows
 from shardwright.core.sources.parquet.rows import CopiedImage, copy_images
-from shardwright.core.sources.tables.rows import EmbeddedImage
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef
 
@@ -257,7 +257,7 @@ def test_images_that_take_too_much_space_are_left_out(
     copied = copy_images([*images, None, images[0][:50], images[3]], str(tmp_path / "images"), file_size=1)
     places = [(item.offset, item.length) for item in copied if isinstance(item, CopiedImage)]
     assert places == [(0, 100), (100, 100), (0, 100), (200, 50)]
-    faults = [item.reason for item in copied if isinstance(item, EmbeddedImage)]
+    faults = [item.reason for item in copied if isinstance(item, AnnotationFault)]
     assert faults == ["TOO_LARGE"] * 3 and len(copied) == 8
     assert (tmp_path / "images").stat().st_size == 250
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardwright.core.sources.tables.paths import ImageRoot, RowFault, state_of
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.tables.paths import ImageRoot, state_of
 
 PATHS = st.lists(st.sampled_from([*"a./: é\udcff~\\\n", "%FF", "%2e", "file://", "gs://"]), max_size=16).map(
     "".join
@@ -83,7 +84,7 @@ def test_paths_give_key_and_place(root: str, path: str, key: str, uri: str) -> N
     ],
 )
 def test_wrong_paths_are_refused(root: str, path: str, message: str) -> None:
-    with pytest.raises(RowFault, match=message):
+    with pytest.raises(AnnotationFault, match=message):
         ImageRoot(root).find(path)
 
 
@@ -94,7 +95,7 @@ def test_wrong_paths_are_refused(root: str, path: str, message: str) -> None:
 def test_any_path_gives_a_valid_key(path: str, root: str) -> None:
     try:
         key, uri = ImageRoot(root).find(path)
-    except RowFault:
+    except AnnotationFault:
         return
     assert key and uri and "\udcff" not in key and key == unicodedata.normalize("NFC", key)
     assert not {"", ".", ".."} & set(key.split("/"))
@@ -146,6 +147,6 @@ def test_a_missing_file_is_reported_with_a_reason(tmp_path: Path, name: str, mes
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(RowFault, match=message) as fault:
+    with pytest.raises(AnnotationFault, match=message) as fault:
         state_of(str(tmp_path / name))
     assert fault.value.reason == "UNREADABLE"
