@@ -24,7 +24,10 @@ MAX_BYTES = 16 << 20
 _REQUESTS_AT_ONCE = 32
 _TOGETHER = 1024
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
-_OF_ONE_FILE = (errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV)
+#: Errors of a single file; other errors affect the whole machine.
+OF_ONE_FILE = (
+    *_NOT_THERE, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV,
+)  # fmt: skip
 
 
 class AnnotationFault(Exception):
@@ -70,7 +73,7 @@ def read_annotation_file(path: str, max_bytes: int = MAX_BYTES) -> bytes | None:
     except OSError as error:
         if error.errno in _NOT_THERE:
             return None
-        if error.errno in _OF_ONE_FILE:
+        if error.errno in OF_ONE_FILE:
             why = (error.strerror or str(error)).lower()
             raise AnnotationFault(f"its annotations cannot be read: {why}") from None
         raise storage.fault(error, "read", path) from error

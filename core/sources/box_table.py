@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from shardwright.core.sources.annotation_files import AnnotationFault
@@ -105,9 +106,6 @@ class BoxTable(ImageTable):
       head: Beginning of the file.
       columns: Positions of its columns.
       has_header: Whether its first row names the columns.
-
-    Attributes:
-      is_relative: Whether boxes are shares of the width and height of their image.
     """
 
     def __init__(self, head: TableHead, columns: BoxColumns, has_header: bool) -> None:
@@ -115,20 +113,15 @@ class BoxTable(ImageTable):
         self.has_header = has_header
         self._columns = columns
         self._names = [head.header[place] for place in columns.sides] if has_header else _CORNER_NAMES
-        self.is_relative = False
 
-    def check(self, shown: str) -> None:
-        """Checks the first rows, and finds out the unit of the boxes."""
-        if not self.has_header:
-            _check_bare(shown, self.first_rows)
-        self.is_relative = self.has_shares(shown)
-
-    def has_shares(self, shown: str) -> bool:
-        """Returns whether the boxes in the first rows are shares of the picture's width and height.
+    @cached_property
+    def is_relative(self) -> bool:
+        """Whether boxes are shares of the width and height of their image; the first rows show that.
 
         Raises:
           UsageError: If they have two units, or the unit is not clear.
         """
+        shown = self.head.shown
         lines: dict[bool, int] = {}  # whether a box is in shares -> the first such line
         written_as_shares = False
         for line, row in enumerate(self.first_rows, 1 + self.has_header):
@@ -151,6 +144,8 @@ class BoxTable(ImageTable):
 
     def describe(self) -> str:
         """Returns the columns and the unit of the boxes."""
+        if not self.has_header:
+            _check_bare(self.head.shown, self.first_rows)
         unit = "shares of width and height" if self.is_relative else "pixels"
         if not self.has_header:
             return f"; no header: path, x1, y1, x2, y2, class in {unit}"

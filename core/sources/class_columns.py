@@ -50,13 +50,10 @@ class ClassTable(ImageTable):
         (names,) = rows.values()
         return labelled(ref, names, "classes", self._settings)
 
-    def check(self, shown: str) -> None:
-        """Checks the names of the classes."""
-        if not all(self.classes) or len(set(self.classes)) < len(self.classes):
-            raise UsageError(f"{shown}: its header names a class twice, or an empty class; fix it.")
-
     def describe(self) -> str:
         """Returns the number of classes."""
+        if not all(self.classes) or len(set(self.classes)) < len(self.classes):
+            raise UsageError(f"{self.head.shown}: its header names a class twice, or an empty class; fix it.")
         return f"; a column for each of {counted(len(self.classes), 'class')}"
 
 

@@ -64,14 +64,11 @@ def _find(line: str, here: str, root: str, states: FileStates) -> str:
 
     If the check would need a request for each image, the likeliest path is returned unchecked.
     """
-    if is_absolute(line):
-        path = resolve(root, line)
-        return "" if states.has(path) is False else path
-    tried = [*possible_paths(line, (here, root, parent_of(root)))]
-    for path in tried:
-        if states.has(path):
-            return path
-    return tried[0] if tried and all(states.has(path) is None for path in tried) else ""
+    folders = here, root, parent_of(root)
+    tried = [resolve(root, line)] if is_absolute(line) else [*possible_paths(line, folders)]
+    found = next(filter(states.has, tried), "")
+    is_unknown = not found and all(states.has(path) is None for path in tried)
+    return tried[0] if tried and is_unknown else found
 
 
 def _moved(line: str, root: str, moved: MovedFile | None) -> tuple[str, str]:

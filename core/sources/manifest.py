@@ -6,13 +6,12 @@ line number.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
+from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.folder_tree import could_be_splits, split_of_folder
 from shardwright.core.sources.image_files import (
     check_folder,
@@ -25,22 +24,18 @@ from shardwright.core.sources.image_lists import key_prefix, names_with, usual_r
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables import heads
-from shardwright.core.sources.tables.columns import ML_USE, check_layout
+from shardwright.core.sources.tables.columns import check_layout
 from shardwright.core.sources.tables.files import (
-    Table,
+    TableFile,
     first_images,
     load_table,
     missing_images,
-    ranges_of,
-    rows_of,
 )
-from shardwright.core.sources.tables.parquet import PARQUET
-from shardwright.core.sources.tables.rows import SETTINGS, Rows
+from shardwright.core.sources.tables.rows import SETTINGS, list_rows
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
-from shardwright.schemas.labels import ClassId
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 
 #: Prefixes of the files that Spark and Hadoop write beside their output.
@@ -111,16 +106,16 @@ def _metadata_beside_images(folder: InputProbe, above: str) -> list[str]:
 
 
 def _goes_with_images(probe: InputProbe, name: str, settings: ConvertSettings) -> bool:
-    file = storage.stat(storage.join(probe.path, name))
     try:
-        manifest = _manifest(file, name, (), settings) if file is not None else None
+        file = state_of(storage.join(probe.path, name))
+        manifest = _manifest(file, name, (), settings)
     except UsageError:
         return False
-    if file is None or manifest is None or manifest.table.names[0] != (settings.image_column or _FILE_NAME):
-        return False
     table, needs = manifest.table, settings.record_layout.needs
+    if table.names[0] != (settings.image_column or _FILE_NAME):
+        return False
     has_values = table.has_objects if needs is Needs.OBJECTS else table.names[1] or table.has_objects
-    return bool(has_values) and not missing_images(first_images(file, table, settings), manifest.root)
+    return bool(has_values) and not missing_images(manifest, settings)
 
 
 def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -> list[str]:
@@ -129,40 +124,21 @@ def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -
         return []
 
     def is_list(path: str) -> bool:
-        file = storage.stat(path)
-        if file is None or not heads.is_path_list(storage.read_head(path, HEAD_BYTES)):
+        if not heads.is_path_list(storage.read_head(path, HEAD_BYTES)):
             return False
-        return bool(_list_root(file, load_table(file, settings), settings))
+        file = state_of(path)
+        return bool(_list_root(TableFile(file, load_table(file, settings), ""), settings))
 
     return names_with(probe, heads.LIST_SUFFIXES, tried, is_list)
 
 
-def _list_root(file: StoredObject, table: Table, settings: ConvertSettings) -> str:
+def _list_root(source: TableFile, settings: ConvertSettings) -> str:
     """Returns the folder to which the paths of a list are relative; empty if no usual folder fits."""
-    images = first_images(file, table, settings)
-    names = [name for name in images if name and inner_path(name)]
-    return usual_root(file.path, settings, names)
+    names = [name for name in first_images(source, settings) if name and inner_path(name)]
+    return usual_root(source.file.path, settings, names)
 
 
-class _Manifest(NamedTuple):
-    """A manifest, and what its place says about its rows.
-
-    Attributes:
-      file: The file.
-      table: Its table.
-      root: Folder to which its paths are relative; empty for the working directory.
-      prefix: Prefix of the keys: the folder of a split.
-      split: Split of rows that have none.
-    """
-
-    file: StoredObject
-    table: Table
-    root: str
-    prefix: str = ""
-    split: str = ""
-
-
-def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: ConvertSettings) -> _Manifest:
+def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: ConvertSettings) -> TableFile:
     """Returns a manifest.
 
     Args:
@@ -178,17 +154,17 @@ def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: Co
     root = settings.image_root or path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
     if table.kind != heads.LIST:
         folder = name.rpartition("/")[0]
-        return _Manifest(file, table, root, f"{folder}/" if folder else "", split_of_folder(folder))
+        return TableFile(file, table, root, f"{folder}/" if folder else "", split_of_folder(folder))
     # Paths become keys. If they are relative to the folder of a split, that folder comes first.
-    root = _list_root(file, table, settings) or root
+    root = _list_root(TableFile(file, table, root), settings) or root
     above = settings.image_root.rstrip("/") or folder_of(path)
     # The name of a list gives its split if the names of the lists give different ones.
     tokens = {split_token(other.rpartition("/")[2]) for other in (*settings.input, *beside)}
     split = split_token(path.rpartition("/")[2]) if len(tokens - {""}) > 1 else ""
-    return _Manifest(file, table, root, key_prefix(root, above, ""), split)
+    return TableFile(file, table, root, key_prefix(root, above, ""), split)
 
 
-def _manifests(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> Iterator[_Manifest]:
+def _manifests(probe: InputProbe, names: Sequence[str], settings: ConvertSettings) -> Iterator[TableFile]:
     """Yields the manifests with these names in an input, without the empty files of a folder."""
     for name in names:
         path = storage.join(probe.path, name) if name else probe.path
@@ -213,8 +189,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if not probe.is_file:
         _check_one_metadata(file.path)
     check_layout(printable(file.path), manifest.table.names, manifest.table.header, settings, "manifest")
-    images = first_images(file, manifest.table, settings)
-    described = manifest.table.describe() + missing_images(images, manifest.root)
+    described = manifest.table.describe() + missing_images(manifest, settings)
     if manifest.table.kind == heads.LIST:
         shown = printable(", ".join(name or probe.name for name in names))
         where = f"images in {printable(manifest.root) or 'the working directory'}"
@@ -248,27 +223,7 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     with storage.translated_errors("read", item.path):
         names = _names_in(probe, context.settings)
         for manifest in _manifests(probe, names, context.settings):
-            for begin, end, number in ranges_of(manifest.table, manifest.file):
-                yield InputSplit(item, manifest.file.path, begin, end, number, json.dumps(manifest))
-
-
-def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    """Yields a reference for every row of a split, and the ids of classes that are numbers."""
-    file, table, root, prefix, split = json.loads(part.detail)
-    file, table = StoredObject(*file), Table(*table)
-    rows = Rows(
-        settings=context.settings,
-        names=table.names,
-        root=root,
-        prefix=part.item.prefix + prefix,
-        manifest=part.path,
-        unit="row" if table.kind == PARQUET else "line",
-        folder_split=split,
-        ml_use=table.names[2].lower().endswith(ML_USE),
-    )
-    with storage.translated_errors("read", part.path):
-        place = part.begin, part.end, part.number
-        yield from rows.refs(rows_of(table, file, place, context.settings))
+            yield from manifest.parts(item)
 
 
 SOURCE = Source(
@@ -277,6 +232,6 @@ SOURCE = Source(
     settings=SETTINGS,
     accepts=_accepts,
     describe=_describe,
-    list_part=list_part,
+    list_part=list_rows,
     split=_split,
 )

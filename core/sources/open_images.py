@@ -45,12 +45,10 @@ class BoxFile(BoxTable):
         sides = tuple(map(place, ("XMin", "YMin", "XMax", "YMax")))
         super().__init__(head, BoxColumns(place("ImageID"), place("LabelName"), sides=sides), has_header=True)
 
-    def has_shares(self, shown: str) -> bool:
-        """Returns true, because the format decides the unit of the boxes."""
-        return True
+    is_relative = True
 
     def check_unit(self, box: Sequence[float], texts: Sequence[str]) -> None:
-        """Does nothing, for the same reason: a box outside of its picture is a bad box."""
+        """Does nothing, because the format decides the unit: a box outside of its picture is a bad box."""
 
     def image_in(self, cells: Sequence[str]) -> str:
         """Returns the name of the image of a row."""

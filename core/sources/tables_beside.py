@@ -74,16 +74,13 @@ def _shown(probe: InputProbe) -> list[InputProbe]:
     return probe.folders_inside(islice(names, _FOLDERS))
 
 
-def _holds_images(probe: InputProbe) -> bool:
-    return any(map(is_image_name, probe.files)) or probe.images_below > 0
-
-
 def _has_classes(probe: InputProbe) -> bool:
     """Returns whether folders of different names have images, in split folders or else at the top."""
     names: set[str] = set()
     for folder in _shown(probe):
         for inner in _shown(folder) if split_of_folder(folder.name) else [folder]:
-            names |= {inner.name} if _holds_images(inner) else set()
+            if any(map(is_image_name, inner.files)) or inner.images_below:
+                names.add(inner.name)
             if len(names) > 1:
                 return True
     return False

@@ -15,7 +15,7 @@ from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.hashing import content_digest
 from shardwright.core.sources.tables.columns import looks_like_path, usual_columns
 from shardwright.core.sources.tables.lines import named_value
-from shardwright.core.sources.tables.rows import EmbeddedImage
+from shardwright.core.sources.tables.paths import EmbeddedImage
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import QuarantineReason

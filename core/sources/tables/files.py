@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -12,20 +13,21 @@ from typing import Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.input_probe import HEAD_BYTES
+from shardwright.core.sources.source import Input, InputSplit
+from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables import columns, heads, parquet
 from shardwright.core.sources.tables.base64_images import base64_column, embedded_image
 from shardwright.core.sources.tables.lines import (
     LONGEST,
     Lines,
+    Row,
     csv_cells,
     json_object,
     named_value,
     read_steps,
-    row_starts,
     text_rows,
 )
 from shardwright.core.sources.tables.paths import ImageRoot, state_of
-from shardwright.core.sources.tables.rows import Row
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -36,6 +38,8 @@ from shardwright.schemas.units import counted
 STRETCH = 16_000_000
 #: Number of rows whose images are looked for before the conversion begins.
 _ROWS_TRIED = 50
+#: Names of the columns of a file without a header.
+_BARE_NAMES = ("image", "label", columns.ML_USE, "", "")
 
 
 class Table(NamedTuple):
@@ -51,6 +55,8 @@ class Table(NamedTuple):
       delimiter: Delimiter of CSV.
       skip_spaces: Whether blanks before a cell of CSV are ignored.
       is_base64: Whether the column of images has the images themselves as base64 text.
+      has_images: Whether the column of images has the images themselves as bytes.
+      classes: Names of the classes whose numbers the rows or their objects have; empty if they have names.
     """
 
     kind: str
@@ -61,6 +67,13 @@ class Table(NamedTuple):
     delimiter: str = ","
     skip_spaces: bool = False
     is_base64: bool = False
+    has_images: bool = False
+    classes: Sequence[str] = ()
+
+    @property
+    def is_parsed_apart(self) -> bool:
+        """Whether a library in C reads the file, in groups of rows."""
+        return self.kind in (parquet.PARQUET, parquet.ARROW)
 
     @property
     def has_objects(self) -> bool:
@@ -77,6 +90,29 @@ class Table(NamedTuple):
         header = " with a header" if self.kind == heads.CSV else ""
         notes = {"images": " as base64"} if self.is_base64 else {}
         return f"a {kind} manifest{header}: {columns.describe_columns(self.names, self.has_objects, notes)}"
+
+
+class TableFile(NamedTuple):
+    """A table, and what its place says about its rows; `InputSplit.detail` carries it.
+
+    Attributes:
+      file: The file.
+      table: Its table.
+      root: Folder to which its paths are relative; empty for the working directory.
+      prefix: Prefix of the keys: the folder of the file.
+      split: Split of rows that have none.
+    """
+
+    file: StoredObject
+    table: Table
+    root: str
+    prefix: str = ""
+    split: str = ""
+
+    def parts(self, item: Input) -> Iterator[InputSplit]:
+        """Yields the parts of the table that workers list in parallel."""
+        for begin, end, number in ranges_of(self.table, self.file):
+            yield InputSplit(item, self.file.path, begin, end, number, json.dumps(self))
 
 
 def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
@@ -96,16 +132,11 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
     if kind == heads.LIST:
         columns.check_named(shown, ("path", "class"), columns.named_columns(settings))
-        return Table(heads.LIST, _bare_names(""), begin=begin)
+        return Table(heads.LIST, _BARE_NAMES, begin=begin)
     lines = Lines(read_steps(file, begin, file.size, HEAD_BYTES), begin)
     if kind == heads.JSONL:
         return _jsonl_table(shown, lines, settings)
     return _csv_table(shown, name, head, lines, settings)
-
-
-def _bare_names(split: str) -> tuple[str, ...]:
-    """Returns the names of the columns of a file without a header."""
-    return ("image", "label", split, *[""] * (len(columns.ROLES) - 3))
 
 
 def _parquet_table(file: StoredObject, settings: ConvertSettings) -> Table:
@@ -132,7 +163,7 @@ def _packed_rows(file: StoredObject, names: Collection[str], begin: int, end: in
 def _csv_table(shown: str, name: str, head: bytes, lines: Lines, settings: ConvertSettings) -> Table:
     delimiter = heads.sniff_delimiter(name, head)
     skip_spaces = heads.has_spaces_before_quotes(head, delimiter)
-    table = Table(heads.CSV, _bare_names(columns.ML_USE), begin=lines.position)
+    table = Table(heads.CSV, _BARE_NAMES, begin=lines.position)
     table = table._replace(delimiter=delimiter, skip_spaces=skip_spaces)
     rows = csv_cells(lines, 1, delimiter, skip_spaces)
     _, first = next(rows, (0, "it holds no rows"))
@@ -181,27 +212,39 @@ def _values_in(row: Mapping[str, object], above: str = "", depth: int = 3) -> It
 
 def ranges_of(table: Table, file: StoredObject) -> Iterator[tuple[int, int, int]]:
     """Yields ranges of rows: begin and end, in bytes or row groups, and the number of the first row."""
-    if table.kind == parquet.PARQUET:
-        yield from ((begin, end, first + 1) for begin, end, first in parquet.parts_of(parquet.PARQUET, file))
+    if table.is_parsed_apart:
+        first = 0 if table.has_images else 1
+        for begin, end, number in parquet.parts_of(table.kind, file):
+            yield begin, end, first + number
         return
     begin, number = table.begin, table.number
     if file.size - begin > STRETCH:
         lines = Lines(read_steps(file, begin, file.size), begin)
         is_csv = table.kind == heads.CSV
         rows = csv_cells(lines, number, table.delimiter, table.skip_spaces) if is_csv else lines
-        for end, count in row_starts(lines, rows, STRETCH):
-            yield begin, end, number
-            begin, number = end, table.number + count
+        for _ in rows:
+            if lines.position - begin >= STRETCH:
+                yield begin, lines.position, number
+                begin, number = lines.position, table.number + lines.count
     if begin < file.size:
         yield begin, file.size, number
 
 
 def rows_of(
-    table: Table, file: StoredObject, part: tuple[int, int, int], settings: ConvertSettings
+    table: Table,
+    file: StoredObject,
+    part: tuple[int, int, int],
+    settings: ConvertSettings,
+    spool: Spool | None = None,
 ) -> Iterator[Row]:
-    """Yields the rows in a range that `ranges_of` yielded."""
+    """Yields the rows in a range that `ranges_of` yielded; images inside a row need a spool."""
     begin, end, number = part
     needed = columns.needed_columns(table.names, settings)
+    if table.has_images and spool is not None:
+        image = table.names[0]
+        others = needed - {image}
+        rows = parquet.rows_with_images(table.kind, file, image, others, (begin, end), spool)
+        return enumerate(rows, number)
     if table.kind == parquet.PARQUET:
         packed = parquet.parse_apart(parquet.PARQUET, file.path, _packed_rows, file, needed, begin, end)
         return enumerate(parquet.unpacked_rows(packed), number)
@@ -250,8 +293,9 @@ def _listed_row(settings: ConvertSettings, text: str) -> Mapping[str, Any]:
     return {"image": path, "label": numbers if several else label}
 
 
-def first_images(file: StoredObject, table: Table, settings: ConvertSettings) -> list[Any]:
+def first_images(source: TableFile, settings: ConvertSettings) -> list[Any]:
     """Returns the images of the first rows, which are paths or embedded; a bad row gives none."""
+    file, table, *_ = source
     if table.kind == parquet.PARQUET:
         part = next(ranges_of(table, file), (0, 0, 1))
     else:
@@ -261,20 +305,15 @@ def first_images(file: StoredObject, table: Table, settings: ConvertSettings) ->
     return [None if isinstance(row, str) else row.get(image) for _, row in islice(rows, _ROWS_TRIED)]
 
 
-def missing_images(images: Iterable[Any], root: str) -> str:
-    """Returns a warning for messages if none of the images exists; else an empty text.
-
-    Args:
-      images: The first images of a table. Only paths on a disk are looked for.
-      root: Folder to which paths are relative; empty for the working directory.
-    """
-    paths = [path for path in images if path and isinstance(path, str)]
-    image_root = ImageRoot(root)
-    if not paths or any(_may_exist(image_root, path) for path in paths):
+def missing_images(source: TableFile, settings: ConvertSettings) -> str:
+    """Returns a warning for messages if none of the first images on a disk exists; else an empty text."""
+    paths = [path for path in first_images(source, settings) if path and isinstance(path, str)]
+    root = ImageRoot(source.root)
+    if not paths or any(_may_exist(root, path) for path in paths):
         return ""
     return (
         f"; none of the first {counted(len(paths), 'image')} is there, so all are searched by file name; "
-        f"--image_root says where paths begin (now {printable(root) or 'the working directory'})"
+        f"--image_root says where paths begin (now {printable(source.root) or 'the working directory'})"
     )
 
 

@@ -64,6 +64,11 @@ class TableHead(NamedTuple):
     rows: Sequence[list[str]]
 
     @property
+    def shown(self) -> str:
+        """Option and name of the file, for messages."""
+        return f"--input {printable(self.path)}"
+
+    @property
     def header(self) -> list[str]:
         """The first row without blanks around its cells; empty if there is none."""
         return [cell.strip() for cell in self.rows[0]] if self.rows else []
@@ -122,19 +127,12 @@ class ImageTable(ABC):
         """
 
     @abstractmethod
-    def check(self, shown: str) -> None:
-        """Checks that the first rows are clear.
-
-        Args:
-          shown: Option and name of the file, for messages.
+    def describe(self) -> str:
+        """Returns what a message says about the columns, after a semicolon.
 
         Raises:
-          UsageError: If they are not.
+          UsageError: If the first rows are not clear.
         """
-
-    @abstractmethod
-    def describe(self) -> str:
-        """Returns what a message says about the columns, after a semicolon."""
 
 
 #: Line and cells of a row.
@@ -163,10 +161,11 @@ class TableFormat(ListFormat):
     def examine(self, file: ListFile, settings: ConvertSettings) -> tuple[str, str]:
         """Returns the folder of the images of a file, and a description of its columns."""
         table = self._load(file.path, settings)
+        description = table.describe()
         images = list(dict.fromkeys(filter(None, map(table.image_in, table.first_rows))))[:_NAMES_TRIED]
         if not images or any(name.startswith("/") or "://" in name for name in images):
-            return named_folder(file.path, settings), table.describe()
-        return required_root(file.path, images, settings, images), table.describe()
+            return named_folder(file.path, settings), description
+        return required_root(file.path, images, settings, images), description
 
     def _load(self, path: str, settings: ConvertSettings) -> ImageTable:
         """Returns the table of a file.
@@ -180,7 +179,6 @@ class TableFormat(ListFormat):
         table = self.table_in(head, settings)
         if table is None:
             raise UsageError(f"--input {printable(path)} is not a {self.noun}; {self.rule}")
-        table.check(f"--input {printable(path)}")
         return table
 
     def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:

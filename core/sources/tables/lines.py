@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -26,6 +26,8 @@ _END = "\ud800the lines end here\ud800"
 Values = TypeVar("Values")
 #: Number of a row's first line, and its cells or an error message.
 Cells = tuple[int, Sequence[str] | str]
+#: Number of a row, and its values by the names of their columns or an error message.
+Row = tuple[int, Mapping[str, Any] | str]
 
 
 def read_steps(file: StoredObject, begin: int, end: int, step: int = STEP) -> Iterator[bytes]:
@@ -90,21 +92,6 @@ class Lines:
             line = b"\n"
         self.count += 1
         return line.decode("utf-8", "surrogateescape")
-
-
-def row_starts(lines: Lines, rows: Iterable[object], stretch: int) -> Iterator[tuple[int, int]]:
-    """Yields (byte offset, number of lines before it) for starts of rows at least `stretch` bytes apart.
-
-    Args:
-      lines: The lines of a file.
-      rows: Iterator that parses a row from the lines at a time.
-      stretch: Smallest distance in bytes.
-    """
-    last = lines.position
-    for _ in rows:
-        if lines.position - last >= stretch:
-            last = lines.position
-            yield last, lines.count
 
 
 def csv_cells(lines: Lines, number: int, delimiter: str, skip_spaces: bool = False) -> Iterator[Cells]:

@@ -1,20 +1,32 @@
-"""Reads the rows of Parquet and Arrow files with pyarrow: in parts, and only the needed columns."""
+"""Reads the rows of Parquet and Arrow files with pyarrow: in parts, and only the needed columns.
+
+Images inside them are copied into spool files.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
-from typing import Any, TypeVar
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice, repeat
+from typing import Any, NamedTuple, TypeVar
 
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import Crashed, call_in_process
+from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.images.signatures import extension_of, kind_of
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.hashing import content_digest
+from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.tables.paths import EmbeddedImage
 from shardwright.core.storage.ranges import RangeReader, file_of
 from shardwright.core.storage.store import StoredObject
+from shardwright.schemas.byte_range import ByteRange
+from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.units import counted
+from shardwright.schemas.units import counted, format_size
 
 Result = TypeVar("Result")
 
@@ -27,6 +39,10 @@ _MAX_ROWS = 50_000_000
 _ROWS_AT_ONCE = 1024
 #: Number of bytes to read at once from a column. Without it, pyarrow reads a row group's column as a whole.
 _BUFFER = 1 << 20
+#: Fields of Hugging Face's images.
+BYTES, PATH = "bytes", "path"
+#: The images in a spool file may take this many bytes, or else this many times the bytes of their file.
+SMALL_BYTES, MAX_RATIO = 10**9, 200
 #: Number of rows in which the first image is searched.
 _VALUES_TRIED = 20
 _EXTENSIONS = {"parquet": PARQUET, "pq": PARQUET, "arrow": ARROW, "feather": ARROW}
@@ -314,3 +330,132 @@ def python_values(column: Any) -> list[Any]:
             return [None if item.values is None else python_values(item.values) for item in column]
         return [None if item is None else item.decode("utf-8", "surrogateescape")
                 for item in column.cast(pyarrow.large_binary()).to_pylist()]  # fmt: skip
+
+
+class CopiedImage(NamedTuple):
+    """An image in a spool file: where it begins, its number of bytes, and their digest."""
+
+    offset: int
+    length: int
+    digest: str
+
+
+#: Bytes of the image of a row, why they cannot be read, or else its path; None if the row has neither.
+Image = bytes | AnnotationFault | str | None
+#: The same after the bytes were copied.
+Copied = CopiedImage | AnnotationFault | str | None
+
+
+def rows_with_images(
+    kind: str, file: StoredObject, image: str, others: Collection[str], groups: tuple[int, int], spool: Spool
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows in some groups of a file, and copies their images into a spool file.
+
+    A conversion reads images in another order than they are stored, and pyarrow would decode a whole row
+    group for each of them.
+
+    Args:
+      kind: Parquet or Arrow.
+      file: The file.
+      image: Name of the column of images. Instead of an image without bytes, a row has its path.
+      others: Names of other columns.
+      groups: First group and end of the groups.
+      spool: Directory for the spool file.
+
+    Raises:
+      UsageError: If the file is damaged; damaged images of a Parquet file are left out.
+      EngineError: If the file has changed since it was listed.
+    """
+    copy = partial(parse_apart, kind, file.path, _copy_rows, kind, file, image, others, groups)
+    results: list[tuple[list[Copied], bytes]] = []
+    identity = f"{file.path}:{file.size}:{file.version}:{groups}:{image}"
+    spooled = spool.fill(identity, file.path, lambda out: results.append(copy(out.name)))
+    # If another attempt has written the file, only the places of the images are needed.
+    copied, packed = results[0] if results else copy(os.devnull)
+    size = storage.size_of(spooled)
+    rows = unpacked_rows(packed) if packed else repeat({}, len(copied))
+    for value, row in zip(copied, rows, strict=True):
+        if isinstance(value, CopiedImage):
+            place = ByteRange(spooled, value.offset, value.length, file_size=size)
+            yield {**row, image: EmbeddedImage(place.encode(), value.length, value.digest)}
+        else:
+            yield {**row, image: value}
+
+
+def _copy_rows(
+    kind: str, file: StoredObject, image: str, others: Collection[str], groups: tuple[int, int], path: str
+) -> tuple[list[Copied], bytes]:
+    """Copies the images of some groups to a file; returns where they are, and the packed other columns."""
+    with open_rows(kind, file) as opened:
+        copied = copy_images(_images(opened, image, *groups), path, file.size)
+        return copied, packed_columns(opened, others, *groups)
+
+
+def _images(opened: RowGroups | RecordBatches, name: str, begin: int, end: int) -> Iterator[Image]:
+    """Yields the images of some groups; after damage in a row group, its other images cannot be read."""
+    import pyarrow
+
+    if isinstance(opened, RecordBatches):
+        for batch in opened.batches([name], begin, end):
+            yield from _images_in(batch.column(0))
+        return
+    for group, (rows, _) in enumerate([*opened.sizes()][begin:end], begin):
+        count, message = 0, ""
+        # Row by row, so that memory is bounded by one page and one image.
+        try:
+            for batch in opened.batches([name], group, group + 1, rows=1):
+                for image in _images_in(batch.column(0)):
+                    yield image
+                    count += 1
+        except (pyarrow.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            message = f"its row group cannot be read ({words_of(error).rstrip('.')}); write its file again"
+        for _ in range(count, rows):
+            yield AnnotationFault(message, QuarantineReason.CORRUPT)
+
+
+def _images_in(column: Any) -> Iterator[bytes | str | None]:
+    """Yields the images of a column, or the paths of those that have no bytes."""
+    import pyarrow
+
+    if not pyarrow.types.is_struct(column.type):
+        yield from (value.as_py() for value in column)
+        return
+    # Flattening respects missing structs.
+    fields = dict(zip([field.name for field in column.type], column.flatten()))
+    paths = python_values(fields[PATH]) if PATH in fields else repeat(None)
+    for value, path in zip(fields[BYTES], paths):
+        image = value.as_py()
+        if image is None and isinstance(path, bytes):
+            path = path.decode("utf-8", "surrogateescape")
+        yield path if image is None else image
+
+
+def copy_images(images: Iterable[Image], path: str, file_size: int) -> list[Copied]:
+    """Copies the images of rows one behind the other; equal images are stored once.
+
+    Args:
+      images: The images, of which only those with bytes are copied.
+      path: File of this machine to which they are written.
+      file_size: Size of the file of the rows.
+    """
+    copied: list[Copied] = []
+    offsets: dict[str, int] = {}
+    end, most = 0, max(SMALL_BYTES, MAX_RATIO * file_size)
+    message = f"the images before it take more than {format_size(most)}; split its file"
+    with open(path, "wb") as out:
+        for image in images:
+            UNDERWAY.progress()
+            if not isinstance(image, bytes):
+                copied.append(image)
+                continue
+            digest = content_digest(image)
+            if digest not in offsets and end + len(image) > most:
+                copied.append(AnnotationFault(message, QuarantineReason.TOO_LARGE))
+                continue
+            if digest not in offsets:
+                offsets[digest] = end
+                end += out.write(image)
+            copied.append(CopiedImage(offsets[digest], len(image), digest))
+    return copied

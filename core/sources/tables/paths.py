@@ -1,20 +1,19 @@
-"""Resolves the paths in tables to images and their keys."""
+"""Images that rows name: resolves their paths to files and keys."""
 
 from __future__ import annotations
 
-import errno
 import os
 import posixpath
 import re
 import stat
 import unicodedata
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from shardwright.core import storage
-from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.annotation_files import OF_ONE_FILE, AnnotationFault
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import key_from_bytes, printable
 
 #: Matches paths that cannot be used as a key unchanged. They have an empty, `.` or `..` segment (also the
@@ -25,12 +24,22 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)\Z", re.DOTALL)
 _NO_OBJECT = re.compile(r"[\r\n]|\A(?:gs|s3)://(?![A-Za-z0-9][A-Za-z0-9._-]*/)")
 #: Largest number of bytes in an object name in Google's and Amazon's storage.
 _MAX_OBJECT_NAME = 1024
-#: Errors of a single file; other errors affect the whole machine.
-_OF_ONE_FILE = frozenset(
-    (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)
-)
 #: Longest path in a message.
 _SHOWN = 200
+
+
+class EmbeddedImage(NamedTuple):
+    """An image whose bytes are in the row itself, in the place of its path.
+
+    Attributes:
+      place: Part of the file with the bytes (`ByteRange.encode`).
+      size: Number of bytes of the image.
+      version: Digest of the bytes.
+    """
+
+    place: str
+    size: int
+    version: str
 
 
 class ImageRoot:
@@ -136,9 +145,7 @@ def _quoted(path: str) -> str:
 def _has_storage(scheme: str) -> bool:
     try:
         storage.require_known("", f"{scheme}://a/b")
-    except UsageError:
-        return False
-    except Exception:  # a Beam file system whose package is missing
+    except Exception:  # also those of a Beam file system whose package is missing
         return False
     return True
 
@@ -157,18 +164,14 @@ def state_of(uri: str) -> tuple[str, int, str]:
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
-        raise _file_fault(error, uri) from None
+        what = "no such file"
+        if isinstance(error, OSError):
+            if error.errno not in OF_ONE_FILE:
+                raise storage.fault(error, "look for", uri) from error
+            what = (error.strerror or str(error)).lower()
+        advice = "; write / instead of \\" if "\\" in uri else ""
+        raise AnnotationFault(f"{_quoted(uri)}: {what}{advice}", QuarantineReason.UNREADABLE) from None
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         raise AnnotationFault(f"{_quoted(path)} is {kind}", QuarantineReason.UNREADABLE)
     return path, status.st_size, storage.local_version(status)
-
-
-def _file_fault(error: OSError | ValueError, uri: str) -> AnnotationFault:
-    what = "no such file"
-    if isinstance(error, OSError):
-        if error.errno not in _OF_ONE_FILE:
-            raise storage.fault(error, "look for", uri) from error
-        what = (error.strerror or str(error)).lower()
-    advice = "" if "\\" not in uri else "; write / instead of \\"
-    return AnnotationFault(f"{_quoted(uri)}: {what}{advice}", QuarantineReason.UNREADABLE)

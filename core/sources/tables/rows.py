@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.image_files import annotated, join, key_of, labelled, split_in
-from shardwright.core.sources.moved_files import MovedFile, find_moved
-from shardwright.core.sources.tables.columns import HEIGHT, OBJECTS, ROLES, WIDTH
+from shardwright.core.sources.image_files import annotated, labelled, split_in
+from shardwright.core.sources.moved_files import find_moved
+from shardwright.core.sources.source import Context, InputSplit
+from shardwright.core.sources.tables.columns import HEIGHT, ML_USE, OBJECTS, ROLES, WIDTH
+from shardwright.core.sources.tables.files import Table, TableFile, rows_of
+from shardwright.core.sources.tables.lines import Row
 from shardwright.core.sources.tables.objects import objects_of
-from shardwright.core.sources.tables.paths import ImageRoot, state_of
+from shardwright.core.sources.tables.paths import EmbeddedImage, ImageRoot, state_of
+from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -36,22 +40,6 @@ _LIST_SEPARATOR = "|"
 _SHOWN = 200
 #: Google's names of splits. `training` becomes `train`, because rows without a split are hashed to `train`.
 _ML_USES = {"training": "train", "validate": "validation"}
-#: Number of a row, and its values by the names of their columns or an error message.
-Row = tuple[int, Mapping[str, Any] | str]
-
-
-class EmbeddedImage(NamedTuple):
-    """An image whose bytes are in the row itself, in the place of its path.
-
-    Attributes:
-      place: Part of the file with the bytes (`ByteRange.encode`).
-      size: Number of bytes of the image.
-      version: Digest of the bytes.
-    """
-
-    place: str
-    size: int
-    version: str
 
 
 class NumberedClasses:
@@ -69,42 +57,38 @@ class NumberedClasses:
                 yield ClassId(name, int(name))
 
 
-@dataclass
+def list_rows(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
+    """Yields a reference for every row of a part of a table, and the ids of its classes."""
+    file, table, *place = json.loads(part.detail)
+    source = TableFile(StoredObject(*file), Table(*table), *place)
+    place_in_file = part.begin, part.end, part.number
+    with storage.translated_errors("read", part.path):
+        rows = rows_of(source.table, source.file, place_in_file, context.settings, context.spool)
+        yield from Rows(source, part.item.prefix, context.settings).refs(rows)
+    yield from map(ClassId, source.table.classes, range(len(source.table.classes)))
+
+
 class Rows:
     """Converts the rows of one table to references.
 
-    Attributes:
+    Args:
+      source: The table.
+      prefix: Prefix of the keys of its input.
       settings: Settings of the conversion.
-      names: Names of the columns for `ROLES`; empty if there is no such column.
-      root: Folder to which paths are relative; empty for the working directory.
-      prefix: Prefix of keys.
-      manifest: Path of the table.
-      unit: Unit in which rows are counted: line or row.
-      folder_split: Split of rows that have none.
-      ml_use: Whether splits have the names of Google's AutoML and Vertex AI.
-      class_names: Names of the classes whose numbers the rows or their objects have; empty if they have
-        names.
     """
 
-    settings: ConvertSettings
-    names: Sequence[str]
-    root: str
-    prefix: str
-    manifest: str
-    unit: str
-    folder_split: str = ""
-    ml_use: bool = False
-    class_names: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        self._images = ImageRoot(self.root)
-        self._folder = self.root or "."
-        name = self.manifest.rpartition("/")[2]
-        self._row = f"{printable(name)}, {self.unit} "
-        self._own_key = self.prefix + key_from_bytes(name.encode("utf-8", "surrogateescape"))
-        self._separator = self.settings.label_separator
-        self._extra = self.settings.parsed_extra_columns
-        needs = self.settings.record_layout.needs
+    def __init__(self, source: TableFile, prefix: str, settings: ConvertSettings) -> None:
+        self._source, self._settings = source, settings
+        self._names, self._classes = source.table.names, source.table.classes
+        self._has_ml_use = self._names[2].lower().endswith(ML_USE)
+        self._images = ImageRoot(source.root)
+        self._prefix = prefix + source.prefix
+        name = source.file.path.rpartition("/")[2]
+        self._row = f"{printable(name)}, {'row' if source.table.is_parsed_apart else 'line'} "
+        self._own_key = self._prefix + key_from_bytes(name.encode("utf-8", "surrogateescape"))
+        self._separator = settings.label_separator
+        self._extra = settings.parsed_extra_columns
+        needs = settings.record_layout.needs
         self._reads_classes, self._reads_objects = needs is Needs.LABEL, needs is Needs.OBJECTS
 
     def refs(self, rows: Iterable[Row]) -> Iterator[ImageRef | ClassId]:
@@ -116,16 +100,21 @@ class Rows:
         classes = NumberedClasses()
         for number, row in rows:
             ref = self._ref(number, row)
-            if not self.class_names and (ref.is_candidate or not self._reads_objects):
+            if not self._classes and (ref.is_candidate or not self._reads_objects):
                 yield from classes.new_ids(ref)
             if not isinstance(row, str) and self._may_have_moved(ref):
                 missing.append((number, row, ref))
             else:
                 yield ref
-        paths = [_path(row[self.names[0]]) for _, row, _ in missing]
-        moved = find_moved(paths, self._folder)
-        for path, (number, row, ref) in zip(paths, missing):
-            yield self._moved(number, row, moved[path]) if path in moved else ref
+        image = self._names[0]
+        moved = find_moved((_path(row[image]) for _, row, _ in missing), self._source.root or ".")
+        for number, row, ref in missing:
+            path, fault = moved.get(_path(row[image]), ("", ""))
+            if path:
+                ref = self._ref(number, {**row, image: path})
+            elif fault:
+                ref = ref.quarantined(QuarantineReason.UNREADABLE, f"{self._row}{number}: {fault}")
+            yield ref
 
     @staticmethod
     def _may_have_moved(ref: ImageRef) -> bool:
@@ -134,53 +123,44 @@ class Rows:
             return storage.is_remote(ref.uri) and "\\" in ref.uri
         return ref.reason == QuarantineReason.UNREADABLE and not os.path.lexists(ref.uri)
 
-    def _moved(self, number: int, row: Mapping[str, Any], moved: MovedFile) -> ImageRef:
-        """Returns the reference of a row whose image was searched by its file name."""
-        ref = self._ref(number, row, moved.path)
-        if moved.path:
-            return ref
-        return ref.quarantined(QuarantineReason.UNREADABLE, f"{self._row}{number}: {moved.fault}")
-
-    def _ref(self, number: int, row: Mapping[str, Any] | str, inner: str = "") -> ImageRef:
-        """Returns the reference of a row.
-
-        Args:
-          number: Number of the row.
-          row: The row, or what is wrong with it.
-          inner: Path of the image relative to the root, if it differs from the path in the row.
-        """
+    def _ref(self, number: int, row: Mapping[str, Any] | str) -> ImageRef:
+        """Returns the reference of a row, which may be a message about what is wrong with it."""
         ref: ImageRef | None = None
         reason: str = QuarantineReason.BAD_ROW
         try:
             if isinstance(row, str):
                 raise AnnotationFault(row)
-            image = row.get(self.names[0])
-            ref = ImageRef(*self._find(number, image, inner))
+            image = row.get(self._names[0])
+            ref = ImageRef(*self._find(number, image))
             ref = self._with_values(ref, row)
-            ref = _with_state(ref, image)
+            if isinstance(image, AnnotationFault):
+                raise image
+            if isinstance(image, EmbeddedImage):
+                ref = ref._replace(size=image.size, version=image.version, place=image.place)
+            elif not storage.is_remote(ref.uri):  # only a request would tell the state of an object
+                uri, byte_count, version = state_of(ref.uri)
+                ref = ref._replace(uri=uri, size=byte_count, version=version)
             lacks = "" if ref.label or self._reads_objects else " has no class"
             ref = ref._replace(message=f"{self._row}{number}{lacks}")
             if not self._reads_objects:
                 return ref
             reason = QuarantineReason.BAD_ANNOTATION
             size = row.get(WIDTH), row.get(HEIGHT)
-            return annotated(ref, objects_of(row.get(OBJECTS), size, self.class_names))
+            return annotated(ref, objects_of(row.get(OBJECTS), size, self._classes))
         except AnnotationFault as fault:
-            ref = ref or ImageRef(f"{self._own_key}:{number}", self.manifest, split=NO_SPLIT)
+            ref = ref or ImageRef(f"{self._own_key}:{number}", self._source.file.path, split=NO_SPLIT)
             return ref.quarantined(fault.reason or reason, f"{self._row}{number}: {fault}")
 
-    def _find(self, number: int, image: Any, inner: str) -> tuple[str, str]:
+    def _find(self, number: int, image: Any) -> tuple[str, str]:
         """Returns (key, URI) of the image of a row.
 
         Raises:
           AnnotationFault: If the row has none.
         """
         if isinstance(image, EmbeddedImage | AnnotationFault):
-            return f"{self._own_key}!{number:06d}", self.manifest
+            return f"{self._own_key}!{number:06d}", self._source.file.path
         key, uri = self._images.find(_path(image))
-        if inner:
-            key, uri = key_of(inner), join(self._folder, inner)
-        return self.prefix + key, uri
+        return self._prefix + key, uri
 
     def _with_values(self, ref: ImageRef, row: Mapping[str, Any]) -> ImageRef:
         """Returns a reference with the class, split, group, sha256 and extra values of its row.
@@ -188,10 +168,10 @@ class Rows:
         Raises:
           AnnotationFault: If a value is wrong.
         """
-        label, split, group, sha256 = map(row.get, self.names[1:])
+        label, split, group, sha256 = map(row.get, self._names[1:])
         ref = self._with_label(ref, label) if self._reads_classes else ref
         return ref._replace(
-            split=self._split(split) if split else self.folder_split,
+            split=self._split(split) if split else self._source.split,
             group=_text(group, "group"),
             sha256=_sha256(sha256) if sha256 else "",
             extra=self._extra_values(row) if self._extra else "",
@@ -210,21 +190,21 @@ class Rows:
         names = list(dict.fromkeys(filter(None, map(str.strip, names))))
         if any(LABEL_SEPARATOR in name for name in names):
             raise AnnotationFault("its class holds the control character 0x1F")
-        return labelled(ref, names, "classes", self.settings)
+        return labelled(ref, names, "classes", self._settings)
 
     def _class(self, value: Any) -> str:
         """Returns the class that a value names; empty if it is missing."""
-        if not self.class_names or type(value) is not int:
+        if not self._classes or type(value) is not int:
             return _text(value, "class")
         if value == UNLABELLED:
             return ""
-        if value not in range(len(self.class_names)):
-            raise AnnotationFault(f"its class {value} is not one of 0 to {len(self.class_names) - 1}")
-        return self.class_names[value]
+        if value not in range(len(self._classes)):
+            raise AnnotationFault(f"its class {value} is not one of 0 to {len(self._classes) - 1}")
+        return self._classes[value]
 
     def _split(self, value: Any) -> str:
-        split = split_in(_text(value, "split")) or self.folder_split
-        return _ML_USES.get(split, split) if self.ml_use else split
+        split = split_in(_text(value, "split")) or self._source.split
+        return _ML_USES.get(split, split) if self._has_ml_use else split
 
     def _extra_values(self, row: Mapping[str, Any]) -> str:
         separator = self._separator or _LIST_SEPARATOR
@@ -239,22 +219,6 @@ class Rows:
         except (TypeError, ValueError) as error:
             raise AnnotationFault(printable(str(error))[:_SHOWN]) from None
         return extra
-
-
-def _with_state(ref: ImageRef, image: Any) -> ImageRef:
-    """Returns a reference with its size and version; nothing is known if only a request would tell.
-
-    Raises:
-      AnnotationFault: If the image is missing or cannot be read.
-    """
-    if isinstance(image, AnnotationFault):
-        raise image
-    if isinstance(image, EmbeddedImage):
-        return ref._replace(size=image.size, version=image.version, place=image.place)
-    if storage.is_remote(ref.uri):
-        return ref
-    uri, size, version = state_of(ref.uri)
-    return ref._replace(uri=uri, size=size, version=version)
 
 
 def _path(value: Any) -> str:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.parquet import rows
-from shardwright.core.sources.parquet.rows import CopiedImage, copy_images
+from shardwright.core.sources.tables import parquet as parquet_rows
+from shardwright.core.sources.tables.parquet import CopiedImage, copy_images
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef
 
@@ -252,7 +252,7 @@ def test_repeated_values_of_a_dictionary_are_stored_once(tmp_path: Path) -> None
 def test_images_that_take_too_much_space_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "SMALL_BYTES", 250)
+    monkeypatch.setattr(parquet_rows, "SMALL_BYTES", 250)
     images = [bytes((number,)) * 100 for number in (1, 2, 1, 3, 4)]
     copied = copy_images([*images, None, images[0][:50], images[3]], str(tmp_path / "images"), file_size=1)
     places = [(item.offset, item.length) for item in copied if isinstance(item, CopiedImage)]

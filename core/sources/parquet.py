@@ -12,7 +12,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
@@ -20,10 +21,13 @@ from shardwright.core.sources import containers
 from shardwright.core.sources.containers import ContainerFile
 from shardwright.core.sources.image_files import files_below, folder_of, is_hidden, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.parquet.rows import ImageTable, rows_of, table_in
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
-from shardwright.core.sources.tables.parquet import HEAD_BYTES, kind_of_file, parts_of
-from shardwright.core.sources.tables.rows import SETTINGS, Rows
+from shardwright.core.sources.tables import columns, parquet
+from shardwright.core.sources.tables.columns import OBJECTS, usual_columns
+from shardwright.core.sources.tables.files import Table, TableFile
+from shardwright.core.sources.tables.objects import CLASSES
+from shardwright.core.sources.tables.parquet import kind_of_file
+from shardwright.core.sources.tables.rows import SETTINGS, list_rows
 from shardwright.core.sources.tfrecord.files import split_of
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.codes import FilterReason
@@ -48,6 +52,10 @@ _CACHE = "cache-"
 #: Files of a split on the Hugging Face Hub, which may have any name; a number may follow.
 _HUB = re.compile(r"(?:.*/)?data/([\w.]+?)-\d{5}-of-\d{5}\Z", re.ASCII)
 _HUB_MARK = re.compile(r"(?<=-of-\d{5})-[0-9a-f]{16}\Z", re.ASCII)
+#: Key of Hugging Face's description of the columns in a schema's metadata.
+_METADATA = b"huggingface"
+#: Most names of classes, and deepest nesting of their description.
+_MAX_CLASSES, _MAX_DEPTH = 1_000_000, 8
 #: Number of files that are opened before the conversion begins; others are opened when they are listed.
 _LOOKED_AT = 16
 
@@ -68,7 +76,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     try:
         if not (probe.is_file or _may_hold_files(probe)):
             return False
-        found = _files(probe.path, probe.is_file, probe.head)
+        found = _files(probe)
         if not found.read or found.images:
             return False
         first = containers.path_of(probe.path, probe.is_file, found.read[0].relative)
@@ -93,7 +101,7 @@ def _may_hold_files(probe: InputProbe) -> bool:
     return False
 
 
-def _table(path: str, settings: ConvertSettings) -> tuple[StoredObject, ImageTable]:
+def _table(path: str, settings: ConvertSettings) -> tuple[StoredObject, Table]:
     """Returns the state and the table of a file.
 
     Raises:
@@ -112,7 +120,7 @@ def _table(path: str, settings: ConvertSettings) -> tuple[StoredObject, ImageTab
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     shown = f"--input {printable(probe.path)}"
-    found = _files(probe.path, probe.is_file, probe.head)
+    found = _files(probe)
     if not found.read:
         raise UsageError(f"{shown} has no Parquet or Arrow files; check the path.")
     first = [containers.path_of(probe.path, probe.is_file, file.relative) for file in found.read[:_LOOKED_AT]]
@@ -121,48 +129,33 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     parts = [" and ".join(counted(count, f"{kind} file") for kind, count in kinds.items())]
     splits = in_split_order({file.split for file in found.read if containers.keeps_splits(settings)} - {""})
     parts += [f"of {', '.join(splits)}"] if splits else []
+    # The names are those of the classes of images, or of objects.
+    noun = "objects" if settings.record_layout.needs is Needs.OBJECTS else "classes"
+    names = f" ({counted(len(tables[0].classes), 'name')})" if tables[0].classes else ""
+    described = columns.describe_columns(tables[0].names, tables[0].has_objects, {noun: names})
     beside = f"; {counted(found.images, 'image file')} beside them are read only where a row has their path"
-    return f"{' '.join(parts)}: {tables[0].describe(settings)}{beside if found.images else ''}"
+    return f"{' '.join(parts)}: {described}{beside if found.images else ''}"
 
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each file or some of its row groups, and one for all other files."""
-    found = _files(item.path, item.is_file, storage.read_head(item.path, HEAD_BYTES) if item.is_file else b"")
+    found = _files(InputProbe(item.path, item.is_file))
     yield from containers.filtered_part(item, item.path, found.files)
     for file in found.read:
         path = containers.path_of(item.path, item.is_file, file.relative)
         state, table = _table(path, context.settings)
         split = file.split if containers.keeps_splits(context.settings) else ""
-        detail = json.dumps([file.relative, split, state, table])
-        for begin, end, number in parts_of(table.kind, state):
-            yield InputSplit(item, state.path, begin, end, number, detail)
+        folder, _, _ = file.relative.rpartition("/")
+        root, prefix = context.settings.image_root or folder_of(path), f"{key_of(folder)}/" if folder else ""
+        yield from TableFile(state, table, root, prefix, split).parts(item)
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every row of a split, and the ids of its classes."""
-    if filtered := containers.filtered_refs(part):
-        yield from filtered
-        return
-    relative, split, state, columns = json.loads(part.detail)
-    settings, file, table = context.settings, StoredObject(*state), ImageTable(*columns)
-    folder, _, _ = relative.rpartition("/")
-    rows = Rows(
-        settings=settings,
-        names=table.names,
-        root=settings.image_root or folder_of(part.path),
-        prefix=part.item.prefix + (f"{key_of(folder)}/" if folder else ""),
-        manifest=part.path,
-        unit="row",
-        folder_split=split,
-        class_names=table.classes,
-    )
-    with storage.translated_errors("read", part.path):
-        stored = rows_of(file, table, (part.begin, part.end), settings, context.spool)
-        yield from rows.refs(enumerate(stored, part.number))
-    yield from map(ClassId, table.classes, range(len(table.classes)))
+    yield from containers.filtered_refs(part) or list_rows(part, context)
 
 
-def _files(path: str, is_file: bool, head: bytes) -> FoundFiles:
+def _files(probe: InputProbe) -> FoundFiles:
     """Returns the file that is the input, or the files in the folder and its subfolders.
 
     Where the datasets library has saved a dataset, its `state.json` names the files.
@@ -170,17 +163,16 @@ def _files(path: str, is_file: bool, head: bytes) -> FoundFiles:
     Raises:
       UsageError: If a file that it names is missing, or it has a form that cannot be read.
     """
-    if is_file:
-        name = path.rpartition("/")[2]
-        return FoundFiles([ContainerFile(name)] if kind_of_file(name, head) else [])
-    names = sorted(name for name, _ in files_below(path))
+    if probe.is_file:
+        return FoundFiles([ContainerFile(probe.name)] if kind_of_file(probe.name, probe.head) else [])
+    names = sorted(name for name, _ in files_below(probe.path))
     splits: dict[str, str] = {}
     saved: set[str] = set()
     for name in names:
         above, _, last = name.rpartition("/")
         if last == _STATE and not is_hidden(name):
             saved.add(above)
-            splits.update(_saved(path, above, set(names)))
+            splits.update(_saved(probe.path, above, set(names)))
     files, images = [], 0
     for name in names:
         above, _, last = name.rpartition("/")
@@ -243,6 +235,117 @@ def _saved(folder: str, inner: str, names: set[str]) -> Iterator[tuple[str, str]
         if relative not in names:
             raise UsageError(f"{shown} names the file {printable(file)!r}, which is missing; copy it too.")
         yield relative, split
+
+
+def table_in(file: StoredObject, settings: ConvertSettings) -> Table | None:
+    """Returns the table in a file; None if it has no column of images.
+
+    Raises:
+      UsageError: If the file is damaged, or does not go with the settings.
+    """
+    with storage.translated_errors("read", file.path):
+        if not file.size:
+            raise UsageError(f"--input {printable(file.path)} is empty; write it again or remove it.")
+        head = storage.read_range(file.path, 0, parquet.HEAD_BYTES, file.size, file.version)
+        kind = parquet.kind_of_file(file.path.rpartition("/")[2], head) or parquet.PARQUET
+        return parquet.parse_apart(kind, file.path, _table_in, kind, file, settings)
+
+
+def _table_in(kind: str, file: StoredObject, settings: ConvertSettings) -> Table | None:
+    shown = printable(file.path)
+    with parquet.open_rows(kind, file) as opened:
+        header = opened.schema.names
+        columns.check_unique(shown, header)
+        features = _features(opened.schema)
+        image = _image_column(shown, opened, features, settings.image_column)
+        if not image:
+            return None
+        label = settings.label_column
+        if not label and not usual_columns("label", header, {}):
+            numbered = [name for name in header if _names_of(features.get(name))]
+            label = numbered[0] if len(numbered) == 1 else ""
+        named = replace(settings, image_column=image, label_column=label)
+        names = columns.choose_columns(shown, header, named, {})
+        columns.check_layout(shown, names, header, settings, "parquet")
+        classes = {
+            Needs.LABEL: _names_of(features.get(names[1])),
+            Needs.OBJECTS: _object_classes(features.get(OBJECTS)),
+        }
+        classes_of_rows = classes.get(settings.record_layout.needs, ())
+        return Table(kind, names, tuple(header), has_images=True, classes=classes_of_rows)
+
+
+def _image_column(
+    shown: str, opened: parquet.RowGroups | parquet.RecordBatches, features: Mapping[str, Any], named: str
+) -> str:
+    """Returns the name of the column of images; empty if there is none.
+
+    Raises:
+      UsageError: If several columns have images.
+    """
+    types = {field.name: field.type for field in opened.schema if field.name and named in ("", field.name)}
+    structs = [name for name, type_ in types.items() if _is_struct_of_bytes(type_)]
+    images = [name for name in structs if _type_of(features.get(name)) == "Image"] or structs
+    images = images or [
+        name for name in types if parquet.is_bytes(types[name]) and parquet.holds_images(opened, name)
+    ]
+    usual = usual_columns("image", images, {})
+    if len(images) > 1 and not usual:
+        raise UsageError(
+            f"--input {shown}: several of its columns hold images ({columns.names_shown(images)}); name one "
+            "with --image_column."
+        )
+    return next(iter(usual or images), "")
+
+
+def _is_struct_of_bytes(type_: Any) -> bool:
+    """Returns whether values have Hugging Face's type of images, a struct of bytes and path."""
+    import pyarrow
+
+    has_bytes = pyarrow.types.is_struct(type_) and type_.get_field_index(parquet.BYTES) >= 0
+    return has_bytes and parquet.is_bytes(type_.field(parquet.BYTES).type)
+
+
+def _features(schema: Any) -> Mapping[str, Any]:
+    """Returns Hugging Face's description of the columns; empty if there is none."""
+    try:
+        features = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return {}
+    return features if isinstance(features, Mapping) else {}
+
+
+def _type_of(feature: Any) -> str:
+    return str(feature.get("_type", "")) if isinstance(feature, Mapping) else ""
+
+
+def _item_of(feature: Any) -> Any:
+    """Returns the feature of the items of a list, or of lists of lists; other features as they are."""
+    for _ in range(_MAX_DEPTH):
+        if isinstance(feature, list) and len(feature) == 1:
+            feature = feature[0]
+        elif _type_of(feature) and "feature" in feature:
+            feature = feature["feature"]
+        else:
+            break
+    return feature
+
+
+def _names_of(feature: Any) -> tuple[str, ...]:
+    """Returns the names of a feature of classes, or of lists of classes; empty if it is another feature."""
+    feature = _item_of(feature)
+    names = feature.get("names") if _type_of(feature) == "ClassLabel" else None
+    if not isinstance(names, list) or not 0 < len(names) <= _MAX_CLASSES:
+        return ()
+    stripped = tuple(name.strip() if isinstance(name, str) else "" for name in names)
+    return stripped if all(stripped) and len(set(stripped)) == len(stripped) else ()
+
+
+def _object_classes(feature: Any) -> tuple[str, ...]:
+    """Returns the names of the classes of objects, for a struct of lists or a list of structs."""
+    fields = _item_of(feature)
+    names = map(_names_of, map(fields.get, CLASSES) if isinstance(fields, Mapping) else ())
+    return next(filter(None, names), ())
 
 
 SOURCE = Source(
