@@ -89,7 +89,7 @@ def embedded_image(
     if written is None:
         return _bad("its base64 has unusual escapes; write it again")
     place = ByteRange("", offset + line.find(written), len(written), BASE64, file.size, file.version)
-    return EmbeddedImage(place.encode(), len(image), content_digest(image))
+    return EmbeddedImage(place, len(image), content_digest(image))
 
 
 def _payload(text: str) -> str:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import Crashed, call_in_process
@@ -332,18 +332,10 @@ def python_values(column: Any) -> list[Any]:
                 for item in column.cast(pyarrow.large_binary()).to_pylist()]  # fmt: skip
 
 
-class CopiedImage(NamedTuple):
-    """An image in a spool file: where it begins, its number of bytes, and their digest."""
-
-    offset: int
-    length: int
-    digest: str
-
-
 #: Bytes of the image of a row, why they cannot be read, or else its path; None if the row has neither.
 Image = bytes | AnnotationFault | str | None
 #: The same after the bytes were copied.
-Copied = CopiedImage | AnnotationFault | str | None
+Copied = EmbeddedImage | AnnotationFault | str | None
 
 
 def rows_with_images(
@@ -375,11 +367,9 @@ def rows_with_images(
     size = storage.size_of(spooled)
     rows = unpacked_rows(packed) if packed else repeat({}, len(copied))
     for value, row in zip(copied, rows, strict=True):
-        if isinstance(value, CopiedImage):
-            place = ByteRange(spooled, value.offset, value.length, file_size=size)
-            yield {**row, image: EmbeddedImage(place.encode(), value.length, value.digest)}
-        else:
-            yield {**row, image: value}
+        if isinstance(value, EmbeddedImage):
+            value = value._replace(place=value.place._replace(file=spooled, file_size=size))
+        yield {**row, image: value}
 
 
 def _copy_rows(
@@ -441,7 +431,7 @@ def copy_images(images: Iterable[Image], path: str, file_size: int) -> list[Copi
       file_size: Size of the file of the rows.
     """
     copied: list[Copied] = []
-    offsets: dict[str, int] = {}
+    stored: dict[str, EmbeddedImage] = {}
     end, most = 0, max(SMALL_BYTES, MAX_RATIO * file_size)
     message = f"the images before it take more than {format_size(most)}; split its file"
     with open(path, "wb") as out:
@@ -451,11 +441,11 @@ def copy_images(images: Iterable[Image], path: str, file_size: int) -> list[Copi
                 copied.append(image)
                 continue
             digest = content_digest(image)
-            if digest not in offsets and end + len(image) > most:
-                copied.append(AnnotationFault(message, QuarantineReason.TOO_LARGE))
-                continue
-            if digest not in offsets:
-                offsets[digest] = end
+            if digest not in stored:
+                if end + len(image) > most:
+                    copied.append(AnnotationFault(message, QuarantineReason.TOO_LARGE))
+                    continue
+                stored[digest] = EmbeddedImage(ByteRange("", end, len(image)), len(image), digest)
                 end += out.write(image)
-            copied.append(CopiedImage(offsets[digest], len(image), digest))
+            copied.append(stored[digest])
     return copied

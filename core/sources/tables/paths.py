@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import OF_ONE_FILE, AnnotationFault
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import key_from_bytes, printable
 
@@ -32,12 +33,12 @@ class EmbeddedImage(NamedTuple):
     """An image whose bytes are in the row itself, in the place of its path.
 
     Attributes:
-      place: Part of the file with the bytes (`ByteRange.encode`).
+      place: Part of the file with the bytes.
       size: Number of bytes of the image.
       version: Digest of the bytes.
     """
 
-    place: str
+    place: ByteRange
     size: int
     version: str
 

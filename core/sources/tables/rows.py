@@ -136,7 +136,7 @@ class Rows:
             if isinstance(image, AnnotationFault):
                 raise image
             if isinstance(image, EmbeddedImage):
-                ref = ref._replace(size=image.size, version=image.version, place=image.place)
+                ref = ref._replace(size=image.size, version=image.version, place=image.place.encode())
             elif not storage.is_remote(ref.uri):  # only a request would tell the state of an object
                 uri, byte_count, version = state_of(ref.uri)
                 ref = ref._replace(uri=uri, size=byte_count, version=version)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from pyarrow import parquet
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.tables import parquet as parquet_rows
-from shardwright.core.sources.tables.parquet import CopiedImage, copy_images
+from shardwright.core.sources.tables.parquet import copy_images
+from shardwright.core.sources.tables.paths import EmbeddedImage
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef
 
@@ -108,6 +110,21 @@ def test_rows_without_bytes_are_read_by_their_path(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert _bytes(refs)[:2] == [png(1), png(9)]
     assert refs[2].message == "x.parquet, row 3: it names no image"
+
+
+@pytest.mark.parametrize("kind", ["large_string", "string_view", "binary", "dictionary"])
+@pytest.mark.parametrize("write", [write_parquet, write_arrow])
+def test_paths_beside_missing_bytes_may_have_any_type_of_text(
+    tmp_path: Path, write: Callable[[Path, pyarrow.Table], Path], kind: str
+) -> None:
+    name = "cafe\u0301.png"
+    (tmp_path / name).write_bytes(png(9))
+    paths = pyarrow.array([name.encode() if kind == "binary" else name, None])
+    paths = paths.dictionary_encode() if kind == "dictionary" else paths.cast(getattr(pyarrow, kind)())
+    images = pyarrow.StructArray.from_arrays([pyarrow.array([None, png(1)]), paths], ["bytes", "path"])
+    table = pyarrow.table({"image": images, "label": ["a", "a"]})
+    refs, _ = refs_of(write(tmp_path / "x.arrow", table), tmp_path / "spool", source="parquet")
+    assert _bytes(refs) == [png(9), png(1)]
 
 
 @pytest.mark.parametrize("name", ["saved", "hub"])
@@ -255,8 +272,8 @@ def test_images_that_take_too_much_space_are_left_out(
     monkeypatch.setattr(parquet_rows, "SMALL_BYTES", 250)
     images = [bytes((number,)) * 100 for number in (1, 2, 1, 3, 4)]
     copied = copy_images([*images, None, images[0][:50], images[3]], str(tmp_path / "images"), file_size=1)
-    places = [(item.offset, item.length) for item in copied if isinstance(item, CopiedImage)]
-    assert places == [(0, 100), (100, 100), (0, 100), (200, 50)]
+    places = [item.place[:3] for item in copied if isinstance(item, EmbeddedImage)]
+    assert places == [("", 0, 100), ("", 100, 100), ("", 0, 100), ("", 200, 50)]
     faults = [item.reason for item in copied if isinstance(item, AnnotationFault)]
     assert faults == ["TOO_LARGE"] * 3 and len(copied) == 8
     assert (tmp_path / "images").stat().st_size == 250
