@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
+from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.folder_tree import AUTO, split_of_folder
 from shardwright.core.sources.image_files import find_root, folder_of, inner_path
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.moved_files import with_slashes
 from shardwright.core.sources.tables.columns import usual_columns
-from shardwright.core.sources.tables.heads import CSV, JSONL, head_rows, kind_of, sniff_delimiter
-from shardwright.core.sources.tables.lines import Lines, json_object
+from shardwright.core.sources.tables.files import TableFile, first_images, open_table
+from shardwright.core.sources.tables.heads import CSV, JSONL, kind_of
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plain_text import check_utf8
 
-#: Most folders, tables in a folder, and rows of a table that are examined.
-_FOLDERS, _TABLES, _ROWS = 20, 20, 50
+#: Most folders, and tables in a folder, that are examined.
+_FOLDERS, _TABLES = 20, 20
 _NAMES_SHOWN = 5
 
 #: Extensions of text files that may describe images.
@@ -42,7 +42,7 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
     wants_classes = needs is Needs.LABEL and settings.folders == AUTO and not _has_classes(probe)
     if wants_classes or needs is Needs.OBJECTS:
         _check_texts(probe)
-    tables = dict(_tables(probe)) if wants_classes else {}
+    tables = dict(_tables(probe, settings)) if wants_classes else {}
     if tables:
         does, them = ("names", "it is") if len(tables) == 1 else ("each name", "they are")
         raise UsageError(
@@ -86,7 +86,7 @@ def _has_classes(probe: InputProbe) -> bool:
     return False
 
 
-def _tables(probe: InputProbe) -> Iterator[tuple[str, str]]:
+def _tables(probe: InputProbe, settings: ConvertSettings) -> Iterator[tuple[str, str]]:
     """Yields the tables at the top of a folder, and in its folders, that name images below it.
 
     The items are the path of a table and the options that read it, for a message.
@@ -98,45 +98,38 @@ def _tables(probe: InputProbe) -> Iterator[tuple[str, str]]:
         for name in _first_files(folder, lambda name: kind_of(name) in (CSV, JSONL)):
             stem = name.partition(".")[0]
             near = sorted(places, key=lambda place: place.rpartition("/")[2] != stem)
-            options = _options(folder.inside(name), [folder.path, probe.path, *near])
+            path = storage.join(folder.path, name)
+            options = _options(path, [folder.path, probe.path, *near], settings)
             if options:
-                yield printable(storage.join(folder.path, name)), options
+                yield printable(path), options
 
 
 def _first_files(folder: InputProbe, suits: Callable[[str], bool]) -> Iterator[str]:
     return islice((name for name in folder.files if suits(name) and not name.startswith(".")), _TABLES)
 
 
-def _options(probe: InputProbe, places: Sequence[str]) -> str:
+def _options(path: str, places: Sequence[str], settings: ConvertSettings) -> str:
     """Returns the options that read a table; empty if it does not name images in one of the folders."""
-    rows = _rows(probe)
-    header = list(dict.fromkeys(chain.from_iterable(rows)))
-    image = next((name for name in header if is_image_name(rows[0].get(name, ""))), None)
-    if image is None:
+    file = state_of(path)
+    try:
+        table, first = open_table(file, settings)
+    except UsageError:  # it is empty, or no table
         return ""
-    images = (inner_path(with_slashes(row.get(image, "").strip())) for row in rows)
-    root = find_root(dict.fromkeys(places), [path for path in images if path])
+    image = next((name for name, value in first.items() if is_image_name(str(value))), "")
+    if not image and table.header:
+        return ""
+    named = table._replace(names=(image, "", "", "", "")) if image else table
+    written = filter(None, first_images(TableFile(file, named, ""), settings))
+    images = filter(None, (inner_path(with_slashes(str(name).strip())) for name in written))
+    root = find_root(dict.fromkeys(places), [*images])
     if not root:
         return ""
-    options = f"--input {printable(probe.path)}"
-    if root != folder_of(probe.path):
+    options = f"--input {printable(path)}"
+    if root != folder_of(path):
         options += f" --image_root {printable(root)}"
-    others = [name for name in header if name != image]
-    if image and usual_columns("image", header, rows[0])[:1] != [image]:
+    others = [name for name in table.header if name != image]
+    if image and usual_columns("image", table.header, first)[:1] != [image]:
         options += f" --image_column {printable(image)}"
     if image and not usual_columns("label", others, {}):
         options += f" --label_column COLUMN ({', '.join(map(printable, others[:_NAMES_SHOWN]))})"
     return options
-
-
-def _rows(probe: InputProbe) -> list[dict[str, str]]:
-    """Returns column -> cell for the first rows; the columns of a file without a header have no names."""
-    head = probe.head
-    if kind_of(probe.name) == JSONL:
-        values = map(json_object, Lines([head.removeprefix(codecs.BOM_UTF8)]))
-        objects = (value for value in values if isinstance(value, dict))
-        return [{name: str(item) for name, item in row.items()} for row in islice(objects, _ROWS)]
-    rows = head_rows(head, sniff_delimiter(probe.name, head))[: _ROWS + 1]
-    if rows and any(map(is_image_name, rows[0])):
-        return [{"": next(filter(is_image_name, row), "")} for row in rows]
-    return [dict(zip(map(str.strip, rows[0]), row)) for row in rows[1:]]

@@ -92,6 +92,10 @@ class Table(NamedTuple):
         return f"a {kind} manifest{header}: {columns.describe_columns(self.names, self.has_objects, notes)}"
 
 
+#: A table, and known values of its columns in the first rows.
+_Opened = tuple[Table, Mapping[str, object]]
+
+
 class TableFile(NamedTuple):
     """A table, and what its place says about its rows; `InputSplit.detail` carries it.
 
@@ -121,22 +125,39 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
     Raises:
       UsageError: If the file has no rows that can be read, or no column that is named or needed.
     """
+    table, first = open_table(file, settings)
+    if table.names:
+        return table
+    base64_images = base64_column(first, settings.image_column) if table.kind == heads.JSONL else ""
+    named = replace(settings, image_column=base64_images or settings.image_column)
+    names = columns.choose_columns(printable(file.path), table.header, named, first)
+    return table._replace(names=names, is_base64=bool(base64_images))
+
+
+def open_table(file: StoredObject, settings: ConvertSettings) -> _Opened:
+    """Returns the table in a file, and known values of its columns in the first rows.
+
+    The names of the table's columns are still to be chosen, if the file names them and is a text.
+
+    Raises:
+      UsageError: If the file has no rows that can be read.
+    """
     shown, name = printable(file.path), file.path.rpartition("/")[2]
     if not file.size:
         raise UsageError(f"--input {shown} is empty; add a row for each image.")
     head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
     kind = heads.kind_of_table(name, head)
     if kind == parquet.PARQUET:
-        return parquet.parse_apart(parquet.PARQUET, file.path, _parquet_table, file, settings)
+        return parquet.parse_apart(parquet.PARQUET, file.path, _parquet_table, file, settings), {}
     heads.check_text(shown, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
     if kind == heads.LIST:
         columns.check_named(shown, ("path", "class"), columns.named_columns(settings))
-        return Table(heads.LIST, _BARE_NAMES, begin=begin)
+        return Table(heads.LIST, _BARE_NAMES, begin=begin), {}
     lines = Lines(read_steps(file, begin, file.size, HEAD_BYTES), begin)
     if kind == heads.JSONL:
-        return _jsonl_table(shown, lines, settings)
-    return _csv_table(shown, name, head, lines, settings)
+        return _jsonl_table(shown, lines)
+    return _csv_table(file.path, head, lines, settings)
 
 
 def _parquet_table(file: StoredObject, settings: ConvertSettings) -> Table:
@@ -160,26 +181,25 @@ def _packed_rows(file: StoredObject, names: Collection[str], begin: int, end: in
         return parquet.packed_columns(opened, names, begin, end)
 
 
-def _csv_table(shown: str, name: str, head: bytes, lines: Lines, settings: ConvertSettings) -> Table:
-    delimiter = heads.sniff_delimiter(name, head)
+def _csv_table(path: str, head: bytes, lines: Lines, settings: ConvertSettings) -> _Opened:
+    delimiter = heads.sniff_delimiter(path, head)
     skip_spaces = heads.has_spaces_before_quotes(head, delimiter)
     table = Table(heads.CSV, _BARE_NAMES, begin=lines.position)
     table = table._replace(delimiter=delimiter, skip_spaces=skip_spaces)
     rows = csv_cells(lines, 1, delimiter, skip_spaces)
     _, first = next(rows, (0, "it holds no rows"))
     if isinstance(first, str):
-        raise UsageError(f"--input {shown}: {first}; name a manifest with a row for each image.")
+        raise UsageError(f"--input {printable(path)}: {first}; name a manifest with a row for each image.")
     if heads.is_bare(first) and not columns.named_columns(settings):
-        return table
+        return table, {}
     table = table._replace(begin=lines.position, number=1 + lines.count)
     header = tuple(cell.strip() for cell in first)
     _, second = next(rows, (0, ""))
     cells = second if isinstance(second, list) else []
-    names = columns.choose_columns(shown, header, settings, dict(zip(header, cells)))
-    return table._replace(names=names, header=header)
+    return table._replace(names=(), header=header), dict(zip(header, cells))
 
 
-def _jsonl_table(shown: str, lines: Lines, settings: ConvertSettings) -> Table:
+def _jsonl_table(shown: str, lines: Lines) -> _Opened:
     begin = lines.position
     values: dict[str, object] = {}
     for text in lines:
@@ -192,13 +212,10 @@ def _jsonl_table(shown: str, lines: Lines, settings: ConvertSettings) -> Table:
     if not values:
         what = "none of its first lines is a JSON object" if lines.count else "it holds no rows"
         raise UsageError(f"--input {shown}: {what}; JSON Lines has one object on each line.")
-    column = base64_column(values, settings.image_column)
     # Objects may be lists, or have fields.
     tops = {name.partition(".")[0] for name in values} & {columns.OBJECTS}
     header = tuple(dict.fromkeys((*values, *tops)))
-    named = replace(settings, image_column=column or settings.image_column)
-    names = columns.choose_columns(shown, header, named, values)
-    return Table(heads.JSONL, names, header, begin=begin, is_base64=bool(column))
+    return Table(heads.JSONL, (), header, begin=begin), values
 
 
 def _values_in(row: Mapping[str, object], above: str = "", depth: int = 3) -> Iterator[tuple[str, object]]:
@@ -251,7 +268,9 @@ def rows_of(
     lines = Lines(read_steps(file, begin, end), begin)
     if table.kind == heads.CSV:
         cells = csv_cells(lines, number, table.delimiter, table.skip_spaces)
-        row_of = partial(_named_cells, table.header) if table.header else partial(_bare_row, settings)
+        places = {name: table.header.index(name) for name in needed.intersection(table.header)}
+        named = partial(_named_cells, places, len(table.header))
+        row_of = named if table.header else partial(_bare_row, settings)
         return ((line, row if isinstance(row, str) else row_of(row)) for line, row in cells)
     if table.kind == heads.LIST:
         return text_rows(lines, number, partial(_listed_row, settings))
@@ -269,12 +288,11 @@ def rows_of(
     return text_rows(lines, number, parse)
 
 
-def _named_cells(header: Sequence[str], cells: Sequence[str]) -> Mapping[str, Any] | str:
-    """Returns a row of CSV as a mapping from the names of its columns."""
-    if len(cells) == len(header):
-        return {name: cell for name, cell in zip(header, cells) if name}
-    problem = "few" if len(cells) < len(header) else "many"
-    return f"it has too {problem} cells: {len(cells)} instead of {len(header)}"
+def _named_cells(places: Mapping[str, int], width: int, cells: Sequence[str]) -> Mapping[str, Any] | str:
+    """Returns the cells in some places of a row of CSV, by the names of their columns."""
+    if len(cells) == width:
+        return {name: cells[place] for name, place in places.items()}
+    return f"it has too {'few' if len(cells) < width else 'many'} cells: {len(cells)} instead of {width}"
 
 
 def _bare_row(settings: ConvertSettings, cells: Sequence[str]) -> Mapping[str, Any]:
