@@ -115,7 +115,7 @@ class TableFile(NamedTuple):
 
     def parts(self, item: Input) -> Iterator[InputSplit]:
         """Yields the parts of the table that workers list in parallel."""
-        for begin, end, number in ranges_of(self.table, self.file):
+        for begin, end, number in ranges_of(self):
             yield InputSplit(item, self.file.path, begin, end, number, json.dumps(self))
 
 
@@ -227,8 +227,9 @@ def _values_in(row: Mapping[str, object], above: str = "", depth: int = 3) -> It
             yield from _values_in(item, f"{above}{name}.", depth - 1)
 
 
-def ranges_of(table: Table, file: StoredObject) -> Iterator[tuple[int, int, int]]:
+def ranges_of(source: TableFile) -> Iterator[tuple[int, int, int]]:
     """Yields ranges of rows: begin and end, in bytes or row groups, and the number of the first row."""
+    file, table, *_ = source
     if table.is_parsed_apart:
         first = 0 if table.has_images else 1
         for begin, end, number in parquet.parts_of(table.kind, file):
@@ -248,13 +249,10 @@ def ranges_of(table: Table, file: StoredObject) -> Iterator[tuple[int, int, int]
 
 
 def rows_of(
-    table: Table,
-    file: StoredObject,
-    part: tuple[int, int, int],
-    settings: ConvertSettings,
-    spool: Spool | None = None,
+    source: TableFile, part: tuple[int, int, int], settings: ConvertSettings, spool: Spool | None = None
 ) -> Iterator[Row]:
     """Yields the rows in a range that `ranges_of` yielded; images inside a row need a spool."""
+    file, table, *_ = source
     begin, end, number = part
     needed = columns.needed_columns(table.names, settings)
     if table.has_images and spool is not None:
@@ -315,10 +313,10 @@ def first_images(source: TableFile, settings: ConvertSettings) -> list[Any]:
     """Returns the images of the first rows, which are paths or embedded; a bad row gives none."""
     file, table, *_ = source
     if table.kind == parquet.PARQUET:
-        part = next(ranges_of(table, file), (0, 0, 1))
+        part = next(ranges_of(source), (0, 0, 1))
     else:
         part = (table.begin, min(table.begin + HEAD_BYTES, file.size), table.number)
-    rows = rows_of(table, file, part, settings)
+    rows = rows_of(source, part, settings)
     image = table.names[0]
     return [None if isinstance(row, str) else row.get(image) for _, row in islice(rows, _ROWS_TRIED)]
 

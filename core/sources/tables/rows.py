@@ -63,7 +63,7 @@ def list_rows(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     source = TableFile(StoredObject(*file), Table(*table), *place)
     place_in_file = part.begin, part.end, part.number
     with storage.translated_errors("read", part.path):
-        rows = rows_of(source.table, source.file, place_in_file, context.settings, context.spool)
+        rows = rows_of(source, place_in_file, context.settings, context.spool)
         yield from Rows(source, part.item.prefix, context.settings).refs(rows)
     yield from map(ClassId, source.table.classes, range(len(source.table.classes)))
 

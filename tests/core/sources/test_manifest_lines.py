@@ -54,7 +54,8 @@ def in_ranges(data: bytes, stretch: int, step: int, delimiter: str, skip_spaces:
     with tempfile.NamedTemporaryFile() as file, mock.patch.object(files, "STRETCH", stretch):
         file.write(data)
         file.flush()
-        ranges = [*files.ranges_of(table, storage.StoredObject(file.name, len(data), ""))]
+        source = files.TableFile(storage.StoredObject(file.name, len(data), ""), table, "")
+        ranges = [*files.ranges_of(source)]
     rows: list[Any] = []
     for begin, end, number in ranges:
         rows += csv_cells(Lines(steps_of(data[begin:end], step)), number, delimiter, skip_spaces)
