@@ -11,7 +11,10 @@ from contextlib import closing
 from typing import IO, Any, NamedTuple
 
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.core.records.framing import HEADER_BYTES, masked_crc32c
 
+#: Number of bytes at the beginning of a file that show its compression.
+HEAD_BYTES = 4096
 #: Compression -> window bits for zlib.
 WBITS = {"gzip": 31, "zlib": 15}
 _READ_BYTES = 1 << 20
@@ -37,7 +40,7 @@ def uncompressed(file: IO[bytes], path: str) -> Iterator[tuple[IO[bytes], str, s
       The uncompressed bytes as a file, up to any damage; the compression (none, gzip or zlib); and the
       error, or None.
     """
-    compression = compression_of(path, file.read(2))
+    compression = compression_of(path, file.read(HEAD_BYTES))
     file.seek(0)
     if compression == "none":
         yield file, compression, None
@@ -163,8 +166,30 @@ def _begins_stream(head: bytes) -> bool:
         return False
 
 
+def is_frame(head: bytes) -> bool:
+    """Returns whether bytes begin with the header of a TFRecord."""
+    return len(head) >= HEADER_BYTES and masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little")
+
+
+def unpack(head: bytes, compression: str, limit: int = HEADER_BYTES) -> bytes:
+    """Returns the unpacked beginning of a file; empty if it cannot be unpacked."""
+    try:
+        return zlib.decompressobj(WBITS[compression]).decompress(head, limit)
+    except zlib.error:
+        return b""
+
+
 def compression_of(path: str, head: bytes) -> str:
-    """Returns the compression of a shard, from its extension, or else from its first bytes."""
+    """Returns the compression of a TFRecord file.
+
+    Args:
+      path: Its name. The extension decides only if the content does not tell.
+      head: Its first `HEAD_BYTES`; empty to look at the name alone.
+    """
+    if is_frame(head):
+        return "none"
+    if is_frame(unpack(head, "zlib")):
+        return "zlib"
     if path.endswith(".gz"):
         return "gzip"
     if path.endswith(".zlib"):

@@ -1,16 +1,13 @@
-"""The frames of TFRecord files, and the plain reader, which ends at the first damage.
+"""The frames of TFRecord files; `recovery.read_records` reads whole files.
 
 A record is framed as `uint64 length`, `uint32 masked crc32c(length)`, `data`,
 `uint32 masked crc32c(data)`, little endian (tensorflow/core/lib/io/record_writer.h).
-`recovery.read_records` continues after damage.
 """
 
 from __future__ import annotations
 
-import os
 import struct
-from collections.abc import Iterator
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import google_crc32c
 
@@ -23,7 +20,6 @@ MASK_DELTA = 0xA282EAD8
 #: Bytes of a length, before its checksum.
 _LENGTH_BYTES = 8
 _HEADER = struct.Struct("<QI")
-_READ_BYTES = 1 << 20
 _ALL_BITS = 0xFFFFFFFF
 
 
@@ -116,35 +112,3 @@ def data_of(frame: bytes, verify: bool = True) -> bytes:
     if verify:
         check_data(data, frame[-FOOTER_BYTES:])
     return data
-
-
-def read_frames(file: IO[bytes]) -> Iterator[Record]:
-    """Yields the records of an uncompressed TFRecord file, up to its end or the first damage.
-
-    The position of the file may be changed between two records.
-
-    Args:
-      file: A real file, opened for reading in binary mode.
-
-    Raises:
-      FrameDamage: If the next frame is damaged.
-    """
-    size = os.fstat(file.fileno()).st_size
-    offset = number = 0
-    buffer, place = b"", 0  # the frame at `offset` begins at `place` in the buffer
-    while offset < size:
-        header, length = buffer[place : place + HEADER_BYTES], 0
-        if len(header) == HEADER_BYTES:
-            length = data_length(header, size - offset)
-        if place + length + FRAME_BYTES > len(buffer):
-            file.seek(offset)
-            buffer, place = file.read(max(length + FRAME_BYTES, _READ_BYTES)), 0
-            if len(buffer) < length + FRAME_BYTES:
-                data_length(buffer[:HEADER_BYTES], len(buffer))  # raises
-            continue
-        begin, place = place + HEADER_BYTES, place + length + FRAME_BYTES
-        data = buffer[begin : begin + length]
-        check_data(data, buffer[place - FOOTER_BYTES : place])
-        yield Record(number, offset, data)
-        offset += length + FRAME_BYTES
-        number += 1

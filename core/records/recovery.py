@@ -1,12 +1,11 @@
-"""Reads damaged TFRecord files: finds every sound record, and reports the position and kind of any damage."""
+"""Reads TFRecord files, also damaged ones: every sound record, and the position and kind of any damage."""
 
 from __future__ import annotations
 
 import os
 from array import array
 from collections.abc import Iterator
-from functools import cache, cached_property, reduce
-from operator import xor
+from functools import cache, cached_property
 from typing import IO, NamedTuple
 
 import google_crc32c
@@ -23,7 +22,6 @@ from shardwright.core.records.framing import (
     check_data,
     data_length,
     masked,
-    read_frames,
 )
 from shardwright.schemas.codes import FindingCode
 
@@ -32,7 +30,11 @@ _FIRST_STEP, LAST_STEP = 1 << 10, 1 << 20
 #: Fewest bytes between two stored checksums.
 STRIDE = 1024
 _READ_BYTES = 1 << 20
+#: Polynomial of CRC-32C, in the order of bits in which a CRC is stored: the highest bit is the power 0 of x.
+_POLYNOMIAL = 0x82F63B78
 _BITS = 32
+#: The power 8 of x, by which a zero byte multiplies a CRC.
+_ZERO_BYTE = 1 << _BITS - 1 - 8
 
 
 class DamagedRange(NamedTuple):
@@ -53,7 +55,7 @@ class DamagedRange(NamedTuple):
     message: str
 
 
-def read_records(file: IO[bytes]) -> Iterator[Record | DamagedRange]:
+def read_records(file: IO[bytes], fault: str | None = None) -> Iterator[Record | DamagedRange]:
     """Yields every sound record of an uncompressed TFRecord file, and every damaged range between them.
 
     Records and damaged ranges cover the file from the first byte to the last. After damage, reading continues
@@ -66,41 +68,39 @@ def read_records(file: IO[bytes]) -> Iterator[Record | DamagedRange]:
 
     Args:
       file: A real file, opened for reading in binary mode.
+      fault: Why bytes are missing at its end, such as damage of a compressed stream. The damaged range at the
+        end reports it; if the bytes end with a sound record, that range is empty.
     """
-    number = offset = 0
-    try:
-        for record in read_frames(file):
-            yield record
-            number, offset = record.number + 1, record.offset + len(record.data) + FRAME_BYTES
-    except FrameDamage:
-        yield from _read_damaged(file, number, offset)
-
-
-def _read_damaged(file: IO[bytes], number: int, offset: int) -> Iterator[Record | DamagedRange]:
-    """Yields the rest of a file as `read_records` does, from the first damage on."""
     frames = _Frames(file)
+    number = offset = 0
     while offset < frames.size:
         try:
             data = frames.data_at(offset)
         except FrameDamage as damage:
             end = frames.next_sound(offset + 1)
-            yield DamagedRange(number, offset, end, damage.code, damage.message)
+            message = damage.message
+            if fault and end == frames.size:
+                message, fault = f"{message}: {fault}", None
+            yield DamagedRange(number, offset, end, damage.code, message)
             offset = end
         else:
             yield Record(number, offset, data)
             offset += len(data) + FRAME_BYTES
         number += 1
+    if fault:
+        yield DamagedRange(number, offset, offset, FindingCode.SHARD_TRUNCATED, fault)
 
 
 class _Frames:
-    """The frames of a damaged file.
+    """The frames of a file.
 
-    A frame may state any length, and many may overlap. So the data of a long one is read only after its
-    checksum was computed from those of the whole file, which costs the same for every length.
+    After damage, a frame may state any length, and many may overlap. So the data of a long one is then read
+    only after its checksum was computed from those of the whole file, which costs the same for every length.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
+        self._is_damaged = False
         self.size = os.fstat(file.fileno()).st_size
 
     @cached_property
@@ -115,7 +115,7 @@ class _Frames:
         """
         length = data_length(self._read(offset, HEADER_BYTES), self.size - offset)
         begin = offset + HEADER_BYTES
-        if length > 2 * STRIDE:
+        if self._is_damaged and length > 2 * STRIDE:
             footer = self._read(begin + length, FOOTER_BYTES)
             if masked(self._checksums.value(begin, begin + length)) != int.from_bytes(footer, "little"):
                 message = f"the checksum of the record's {length} bytes is wrong"
@@ -126,6 +126,7 @@ class _Frames:
 
     def next_sound(self, start: int) -> int:
         """Returns the offset of the next sound record at or after `start`, or the size of the file."""
+        self._is_damaged = True
         position, step = start, _FIRST_STEP
         while position < self.size:
             UNDERWAY.progress()
@@ -194,18 +195,23 @@ def _header_candidates(chunk: bytes, limit: int) -> list[int]:
     return [int(place) for place in places[rotated + np.uint32(MASK_DELTA) == stored]]
 
 
-def _zero_byte_columns() -> list[int]:
-    """Returns, for each bit of a CRC, its contribution to the CRC after one more zero byte.
+def _times(a: int, b: int) -> int:
+    """Multiplies two polynomials, and returns the remainder of the division by that of CRC-32C."""
+    product = 0
+    for bit in reversed(range(_BITS)):
+        if a >> bit & 1:
+            product ^= b
+        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
 
-    A CRC is affine in its input. Removing the CRC of the zeros alone leaves the linear part.
-    """
-    alone = google_crc32c.value(b"\0")
-    return [google_crc32c.extend(1 << bit, b"\0") ^ alone for bit in range(_BITS)]
 
-
-def _apply(columns: list[int], crc: int) -> int:
-    """Applies a linear map of 32 bits, given as its value for each bit."""
-    return reduce(xor, (column for bit, column in enumerate(columns) if crc >> bit & 1), 0)
+@cache
+def _zero_bytes(power: int) -> int:
+    """Returns the polynomial by which 2 to the given power of zero bytes multiply a CRC."""
+    if not power:
+        return _ZERO_BYTE
+    half = _zero_bytes(power - 1)
+    return _times(half, half)
 
 
 class RangeChecksums:
@@ -221,8 +227,6 @@ class RangeChecksums:
 
     def __init__(self, file: IO[bytes], most: int = 1 << 22) -> None:
         self._file = file
-        #: For each power of 2, the map of a CRC to that after so many more zero bytes.
-        self._shifts: list[list[int]] = []
         self._sums = array("I")
         self._stride = max(STRIDE, -(-os.fstat(file.fileno()).st_size // most))
         crc = 0
@@ -236,7 +240,11 @@ class RangeChecksums:
 
     def value(self, begin: int, end: int) -> int:
         """Returns the CRC-32C of the bytes from `begin` up to, but excluding, `end`."""
-        return self._until(end) ^ self._moved(self._until(begin), end - begin)
+        before = self._until(begin)
+        for power in range((end - begin).bit_length()):
+            if (end - begin) >> power & 1:
+                before = _times(_zero_bytes(power), before)
+        return self._until(end) ^ before
 
     def _until(self, position: int) -> int:
         number, rest = divmod(position, self._stride)
@@ -245,21 +253,3 @@ class RangeChecksums:
         self._file.seek(position - rest)
         crc: int = google_crc32c.extend(self._sums[number], self._file.read(rest))
         return crc
-
-    def _moved(self, crc: int, count: int) -> int:
-        """Returns the contribution of a CRC to the CRC after `count` more zero bytes."""
-        power = 0
-        while count:
-            if power == len(self._shifts):
-                self._shifts.append(self._next_shift())
-            if count & 1:
-                crc = _apply(self._shifts[power], crc)
-            count >>= 1
-            power += 1
-        return crc
-
-    def _next_shift(self) -> list[int]:
-        if not self._shifts:
-            return _zero_byte_columns()
-        last = self._shifts[-1]
-        return [_apply(last, column) for column in last]

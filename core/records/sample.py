@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.records.compression import compression_of, uncompressed
+from shardwright.core.records.compression import HEAD_BYTES, compression_of, uncompressed
 from shardwright.core.records.framing import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -19,7 +18,6 @@ from shardwright.core.records.framing import (
 )
 from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.storage.ranges import RangeReader, open_ranges
-from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
@@ -49,16 +47,9 @@ def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
     with (
         translated_shard_errors(path),
         storage.open_local(path) as file,
-        uncompressed(file, path) as (plain, _, error),
+        uncompressed(file, path) as (plain, _, fault),
     ):
-        number, end = 0, os.fstat(plain.fileno()).st_size
-        for item in read_records(plain):
-            yield item
-            number = item.number + 1
-            if isinstance(item, DamagedRange) and item.end == end:
-                error = None  # the damaged range reports it
-        if error:
-            yield DamagedRange(number, end, end, FindingCode.SHARD_TRUNCATED, error)
+        yield from read_records(plain, fault)
 
 
 @contextmanager
@@ -86,7 +77,7 @@ def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes
     if not left:
         return
     with translated_shard_errors(path), open_ranges(path) as reader:
-        if compression_of(path, reader.read_at(0, 2)) == "none":
+        if compression_of(path, reader.read_at(0, HEAD_BYTES)) == "none":
             for offset in sorted(left):
                 data = _record_at(reader, offset)
                 if data is not None:

@@ -18,7 +18,7 @@ from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.lease import HeldLease, while_held
-from shardwright.core.records.compression import WBITS, decompress, uncompressed
+from shardwright.core.records.compression import WBITS, compression_of, decompress, uncompressed
 from shardwright.core.records.framing import FRAME_BYTES, Record
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.recovery import DamagedRange, read_records
@@ -38,8 +38,6 @@ from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 
 #: Problems that make a record useless in any dataset. Other checks only reflect what most records have.
 _UNUSABLE = (FindingCode.UNPARSEABLE, FindingCode.UNDECODABLE)
-#: Extension of a shard -> its compression.
-_COMPRESSIONS = {".gz": "gzip", ".zlib": "zlib"}
 
 
 class SalvageTask(NamedTuple):
@@ -111,16 +109,12 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
             elif placement.holds:
                 file, why_missing = None, f"its file holds the records of {placement.holds}"
         if file is None:  # all its records are lost, and an empty shard takes its place
-            plain, compression = None, _COMPRESSIONS.get(os.path.splitext(task.file)[1], "none")
+            plain, compression = None, compression_of(task.file, b"")
             content = Content([], [DamagedRange(0, 0, 0, FindingCode.SHARD_MISSING, why_missing)], 0)
         else:
-            plain, compression, error = stack.enter_context(uncompressed(file, task.file))
+            plain, compression, fault = stack.enter_context(uncompressed(file, task.file))
             # Without a ledger, the classes and formats have to come from the images.
-            content = _read(plain, schema, decode or (ledger is None and task.place is not None))
-            if error:
-                content.damages.append(
-                    DamagedRange(-1, content.size, content.size, FindingCode.SHARD_TRUNCATED, error)
-                )
+            content = _read(plain, fault, schema, decode or (ledger is None and task.place is not None))
         if task.place is None:
             if file is None or plain is None:
                 raise EngineError(f"{printable(task.path)} disappeared before it was saved; run again.")
@@ -135,6 +129,7 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
             task.expected.records if task.expected else 0,
             intact,
         )
+        compression = compression_of(task.file, b"")  # its content may be that of another file
         copied = intact and not salvaged.lost
         if copied and file is not None and len(salvaged.kept) == len(content.records):
             temporary = _copy(file, task)
@@ -206,11 +201,11 @@ def _read_index(task: SalvageTask) -> list[Frame] | None:
     return [Frame(*frame) for frame in frames]
 
 
-def _read(file: IO[bytes], schema: RecordSchema, decode: bool) -> Content:
+def _read(file: IO[bytes], fault: str | None, schema: RecordSchema, decode: bool) -> Content:
     damages: list[DamagedRange] = []
 
     def sound() -> Iterator[Record]:
-        for item in read_records(file):
+        for item in read_records(file, fault):
             if isinstance(item, DamagedRange):
                 damages.append(item)
             else:
@@ -336,10 +331,9 @@ def _save_foreign(
     """Saves the records of a file for which there is no dataset."""
     lost = []
     for damage in content.damages:
-        number = damage.number if damage.number >= 0 else None
         size = damage.end - damage.offset
         lost.append(
-            LostRecord(None, task.file, number, damage.offset, size, damage.code.value, damage.message)
+            LostRecord(None, task.file, damage.number, damage.offset, size, damage.code.value, damage.message)
         )
     kept = []
     for record in content.records:

@@ -23,9 +23,9 @@ from functools import cached_property
 from typing import IO, Any
 
 from shardwright.core import storage
-from shardwright.core.records.compression import decompress_into
+from shardwright.core.records.compression import HEAD_BYTES, compression_of, decompress_into
 from shardwright.core.records.framing import HEADER_BYTES, Record, masked_crc32c
-from shardwright.core.records.recovery import DamagedRange, read_records
+from shardwright.core.records.recovery import read_records
 from shardwright.core.sources.containers import filtered_part, filtered_refs, keeps_splits
 from shardwright.core.sources.image_files import join, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe
@@ -149,7 +149,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         state = storage.state_of(part.path)
         own = own_records(files.dataset_of(file), layout, part.path) if file.own else None
         class_names = own.names if own else files.class_names_in(file.classes)
-        compression = files.compression_in(part.path, storage.read_head(part.path, files.HEAD_BYTES))
+        compression = compression_of(part.path, storage.read_head(part.path, HEAD_BYTES))
         unpacked, fault = ByteRange("", 0, 0, file_size=state.size, file_version=state.version), ""
         if compression != "none":
             spooled, fault = _spool(part.path, state, compression, context.spool)
@@ -198,17 +198,17 @@ def _list_records(opened: _Opened, fault: str) -> Iterator[ImageRef]:
       opened: File to list.
       fault: Fault of the compressed stream; empty if there is none.
     """
-    count, ends_damaged = 0, False
-    for item in read_records(opened.records):
-        count, ends_damaged = count + 1, isinstance(item, DamagedRange)
+    count = 0
+    for item in read_records(opened.records, None if opened.own else fault):
+        count = item.number + 1
         if isinstance(item, Record):
             yield _reference(opened, item)
             continue
         truncated = item.code is FindingCode.SHARD_TRUNCATED
         reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
-        where = f"record {item.number}, bytes {item.offset:,} to {item.end:,}: "
-        yield _faulty(opened, item.number, reason, where + ((truncated and fault) or item.message))
-    expected = opened.own.count if opened.own else count + bool(fault and not ends_damaged)
+        where = f"record {item.number}, bytes {item.offset:,} to {item.end:,}"
+        yield _faulty(opened, item.number, reason, f"{where}: {item.message}")
+    expected = opened.own.count if opened.own else count
     message = fault or f"the file ends after {count:,} of {counted(expected, 'record')}"
     for lost in range(count, min(expected, count + _MAX_MISSING)):
         yield _faulty(opened, lost, QuarantineReason.TRUNCATED, message)

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import IO
 
 from shardwright.core import storage
+from shardwright.core.records.compression import compression_of, unpack
 from shardwright.core.records.framing import Record
 from shardwright.core.records.recovery import read_records
-from shardwright.core.sources.tfrecord.files import compression_in, unpack
 from shardwright.core.sources.tfrecord.images import image_of
 from shardwright.core.sources.tfrecord.record import PIXEL_MASKS, FeatureNames, OwnRecords, SourceRecord
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -54,7 +54,7 @@ def _sample(paths: Sequence[str]) -> list[bytes]:
 def _beginning(path: str) -> IO[bytes]:
     """Opens a local file, or the unpacked first bytes of a remote or compressed file."""
     head = storage.read_head(path, _FIRST_BYTES)
-    compression = compression_in(path, head)
+    compression = compression_of(path, head)
     if compression == "none" and not storage.is_remote(path):
         return open(path, "rb")
     file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)

@@ -7,15 +7,13 @@ import fnmatch
 import glob
 import json
 import re
-import zlib
 from collections.abc import Collection, Mapping
 from itertools import chain, product
 from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
-from shardwright.core.records.compression import WBITS, compression_of
-from shardwright.core.records.framing import HEADER_BYTES, masked_crc32c
+from shardwright.core.records.compression import HEAD_BYTES, compression_of, is_frame, unpack
 from shardwright.core.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
 from shardwright.core.sources.containers import ContainerFile, keeps_splits
 from shardwright.core.sources.image_files import folder_of, join, split_token
@@ -37,8 +35,6 @@ _SIDE_FILES = re.compile(
 _CERTAIN = re.compile(r"\.tf_?rec(?:ord)?s?(?=[.\-_]|$)", re.IGNORECASE)
 _LIKELY = re.compile(r"tf_?rec|\.record|-\d+-of-\d+", re.IGNORECASE)
 _TFDS_SPLIT = re.compile(r".*-([a-z0-9_]{1,64})\.tfrecord-\d+-of-\d+\Z")
-#: Bytes at the beginning of a file that show what it is.
-HEAD_BYTES = 4096
 
 
 class RecordFile(NamedTuple):
@@ -61,29 +57,9 @@ class RecordFile(NamedTuple):
         return self.classes.rpartition("/")[2] == DATASET_JSON
 
 
-def is_frame(head: bytes) -> bool:
-    """Returns whether bytes begin with the header of a TFRecord."""
-    return len(head) >= HEADER_BYTES and masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little")
-
-
-def compression_in(name: str, head: bytes) -> str:
-    """Returns a file's compression, detected from its first bytes, or else from its name."""
-    if is_frame(head):
-        return "none"
-    return "zlib" if is_frame(unpack(head, "zlib")) else compression_of(name, head)
-
-
-def unpack(head: bytes, compression: str, limit: int = HEADER_BYTES) -> bytes:
-    """Returns the unpacked beginning of a file; empty if it cannot be unpacked."""
-    try:
-        return zlib.decompressobj(WBITS[compression]).decompress(head, limit)
-    except zlib.error:
-        return b""
-
-
 def holds_records(name: str, head: bytes) -> bool:
     """Returns whether a file begins like a TFRecord file, compressed or not."""
-    compression = compression_in(name, head)
+    compression = compression_of(name, head)
     return is_frame(head if compression == "none" else unpack(head, compression))
 
 

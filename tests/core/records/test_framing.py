@@ -9,7 +9,6 @@ import shutil
 import tempfile
 import time
 import zlib
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from shardwright.core.records.framing import (
     Record,
     data_of,
     masked_crc32c,
-    read_frames,
 )
 from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.salvage.shard import save_shard
@@ -55,21 +53,6 @@ def test_one_frame_is_sound_or_not() -> None:
                 data_of(frame[:place] + bytes((frame[place] ^ 4,)) + frame[place + 1 :])
         with pytest.raises(FrameDamage, match=f"it has {size} bytes instead of {size + 1}"):
             data_of(frame + b"x", verify=False)
-
-
-def test_the_plain_reader_ends_at_the_first_damage(tmp_path: Path) -> None:
-    data = bytearray(b"".join(map(_frame, RECORDS)))
-    path = tmp_path / "a.tfrecord"
-    path.write_bytes(data)
-    with path.open("rb") as file:
-        assert [record.data for record in read_frames(file)] == RECORDS
-    data[-10] ^= 1
-    path.write_bytes(data)
-    with path.open("rb") as file, pytest.raises(FrameDamage, match="checksum of the record") as raised:
-        sound = [record.number for record in islice(read_frames(file), len(RECORDS) - 1)]
-        assert sound == list(range(len(RECORDS) - 1))
-        list(read_frames(file))
-    assert raised.value.code == "DATA_CRC"
 
 
 def _sound(found: list[Record | DamagedRange]) -> list[bytes]:
