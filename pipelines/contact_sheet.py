@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,27 +10,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import converters
 from shardwright.core.images.contact_sheet import draw_sheet
-from shardwright.core.preview.decoded_values import without_encodings
-from shardwright.core.preview.picture import values_of_role
+from shardwright.core.preview.picture import record_of
 from shardwright.core.preview.tiles import read_tiles
 from shardwright.core.records.framing import Record
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.sample import (
     RecordLocation,
-    ledger_places,
+    ledger_entries,
     pick_evenly,
     read_lazily,
 )
+from shardwright.core.sources.tfrecord.record import SourceRecord
 from shardwright.pipelines import workers
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.ledger import Entry
 
 _FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
-#: Feature names of the class in widely used layouts, the best first.
-_CLASS_NAMES = ("image/class/text", "image/class/label", "label")
 #: Maximum number of records, and of their bytes, to read for their classes if there is no ledger.
 _MAX_SCANNED = 2_048
 _MAX_SCANNED_BYTES = 256 * 10**6
@@ -102,9 +101,11 @@ def _places(
         if shard is not None and not shard.records:
             continue
         if shard is not None and directory is not None:
-            known = ledger_places(directory, split, listed, number)
-            if known is not None:
-                yield from known
+            place, known = (split, number, len(listed)), list[Entry]()
+            with contextlib.suppress(EngineError):
+                known = list(ledger_entries(directory, place, shard))
+            yield from (RecordLocation(path, entry.offset or 0, entry.label) for entry in known)
+            if known:
                 continue
         for item in read_lazily(path):
             if scanned >= _MAX_SCANNED or scanned_bytes >= _MAX_SCANNED_BYTES:
@@ -118,16 +119,10 @@ def _places(
 def _class_of(data: bytes, schema: RecordSchema) -> str:
     """Returns the class of a record; empty if it has none."""
     try:
-        example = without_encodings(parse_example(data), schema)
+        record = record_of(data, schema) if schema.own else SourceRecord(data)
+        objects = record.texts(FeatureRole.OBJECT_TEXT)
+        if objects:
+            return LABEL_SEPARATOR.join(sorted(set(objects)))
+        return record.text(FeatureRole.LABEL_TEXT) or record.text(FeatureRole.LABEL)
     except ValueError:
         return ""
-    specs = (schema.spec(FeatureRole.LABEL_TEXT), schema.spec(FeatureRole.LABEL))
-    objects = values_of_role(example, schema, FeatureRole.OBJECT_TEXT)
-    if objects:
-        return LABEL_SEPARATOR.join(sorted({text.decode("utf-8", "replace") for text in objects}))
-    for name in (*(spec.name for spec in specs if spec), *_CLASS_NAMES):
-        feature = example.get(name)
-        if feature and len(feature.values) == 1:
-            value = feature.values[0]
-            return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    return ""

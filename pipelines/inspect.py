@@ -7,15 +7,14 @@ import math
 import os
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.preview.decoded_values import is_bare_pixels, without_encodings
-from shardwright.core.records.encodings import plain_spec
+from shardwright.core.records.encodings import WrongEncoding, plain_feature, plain_spec
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.core.records.recovery import DamagedRange
 from shardwright.core.records.sample import read_lazily
@@ -359,16 +358,30 @@ def values_of(example: Mapping[str, Feature], schema: RecordSchema) -> Iterator[
 
     Base64 values and serialized tensors are decoded.
     """
-    example = without_encodings(example, schema)
-    pixels, raw = schema.spec(FeatureRole.ENCODED), is_bare_pixels(example, schema)
+    plain = dict(example)
+    for spec in schema.features:
+        if spec.encoding is not Encoding.PLAIN and spec.name in example:
+            with suppress(WrongEncoding):  # the stored value is shown
+                plain[spec.name] = plain_feature(spec, example[spec.name])
+    pixels, raw = schema.spec(FeatureRole.ENCODED), _is_raw(plain, schema)
     single = {spec.name for spec in map(plain_spec, schema.features) if spec.length == 1}
     known = [spec.name for spec in schema.features if spec.name in example]
     for name in [*known, *sorted(example.keys() - set(known))]:
         if pixels is not None and name == pixels.name:
-            values = [_picture(value, raw) for value in example[name].values]
+            values = [_picture(value, raw) for value in plain[name].values]
         else:
-            values = [_value(value) for value in example[name].values]
+            values = [_value(value) for value in plain[name].values]
         yield name, values[0] if name in single and len(values) == 1 else values
+
+
+def _is_raw(example: Mapping[str, Feature], schema: RecordSchema) -> bool:
+    """Returns whether a record's image is raw pixels, according to its format or to the schema."""
+    values = {spec.fill: list(example[spec.name].values) for spec in schema.features if spec.name in example}
+    if FeatureRole.FORMAT in values:
+        return values[FeatureRole.FORMAT] == [b"raw"]
+    encoded = schema.spec(FeatureRole.ENCODED)
+    is_float = values.get(FeatureRole.DTYPE) == [b"float32"] or (encoded and encoded.pixel_type == "float32")
+    return schema.pixels is not None or bool(is_float)
 
 
 def _picture(value: Any, raw: bool = False) -> Any:

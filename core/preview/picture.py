@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import contextlib
 
 import numpy as np
 from PIL.Image import Image
 
-from shardwright.core.images.byte_ranges import as_image_file
+from shardwright.core.images.byte_ranges import as_image_file, bare_pixels
 from shardwright.core.images.contact_sheet import (
     SIDE,
     raw_thumbnail,
@@ -17,17 +16,25 @@ from shardwright.core.images.contact_sheet import (
     with_masks,
     with_points,
 )
-from shardwright.core.preview.decoded_values import is_bare_pixels, sample_type, without_encodings
-from shardwright.core.records.encodings import plain_spec
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.sources.tfrecord.images import find_image
-from shardwright.core.sources.tfrecord.record import SourceRecord
-from shardwright.schemas.byte_range import ByteRange
+from shardwright.core.sources.tfrecord.images import NoImage, find_image, own_image
+from shardwright.core.sources.tfrecord.record import PIXEL_MASKS, OwnRecords, SourceRecord, names_of_specs
+from shardwright.core.sources.tfrecord.values import boxes_of
+from shardwright.schemas.byte_range import BARE_PIXELS, ByteRange
+from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.example import Feature, parse_example
-from shardwright.schemas.layouts import Encoding, FeatureRole
+from shardwright.schemas.feature_roles import KEYPOINT_ROLES
+from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.sample_types import SAMPLE_TYPES
-from shardwright.schemas.tensor_proto import parse_tensor
+
+
+def record_of(data: bytes, schema: RecordSchema) -> SourceRecord:
+    """Returns the features of a record, with their roles in the dataset.
+
+    Raises:
+      ValueError: If the record is malformed.
+    """
+    return SourceRecord(data, names_of_specs(schema.features))
 
 
 def record_thumbnail(data: bytes, schema: RecordSchema, side: int = SIDE) -> Image | None:
@@ -42,95 +49,67 @@ def record_thumbnail(data: bytes, schema: RecordSchema, side: int = SIDE) -> Ima
       ImageFault: If the image or a mask cannot be decoded.
     """
     try:
-        stored = parse_example(data)
+        record = record_of(data, schema)
     except ValueError:
         return None
-    example = without_encodings(stored, schema)
-    encoded = single_value(example, schema, FeatureRole.ENCODED)
-    if schema.labels is None and (file := _image_in(data)) is not None:
-        image = thumbnail(file, schema.bounds, side)
-    elif not isinstance(encoded, bytes):
-        return None
-    elif is_bare_pixels(example, schema):
-        dtype = sample_type(example, schema)
-        sides = _sides_in_tensor(stored, schema) or _sides(example, schema, len(encoded), dtype)
-        image = raw_thumbnail(encoded, sides, dtype, side)
+    looked_at = record if schema.own else SourceRecord(data)
+    try:
+        image = _image_of(looked_at, schema, side)
+    except ValueError as error:
+        if not any(looked_at.features.get(name) for name in looked_at.names.images):
+            return None
+        reason = error.reason if isinstance(error, NoImage) else QuarantineReason.CORRUPT
+        raise ImageFault(reason, Stage.READ, str(error)) from error
+    with contextlib.suppress(ValueError):  # validation reports lists that do not fit
+        return _annotated(image, record, schema)
+    return image
+
+
+def _image_of(record: SourceRecord, schema: RecordSchema, side: int) -> Image:
+    """Returns a thumbnail of a record's image.
+
+    Raises:
+      ImageFault: If the image cannot be decoded.
+      ValueError: If the record has no image, or is malformed.
+    """
+    if not schema.own:
+        image, dtype = find_image(record, None), ""
     else:
-        image = thumbnail(encoded, schema.bounds, side)
-    return _annotated(image, example, schema)
-
-
-def _image_in(data: bytes) -> bytes | None:
-    """Returns the image in a record of unknown origin as an image file; None if it cannot be found."""
-    try:
-        image = find_image(SourceRecord(data), None)
-        stored = data[image.span.begin : image.span.end]
-        place = ByteRange(
-            "", 0, len(stored), image.method,
-            shape=image.shape, planar=bool(image.planar), dtype=image.dtype,
-        )  # fmt: skip
-        return as_image_file(stored, place)
-    except (ValueError, ImageFault):
-        return None
-
-
-def _sides(example: Mapping[str, Feature], schema: RecordSchema, size: int, dtype: str) -> list[int]:
-    """Returns height, width and channels of raw pixels; 0 for an unknown value."""
-    itemsize = np.dtype(dtype).itemsize if dtype in SAMPLE_TYPES else 1
-    found = [
-        single_value(example, schema, role)
-        for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS)
-    ]
-    shape = values_of_role(example, schema, FeatureRole.SHAPE)
-    if len(shape) == len(found):
-        found = list(shape)
-    promised = schema.pixels or (None, None, None)
-    height, width, channels = (
-        side if isinstance(side, int) else promise or 0 for side, promise in zip(found, promised)
+        encoded, typed = schema.spec(FeatureRole.ENCODED), record.name(FeatureRole.DTYPE)
+        dtype = encoded.pixel_type if encoded else ""
+        states_format = record.name(FeatureRole.FORMAT) in record.features
+        own = OwnRecords(
+            record.names,
+            {},
+            schema.first_label,
+            raw=record.text(FeatureRole.FORMAT) == "raw" if states_format else schema.pixels is not None,
+            picture=schema.pixels or (None, None, None),
+            dtypes=SAMPLE_TYPES if typed else (dtype or "uint8",),
+        )
+        image = own_image(record, own, None)
+        dtype = np.dtype(image.dtype).name if typed else dtype
+    stored = record.data[image.span.begin : image.span.end]
+    place = ByteRange(
+        "", 0, len(stored), image.method, shape=image.shape, planar=bool(image.planar), dtype=image.dtype
     )
-    return [height, width, channels or size // max(height * width * itemsize, 1)]
+    if schema.own and image.method in BARE_PIXELS:
+        return raw_thumbnail(bare_pixels(stored, place), image.shape, dtype, side)
+    return thumbnail(as_image_file(stored, place), schema.bounds, side)
 
 
-def _sides_in_tensor(stored: Mapping[str, Feature], schema: RecordSchema) -> list[int]:
-    """Returns height, width and channels of pixels in a serialized tensor; empty if there is none."""
-    spec = schema.spec(FeatureRole.ENCODED)
-    if spec is None or spec.encoding is not Encoding.TENSOR or len(stored[spec.name].values) != 1:
-        return []
-    try:
-        value = stored[spec.name].values[0]
-        return list(parse_tensor(value).shape) if isinstance(value, bytes) else []
-    except (ValueError, TypeError):
-        return []
+def _annotated(image: Image, record: SourceRecord, schema: RecordSchema) -> Image:
+    """Draws the annotations of a record on its thumbnail.
 
-
-def _annotated(image: Image, example: Mapping[str, Feature], schema: RecordSchema) -> Image:
-    """Draws the annotations of a record on its thumbnail."""
-    wanted = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
-    found = (single_value(example, schema, role) for role in wanted)
-    masks = [mask for mask in found if isinstance(mask, bytes) and mask]
+    Raises:
+      ImageFault: If a mask cannot be decoded.
+      ValueError: If lists of values do not fit each other.
+    """
+    spans = {name: record.only_bytes(name) for name in map(record.name, PIXEL_MASKS)}
+    masks = [record.value_of(name, span) for name, span in spans.items() if span and span.begin < span.end]
     if masks:
         image = with_masks(image, masks, schema.bounds)
-    roles = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
-    boxes: list[tuple[float, ...]] = list(zip(*(values_of_role(example, schema, role) for role in roles)))
-    fours = values_of_role(example, schema, FeatureRole.BOXES)
-    for ymin, xmin, ymax, xmax in zip(*(iter(fours),) * 4) if not boxes else ():
-        boxes.append((xmin, ymin, xmax, ymax))
-    ids = values_of_role(example, schema, FeatureRole.OBJECT_LABEL) or range(1, len(boxes) + 1)
+    boxes = boxes_of(record)
+    ids = record.numbers(FeatureRole.OBJECT_LABEL) or range(1, len(boxes) + 1)
     image = with_boxes(image, boxes, ids) if boxes else image
-    of_points = (FeatureRole.KEYPOINT_X, FeatureRole.KEYPOINT_Y, FeatureRole.KEYPOINT_VISIBILITY)
-    points = list(zip(*(values_of_role(example, schema, role) for role in of_points)))
+    points = list(zip(*map(record.numbers, KEYPOINT_ROLES[:3])))
     return with_points(image, points, ids) if points else image
-
-
-def values_of_role(example: Mapping[str, Feature], schema: RecordSchema, role: FeatureRole) -> Sequence[Any]:
-    """Returns the values of the feature with a role; empty if it has another type."""
-    spec = schema.spec(role)
-    feature = example.get(spec.name) if spec else None
-    return feature.values if spec and feature and feature.type is plain_spec(spec).type else ()
-
-
-def single_value(example: Mapping[str, Feature], schema: RecordSchema, role: FeatureRole) -> object:
-    """Returns the value of the feature with a role; None unless it has exactly one value."""
-    spec = schema.spec(role)
-    feature = example.get(spec.name) if spec else None
-    return feature.values[0] if feature and len(feature.values) == 1 else None

@@ -12,18 +12,14 @@ from typing import NamedTuple
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.images.contact_sheet import Tile, draw_sheet
-from shardwright.core.preview.decoded_values import without_encodings
-from shardwright.core.preview.picture import record_thumbnail, single_value
+from shardwright.core.preview.picture import record_of, record_thumbnail
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
-from shardwright.core.records.sample import RecordLocation, pick_evenly, records_at
-from shardwright.schemas.codes import Outcome, QuarantineReason
+from shardwright.core.records.sample import RecordLocation, ledger_entries, pick_evenly, records_at
+from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.ledger import load_ledger
-from shardwright.schemas.plan import ledger_file
 
 #: Number of images, in 5 rows of 5.
 _COUNT = 25
@@ -88,11 +84,9 @@ def read_tiles(places: Sequence[RecordLocation], schema: RecordSchema) -> list[T
 def _tile(schema: RecordSchema, record: _Labelled) -> Tile | None:
     """Decodes the image of a record; None if it has none."""
     try:
-        example = without_encodings(parse_example(record.data), schema)
+        caption = record.caption or record_of(record.data, schema).text(FeatureRole.KEY)
     except ValueError:
         return None
-    key = single_value(example, schema, FeatureRole.KEY)
-    caption = record.caption or (key.decode("utf-8", "replace") if isinstance(key, bytes) else "")
     try:
         image = record_thumbnail(record.data, schema)
     except ImageFault as fault:
@@ -134,17 +128,7 @@ def draw_card_samples(directory: str, dataset: Dataset) -> bytes:
 def _places(directory: str, dataset: Dataset) -> Iterator[RecordLocation]:
     """Yields locations of records: the first shard of each split first, then the second ones, and so on."""
     for split, number, count, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
-        ledger = storage.join(directory, ledger_file(split, number, count))
-        with storage.translated_errors("read", ledger):
-            data = storage.read_bytes(ledger)
         path = storage.join(directory, shard.file)
-        try:
-            header, entries = load_ledger(data)
-            # Lines are parsed as they are needed, because the first few hundred are usually enough.
-            for entry in entries if header.sha256 == shard.sha256 else ():
-                if entry.outcome != Outcome.WRITTEN or entry.offset is None:
-                    continue
-                if (entry.length or 0) <= MAX_BYTES:
-                    yield RecordLocation(path, entry.offset, entry.label)
-        except (ValueError, TypeError, RecursionError):
-            continue  # a damaged ledger; verification reports it
+        for entry in ledger_entries(directory, (split, number, count), shard):
+            if entry.offset is not None and (entry.length or 0) <= MAX_BYTES:
+                yield RecordLocation(path, entry.offset, entry.label)

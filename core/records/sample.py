@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -18,10 +18,11 @@ from shardwright.core.records.framing import (
 )
 from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.storage.ranges import RangeReader, open_ranges
+from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import EngineError, ShardwrightError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.ledger import written_entries
+from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.schemas.plan import ledger_file
 
 #: Records above this size are not read by their offset.
@@ -102,21 +103,30 @@ def _record_at(reader: RangeReader, offset: int) -> bytes | None:
         return None
 
 
-def ledger_places(
-    directory: str, split: str, shards: Sequence[Shard], number: int
-) -> list[RecordLocation] | None:
-    """Returns the locations of a shard's records from its ledger; None without a matching ledger."""
-    shard = shards[number]
+def ledger_entries(directory: str, place: tuple[str, int, int], shard: Shard) -> Iterator[Entry]:
+    """Yields the entries of a shard's records from its ledger; none if it is damaged or of another build.
+
+    Lines are parsed as they are needed, because the first few hundred are usually enough.
+
+    Args:
+      directory: The dataset directory.
+      place: Split and number of the shard, and the number of shards in the split.
+      shard: The shard as `dataset.json` describes it.
+
+    Raises:
+      EngineError: If the ledger is missing or cannot be read.
+    """
+    path = storage.join(directory, ledger_file(*place))
+    with storage.translated_errors("read", path):
+        data = storage.read_bytes(path)
     try:
-        data = storage.read_bytes(storage.join(directory, ledger_file(split, number, len(shards))))
-        path = storage.join(directory, shard.file)
-        return [
-            RecordLocation(path, entry.offset, entry.label)
-            for entry in written_entries(data, shard.sha256)
-            if entry.offset is not None
-        ]
-    except (OSError, ValueError):
-        return None
+        header, entries = load_ledger(data)
+        for entry in entries if header.sha256 == shard.sha256 else ():
+            is_written = entry.outcome == Outcome.WRITTEN
+            if is_written and isinstance(entry.offset, int) and isinstance(entry.length, int):
+                yield entry
+    except (ValueError, TypeError, RecursionError):
+        return  # verification reports it
 
 
 def even_quota(counts: Mapping[str, int], total: int) -> dict[str, int]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from shardwright.core import storage
+from shardwright.core.records.sample import ledger_entries
 from shardwright.core.report.data import ClassSheet, ObjectCounts, RecordAt, Sample
 from shardwright.core.report.thumbnails import has_drawn_annotations
-from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.drift_tables import as_mapping
+from shardwright.schemas.errors import EngineError
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.ledger import Entry, load_ledger
-from shardwright.schemas.plan import ledger_file
+from shardwright.schemas.ledger import Entry
 
 #: Classes whose images are shown: up to this many all, else the largest, the smallest and some between.
 _MAX_CLASSES = 48
@@ -88,28 +89,18 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
 
 
 def _samples(directory: str, dataset: Dataset) -> Iterator[Sample]:
-    """Yields the places of records: the first shard of each split first, then the second ones, and so on."""
-    for split, number, _, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
-        path = storage.join(directory, shard.file)
-        for entry in ledger_entries(directory, dataset, split, number):
-            if entry.outcome == Outcome.WRITTEN and isinstance(entry.offset, int):
-                at = RecordAt(path, entry.offset)
-                yield Sample(at, split, entry.label, entry.key)
+    """Yields the places of records."""
+    for split, path, entry in _entries(directory, dataset):
+        if entry.offset is not None:
+            yield Sample(RecordAt(path, entry.offset), split, entry.label, entry.key)
 
 
-def ledger_entries(directory: str, dataset: Dataset, split: str, number: int) -> Iterator[Entry]:
-    """Yields the lines of a shard's ledger; none if it is missing, damaged or of another build.
-
-    Lines are parsed as they are needed, because the first few hundred are usually enough.
-    """
-    shards = dataset.splits[split]
-    try:
-        data = storage.read_bytes(storage.join(directory, ledger_file(split, number, len(shards))))
-        header, entries = load_ledger(data)
-        if header.sha256 == shards[number].sha256:
-            yield from entries
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        return
+def _entries(directory: str, dataset: Dataset) -> Iterator[tuple[str, str, Entry]]:
+    """Yields split, path and entry of records: the first shard of each split first, then the second ones."""
+    for split, number, count, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
+        with contextlib.suppress(EngineError):
+            for entry in ledger_entries(directory, (split, number, count), shard):
+                yield split, storage.join(directory, shard.file), entry
 
 
 def count_objects(directory: str, dataset: Dataset) -> ObjectCounts | None:
@@ -121,15 +112,9 @@ def count_objects(directory: str, dataset: Dataset) -> ObjectCounts | None:
     """
     if not any(spec.fill in (FeatureRole.BOX_XMIN, FeatureRole.BOXES) for spec in dataset.features):
         return None
-    entries = (
-        entry
-        for split, number, _, _ in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS)
-        for entry in ledger_entries(directory, dataset, split, number)
-        if entry.outcome == Outcome.WRITTEN
-    )
     images: Counter[int] = Counter()
     lost = 0
-    for entry in islice(entries, _MAX_LINES):
+    for _, _, entry in islice(_entries(directory, dataset), _MAX_LINES):
         counts = {name: n for name, n in as_mapping(entry.boxes).items() if isinstance(n, int)}
         images[counts.get("written", 0)] += 1
         lost += counts.get("dropped", 0) + counts.get("vanished", 0)

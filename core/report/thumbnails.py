@@ -14,14 +14,13 @@ from PIL import Image
 from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.images.contact_sheet import SIDE
 from shardwright.core.images.decode import open_image
-from shardwright.core.preview.decoded_values import without_encodings
-from shardwright.core.preview.picture import record_thumbnail, single_value
+from shardwright.core.preview.picture import record_of, record_thumbnail
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.sample import records_at
 from shardwright.core.report.data import PictureSize, RecordAt, Thumbnail
+from shardwright.core.sources.tfrecord.values import size_of
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import EngineError, ImageFault
-from shardwright.schemas.example import parse_example
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.plan import is_compressed
 
@@ -140,14 +139,17 @@ def as_thumbnail(image: Image.Image) -> Thumbnail:
 
 def _facts(data: bytes, schema: RecordSchema) -> PictureSize | None:
     """Returns the size of a stored image: from its header, or from its record for raw pixels."""
-    example = without_encodings(parse_example(data), schema)
-    encoded = single_value(example, schema, FeatureRole.ENCODED)
-    if not isinstance(encoded, bytes):
+    record = record_of(data, schema)
+    name = record.name(FeatureRole.ENCODED)
+    span = record.only_bytes(name)
+    if span is None:
         return None
-    height, width = (single_value(example, schema, role) for role in (FeatureRole.HEIGHT, FeatureRole.WIDTH))
-    if not isinstance(height, int) or not isinstance(width, int):
+    if size := size_of(record):
+        width, height = size
+    else:
         try:
+            encoded = record.value_of(name, span)
             width, height = open_image(encoded, "image", _MAX_PIXELS, schema.bounds).image.size
         except Exception:  # raw pixels whose order the record does not state
             return None
-    return PictureSize(width, height, len(encoded))
+    return PictureSize(width, height, record.size_of(name, span))

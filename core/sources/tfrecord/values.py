@@ -156,7 +156,7 @@ def annotations_of(
       ValueError: If the record contradicts itself, or has no value that is needed.
     """
     roles = layout.by_role().keys()
-    annotations, classes = Annotations(size=_size(record)), Classes()
+    annotations, classes = Annotations(size=size_of(record)), Classes()
     if layout.needs is Needs.OBJECTS:
         objects, classes = _objects(record, class_names, place_of)
         annotations = replace(annotations, objects=objects, relative=True, captions=_captions(record))
@@ -176,7 +176,7 @@ def annotations_of(
     return replace(annotations, **places), classes
 
 
-def _size(record: SourceRecord) -> tuple[int, int] | None:
+def size_of(record: SourceRecord) -> tuple[int, int] | None:
     """Returns the width and height in a record; None if it has none."""
     sides = [record.numbers(role) for role in (FeatureRole.WIDTH, FeatureRole.HEIGHT)]
     if all(len(side) == 1 and isinstance(side[0], int) and side[0] > 0 for side in sides):
@@ -195,7 +195,7 @@ def _captions(record: SourceRecord) -> tuple[str, ...]:
 def _objects(
     record: SourceRecord, class_names: Mapping[int, str], place_of: PlaceOf
 ) -> tuple[tuple[ObjectAnnotation, ...], Classes]:
-    boxes, mask = _boxes(record), record.name(FeatureRole.OBJECT_MASK)
+    boxes, mask = boxes_of(record), record.name(FeatureRole.OBJECT_MASK)
     label = record.name(FeatureRole.OBJECT_LABEL)
     numbers = _whole_numbers(label, record.numbers(FeatureRole.OBJECT_LABEL))
     classes = named(numbers, record.texts(FeatureRole.OBJECT_TEXT), class_names)
@@ -257,8 +257,12 @@ def _with_keypoints(annotations: Annotations, record: SourceRecord) -> Annotatio
     )
 
 
-def _boxes(record: SourceRecord) -> list[tuple[float, float, float, float]]:
-    """Returns xmin, ymin, xmax, ymax of every box, relative to the image size."""
+def boxes_of(record: SourceRecord) -> list[tuple[float, float, float, float]]:
+    """Returns xmin, ymin, xmax, ymax of every box, relative to the image size.
+
+    Raises:
+      ValueError: If the corners of boxes are missing.
+    """
     roles = record.names.boxes
     lists = [record.numbers(role) for role in roles]
     if len(lists) == 4:

@@ -199,11 +199,22 @@ def test_garbage_after_the_stream_is_damage() -> None:
     assert error
 
 
-def test_compression_is_detected_by_name_or_first_bytes() -> None:
-    assert compression_of("a.tfrecord.gz", b"") == "gzip"
-    assert compression_of("a.tfrecord.zlib", b"") == "zlib"
-    assert compression_of("foreign", gzip.compress(b"x")[:2]) == "gzip"
-    assert compression_of("a.tfrecord", b"\x05\0") == "none"
+@pytest.mark.parametrize(
+    ("name", "head", "compression"),
+    [
+        ("a.tfrecord.gz", b"", "gzip"),
+        ("a.tfrecord.zlib", b"", "zlib"),
+        ("foreign", gzip.compress(b"x")[:2], "gzip"),
+        ("foreign", zlib.compress(_frame(b"x")), "zlib"),
+        ("foreign", b"\x78\x9c" + b"x" * 20, "none"),
+        ("a.tfrecord", b"\x05\0", "none"),
+        ("a.tfrecord.gz", _frame(b"x"), "none"),
+    ],
+)
+def test_compression_is_detected_by_the_first_bytes_or_else_by_name(
+    name: str, head: bytes, compression: str
+) -> None:
+    assert compression_of(name, head) == compression
 
 
 def _records(path: Path) -> list[tuple[int, bytes]]:

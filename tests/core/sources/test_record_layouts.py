@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from shardwright.core.images.byte_ranges import read_part
 from shardwright.core.records.encodings import encoded_values, plain_spec
 from shardwright.core.sources.class_files import class_names_of
-from shardwright.core.sources.tfrecord.files import compression_in, split_of
+from shardwright.core.sources.tfrecord.files import split_of
 from shardwright.core.sources.tfrecord.images import NoImage, find_image, own_image, pixel_values
 from shardwright.core.sources.tfrecord.record import OwnRecords, SourceRecord, names_of_specs, own_records
 from shardwright.schemas.byte_range import BASE64, PIXELS, STORED, ByteRange
@@ -75,14 +74,6 @@ def test_file_names_of_tfds_give_any_split() -> None:
 )  # fmt: skip
 def test_files_of_class_names_are_found(file: str, text: str, names: dict[int, str]) -> None:
     assert class_names_of(file, text) == names
-
-
-def test_content_shows_the_compression_before_the_name() -> None:
-    frame = b"\0" * 8 + bytes.fromhex("29039807")
-    assert compression_in("a.gz", frame) == "none"
-    assert compression_in("a", zlib.compress(frame)) == "zlib"
-    assert compression_in("a", b"\x78\x9c" + b"x" * 20) == "none"
-    assert compression_in("a.zlib", b"") == "zlib"
 
 
 def _image(features: dict[str, Feature], pixel_shape: tuple[int, ...] | None = None) -> str:
