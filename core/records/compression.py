@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import IO, Any, NamedTuple
 
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.records.framing import HEADER_BYTES, masked_crc32c
+from shardwright.core.records.framing import HEADER_BYTES, is_header
 
 #: Number of bytes at the beginning of a file that show its compression.
 HEAD_BYTES = 4096
@@ -166,11 +166,6 @@ def _begins_stream(head: bytes) -> bool:
         return False
 
 
-def is_frame(head: bytes) -> bool:
-    """Returns whether bytes begin with the header of a TFRecord."""
-    return len(head) >= HEADER_BYTES and masked_crc32c(head[:8]) == int.from_bytes(head[8:12], "little")
-
-
 def unpack(head: bytes, compression: str, limit: int = HEADER_BYTES) -> bytes:
     """Returns the unpacked beginning of a file; empty if it cannot be unpacked."""
     try:
@@ -186,9 +181,9 @@ def compression_of(path: str, head: bytes) -> str:
       path: Its name. The extension decides only if the content does not tell.
       head: Its first `HEAD_BYTES`; empty to look at the name alone.
     """
-    if is_frame(head):
+    if is_header(head):
         return "none"
-    if is_frame(unpack(head, "zlib")):
+    if is_header(unpack(head, "zlib")):
         return "zlib"
     if path.endswith(".gz"):
         return "gzip"

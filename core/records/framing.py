@@ -16,7 +16,7 @@ from shardwright.schemas.codes import FindingCode
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
-MASK_DELTA = 0xA282EAD8
+_MASK_DELTA = 0xA282EAD8
 #: Bytes of a length, before its checksum.
 _LENGTH_BYTES = 8
 _HEADER = struct.Struct("<QI")
@@ -58,7 +58,15 @@ def masked_crc32c(data: bytes) -> int:
 
 def masked(crc: int) -> int:
     """Masks a CRC-32C."""
-    return (((crc >> 15) | (crc << 17)) + MASK_DELTA) & _ALL_BITS
+    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & _ALL_BITS
+
+
+def is_header(head: bytes) -> bool:
+    """Returns whether bytes begin with the header of a frame whose checksum matches."""
+    if len(head) < HEADER_BYTES:
+        return False
+    length = head[:_LENGTH_BYTES]
+    return masked_crc32c(length) == int.from_bytes(head[_LENGTH_BYTES:HEADER_BYTES], "little")
 
 
 def data_length(header: bytes, room: int) -> int:

@@ -16,11 +16,11 @@ from shardwright.core.records.framing import (
     FOOTER_BYTES,
     FRAME_BYTES,
     HEADER_BYTES,
-    MASK_DELTA,
     FrameDamage,
     Record,
     check_data,
     data_length,
+    is_header,
     masked,
 )
 from shardwright.schemas.codes import FindingCode
@@ -150,27 +150,8 @@ class _Frames:
         return self._file.read(size)
 
 
-@cache
-def _crc_tables() -> tuple[np.ndarray, ...]:
-    """Returns tables of the CRC-32C contribution of every byte value at each of 8 byte positions.
-
-    A CRC is affine in its input bits. So the CRC of 8 bytes is the XOR of one table entry for each byte and
-    the CRC of 8 zero bytes.
-    """
-    zero = google_crc32c.value(bytes(8))
-    tables = []
-    for position in range(8):
-        values = [
-            google_crc32c.value(bytes(position) + bytes((byte,)) + bytes(7 - position)) ^ zero
-            for byte in range(256)
-        ]
-        tables.append(np.array(values, np.uint32))
-    tables[0] ^= np.uint32(zero)
-    return tuple(tables)
-
-
-def _header_candidates(chunk: bytes, limit: int) -> list[int]:
-    """Returns the positions in a chunk of headers with a matching CRC.
+def _header_candidates(chunk: bytes, limit: int) -> Iterator[int]:
+    """Yields the positions in a chunk of headers with a matching CRC.
 
     Args:
       chunk: Bytes to search.
@@ -178,21 +159,18 @@ def _header_candidates(chunk: bytes, limit: int) -> list[int]:
     """
     count = len(chunk) - HEADER_BYTES + 1
     if count <= 0:
-        return []
+        return
     data = np.frombuffer(chunk, np.uint8)
-    # The high bytes of the length alone rule out most positions.
+    # The high bytes of the length alone rule out most positions, and no header has only zeros.
     high_bytes = max(1, 8 - (limit.bit_length() + 7) // 8)
     places = np.flatnonzero(data[7 : 7 + count] == 0)
     for back in range(1, high_bytes):
         places = places[data[places + 7 - back] == 0]
-    crc = np.zeros(len(places), np.uint32)
-    for position, table in enumerate(_crc_tables()):
-        crc ^= table[data[places + position]]
-    stored = np.zeros(len(places), np.uint32)
-    for position in range(4):
-        stored |= data[places + 8 + position].astype(np.uint32) << np.uint32(8 * position)
-    rotated = (crc >> np.uint32(15)) | (crc << np.uint32(17))
-    return [int(place) for place in places[rotated + np.uint32(MASK_DELTA) == stored]]
+    filled = np.cumsum(data != 0)
+    places = places[(filled[places + HEADER_BYTES - 1] > filled[places]) | (data[places] != 0)]
+    for place in map(int, places):
+        if is_header(chunk[place : place + HEADER_BYTES]):
+            yield place
 
 
 def _times(a: int, b: int) -> int:

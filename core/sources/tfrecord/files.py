@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
-from shardwright.core.records.compression import HEAD_BYTES, compression_of, is_frame, unpack
+from shardwright.core.records.compression import HEAD_BYTES, compression_of, unpack
+from shardwright.core.records.framing import is_header
 from shardwright.core.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
 from shardwright.core.sources.containers import ContainerFile, keeps_splits
 from shardwright.core.sources.image_files import folder_of, join, split_token
@@ -60,7 +61,7 @@ class RecordFile(NamedTuple):
 def holds_records(name: str, head: bytes) -> bool:
     """Returns whether a file begins like a TFRecord file, compressed or not."""
     compression = compression_of(name, head)
-    return is_frame(head if compression == "none" else unpack(head, compression))
+    return is_header(head if compression == "none" else unpack(head, compression))
 
 
 def accepts(probe: InputProbe) -> bool:
