@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from shardwright.core import storage
@@ -247,27 +248,20 @@ def _without_repeats(texts: Iterable[bytes]) -> Iterator[bytes]:
 
     Two lost records without a key stay two lines, even if the lines are equal.
     """
-    key, seen = "", set[str]()
-    for text in texts:
-        line = json.loads(text)
-        if line["key"] != key:
-            key = line["key"]
-            seen.clear()
-        words = json.dumps(line, sort_keys=True)
-        if words not in seen or not key:
-            yield text
-        if key:
-            seen.add(words)
+    for key, same in groupby(texts, key=lambda text: json.loads(text)["key"]):
+        seen = set[str]()
+        for text in same:
+            words = json.dumps(json.loads(text), sort_keys=True)
+            if words not in seen:
+                yield text
+            if key:
+                seen.add(words)
 
 
 def _old_quarantine(job: SalvageJob) -> Iterator[dict[str, Any]]:
     """Yields the readable lines of the dataset's own quarantine list."""
-    with contextlib.ExitStack() as stack:
-        try:
-            path = storage.join(job.directory, files.QUARANTINE_JSONL)
-            file = stack.enter_context(storage.open_local(path))
-        except FileNotFoundError:
-            return
+    path = storage.join(job.directory, files.QUARANTINE_JSONL)
+    with contextlib.suppress(FileNotFoundError), storage.open_local(path) as file:
         for line in file:
             try:
                 value = json.loads(line.decode("utf-8", "replace"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -63,12 +63,13 @@ def match_records(
 
 def _without_copies(found: Sequence[Frame], numbers: Sequence[int | Match | None]) -> list[int | Match]:
     """Decides whether the remaining records are second copies, which damage can leave behind."""
-    known = {item.source for item, number in zip(found, numbers) if isinstance(number, int)}
+    names = [item.key or item.source for item in found]
+    known = {name for name, number in zip(names, numbers, strict=True) if isinstance(number, int)}
     matches: list[int | Match] = []
-    for item, number in zip(found, numbers, strict=True):
+    for name, number in zip(names, numbers, strict=True):
         if number is None:
-            number = Match.UNEXPECTED if item.source and item.source in known else Match.UNKNOWN
-            known.add(item.source)
+            number = Match.UNEXPECTED if name and name in known else Match.UNKNOWN
+            known.add(name)
         matches.append(number)
     return matches
 
@@ -194,6 +195,14 @@ class SalvagedLedger:
     unexpected: int = 0
 
 
+def _written_frames(ledger: Sequence[Entry]) -> list[Frame]:
+    return [
+        Frame(entry.offset or 0, entry.length or 0, entry.name_in_record, entry.sha256)
+        for entry in ledger
+        if entry.outcome == Outcome.WRITTEN
+    ]
+
+
 def reconcile(
     file: str,
     uri: str,
@@ -214,39 +223,19 @@ def reconcile(
       records: Number of records that it should have.
       intact: Whether its bytes are those that were written.
     """
-    if ledger is not None:
-        written = [
-            Frame(entry.offset or 0, entry.length or 0, entry.name_in_record, entry.sha256)
-            for entry in ledger
-            if entry.outcome == Outcome.WRITTEN
-        ]
-    elif index is not None:
-        written = list(index)
-    else:
-        return _without_names(file, uri, content, records)
     found = [record.found for record in content.records]
+    is_placed = ledger is not None or index is not None
+    written = list(index or [Frame(0, 0)] * records) if ledger is None else _written_frames(ledger)
     numbers: list[int | Match] = list(range(len(found)))
-    if not intact or len(found) != len(written):
+    if not (is_placed and intact and len(found) == len(written)):
         # Version 0.1 stored the key where the ledger has a file name.
         has_all_keys = ledger is not None and not any(entry.file_name for entry in ledger)
         numbers = match_records(found, written, content.size, has_all_keys)
-    return _with_names(file, uri, content, written, numbers, ledger)
-
-
-def _with_names(
-    file: str,
-    uri: str,
-    content: Content,
-    written: Sequence[Frame],
-    numbers: Sequence[int | Match],
-    ledger: Sequence[Entry] | None,
-) -> SalvagedLedger:
-    """Accounts for a shard whose written records are known."""
-    salvaged = SalvagedLedger()
-    unmatched = set(range(len(written))) - {number for number in numbers if isinstance(number, int)}
+    unmatched = sorted(set(range(len(written))).difference(numbers))
     unknown = [i for i, number in enumerate(numbers) if number is Match.UNKNOWN]
+    unknown.sort(key=lambda i: content.records[i].problem is not None)  # those that can be kept come first
     belong = set(unknown[: len(unmatched)])
-    salvaged.unexpected = sum(number is Match.UNEXPECTED for number in numbers) + len(unknown) - len(belong)
+    salvaged = SalvagedLedger(unexpected=numbers.count(Match.UNEXPECTED) + len(unknown) - len(belong))
     problems: dict[int, Problem] = {}
     kept: list[tuple[int, int]] = []  # (number, i)
     for i, number in enumerate(numbers):
@@ -257,93 +246,83 @@ def _with_names(
             kept.append((number, i))
         elif i in belong and not problem:
             kept.append((-1, i))
-    if not belong:
+    if is_placed and not belong:
         kept.sort()  # sequences that changed places return to theirs
-        problems |= _why_lost(sorted(unmatched), content, numbers)
+        problems |= _why_lost(unmatched, content, numbers)
     salvaged.kept = [i for _, i in kept]
     for number, problem in sorted(problems.items()):
         item = written[number]
-        key = item.key if ledger is not None else None
-        salvaged.lost.append(LostRecord(key, file, number, item.offset, item.length, *_plain(problem)))
-    if belong:  # it is not known which records these are, and so not which records are lost
-        salvaged.lost += _unnamed(
-            file, content, [i for i in belong if content.records[i].problem], len(unmatched) - len(belong)
-        )
-    if ledger is None:
-        salvaged.entries = _new_entries(content, salvaged.kept, salvaged.lost, uri)
-    else:
-        _rewrite_ledger(salvaged, uri, content, kept, ledger, unnamed=bool(belong))
+        salvaged.lost.append(LostRecord(item.key, file, number, item.offset, item.length, *problem))
+    if belong or not is_placed:  # it is not known which records these are, and so not which records are lost
+        bad = [i for i in belong if content.records[i].problem]
+        one_each = not is_placed and len(content.records) + len(content.damages) == len(written)
+        salvaged.lost += _unnamed(file, content, bad, len(unmatched) - len(belong), one_each)
+    salvaged.entries = _new_entries(salvaged.lost, uri, content, kept, ledger)
     return salvaged
 
 
-def _rewrite_ledger(
-    salvaged: SalvagedLedger,
+def _new_entries(
+    all_lost: Sequence[LostRecord],
     uri: str,
     content: Content,
     kept: Sequence[tuple[int, int]],
-    ledger: Sequence[Entry],
-    unnamed: bool,
-) -> None:
-    """Sets the lines of the new ledger from those of the old one.
+    ledger: Sequence[Entry] | None,
+) -> list[Entry]:
+    """Returns the lines of the new ledger: those of the old one, and of records that it does not name.
 
     Args:
-      salvaged: Result so far, with its kept and lost records.
+      all_lost: Lost records.
       uri: Path of the shard.
       content: The records found in it.
       kept: Number and index of each kept record. The number is -1 if it is not known.
-      ledger: Lines of the old ledger.
-      unnamed: Whether some records are kept without knowing which ones they are.
+      ledger: Lines of the old ledger. None if there is none.
     """
     places: dict[int, tuple[int, int]] = {}
-    new: list[Entry] = []
-    for (number, i), place in zip(kept, _new_places(content, salvaged.kept), strict=True):
-        if number >= 0:
+    unnamed: list[Entry] = []
+    offset = 0
+    for number, i in kept:
+        place = (offset, content.records[i].found.length)
+        offset += place[1]
+        if ledger is not None and number >= 0:
             places[number] = place
         else:
-            new.append(_entry(content.records[i], place))
-    lost = {item.record: item for item in salvaged.lost if item.record is not None}
+            unnamed.append(_entry(content.records[i], place))
+    lost: dict[int, LostRecord] = {}
+    for item in all_lost:
+        if ledger is not None and item.record is not None:
+            lost[item.record] = item
+        else:
+            unnamed.append(_quarantined(item, uri))
+    entries: list[Entry] = []
     number = -1
-    for entry in ledger:
+    for entry in ledger or ():
         if entry.outcome != Outcome.WRITTEN:
-            salvaged.entries.append(entry)
+            entries.append(entry)
             continue
         number += 1
         if number in places:
-            salvaged.entries.append(entry._replace(offset=places[number][0], length=places[number][1]))
+            entries.append(entry._replace(offset=places[number][0], length=places[number][1]))
         elif number in lost:
-            salvaged.entries.append(_quarantined(lost[number], uri, entry))
-    if not unnamed:
-        return
-    salvaged.entries += new
-    salvaged.entries += [_quarantined(item, uri) for item in salvaged.lost if item.record is None]
-    salvaged.entries.sort(key=lambda entry: -1 if entry.offset is None else entry.offset)
+            entries.append(_quarantined(lost[number], uri, entry))
+    if entries and unnamed:
+        return sorted(entries + unnamed, key=lambda entry: -1 if entry.offset is None else entry.offset)
+    return entries + unnamed
 
 
-def _without_names(file: str, uri: str, content: Content, records: int) -> SalvagedLedger:
-    """Accounts for a shard if only its number of records is known."""
-    salvaged = SalvagedLedger()
-    bad, seen = [], set[str]()
-    for i, record in enumerate(content.records):
-        key = record.found.key or record.found.source
-        if key is not None and key in seen:
-            salvaged.unexpected += 1
-        elif record.problem:
-            bad.append(i)
-        elif len(salvaged.kept) >= records:
-            salvaged.unexpected += 1
-        else:
-            salvaged.kept.append(i)
-            seen.update(() if key is None else (key,))
-    missing = records - len(salvaged.kept)
-    bad = bad[: max(0, missing)]
-    one_each = len(content.records) + len(content.damages) == records
-    salvaged.lost = _unnamed(file, content, bad, missing - len(bad), one_each)
-    salvaged.entries = _new_entries(content, salvaged.kept, salvaged.lost, uri)
-    return salvaged
+def lost_range(file: str, damage: DamagedRange, number: int | None) -> LostRecord:
+    """Returns the lost record of a damaged range.
+
+    Args:
+      file: Name of the shard.
+      damage: The range.
+      number: Number of the record. None if it is not known.
+    """
+    size = damage.end - damage.offset
+    return LostRecord(None, file, number, damage.offset, size, damage.code, damage.message)
 
 
 def _unnamed(
-    file: str, content: Content, bad: Sequence[int], missing: int, one_each: bool = False
+    file: str, content: Content, bad: Sequence[int], missing: int, one_each: bool
 ) -> list[LostRecord]:
     """Returns lost records whose place among all records is not known.
 
@@ -355,20 +334,13 @@ def _unnamed(
       one_each: Whether each damaged range is one record, so that record numbers are exact.
     """
     lost = []
-    for i in bad:
-        record = content.records[i]
+    for record in map(content.records.__getitem__, bad):
         if record.problem:
-            place = record.found[:2]
-            lost.append(LostRecord(record.found.key, file, None, *place, *_plain(record.problem)))
-    for damage in content.damages[:missing]:
-        size = damage.end - damage.offset
-        number = damage.number if one_each else None
-        lost.append(LostRecord(None, file, number, damage.offset, size, damage.code.value, damage.message))
+            lost.append(LostRecord(record.found.key, file, None, *record.found[:2], *record.problem))
+    damages = content.damages[:missing]
+    lost += [lost_range(file, damage, damage.number if one_each else None) for damage in damages]
     last: Problem = (content.damages[-1].code, content.damages[-1].message) if content.damages else _NO_TRACE
-    lost += [
-        LostRecord(None, file, None, None, None, *_plain(last))
-        for _ in range(missing - len(content.damages[:missing]))
-    ]
+    lost += [LostRecord(None, file, None, None, None, *last)] * (missing - len(damages))
     return sorted(lost, key=lambda item: (item.offset is None, item.offset or 0))
 
 
@@ -395,26 +367,6 @@ def _why_lost(
         else:
             problems[number] = _NO_TRACE
     return problems
-
-
-def _new_places(content: Content, kept: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yields offset and length of each kept record in the new shard."""
-    offset = 0
-    for i in kept:
-        length = content.records[i].found.length
-        yield offset, length
-        offset += length
-
-
-def _plain(problem: Problem) -> tuple[str, str]:
-    return problem[0].value, problem[1]
-
-
-def _new_entries(content: Content, kept: Sequence[int], lost: Sequence[LostRecord], uri: str) -> list[Entry]:
-    """Returns a ledger built from the records themselves."""
-    places = _new_places(content, kept)
-    entries = [_entry(content.records[i], place) for i, place in zip(kept, places, strict=True)]
-    return entries + [_quarantined(item, uri) for item in lost]
 
 
 def _entry(record: FoundRecord, place: tuple[int, int]) -> Entry:

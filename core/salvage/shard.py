@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import time
@@ -22,7 +23,7 @@ from shardwright.core.records.compression import WBITS, compression_of, decompre
 from shardwright.core.records.framing import FRAME_BYTES, Record
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.recovery import DamagedRange, read_records
-from shardwright.core.salvage.salvaged_ledger import Content, FoundRecord, Frame, reconcile
+from shardwright.core.salvage.salvaged_ledger import Content, FoundRecord, Frame, lost_range, reconcile
 from shardwright.core.shards.finish import ShardPlace, discard, finish_shard
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
 from shardwright.schemas.codes import FindingCode
@@ -109,14 +110,15 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
             elif placement.holds:
                 file, why_missing = None, f"its file holds the records of {placement.holds}"
         if file is None:  # all its records are lost, and an empty shard takes its place
-            plain, compression = None, compression_of(task.file, b"")
+            plain: IO[bytes] = io.BytesIO()
+            compression = "none"
             content = Content([], [DamagedRange(0, 0, 0, FindingCode.SHARD_MISSING, why_missing)], 0)
         else:
             plain, compression, fault = stack.enter_context(uncompressed(file, task.file))
             # Without a ledger, the classes and formats have to come from the images.
             content = _read(plain, fault, schema, decode or (ledger is None and task.place is not None))
         if task.place is None:
-            if file is None or plain is None:
+            if file is None:
                 raise EngineError(f"{printable(task.path)} disappeared before it was saved; run again.")
             unusable = _UNUSABLE if schema.features else ()  # otherwise the records need not be Examples
             return _save_foreign(task, file, plain, compression, content, unusable)
@@ -129,13 +131,12 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
             task.expected.records if task.expected else 0,
             intact,
         )
-        compression = compression_of(task.file, b"")  # its content may be that of another file
         copied = intact and not salvaged.lost
         if copied and file is not None and len(salvaged.kept) == len(content.records):
             temporary = _copy(file, task)
         else:
             frames = [content.records[i].found[:2] for i in salvaged.kept]
-            temporary = _write(task, plain, frames, compression)
+            temporary = _write(task, plain, frames, compression_of(task.file, b""))
         result = finish_shard(
             task.output,
             task.place,
@@ -269,14 +270,12 @@ def _copy(file: IO[bytes], task: SalvageTask) -> str:
     return target.name
 
 
-def _write(
-    task: SalvageTask, source: IO[bytes] | None, frames: Sequence[tuple[int, int]], compression: str
-) -> str:
+def _write(task: SalvageTask, source: IO[bytes], frames: Sequence[tuple[int, int]], compression: str) -> str:
     """Writes records to a temporary file, and reads it back. Equal records give the bytes of Beam's sink.
 
     Args:
       task: The shard.
-      source: File that contains the frames, uncompressed. None if there are none.
+      source: File that contains the frames, uncompressed.
       frames: Offset and length of each frame, in the order in which they are written.
       compression: none, gzip or zlib.
 
@@ -297,11 +296,11 @@ def _write(
     return target.name
 
 
-def _frames(source: IO[bytes] | None, path: str, frames: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    for offset, length in frames if source else ():
+def _frames(source: IO[bytes], path: str, frames: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    for offset, length in frames:
         with storage.translated_errors("read", path):
-            source.seek(offset)  # type: ignore[union-attr]
-            frame = source.read(length)  # type: ignore[union-attr]
+            source.seek(offset)
+            frame = source.read(length)
         if len(frame) < length:
             raise storage.changed(path)
         yield frame
@@ -329,20 +328,13 @@ def _save_foreign(
     unusable: Sequence[FindingCode],
 ) -> SavedShard:
     """Saves the records of a file for which there is no dataset."""
-    lost = []
-    for damage in content.damages:
-        size = damage.end - damage.offset
-        lost.append(
-            LostRecord(None, task.file, damage.number, damage.offset, size, damage.code.value, damage.message)
-        )
+    lost = [lost_range(task.file, damage, damage.number) for damage in content.damages]
     kept = []
     for record in content.records:
         if record.problem is None or record.problem[0] not in unusable:
             kept.append(record.found[:2])
             continue
-        code, message = record.problem
-        offset, length = record.found[:2]
-        lost.append(LostRecord(record.found.key, task.file, None, offset, length, code.value, message))
+        lost.append(LostRecord(record.found.key, task.file, None, *record.found[:2], *record.problem))
     lost.sort(key=lambda item: item.offset or 0)
     temporary = _write(task, plain, kept, compression) if lost else _copy(file, task)
     with while_held(task.hold):
