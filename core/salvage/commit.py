@@ -39,6 +39,7 @@ from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.labels import in_name_order
+from shardwright.schemas.ledger import LedgerTotals
 from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sidecars import with_sidecars
@@ -150,72 +151,52 @@ def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
 
 def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedShard]) -> Dataset:
     """Returns the dataset that consists of the saved shards: the damaged one without its lost records."""
-    splits = {
-        split: tuple(
-            result.header.as_shard() for shard in shards if (result := saved[shard.file].result) is not None
-        )
-        for split, shards in damaged.splits.items()
-    }
     of_split = {split: [saved[shard.file] for shard in shards] for split, shards in damaged.splits.items()}
-    headers = [item.result.header for item in saved.values() if item.result is not None]
+    results = {
+        split: [item.result for item in items if item.result is not None] for split, items in of_split.items()
+    }
+    headers = {split: [result.header for result in made] for split, made in results.items()}
     return replace(
         damaged,
         name=dataset_name(job.output),
-        splits=splits,
+        splits={split: tuple(header.as_shard() for header in made) for split, made in headers.items()},
         ledger=_moved(damaged.ledger, of_split),
-        class_counts={
-            split: in_name_order(_sum(header.class_counts for header in headers if header.split == split))
-            for split in damaged.splits
-        },
-        formats={
-            split: in_name_order(_sum(header.formats for header in headers if header.split == split))
-            for split in damaged.splits
-        },
-        dtypes=in_name_order(_sum(header.dtypes for header in headers)),
+        class_counts={split: _sum(header.class_counts for header in made) for split, made in headers.items()},
+        formats={split: _sum(header.formats for header in made) for split, made in headers.items()},
+        dtypes=_sum(header.dtypes for made in headers.values() for header in made),
         sidecars={},
         # The features come from another version, but the side files are written by this one.
         statements_version=STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0,
         files={
             path: sha256
-            for item in saved.values()
-            if item.result is not None
-            for path, sha256 in item.result.files.items()
+            for made in results.values()
+            for result in made
+            for path, sha256 in result.files.items()
         },
     )
 
 
-def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for part in counts:
         total.update(part)
-    return total
+    return in_name_order(total)
 
 
 def _moved(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]]) -> dict[str, Any]:
     """Returns the ledger totals with the lost records as quarantined instead of written."""
-
-    def row(counts: Mapping[str, Any], written: int, lost: int) -> dict[str, int]:
-        values = {outcome.value: int(counts.get(outcome.value, 0)) for outcome in Outcome}
-        values[Outcome.WRITTEN] = written
-        values[Outcome.QUARANTINED] += lost
-        return {"listed": sum(values.values()), **values}
-
-    written = {split: sum(item.records for item in items) for split, items in saved.items()}
-    lost = {split: sum(len(item.lost) for item in items) for split, items in saved.items()}
-    old = ledger.get("splits", {})
-    reasons = {name: dict(counts) for name, counts in ledger.get("reasons", {}).items()}
-    if sum(lost.values()):
-        quarantined = Counter(reasons.get(Outcome.QUARANTINED.value, {}))
-        quarantined[QuarantineReason.DAMAGED_RECORD.value] += sum(lost.values())
-        reasons[Outcome.QUARANTINED.value] = dict(sorted(quarantined.items()))
-    return {
-        **row(ledger, sum(written.values()), sum(lost.values())),
-        "splits": {
-            split: row(old.get(split, {}), written.get(split, 0), lost.get(split, 0))
-            for split in sorted({*old, *saved})
-        },
-        "reasons": dict(sorted(reasons.items())),
-    }
+    totals = LedgerTotals(
+        {split: Counter(counts) for split, counts in ledger.get("splits", {}).items()},
+        {outcome: Counter(counts) for outcome, counts in ledger.get("reasons", {}).items()},
+    )
+    for split, items in saved.items():
+        counts = totals.splits.setdefault(split, Counter())
+        counts[Outcome.WRITTEN.value] = sum(item.records for item in items)
+        if lost := sum(len(item.lost) for item in items):
+            counts[Outcome.QUARANTINED.value] += lost
+            reasons = totals.reasons.setdefault(Outcome.QUARANTINED.value, Counter())
+            reasons[QuarantineReason.DAMAGED_RECORD.value] += lost
+    return totals.as_json()
 
 
 def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> dict[str, str]:

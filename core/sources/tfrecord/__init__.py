@@ -32,7 +32,6 @@ from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tfrecord import files
-from shardwright.core.sources.tfrecord.checks import check_sample, first_records, listed
 from shardwright.core.sources.tfrecord.files import RecordFile
 from shardwright.core.sources.tfrecord.images import NoImage, image_of, pixels_are_planar
 from shardwright.core.sources.tfrecord.record import (
@@ -70,12 +69,12 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
         if not storage.is_remote(path) and not os.path.exists(path):
             raise UsageError(f"--input {printable(path)} is a link to nowhere; fix or remove it.")
     own = own_records(files.dataset_of(read[0]), settings.record_layout) if read[0].own else None
-    names = check_sample(probe.path, paths, settings, own)
+    names = files.check_sample(probe.path, paths, settings, own)
     if not (names or own) and probe.head and not files.holds_records(probe.name, probe.head):
         raise UsageError(f"{shown} is not a TFRecord file; check the path.")
     if own:
         return f"{counted(len(read), 'shard')} of a dataset of shardwright"
-    return counted(len(read), "TFRecord file") + (f" (records with {listed(names)})" if names else "")
+    return counted(len(read), "TFRecord file") + (f" (records with {files.listed(names)})" if names else "")
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:
@@ -121,7 +120,7 @@ class _Opened:
     @cached_property
     def planar(self) -> bool:
         """Whether raw pixels are stored channel by channel, if the records do not tell."""
-        return pixels_are_planar(first_records(self.records), self.settings)
+        return pixels_are_planar(files.first_records(self.records), self.settings)
 
     def place(self, base: int, span: Span, **how: Any) -> str:
         """Returns the byte range of a span of the record that begins at `base`, encoded for a reference."""
