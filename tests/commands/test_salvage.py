@@ -337,6 +337,17 @@ def test_sound_frames_with_unsound_contents_are_left_out(damaged: Path, tmp_path
 
 
 @pytest.mark.sampled(1)
+def test_records_that_are_not_compressed_are_compressed_as_the_name_of_their_shard_says(
+    convert_photos: Callable[..., ConvertResult], tmp_path: Path
+) -> None:
+    made = convert_photos(resize=64, shards=1, compression="gzip")
+    (shard,) = Path(made.path).glob("*.tfrecord.gz")
+    sound = shard.read_bytes()
+    shard.write_bytes(gzip.decompress(sound))
+    path = _check(salvage(made.path, str(tmp_path / "saved")), Path(made.path), 0)
+    assert (path / shard.name).read_bytes() == sound
+
+
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
 def test_records_before_the_damage_in_a_compressed_shard_are_saved(
     convert_photos: Callable[..., ConvertResult], tmp_path: Path, compression: str

@@ -23,6 +23,7 @@ from shardwright.core.records.framing import (
     masked_crc32c,
 )
 from shardwright.core.records.recovery import DamagedRange, read_records
+from shardwright.core.salvage.salvaged_ledger import Frame, Match, match_records
 from shardwright.core.salvage.shard import save_shard
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.datasets import resolve_target, schema_of
@@ -107,6 +108,24 @@ def test_a_truncated_file_ends_with_one_damage(left: int) -> None:
     assert [type(item) for item in found] == [Record, DamagedRange]
     assert found[1].code == "SHARD_TRUNCATED"
     assert found[1].end == 66 + left
+
+
+@pytest.mark.parametrize(
+    ("left", "damages"),
+    [
+        (0, [(1, 66, 66, "the stream ends")]),
+        (20, [(1, 66, 86, "the file ends inside a record of 50 bytes: the stream ends")]),
+    ],
+)
+def test_a_fault_of_the_stream_is_reported_once_at_the_end(
+    left: int, damages: list[tuple[int, int, int, str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "unpacked"
+    path.write_bytes((_frame(b"a" * 50) * 2)[: 66 + left])
+    with path.open("rb") as file:
+        found = _damages(list(read_records(file, "the stream ends")))
+    assert [(item.number, item.offset, item.end, item.message) for item in found] == damages
+    assert {item.code for item in found} == {"SHARD_TRUNCATED"}
 
 
 def test_a_length_beyond_the_file_hides_no_later_record() -> None:
@@ -276,3 +295,10 @@ def test_records_without_keys_are_salvaged(photos: Path, tmp_path: Path, layout:
     rng = random.Random(layout + known_by)
     for number in range(100):
         _damage_and_save(Path(made.path), tmp_path / str(number), known_by, rng, False)
+
+
+def test_second_copies_are_told_by_their_keys() -> None:
+    """Two images of a dataset may be equal, so that the checksum of the source does not tell."""
+    written = [Frame(0, 100), Frame(100, 100)]
+    found = [Frame(0, 100, "a", "same"), Frame(130, 120, "b", "same"), Frame(300, 120, "a", "same")]
+    assert match_records(found, written, 420) == [0, Match.UNKNOWN, Match.UNEXPECTED]
