@@ -35,10 +35,12 @@ from shardwright.core.validation.duplicate_keys import (
 )
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, Where
-from shardwright.schemas.pictures import ImageQuality, Picture
+from shardwright.schemas.pictures import Picture
 
 #: Key of the shuffled data; its values are packed rows.
 Bucket = tuple[str, int]
+#: Name of a shard, and the number of a record.
+RecordPlace = tuple[str, int]
 #: Largest number of images with an equal band that one worker compares, the first by place.
 MAX_IN_BAND = 50_000
 #: Number of images of a shard that are packed together.
@@ -46,6 +48,10 @@ BATCH = 4_096
 #: Number of links that are passed on together.
 _MAX_LINKS = 1_000
 _NEAR_BITS = 256
+#: Number of bytes of a value that is only counted.
+_PRINT_BYTES = 8
+#: Number of fields of a row with which equal images are compared, and similar ones.
+_WITH_DIGEST, _WITH_PRINTS = 7, 9
 
 #: Codes for a pair, the most severe first.
 _CODES = (
@@ -79,6 +85,7 @@ class PictureRow(NamedTuple):
     digest: bytes
     hash: bytes = b""
     patch: bytes = b""
+    source: str | None = None
 
     @property
     def classes(self) -> frozenset[str]:
@@ -100,27 +107,25 @@ class Link(NamedTuple):
         return *_place(self.row), self.gravity, self.likeness, *_place(self.other)
 
 
-def bucket_pictures(
-    pictures: Iterable[Picture],
-    buckets: int,
-    kinds: Mapping[tuple[str, int], Collection[str]] | None = None,
-) -> Iterator[tuple[Bucket, bytes]]:
+def _rows_of(pictures: Iterable[Picture]) -> Iterator[PictureRow]:
+    """Yields the rows of the images that have quality metrics."""
+    for picture in pictures:
+        quality = picture.quality
+        if quality and quality.pixels:
+            yield PictureRow(*picture[:6], quality.digest, quality.hash, quality.patch, picture.source)
+
+
+def bucket_pictures(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[Bucket, bytes]]:
     """Yields a shard's images by bucket, so that images that are alike meet in one.
 
     Args:
       pictures: Images of the shard, with their quality metrics.
       buckets: Number of buckets of each kind.
-      kinds: Mapping of (file, number) to the kinds of buckets where the image can meet another. None for all.
 
     Yields:
       Pairs ((kind, number), packed list of (shared value, row)).
     """
-    looked = (
-        (picture, picture.quality) for picture in pictures if picture.quality and picture.quality.pixels
-    )
-    while batch := list(itertools.islice(looked, BATCH)):
-        for bucket, rows in _bucketed(batch, buckets, kinds).items():
-            yield bucket, pack(rows)
+    yield from _bucketed(_rows_of(pictures), buckets)
 
 
 def pack(rows: Sequence[tuple[Any, ...]]) -> bytes:
@@ -134,29 +139,35 @@ def unpack(packed: bytes) -> Any:
 
 
 def _bucketed(
-    batch: Sequence[tuple[Picture, ImageQuality]],
+    rows: Iterator[PictureRow],
     buckets: int,
-    kinds: Mapping[tuple[str, int], Collection[str]] | None,
-) -> dict[Bucket, list[tuple[bytes, tuple[Any, ...]]]]:
-    packed: defaultdict[Bucket, list[tuple[bytes, tuple[Any, ...]]]] = defaultdict(list)
-    for (picture, quality), shared in zip(batch, shared_values(batch)):
-        row = (*picture[:6], quality.digest)
-        printed = (*row, quality.hash, quality.patch)
-        wanted = None if kinds is None else kinds[picture.file, picture.number]
-        for kind, value in shared:
-            if wanted is None or kind in wanted:
-                value_to_compare = printed if kind.startswith(_BAND) else row
-                packed[kind, zlib.crc32(value) % buckets].append((value, value_to_compare))
-    return packed
+    kinds: Mapping[RecordPlace, Collection[str]] | None = None,
+) -> Iterator[tuple[Bucket, bytes]]:
+    """Yields packed rows by the buckets where they meet.
+
+    Args:
+      rows: Rows of images.
+      buckets: Number of buckets of each kind.
+      kinds: Mapping of place to the kinds of buckets where the image can meet another. None for all.
+    """
+    while batch := list(itertools.islice(rows, BATCH)):
+        packed: defaultdict[Bucket, list[tuple[bytes, tuple[Any, ...]]]] = defaultdict(list)
+        for row, shared in zip(batch, shared_values(batch)):
+            for kind, value in shared:
+                if kinds is None or kind in kinds[_place(row)]:
+                    compared = row[:_WITH_PRINTS] if kind.startswith(_BAND) else row[:_WITH_DIGEST]
+                    packed[kind, zlib.crc32(value) % buckets].append((value, compared))
+        for bucket, found in packed.items():
+            yield bucket, pack(found)
 
 
-def shared_values(batch: Sequence[tuple[Picture, ImageQuality]]) -> Iterator[list[tuple[str, bytes]]]:
+def shared_values(rows: Sequence[PictureRow]) -> Iterator[list[tuple[str, bytes]]]:
     """Yields for each image the pairs (kind, value) that similar images share."""
-    bands = bands_of([quality.hash for _, quality in batch], [quality.patch for _, quality in batch])
-    for (picture, quality), values in zip(batch, bands):
-        had = [("pixels", quality.digest)]
-        if picture.source is not None:
-            had.append(("source", picture.source.encode("utf-8", "surrogatepass")))
+    bands = bands_of([row.hash for row in rows], [row.patch for row in rows])
+    for row, values in zip(rows, bands):
+        had = [("pixels", row.digest)]
+        if row.source is not None:
+            had.append(("source", row.source.encode("utf-8", "surrogatepass")))
         yield had + [(f"{_BAND}{number}", value) for number, value in enumerate(values)]
 
 
@@ -302,11 +313,6 @@ def _finding(code: FindingCode, link: Link) -> Finding:
     return Finding(code, message, *link.row[:4], Where(*link.other[:4]))
 
 
-_PRINT_BYTES = 8
-
-RecordPlace = tuple[str, int]
-
-
 def bucketed_fingerprints(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
     """Yields the values of a shard's images that others may share, packed by the bucket where they meet.
 
@@ -316,42 +322,24 @@ def bucketed_fingerprints(pictures: Iterable[Picture], buckets: int) -> Iterator
     """
     for batch in _batches(pictures):
         packed: defaultdict[int, list[tuple[bytes, str, int]]] = defaultdict(list)
-        for (picture, _), shared in zip(batch, shared_values(batch)):
+        for row, shared in zip(batch, shared_values(batch)):
             for kind, value in shared:
                 digest = blake2b(value, digest_size=_PRINT_BYTES, person=kind.encode()).digest()
-                packed[zlib.crc32(digest) % buckets].append((digest, kind, picture.number))
+                packed[zlib.crc32(digest) % buckets].append((digest, kind, row.number))
         for bucket, found in packed.items():
-            yield bucket, pack([(batch[0][0].file, found)])
+            yield bucket, pack([(batch[0].file, found)])
 
 
 def pictures_by_place(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
     """Yields a shard's images, packed by the bucket where they meet the results of `duplicate_candidates`."""
     for batch in _batches(pictures):
-        first, _ = batch[0]
-        rows = [
-            (*picture[:6], picture.source, quality.pixels, quality.digest, quality.hash, quality.patch)
-            for picture, quality in batch
-        ]
-        yield _bucket_of(first.file, first.number, buckets), pack(rows)
+        yield _bucket_of(batch[0].file, batch[0].number, buckets), pack([tuple(row) for row in batch])
 
 
-def _whole(row: tuple[Any, ...]) -> Picture:
-    """Returns the image of a row, with the values that are compared."""
-    file, number, offset, key, split, labels, source, pixels, digest, hash_, patch = row
-    quality = ImageQuality((), (), pixels, digest, hash_, patch)
-    return Picture(
-        file, number, offset, key, split, labels,
-        bytes=0, format="", width=0, height=0, channels=0, source=source, quality=quality,
-    )  # fmt: skip
-
-
-def _batches(pictures: Iterable[Picture]) -> Iterator[list[tuple[Picture, ImageQuality]]]:
+def _batches(pictures: Iterable[Picture]) -> Iterator[list[PictureRow]]:
     """Yields the images that have quality metrics in batches; a batch is in one bucket of places."""
-    looked = (
-        (picture, picture.quality) for picture in pictures if picture.quality and picture.quality.pixels
-    )
-    for _, batch in itertools.groupby(looked, lambda item: (item[0].file, item[0].number // BATCH)):
-        yield list(batch)
+    batches = itertools.groupby(_rows_of(pictures), lambda row: (row.file, row.number // BATCH))
+    yield from (list(batch) for _, batch in batches)
 
 
 def _bucket_of(file: str, number: int, buckets: int) -> int:
@@ -404,5 +392,5 @@ def pictures_that_share(
     if not kinds:
         return
     for packed in pictures:
-        rows = [row for row in unpack(packed) if (row[0], row[1]) in kinds]
-        yield from bucket_pictures(map(_whole, rows), buckets, kinds)
+        rows = itertools.starmap(PictureRow, unpack(packed))
+        yield from _bucketed((row for row in rows if _place(row) in kinds), buckets, kinds)
