@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
-from itertools import chain
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from shardwright.core.hash_buckets import MAX_BUCKETS, bucket_of, pack_rows, unpack_rows
-from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, Where
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.ledger import line_blocks, parsed_lines
+from shardwright.schemas.ledger import Entry
 
 #: Message for a record whose source has the same bytes as that of another record.
 SAME_SOURCE = "same source bytes as {}"
@@ -188,25 +187,18 @@ def bucket_rows(
         yield bucket, pack_rows(found)
 
 
-def rows_of_ledger(data: bytes, split: str, file: str) -> list[ComparedRecord]:
-    """Returns the rows for the records in a shard's ledger.
+def rows_of_entries(entries: Iterable[Entry], split: str, file: str) -> Iterator[ComparedRecord]:
+    """Yields the rows for the records of a shard.
 
     Args:
-      data: Contents of the ledger.
+      entries: Entries of the records in the shard's ledger.
       split: Split of the shard.
       file: Name of the shard.
-
-    Raises:
-      OSError, EOFError, zlib.error, ValueError, LookupError: If the ledger is damaged.
     """
-    rows: list[ComparedRecord] = []
-    for line in chain.from_iterable(map(parsed_lines, line_blocks(data))):
-        if line.get("outcome") == Outcome.WRITTEN:
-            # Images that --map made of one source may have different classes.
-            label = "" if line.get("source_key") else line.get("label", "")
-            place = split, file, len(rows), line["offset"]
-            rows.append(ComparedRecord(line["key"], line.get("sha256"), *place, label))
-    return rows
+    for number, entry in enumerate(entries):
+        # Images that --map made of one source may have different classes.
+        label = "" if entry.source_key else entry.label
+        yield ComparedRecord(entry.key, entry.sha256 or None, split, file, number, entry.offset or 0, label)
 
 
 def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ import json
 import zlib
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 from shardwright.core.plan.assign import shard_order
@@ -96,11 +97,11 @@ class LedgerCheck:
     """
 
     def __init__(self, data: bytes, shard: Shard, terms: ShardTerms | None = None) -> None:
-        self.matched: dict[str, Any] | None = None
+        self.matched: Entry | None = None
         self.disordered = False
         self._data = data
-        self._lines = _parsed(data)
-        self._entry: dict[str, Any] | None = None
+        self._lines: Iterator[dict[str, Any]] = chain.from_iterable(map(parsed_lines, line_blocks(data)))
+        self._entry: Entry | None = None
         self._fault = ""
         self._shard, self._terms = shard, terms
         self._keeps = terms is not None and terms.keeps
@@ -122,55 +123,55 @@ class LedgerCheck:
         offset = record.offset
         self.matched, self.disordered = None, False
         entry = self._entry
-        while entry is not None and entry["offset"] < offset:  # lost record, reported elsewhere
+        while entry is not None and _offset(entry) < offset:  # lost record, reported elsewhere
             self._advance()
             entry = self._entry
         if entry is None:
             return "" if self._fault else "the shard's ledger has no such record"
-        if entry["offset"] != offset:
+        if entry.offset != offset:
             return "the shard's ledger has no record at this byte"
         self._advance()
-        self._follow(entry.get("source_key") or entry["key"])
-        value: Any = entry.get("length")
-        if value != len(record.data) + FRAME_BYTES:
-            true = len(record.data) + FRAME_BYTES
-            return f"it has {true} bytes with its frame, the shard's ledger says {value}"
-        if result.problems:  # these are more specific
-            self.matched = entry
-            return ""
-        name = entry.get("file_name") or entry["key"]
+        self._follow(entry.source)
+        length = len(record.data) + FRAME_BYTES
+        if entry.length != length:
+            return f"it has {length} bytes with its frame, the shard's ledger says {entry.length}"
+        # The problems of a record are more specific.
+        difference = "" if result.problems else self._difference(entry, result)
+        self.matched = None if difference else entry
+        return difference
+
+    def _difference(self, entry: Entry, result: CheckedRecord) -> str:
+        """Returns how the values of a valid record differ from its entry; empty if they do not."""
+        name = entry.name_in_record
         if result.key is not None and result.key != name:
             return f"its key is {result.key!r}, the shard's ledger says {name!r}"
         if result.basename is not None and name.rpartition("/")[2] != result.basename:
             return f"its file name is {result.basename!r}, the shard's ledger says {name!r}"
-        if result.source_in_record and result.source != entry.get("sha256", ""):
+        if result.source_in_record and result.source != entry.sha256:
             return (
                 f"its source's sha256 begins {(result.source or '')[:12]}, "
-                f"the shard's ledger says {str(entry.get('sha256', ''))[:12]}"
+                f"the shard's ledger says {entry.sha256[:12]}"
             )
-        stored = entry.get("stored")
-        if stored == "kept" and result.stored_sha256 not in ("", entry.get("sha256", "")) and self._keeps:
+        if entry.stored == "kept" and result.stored_sha256 not in ("", entry.sha256) and self._keeps:
             return "the shard's ledger says that its image has the source's own bytes, but it has others"
-        if stored == "encoded" and result.bare is False:
+        if entry.stored == "encoded" and result.bare is False:
             return (
                 "the shard's ledger says that its image was encoded, but it has metadata or bytes after "
                 "its end, which convert does not write"
             )
-        boxes = entry.get("boxes") or {}
+        boxes = entry.boxes or {}
         if result.objects is not None and boxes.get("written", result.objects) != result.objects:
             return f"it has {counted(result.objects, 'object')}, the shard's ledger says {boxes['written']}"
-        if result.fold is not None and result.fold != entry.get("fold"):
-            return f"its fold is {result.fold}, the shard's ledger says {entry.get('fold')}"
-        if result.dtype != entry.get("dtype", ""):
-            recorded = entry.get("dtype") or "no type"
+        if result.fold is not None and result.fold != entry.fold:
+            return f"its fold is {result.fold}, the shard's ledger says {entry.fold}"
+        if result.dtype != entry.dtype:
+            recorded = entry.dtype or "no type"
             return (
                 f"its samples are {result.dtype or 'of no recorded type'}, the shard's ledger says {recorded}"
             )
-        label = entry.get("label", "")
-        if result.classes is not None and LABEL_SEPARATOR.join(result.classes) != label:
-            shown = label.replace(LABEL_SEPARATOR, ", ")
+        if result.classes is not None and LABEL_SEPARATOR.join(result.classes) != entry.label:
+            shown = entry.label.replace(LABEL_SEPARATOR, ", ")
             return f"its class is {', '.join(result.classes)!r}, the shard's ledger says {shown!r}"
-        self.matched = entry
         return ""
 
     def _follow(self, key: str) -> None:
@@ -244,8 +245,7 @@ class LedgerCheck:
         if more and entry is not None:
             yield (
                 FindingCode.LEDGER_MISMATCH,
-                f"its ledger has a record at byte {entry['offset']}, of {entry['key']!r}, "
-                "but the shard has none",
+                f"its ledger has a record at byte {entry.offset}, of {entry.key!r}, but the shard has none",
             )
         while entry is not None:
             self._advance()
@@ -270,24 +270,18 @@ class LedgerCheck:
     def _advance(self) -> None:
         """Moves to the next record's entry."""
         self._entry = None
-        while (line := self._next_line()) is not None and self._count(line):
-            if line.get("outcome") != _WRITTEN:
+        while (line := self._next_line()) is not None and (entry := self._counted(line)) is not None:
+            if entry.outcome != _WRITTEN:
                 continue
-            if (
-                type(line.get("offset")) is not int
-                or type(line.get("key")) is not str
-                or type(line.get("label", "")) is not str
-                or type(line.get("sha256", "")) is not str
-                or type(line.get("file_name", "")) is not str
-                or type(line.get("source_key", "")) is not str
-            ):
+            names = (entry.key, entry.label, entry.sha256, entry.file_name, entry.source_key)
+            if type(entry.offset) is not int or set(map(type, names)) != {str}:
                 self._give_up("it is damaged (a record's place or name is missing)")
                 return
-            self._entry = line
+            self._entry = entry
             return
 
-    def _count(self, line: dict[str, Any]) -> bool:
-        """Adds a line to the counts; returns whether it is valid."""
+    def _counted(self, line: dict[str, Any]) -> Entry | None:
+        """Adds a line to the counts; returns its entry, or None if it is not valid."""
         try:
             entry = Entry.from_json(line)
             self._totals.add(entry)
@@ -295,18 +289,13 @@ class LedgerCheck:
                 self._plan_digest.add_entry(entry)
         except (TypeError, ValueError, AttributeError) as error:
             self._give_up(f"it is damaged (line of {line.get('key')!r}: {error})")
-            return False
-        return True
+            return None
+        return entry
 
 
-def _parsed(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yields the lines of a ledger.
-
-    Raises:
-      The errors in `_DAMAGES`, after the lines in all blocks before the damage.
-    """
-    for lines in line_blocks(data):
-        yield from parsed_lines(lines)
+def _offset(entry: Entry) -> int:
+    assert entry.offset is not None  # or the ledger would be damaged
+    return entry.offset
 
 
 def ledger_summary(data: bytes) -> LedgerSummary | None:

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from shardwright.core.records.record_schema import Problem, RecordSchema
-from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.example import Feature
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
-from shardwright.schemas.findings import Finding
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.ledger import ShardHeader, line_blocks, parsed_lines
+from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.units import counted, is_or_are
 
 #: Tolerance by which a side or a point may leave the image, because writers use 32-bit floats.
@@ -218,13 +217,9 @@ def drops_objects(header: ShardHeader) -> bool:
     return any(header.boxes.get(name) for name in _LOST)
 
 
-def dropped_objects(entry: Mapping[str, Any]) -> str:
-    """Returns which objects of an image its record lacks, and why; empty if it has all of them.
-
-    Args:
-      entry: Line of the image in its shard's ledger.
-    """
-    stated = (entry.get("boxes") or {}).items()
+def dropped_objects(entry: Entry) -> str:
+    """Returns which objects of an image its record lacks, and why; empty if it has all of them."""
+    stated = (entry.boxes or {}).items()
     counts = {name: count for name, count in stated if isinstance(count, int)}  # the ledger may be damaged
     lost = {name: counts[name] for name in _LOST if counts.get(name, 0) > 0}
     if not lost:
@@ -232,29 +227,7 @@ def dropped_objects(entry: Mapping[str, Any]) -> str:
     number = sum(lost.values())
     total = number + sum(counts.get(name, 0) for name in ("written", "segments_written"))
     reasons = ", ".join(f"{count:,} {_LOST[name]}" for name, count in lost.items())
-    source = f" {entry['source_key']}" if entry.get("source_key") else ""
-    first = f" ({entry['message']})" if "dropped" in lost and entry.get("message") else ""
+    source = f" {entry.source_key}" if entry.source_key else ""
+    first = f" ({entry.message})" if "dropped" in lost and entry.message else ""
     objects = f"{number:,} of the {counted(total, 'object')} of its source{source}"
     return f"{objects} {is_or_are(number)} not in the record: {reasons}{first}"
-
-
-def find_dropped_objects(data: bytes, file: str) -> Iterator[Finding]:
-    """Yields a finding for each record of a shard that lacks objects of its source.
-
-    Args:
-      data: Contents of the shard's ledger.
-      file: Name of the shard.
-
-    Raises:
-      OSError, EOFError, zlib.error, ValueError, LookupError: If the ledger is damaged.
-    """
-    written = (
-        line
-        for lines in line_blocks(data)
-        for line in parsed_lines(lines)
-        if line.get("outcome") == Outcome.WRITTEN
-    )
-    for number, line in enumerate(written):
-        if message := dropped_objects(line):
-            code = FindingCode.OBJECTS_DROPPED
-            yield Finding(code, message, file, number, line["offset"], line["key"])

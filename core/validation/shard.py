@@ -298,9 +298,9 @@ class _Records:
             # Other images may have the same file name, so use the ledger's key.
             matched = ledger.matched
             if matched is not None and (message := dropped_objects(matched)):
-                find(FindingCode.OBJECTS_DROPPED, message, record.number, record.offset, matched["key"])
-            if matched is not None and result.key and matched.get("file_name") == result.key:
-                result = result._replace(key=matched["key"])
+                find(FindingCode.OBJECTS_DROPPED, message, record.number, record.offset, matched.key)
+            if matched is not None and result.key and matched.file_name == result.key:
+                result = result._replace(key=matched.key)
         source, label = _source_and_label(result, ledger)
         check.rows.append(
             ComparedRecord(result.key, source, split, self.task.file, record.number, record.offset, label)
@@ -312,7 +312,7 @@ class _Records:
             check.features.add(result.features, self._specs)
         if result.picture is not None:
             known = source if result.source_in_record or source != result.source else None
-            if ledger is not None and ledger.matched is not None and ledger.matched.get("source_key"):
+            if ledger is not None and ledger.matched is not None and ledger.matched.source_key:
                 known = None  # other images were made of the same source
             check.pictures.append(
                 result.picture._replace(
@@ -342,10 +342,10 @@ def _source_and_label(result: CheckedRecord, ledger: LedgerCheck | None) -> tupl
     label = LABEL_SEPARATOR.join(result.classes or ())
     if ledger is not None and ledger.matched is not None:
         if not result.source_in_record:
-            source = ledger.matched.get("sha256") or source
+            source = ledger.matched.sha256 or source
         if result.classes is None:
-            label = ledger.matched.get("label", "")
-        if ledger.matched.get("source_key"):  # images that --map made of one source may differ in class
+            label = ledger.matched.label
+        if ledger.matched.source_key:  # images that --map made of one source may differ in class
             label = ""
     return source, label
 
