@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from shardwright.core import storage
 from shardwright.core.lease import HeldLease, write_held
+from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import COMMIT_FILES, DATASET_JSON
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
@@ -29,12 +31,16 @@ from shardwright.schemas.version import (
     version_name,
     version_path,
 )
+from shardwright.schemas.violation import Violation
 
 if TYPE_CHECKING:
     from shardwright.schemas.configuration.job import RebuildSettings
 
 _REQUESTS_AT_ONCE = 16
 _NAMED = 3
+#: Largest number of names in the command that accepts a version. With more, gates are accepted as a whole.
+_MAX_ACCEPTED = 4
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 
 
 def version_names(output: str) -> list[str]:
@@ -396,3 +402,29 @@ def remove_version(output: str, version: str) -> bool:
             storage.remove(storage.join(directory, file))
         storage.remove_tree(directory)
     return True
+
+
+def is_accepted(refusal: Violation, accepted: tuple[str, ...]) -> bool:
+    """Returns whether somebody accepted a violation."""
+    return not {"all", refusal.gate, refusal.name}.isdisjoint(accepted)
+
+
+def accept_command(place: str, record: VersionRecord) -> str:
+    """Returns the command that publishes a refused version.
+
+    Args:
+      place: Name of the version for commands, `OUT@V`.
+      record: Its `version.json`.
+    """
+    against = [
+        refusal
+        for refusal in record.refusals
+        if refusal.severity is Severity.ERROR and not is_accepted(refusal, record.accepted)
+    ]
+    names = list(dict.fromkeys(refusal.name for refusal in against))
+    if len(names) > _MAX_ACCEPTED or not all(map(_PLAIN.fullmatch, names)):
+        names = list(dict.fromkeys(refusal.gate for refusal in against))
+    if not all(map(_PLAIN.fullmatch, names)):
+        names = ["all"]
+    option = f" --accept {','.join(names)}" if names else ""
+    return f"shardwright publish {shell_word(place)}{option}"

@@ -12,9 +12,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core.dataset_files import read_dataset
-from shardwright.core.report.version_view import accept_command, is_accepted
 from shardwright.core.versions import (
+    accept_command,
     current_pointer,
+    is_accepted,
     located,
     no_such_version,
     require_undamaged,

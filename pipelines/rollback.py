@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
-from shardwright.core.report.version_view import accept_command
 from shardwright.core.versions import (
+    accept_command,
     current_pointer,
     located,
     no_such_version,

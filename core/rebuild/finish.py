@@ -18,9 +18,9 @@ from shardwright.core.rebuild.events import stage
 from shardwright.core.rebuild.hooks import run_hooks
 from shardwright.core.rebuild.prometheus import RunMetrics, write_metrics
 from shardwright.core.rebuild.task import RebuildTask, read_outcome, write_outcome
-from shardwright.core.report.version_view import accept_command
 from shardwright.core.sources.spool import Spool
 from shardwright.core.versions import (
+    accept_command,
     list_versions,
     mark_published,
     read_pointer,

@@ -19,11 +19,10 @@ from shardwright.core.rebuild.events import stage
 from shardwright.core.rebuild.task import RebuildTask
 from shardwright.core.report.gather import as_time, gather
 from shardwright.core.report.render import render
-from shardwright.core.report.version_view import is_accepted
 from shardwright.core.validation.directory import check_directory, check_sidecars
 from shardwright.core.validation.results import ResultFiles, Results, write_results
 from shardwright.core.validation.shard import ShardCheck
-from shardwright.core.versions import read_version_record, write_version_record
+from shardwright.core.versions import is_accepted, read_version_record, write_version_record
 from shardwright.schemas import dataset as files
 from shardwright.schemas.changes import Changes, Kind
 from shardwright.schemas.check_depths import CheckDepth

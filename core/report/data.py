@@ -157,20 +157,6 @@ class Checked:
         return self.report.gates.severity(FindingCode(code)).value
 
 
-class OfVersion(NamedTuple):
-    """The version of a dataset that the page is about.
-
-    Attributes:
-      name: Name of the version.
-      record: Its `version.json`. None if that cannot be read.
-      list_page: Relative link to the page of all versions. Empty if there is none.
-    """
-
-    name: str
-    record: VersionRecord | None
-    list_page: str = ""
-
-
 @dataclass(frozen=True)
 class ReportData:
     """Contents of the page.
@@ -202,7 +188,8 @@ class ReportData:
       objects: Objects in the images. None if they are not known.
       quarantine: Some of the quarantined images.
       drift: Differences from the previous dataset, from `diff`. None if there is none.
-      of_version: The version. None for a dataset without versions.
+      of_version: The `version.json` of a version. None for a dataset without versions.
+      list_page: Relative link to the page of all versions. Empty if there is none.
       left_out: One sentence for each part that could not be read.
     """
 
@@ -232,7 +219,8 @@ class ReportData:
     objects: ObjectCounts | None = None
     quarantine: tuple[Quarantined, ...] = ()
     drift: Mapping[str, Any] | None = None
-    of_version: OfVersion | None = None
+    of_version: VersionRecord | None = None
+    list_page: str = ""
     left_out: tuple[str, ...] = ()
 
     @property

@@ -18,7 +18,6 @@ from shardwright.core.records.sample import read_lazily
 from shardwright.core.report.data import (
     ClassSheet,
     Input,
-    OfVersion,
     PictureSize,
     Quarantined,
     RecordAt,
@@ -34,7 +33,6 @@ from shardwright.core.report.thumbnails import (
     has_drawn_annotations,
     read_thumbnails,
 )
-from shardwright.core.report.version_view import place_of
 from shardwright.core.versions import read_version_record
 from shardwright.schemas import __version__
 from shardwright.schemas.dataset import (
@@ -56,7 +54,9 @@ from shardwright.schemas.version import (
     INDEX_HTML,
     VERSION_JSON,
     VersionRecord,
+    VersionState,
     split_version,
+    version_name,
 )
 
 #: Documents above this size are not read for the page.
@@ -115,6 +115,7 @@ def _as_version(
         try:
             record = read_version_record(output, version)
         except ShardwrightError:
+            record = VersionRecord(version, VersionState.DAMAGED, 0.0)
             left_out.append(f"{VERSION_JSON} cannot be read, so the state of version {version} is unknown.")
     drift = data.drift
     if drift is None:
@@ -129,9 +130,24 @@ def _as_version(
         name=dataset_name(output) if data.name == version else data.name,
         place=printable(place),
         drift=drift,
-        of_version=OfVersion(version, record, f"../../{INDEX_HTML}" if beside else ""),
+        of_version=record,
+        list_page=f"../../{INDEX_HTML}" if beside else "",
         left_out=tuple(left_out),
     )
+
+
+def place_of(directory: str) -> tuple[str, str]:
+    """Returns the names of a dataset for the page, if it is a version.
+
+    Returns:
+      The name for commands (`OUT@V`) and the version's name. For other datasets, the directory and "".
+    """
+    absolute = directory if storage.is_remote(directory) else os.path.abspath(directory)
+    for path in (directory.rstrip("/"), absolute.rstrip("/")):
+        place = version_name(path)
+        if place != path:
+            return place, split_version(place)[1]
+    return directory, ""
 
 
 def _gather(

@@ -1,8 +1,7 @@
-"""`index.html` of a directory of versions: lists them with their states, changes and links to reports."""
+"""One version as pages show it, and `index.html`, which lists all of them."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -15,16 +14,11 @@ from shardwright.core.dataset_files import dataset_name
 from shardwright.core.report.data import MAX_PAGE_BYTES
 from shardwright.core.report.gather import as_time
 from shardwright.core.report.pages import draw_page
-from shardwright.core.report.version_view import (
-    MAX_REFUSALS,
-    VersionView,
-    version_view,
-)
-from shardwright.core.versions import read_pointer, read_version_record, version_names
+from shardwright.core.versions import accept_command, is_accepted, list_versions, read_pointer
 from shardwright.schemas import __version__
 from shardwright.schemas.changes import Kind
+from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML
-from shardwright.schemas.drift_tables import as_mapping
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
@@ -36,9 +30,14 @@ from shardwright.schemas.version import (
     Pointer,
     VersionRecord,
     VersionState,
+    created_at,
+    time_text,
     version_path,
 )
+from shardwright.schemas.violation import Violation
 
+#: Largest number of a version's refusals that are listed. The others are counted.
+MAX_REFUSALS = 12
 #: Number of versions that have a row: the newest ones, and the one that readers get.
 MAX_VERSIONS = 300
 #: Numbers of versions and of refusals per version, tried in turn until the page is small enough.
@@ -52,8 +51,110 @@ _CHANGES = {
     Kind.RENAMED: ("", "renamed"), Kind.RE_ENCODED: ("", "stored differently"),
 }  # fmt: skip
 _MAX_COUNT = 10**18
+#: The year 2200: a later time is not the time of a run.
+_FAR = 7_258_118_400
 #: States of complete versions.
 _COMPLETE = ("published", "refused", "withdrawn")
+
+
+class State(NamedTuple):
+    """A state as pages show it, which never depends on color alone.
+
+    Attributes:
+      sign: Character for the state.
+      word: Name of the state.
+      tone: Color: good, error, warning or note.
+      meaning: Sentence that explains the state.
+    """
+
+    sign: str
+    word: str
+    tone: str
+    meaning: str
+
+
+_STATES = {
+    VersionState.DAMAGED: State(
+        "?",
+        "damaged",
+        "warning",
+        "Its version.json cannot be read, so it is skipped; restore that file, or remove the directory.",
+    ),
+    VersionState.PUBLISHED: State("✓", "published", "good", "It passed its gates."),
+    VersionState.REFUSED: State("✗", "refused", "error", "A gate refused it, so readers do not get it."),
+    VersionState.WITHDRAWN: State("↩", "withdrawn", "warning", "It was published, and rolled back later."),
+    VersionState.BUILDING: State(
+        "…",
+        "building",
+        "note",
+        "It is being built, or its run was interrupted and the next run continues it.",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class VersionView:
+    """A version as pages show it.
+
+    Attributes:
+      record: Its `version.json`.
+      began: When the work on the version began, as text for people.
+      stamp: The same time for programs.
+      state: State of the version.
+      refusals: Listed violations and whether somebody accepted them, errors first.
+      unlisted: Number of violations that are not listed.
+      errors: Number of violations that are errors, accepted or not.
+      warnings: Number of violations that are warnings.
+      accept: Command that publishes a refused version. Empty for other versions.
+    """
+
+    record: VersionRecord
+    began: str
+    stamp: str
+    state: State
+    refusals: tuple[tuple[Violation, bool], ...]
+    unlisted: int
+    errors: int
+    warnings: int
+    accept: str
+
+    @property
+    def name(self) -> str:
+        """Name of the version."""
+        return self.record.version
+
+
+def version_view(place: str, record: VersionRecord, most: int = MAX_REFUSALS) -> VersionView:
+    """Returns a version as pages show it.
+
+    Args:
+      place: Name of the version for commands, `OUT@V`.
+      record: Its `version.json`.
+      most: Largest number of violations that are listed.
+    """
+    seconds = created_at(record.version)  # eight digits are not always a date
+    began, stamp = (
+        time.strftime(form, time.gmtime(seconds)) if 0 < seconds < _FAR else ""
+        for form in ("%Y-%m-%d %H:%M UTC", "%Y-%m-%dT%H:%M:%SZ")
+    )
+    refusals = sorted(record.refusals, key=lambda refusal: refusal.severity is not Severity.ERROR)
+    errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)
+    return VersionView(
+        record=record,
+        began=began,
+        stamp=stamp,
+        state=_STATES[record.state],
+        refusals=tuple((_without_name(one), is_accepted(one, record.accepted)) for one in refusals[:most]),
+        unlisted=max(0, len(refusals) - most),
+        errors=errors,
+        warnings=len(refusals) - errors,
+        accept=accept_command(place, record) if record.state is VersionState.REFUSED else "",
+    )
+
+
+def _without_name(refusal: Violation) -> Violation:
+    """Returns a violation without the name at the beginning of its message, where limits have it."""
+    return refusal._replace(message=refusal.message.removeprefix(f"{refusal.name}: "))
 
 
 @dataclass(frozen=True)
@@ -62,7 +163,7 @@ class IndexData:
 
     Attributes:
       output: Directory that contains the versions.
-      records: Mapping of version to its `version.json`. None for one that cannot be read.
+      records: Mapping of version to its `version.json`.
       files: Mapping of each shown version to those of its linked files that exist.
       pointer: Version that readers get. None if there is none.
       problem: Reason why the pointer cannot be read. Empty if it can.
@@ -70,7 +171,7 @@ class IndexData:
     """
 
     output: str
-    records: Mapping[str, VersionRecord | None]
+    records: Mapping[str, VersionRecord]
     files: Mapping[str, Collection[str]]
     pointer: Pointer | None = None
     problem: str = ""
@@ -83,8 +184,6 @@ class VersionRow(NamedTuple):
     Attributes:
       view: Name, state and refusals of the version.
       latest: Whether readers get this version.
-      pinned: Whether the version is pinned, so that retention keeps it.
-      fingerprint: Fingerprint from its `dataset.json`.
       records: Number of records in all splits, as text.
       share: Percentage of the records of the largest listed version.
       size: Size of all shards, as text.
@@ -96,8 +195,6 @@ class VersionRow(NamedTuple):
 
     view: VersionView
     latest: bool
-    pinned: bool
-    fingerprint: str
     records: str
     share: float
     size: str
@@ -120,7 +217,7 @@ def render_index(data: IndexData) -> str:
 def _render(data: IndexData, most: int, refusals: int) -> str:
     pointer, word = data.pointer, shell_word(data.output)
     names = shown_versions(data.records, pointer, most)
-    largest = max((_count(record.records) for name in names if (record := data.records[name])), default=0)
+    largest = max((_count(data.records[name].records) for name in names), default=0)
     rows = {name: _row(data, name, refusals, largest) for name in names}
     latest = rows.get(pointer.version) if pointer else None
     newest = next((row for row in rows.values() if row.view.state.word in _COMPLETE), None)
@@ -130,7 +227,7 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
             f"{LATEST_JSON} points to version {pointer.version}, which is missing; return to another one "
             f"with shardwright rollback {word} V."
         )
-    counts = Counter(row.state.value if row else "damaged" for row in data.records.values())
+    counts = Counter(record.state.value for record in data.records.values())
     context = {
         "title": dataset_name(data.output),
         "place": data.output,
@@ -141,7 +238,7 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
         "total": len(data.records),
         "latest": latest,
         "problem": problem,
-        "published": _moment(pointer.published) if pointer else "",
+        "published": time_text(pointer.published) if pointer else "",
         "fingerprint": pointer.fingerprint if pointer and latest else "",
         "refused": newest if newest and newest.view.accept and newest is not latest else None,
         "states": [(state, counts[state]) for state in (*_COMPLETE, "building", "damaged") if counts[state]],
@@ -163,37 +260,31 @@ def shown_versions(names: Mapping[str, Any], pointer: Pointer | None, most: int 
 
 def _row(data: IndexData, version: str, refusals: int, largest: int) -> VersionRow:
     record, files = data.records[version], data.files.get(version, ())
-    view = version_view(f"{data.output.rstrip('/')}@{version}", version, record, refusals)
-    links = tuple(link for link in _LINKS if link[1] in files)
-    latest = data.pointer is not None and data.pointer.version == version
-    if record is None:
-        return VersionRow(view, latest, False, "", "–", 0, "–", (), view.state.meaning, (), links)
+    view = version_view(f"{data.output.rstrip('/')}@{version}", record, refusals)
     made = bool(record.fingerprint)
     return VersionRow(
         view=view,
-        latest=latest,
-        pinned=record.pinned,
-        fingerprint=str(record.fingerprint)[:12],
+        latest=data.pointer is not None and data.pointer.version == version,
         records=f"{_count(record.records):,}" if made else "–",
         share=round(100 * _count(record.records) / largest, 2) if made and largest else 0,
         size=format_size(_count(record.total_bytes)) if made else "–",
-        changes=_changes(record),
+        changes=_changes(record.changes),
         no_changes=view.state.meaning if not made else "no image" if record.previous else "the first version",
-        work=_work(as_mapping(record.work)),
-        links=links,
+        work=_work(record.work),
+        links=tuple(link for link in _LINKS if link[1] in files),
     )
 
 
-def _changes(record: VersionRecord) -> tuple[tuple[str, str], ...]:
-    changes = as_mapping(record.changes)
-    counts = ((kind, _count(changes.get(kind.value))) for kind in _CHANGES)
+def _changes(changes: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
+    counts = ((kind, _count(changes.get(kind.value, 0))) for kind in _CHANGES)
     return tuple((f"{_CHANGES[kind][0]}{count:,}", _CHANGES[kind][1]) for kind, count in counts if count)
 
 
-def _work(work: Mapping[str, Any]) -> tuple[str, ...]:
+def _work(work: Mapping[str, int]) -> tuple[str, ...]:
     """Returns the work that was done for a version, one line for each kind of work."""
     shards, reused, copied, converted, quarantined = (
-        _count(work.get(name)) for name in ("shards", "reused_shards", "copied", "converted", "quarantined")
+        _count(work.get(name, 0))
+        for name in ("shards", "reused_shards", "copied", "converted", "quarantined")
     )
     lines = (
         (shards, f"{reused:,} of {counted(shards, 'shard')} reused"),
@@ -204,16 +295,9 @@ def _work(work: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(line for count, line in lines if count)
 
 
-def _count(value: Any) -> int:
-    """Returns a number of a document; 0 for a value that is not a number."""
-    return min(value, _MAX_COUNT) if isinstance(value, int) and value > 0 else 0
-
-
-def _moment(seconds: Any) -> str:
-    try:
-        return as_time(seconds)
-    except (OverflowError, ValueError, OSError, TypeError):
-        return ""
+def _count(value: int) -> int:
+    """Returns a number of a document within limits, which one that somebody wrote by hand may exceed."""
+    return min(max(value, 0), _MAX_COUNT)
 
 
 def _commands(output: str, rows: Sequence[VersionRow], latest: VersionRow | None) -> list[tuple[str, str]]:
@@ -250,14 +334,7 @@ def gather_index(output: str, now: float) -> IndexData:
     except UsageError as error:
         problem = error.message
 
-    def read(version: str) -> VersionRecord | None:
-        with contextlib.suppress(UsageError):
-            return read_version_record(output, version)
-        return None  # it is damaged
-
-    names = version_names(output)
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
-        records = dict(zip(names, executor.map(read, names)))
+    records = {record.version: record for record in list_versions(output)}
     asked = [(version, file) for version in shown_versions(records, pointer) for _, file in _LINKS]
 
     def is_there(place: tuple[str, str]) -> bool:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from shardwright.core.report.data import MAX_PAGE_BYTES, Checked, ReportData
+from shardwright.core.report.index_page import version_view
 from shardwright.core.report.meanings import MEANINGS
 from shardwright.core.report.measures import (
     SPREAD_HEADS,
@@ -23,7 +24,6 @@ from shardwright.core.report.measures import (
     spread_rows,
 )
 from shardwright.core.report.pages import draw_page, environment
-from shardwright.core.report.version_view import version_view
 from shardwright.core.report.view import (
     AMOUNTS,
     Amount,
@@ -137,9 +137,7 @@ def _render(data: ReportData, amount: Amount) -> str:
         "samples": (samples := sample_rows(data.statistics)),
         "quality_charts": (quality := quality_charts(data)),
         "drift": drift,
-        "version": version_view(data.place, data.of_version.name, data.of_version.record)
-        if data.of_version
-        else None,
+        "version": version_view(data.place, data.of_version) if data.of_version else None,
         "settings": [
             (name, _setting(value))
             for name, value in settings_in_effect(data).items()

@@ -18,7 +18,7 @@ from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
 from shardwright.core.report import quarantine as quarantine_module
-from shardwright.core.report.data import OfVersion, Quarantined, ReportData
+from shardwright.core.report.data import Quarantined, ReportData
 from shardwright.core.report.gather import gather, gather_files
 from shardwright.core.report.measures import compared_sizes
 from shardwright.core.report.quarantine import draw_quarantine, read_quarantine
@@ -376,7 +376,7 @@ def test_the_report_shows_the_state_of_a_version(version: Callable[..., Path]) -
     directory = version(record_of(), drift=True)
     data = gather(str(directory))
     assert data.name == "pets" and data.place == f"{directory.parent.parent}@{_VERSION}"
-    assert data.of_version == OfVersion(_VERSION, record_of(), "../../index.html")
+    assert data.of_version == record_of() and data.list_page == "../../index.html"
     assert data.drift is not None and data.left_out == ()
     page = render(data)
     assert '<a href="../../index.html">All versions</a>' in page
@@ -389,7 +389,7 @@ def test_unwritten_documents_take_precedence_over_stored_ones(version: Callable[
     directory = version(record_of(), drift=True)
     refused = record_of(Violation("findings", "SPLIT_LEAKAGE", Severity.ERROR, "two are in two"))
     data = gather(str(directory), record=refused, drift={**drift_of("x"), "images": {"added": 77}})
-    assert data.of_version is not None and data.of_version.record is refused
+    assert data.of_version is refused
     assert data.drift is not None and data.drift["images"]["added"] == 77
 
 
@@ -438,8 +438,8 @@ def test_a_version_without_version_json_has_a_report(version: Callable[..., Path
     (directory / "version.json").write_bytes(b"\xff")
     (directory / "diff.json").write_text("[")
     data = gather(str(directory))
-    assert data.of_version is not None and data.of_version.record is None and data.drift is None
-    assert len(data.left_out) == 2
+    assert data.of_version is not None and data.of_version.state is VersionState.DAMAGED
+    assert data.drift is None and len(data.left_out) == 2
     assert "? Version damaged" in render(data)
 
 
@@ -453,7 +453,7 @@ def test_a_diff_of_another_build_is_not_shown(version: Callable[..., Path]) -> N
 def test_names_in_refusals_are_shown_as_text() -> None:
     for name in HOSTILE:
         violation = Violation(name, name, Severity.ERROR, name)
-        data = replace(made_up(("a",)), of_version=OfVersion(_VERSION, record_of(violation, previous=name)))
+        data = replace(made_up(("a",)), of_version=record_of(violation, previous=name))
         page = render(replace(data, place=f"{name}@{_VERSION}"))
         assert page.count("<script") == 1 and "\u202e" not in page and " onmouseover='" not in page
 
