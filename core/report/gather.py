@@ -24,13 +24,20 @@ from shardwright.core.report.data import (
     ReportData,
     Sample,
 )
-from shardwright.core.report.findings import places_of, read_validation, with_pictures
-from shardwright.core.report.quarantine import draw_quarantine, read_quarantine
-from shardwright.core.report.samples import NO_CLASS, choose_sheets, count_objects
+from shardwright.core.report.samples import (
+    NO_CLASS,
+    choose_sheets,
+    count_objects,
+    places_of,
+    read_validation,
+    with_pictures,
+)
 from shardwright.core.report.thumbnails import (
     Seen,
+    draw_quarantine,
     draw_thumbnails,
     has_drawn_annotations,
+    read_quarantine,
     read_thumbnails,
 )
 from shardwright.core.versions import read_version_record

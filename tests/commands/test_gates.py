@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from helpers.repository import PHOTOS
 
-from shardwright.core.report.findings import read_validation
 from shardwright.core.report.render import verdict_of
+from shardwright.core.report.samples import read_validation
 from shardwright.pipelines import validate as command
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert

@@ -17,7 +17,7 @@ from shardwright.core.report.data import (
     Sample,
     Thumbnail,
 )
-from shardwright.core.report.findings import PAIRS, places_of, read_validation, with_pictures
+from shardwright.core.report.samples import PAIRS, places_of, read_validation, with_pictures
 from shardwright.core.report.thumbnails import Seen
 from shardwright.schemas.codes import NOTES, QUALITY, WARNINGS, FindingCode
 

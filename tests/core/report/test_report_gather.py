@@ -17,13 +17,13 @@ from helpers.report_samples import HOSTILE, made_up
 from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
-from shardwright.core.report import quarantine as quarantine_module
+from shardwright.core.report import thumbnails
 from shardwright.core.report.data import Quarantined, ReportData
 from shardwright.core.report.gather import gather, gather_files
 from shardwright.core.report.measures import compared_sizes
-from shardwright.core.report.quarantine import draw_quarantine, read_quarantine
 from shardwright.core.report.render import render
 from shardwright.core.report.samples import shown_classes
+from shardwright.core.report.thumbnails import draw_quarantine, read_quarantine
 from shardwright.core.report.view import code_groups, settings_in_effect, split_text
 from shardwright.pipelines.cli import main
 from shardwright.schemas.codes import Severity
@@ -242,8 +242,8 @@ def test_images_left_out_are_shown_if_they_can_be_decoded(tmp_path: Path) -> Non
 
 def test_an_unreachable_source_costs_only_its_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
-    monkeypatch.setattr(quarantine_module, "PATIENCE", 0.05)
-    monkeypatch.setattr(quarantine_module, "_read", lambda uri: never.wait(30))
+    monkeypatch.setattr(thumbnails, "PATIENCE", 0.05)
+    monkeypatch.setattr(thumbnails, "_read", lambda uri: never.wait(30))
     item = Quarantined("k", "/somewhere", "read", "UNREADABLE", "m")
     try:
         assert draw_quarantine([item], "/data")[0].picture is None
@@ -253,7 +253,7 @@ def test_an_unreachable_source_costs_only_its_picture(monkeypatch: pytest.Monkey
 
 def test_pictures_are_not_read_from_other_storages(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(quarantine_module, "_look", asked.append)
+    monkeypatch.setattr(thumbnails, "_look", asked.append)
     uris = ("http://host/a.jpg", "https://host/a.jpg", "gs://b/a.jpg", "s3://b/a.jpg", "/local/a.jpg", "")
     items = [Quarantined(uri, uri, "read", f"R{uri}", "m") for uri in uris]
     draw_quarantine(items, "/data")
