@@ -1,4 +1,4 @@
-"""Checks the objects of a record: boxes, classes and key points, and counts the dropped ones."""
+"""Checks the objects and masks of a record: boxes, classes, key points, sizes and values of masks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
+from shardwright.core.images.decode import load, open_image
+from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.record_schema import Problem, RecordSchema
+from shardwright.core.validation.image import MAX_PIXELS
+from shardwright.core.validation.values import ValuesByRole, only_bytes, only_text, some_values
 from shardwright.schemas.codes import FindingCode
-from shardwright.schemas.example import Feature
+from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry, ShardHeader
@@ -43,13 +50,13 @@ def check_class(number: Any, text: Any, schema: RecordSchema) -> Iterator[Proble
         )
 
 
-def check_objects(features: Mapping[str, Feature], schema: RecordSchema) -> Iterator[Problem]:
+def check_objects(of_record: ValuesByRole, schema: RecordSchema) -> Iterator[Problem]:
     """Checks that all object features have equally many values, that boxes are valid, and classes known.
 
     Only the first problem of each kind is described, with the number of objects that have it.
     """
-    values = lists_of(features, schema, OBJECT_ROLES)
-    boxes = lists_of(features, schema, (FeatureRole.BOXES,)).get(FeatureRole.BOXES)
+    values = dict(some_values(of_record, OBJECT_ROLES))
+    boxes = of_record.get(FeatureRole.BOXES)
     if boxes is not None and len(boxes) % 4:
         numbers = counted(len(boxes), "number")
         yield FindingCode.LENGTH_MISMATCH, f"the {numbers} of its boxes cannot be divided into fours"
@@ -75,34 +82,14 @@ def check_objects(features: Mapping[str, Feature], schema: RecordSchema) -> Iter
         yield code, messages[0] + more
 
 
-def box_sizes(features: Mapping[str, Feature], schema: RecordSchema) -> tuple[tuple[float, float], ...]:
+def box_sizes(values: ValuesByRole) -> tuple[tuple[float, float], ...]:
     """Returns width and height of each object's box, as fractions of the image's."""
-    boxes = lists_of(features, schema, (FeatureRole.BOXES,)).get(FeatureRole.BOXES)
+    boxes = values.get(FeatureRole.BOXES)
     if boxes is not None:
         ymin, xmin, ymax, xmax = (boxes[side::4] for side in range(4))
     else:
-        values = lists_of(features, schema, _SIDES)
-        if len(values) < len(_SIDES):
-            return ()
-        xmin, ymin, xmax, ymax = (values[role] for role in _SIDES)
+        xmin, ymin, xmax, ymax = (values.get(role, ()) for role in _SIDES)
     return tuple((right - left, low - top) for left, top, right, low in zip(xmin, ymin, xmax, ymax))
-
-
-def lists_of(
-    features: Mapping[str, Feature], schema: RecordSchema, roles: Sequence[FeatureRole]
-) -> dict[FeatureRole, Sequence[Any]]:
-    """Returns the values of the features that exist and have the right type."""
-    values: dict[FeatureRole, Sequence[Any]] = {}
-    for spec in schema.features:
-        feature = features.get(spec.name)
-        if (
-            spec.fill is not None
-            and spec.fill in roles
-            and feature is not None
-            and feature.type in (spec.type, None)
-        ):
-            values[spec.fill] = feature.values
-    return values
 
 
 def _object_problems(values: Mapping[FeatureRole, Any], schema: RecordSchema) -> Iterator[Problem]:
@@ -130,12 +117,12 @@ def _object_problems(values: Mapping[FeatureRole, Any], schema: RecordSchema) ->
 _VISIBILITIES = (0, 1, 2)
 
 
-def check_keypoints(features: Mapping[str, Feature], schema: RecordSchema) -> Iterator[Problem]:
+def check_keypoints(values: ValuesByRole, schema: RecordSchema) -> Iterator[Problem]:
     """Checks that all objects have equally many key points, and that labelled points are in the image.
 
     Only the first problem of each kind is described, with the number of points or objects that have it.
     """
-    points = lists_of(features, schema, KEYPOINT_ROLES)
+    points = some_values(values, KEYPOINT_ROLES)
     if not any(points.values()):
         return
     lengths = {role: len(found) for role, found in points.items()}
@@ -148,7 +135,7 @@ def check_keypoints(features: Mapping[str, Feature], schema: RecordSchema) -> It
         )
         return
     count = next(iter(lengths.values()))
-    objects = lists_of(features, schema, (*OBJECT_ROLES, FeatureRole.BOXES))
+    objects = some_values(values, (*OBJECT_ROLES, FeatureRole.BOXES))
     number = _number_of_objects(objects)
     if number is not None and (not number or count % number):
         numbers = f"{counted(count, 'key point')} and {counted(number, 'object')}"
@@ -231,3 +218,113 @@ def dropped_objects(entry: Entry) -> str:
     first = f" ({entry.message})" if "dropped" in lost and entry.message else ""
     objects = f"{number:,} of the {counted(total, 'object')} of its source{source}"
     return f"{objects} {is_or_are(number)} not in the record: {reasons}{first}"
+
+
+#: Roles of features that contain masks, and the words for such a mask.
+MASKS: Mapping[FeatureRole, str] = {
+    FeatureRole.OBJECT_MASK: "the mask of object",
+    FeatureRole.SEMANTIC_MASK: "its semantic mask",
+    FeatureRole.PANOPTIC_CATEGORY: "its mask of categories",
+    FeatureRole.PANOPTIC_INSTANCE: "its mask of instances",
+}
+#: Ids without a class: nothing, and padding or ignored pixels (for 8 and for 16 bits).
+_NO_CLASS = (0, 0xFF, 0xFFFF)
+_SHOWN_IDS = 5
+
+
+def check_masks(values: ValuesByRole, schema: RecordSchema) -> Iterator[Problem]:
+    """Decodes the masks and compares their sizes with the image's, and their values with the classes.
+
+    For each feature, only the first problem of each kind is described.
+    """
+    size = _picture_size(values)
+    for role, masks in some_values(values, MASKS).items():
+        of_objects = role is FeatureRole.OBJECT_MASK
+        seen: set[FindingCode] = set()
+        for i, mask in enumerate(masks):
+            if not mask and schema.unlabelled and not of_objects:
+                continue  # a record without such a mask
+            for code, message in _mask_problems(mask, size, role, schema):
+                if code not in seen:
+                    yield code, f"{MASKS[role]}{f' {i}' if of_objects else ''}: {message}"
+                seen.add(code)
+    yield from _check_format(values)
+
+
+def _check_format(values: ValuesByRole) -> Iterator[Problem]:
+    """Compares the mask format that the record states with the mask's bytes."""
+    mask = only_bytes(values, FeatureRole.SEMANTIC_MASK)
+    declared = only_text(values, FeatureRole.SEMANTIC_FORMAT)
+    kind = kind_of(mask[:HEAD_BYTES]) if mask else None
+    if kind is not None and declared is not None and declared.lower() != kind:
+        message = f"{MASKS[FeatureRole.SEMANTIC_MASK]} is {kind} but the record says {declared!r}"
+        yield FindingCode.FORMAT_MISMATCH, message
+
+
+def _picture_size(values: ValuesByRole) -> tuple[int, int] | None:
+    """Returns the width and height that a record states, or None."""
+    width, height, shape = (
+        values.get(role, ()) for role in (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE)
+    )
+    if len(width) == len(height) == 1:
+        return width[0], height[0]
+    return (shape[1], shape[0]) if len(shape) == 3 else None
+
+
+def _mask_problems(
+    mask: bytes, size: tuple[int, int] | None, role: FeatureRole, schema: RecordSchema
+) -> Iterator[Problem]:
+    try:
+        opened = open_image(mask, "mask.png", MAX_PIXELS, schema.bounds)
+        width, height = opened.image.size
+        if size is not None and (width, height) != size:
+            yield (
+                FindingCode.MASK_MISMATCH,
+                f"it has {width} x {height} pixels but the record says {size[0]} x {size[1]}",
+            )
+            return
+        image = load(opened, MAX_PIXELS)
+    except NotACandidate:
+        yield FindingCode.UNDECODABLE, "its bytes are not in an image format that can be decoded"
+        return
+    except ImageFault as fault:
+        yield FindingCode.UNDECODABLE, fault.message
+        return
+    if schema.own:
+        message = _value_problem(image, role, schema)
+        if message:
+            yield FindingCode.MASK_MISMATCH, message
+
+
+def _value_problem(image: Image.Image, role: FeatureRole, schema: RecordSchema) -> str:
+    """Returns the problem with the values of a mask; empty if there is none."""
+    if image.mode not in ("1", "L", "P", "I") and not image.mode.startswith("I;"):
+        return f"it holds pixels of mode {image.mode}, not one number for each"
+    if role is FeatureRole.PANOPTIC_INSTANCE:
+        return ""
+    found = _values_in(image)
+    if role is FeatureRole.OBJECT_MASK:
+        unknown = [value for value in found if value not in (0, 1)]
+        return f"it holds {_some(unknown)}, not only 0 and 1" if unknown else ""
+    if not schema.labels:
+        return ""
+    low, high = schema.first_label, schema.first_label + len(schema.labels) - 1
+    unknown = [value for value in found if not low <= value <= high and value not in _NO_CLASS]
+    return f"it holds {_some(unknown)}, but classes are {low} to {high}" if unknown else ""
+
+
+def _values_in(image: Image.Image) -> list[int]:
+    """Returns the different values in a mask."""
+    if image.mode in ("L", "P"):
+        return [value for value, count in enumerate(image.histogram()) if count]
+    values = np.asarray(image)
+    if values.dtype == np.bool_:
+        return [value for value in (0, 1) if (values == value).any()]
+    if values.min() < 0 or values.max() > _NO_CLASS[-1]:
+        return [int(value) for value in np.unique(values)]
+    return [int(value) for value in np.flatnonzero(np.bincount(values.ravel()))]
+
+
+def _some(values: list[int]) -> str:
+    more = f" and {counted(len(values) - _SHOWN_IDS, 'more value')}" if len(values) > _SHOWN_IDS else ""
+    return ", ".join(map(str, values[:_SHOWN_IDS])) + more

@@ -1,18 +1,20 @@
-"""Checks a single feature: presence, type, shape and values."""
+"""The values of a record by role, and checks of a single feature: presence, type, shape and values."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from shardwright.core.records.encodings import WrongEncoding, plain_feature
 from shardwright.core.records.record_schema import Problem
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.feature_roles import POSITION_ROLES, FeatureRole
-from shardwright.schemas.layouts import FeatureSpec
+from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.sample_types import SAMPLE_TYPES
+from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
 from shardwright.schemas.values import ValueType, allowed_numbers
 
@@ -40,6 +42,82 @@ _SAMPLE_TYPES = frozenset(name.encode() for name in SAMPLE_TYPES)
 _SHA256 = re.compile(rb"[0-9a-f]{64}\Z")
 _SHOWN_BYTES = 60
 _SHOWN_VALUES = 3
+
+
+#: Mapping of role to the values of its feature, for the features that exist and have the right type.
+ValuesByRole = Mapping[FeatureRole, Sequence[Any]]
+
+
+def decoded_features(
+    features: Mapping[str, Feature], specs: Iterable[FeatureSpec]
+) -> tuple[dict[str, Feature], list[Problem], list[Sequence[int]]]:
+    """Returns the features with decoded values, without those that cannot be decoded.
+
+    It also returns the problems of the latter, and the shapes of tensors of pixels.
+    """
+    plain, problems, shapes = dict(features), list[Problem](), list[Sequence[int]]()
+    for spec in specs:
+        feature = features.get(spec.name)
+        if feature is None or spec.encoding is Encoding.PLAIN:
+            continue
+        del plain[spec.name]
+        if feature.type is not spec.type or spec.length not in (None, len(feature.values)):
+            continue  # `presence_problem` reports it
+        try:
+            plain[spec.name] = plain_feature(spec, feature)
+            if spec.holds_pixels:
+                shapes.append(parse_tensor(feature.values[0]).shape)
+        except WrongEncoding as wrong:
+            problems.append((wrong.code, str(wrong)))
+    return plain, problems, shapes
+
+
+def specs_with_roles(specs: Iterable[FeatureSpec]) -> tuple[FeatureSpec, ...]:
+    """Returns the features that have a role; of several with one role, the first."""
+    first: dict[FeatureRole, FeatureSpec] = {}
+    for spec in specs:
+        if spec.fill is not None:
+            first.setdefault(spec.fill, spec)
+    return tuple(first.values())
+
+
+def values_by_role(features: Mapping[str, Feature], specs: Iterable[FeatureSpec]) -> ValuesByRole:
+    """Returns the values of the features with a role.
+
+    Args:
+      features: Features of a record, decoded.
+      specs: Expected features, decoded, as `specs_with_roles` returns them.
+    """
+    return {
+        spec.fill: feature.values
+        for spec in specs
+        if (feature := features.get(spec.name)) is not None
+        and (feature.type is spec.type or feature.type is None)
+        and spec.fill is not None
+    }
+
+
+def some_values(values: ValuesByRole, roles: Collection[FeatureRole]) -> ValuesByRole:
+    """Returns the values with certain roles, in the order of the features."""
+    return {role: found for role, found in values.items() if role in roles}
+
+
+def only_bytes(values: ValuesByRole, role: FeatureRole) -> bytes | None:
+    """Returns the one value of a feature of bytes; None if it does not have exactly one value."""
+    found = values.get(role, ())
+    return found[0] if len(found) == 1 and isinstance(found[0], bytes) else None
+
+
+def only_text(values: ValuesByRole, role: FeatureRole) -> str | None:
+    """Returns the one value of a feature of text; None if it does not have exactly one value."""
+    value = only_bytes(values, role)
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def integers(values: ValuesByRole, role: FeatureRole) -> Sequence[int]:
+    """Returns the values of a feature of integers; none if it holds other values."""
+    found = values.get(role, ())
+    return found if found and isinstance(found[0], int) else ()
 
 
 def presence_problem(feature: Feature | None, spec: FeatureSpec) -> Problem | None:
