@@ -23,7 +23,8 @@ from shardwright.core.report.measures import (
     size_charts,
     spread_rows,
 )
-from shardwright.core.report.pages import draw_page, environment
+from shardwright.core.report.pages import draw_page
+from shardwright.core.report.samples import ranked, totals_of
 from shardwright.core.report.view import (
     AMOUNTS,
     Amount,
@@ -97,6 +98,7 @@ def _render(data: ReportData, amount: Amount) -> str:
     groups = code_groups(data.checked, amount.rows)
     drift = None if data.drift is None else _drift(data.drift)
     checked = data.checked
+    formats = totals_of(data.formats)
     reasons = data.ledger.get("reasons", {}).get("quarantined", {})
     context = {
         "data": data,
@@ -104,7 +106,7 @@ def _render(data: ReportData, amount: Amount) -> str:
         "report": checked.report if checked else None,
         "depth": _DEPTHS.get(checked.report.depth, "") if checked else "",
         "verdict": verdict_of(checked) if checked else None,
-        "advice": _advice(data),
+        "word": shell_word(data.place or "DIR"),
         "groups": groups,
         "meanings": defaultdict(str, MEANINGS),
         "nodes": nodes,
@@ -143,7 +145,7 @@ def _render(data: ReportData, amount: Amount) -> str:
             for name, value in settings_in_effect(data).items()
             if value not in _NOTHING
         ],
-        "formats": _formats(data),
+        "formats": [(name, formats[name]) for name in ranked(formats)],
         "sections": _sections(
             data,
             flow=bool(nodes),
@@ -176,39 +178,8 @@ def _drift(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _advice(data: ReportData) -> Mapping[str, Any]:
-    """Returns the commands that add the missing parts."""
-    line = environment().from_string(
-        "{{ before }} <code>shardwright validate --dataset <bdi>{{ place | shortened(200) }}</bdi>"
-        "{{ option }}</code> {{ after }}"
-    )
-
-    def command(before: str, option: str, after: str) -> Any:
-        return environment().filters["drawing"](
-            line.render(before=before, place=shell_word(data.place or "DIR"), option=option, after=after)
-        )
-
-    return {
-        "validate": command("Run", "", "to read the dataset back and check it."),
-        "full": command("Images were not decoded:", "", "decodes every one."),
-        "quality": command("Duplicates, dark and blurred images are found by", " --quality", "."),
-        "statistics": command("Run", " --quality", "to measure all of them."),
-        "objects": command(
-            "Run", " --quality", "to count the objects of each class and to measure their boxes."
-        ),
-    }
-
-
 def _setting(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _formats(data: ReportData) -> list[tuple[str, int]]:
-    counts: dict[str, int] = {}
-    for of_split in data.formats.values():
-        for name, count in of_split.items():
-            counts[name] = counts.get(name, 0) + count
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def _sections(

@@ -60,22 +60,22 @@ _VISIBLE = (
 _FINDINGS_OF_CODE = 10
 
 
-def class_totals(class_counts: Mapping[str, Mapping[str, int]]) -> Counter[str]:
-    """Returns the number of records of each class in all splits."""
+def totals_of(counts_of_splits: Mapping[str, Mapping[str, int]]) -> Counter[str]:
+    """Returns the number of records of each class or format in all splits."""
     totals: Counter[str] = Counter()
-    for counts in class_counts.values():
+    for counts in counts_of_splits.values():
         totals.update(counts)
     return totals
 
 
 def ranked(totals: Mapping[str, int]) -> list[str]:
-    """Returns the classes by number of records, the most frequent first, equal ones by name."""
+    """Returns the names by number of records, the most frequent first, equal ones by name."""
     return sorted(totals, key=lambda name: (-totals[name], name))
 
 
 def shown_classes(dataset: Dataset) -> list[str]:
     """Returns the classes whose images are shown: in id order if all are shown, else by frequency."""
-    totals = class_totals(dataset.class_counts)
+    totals = totals_of(dataset.class_counts)
     filled = [name for name in dataset.labels if totals[name]]
     filled += sorted(name for name in totals.keys() - set(filled) if totals[name])
     if len(filled) <= _MAX_CLASSES:
@@ -93,7 +93,7 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
     The lines of a ledger are in the order of their hashes, and so are the shards of a split. So any reader
     that follows this rule chooses the same records.
     """
-    totals = class_totals(dataset.class_counts)
+    totals = totals_of(dataset.class_counts)
     names = shown_classes(dataset)
     wanted: dict[str, list[Sample]] = {name: [] for name in names}
     annotated = has_drawn_annotations(dataset.features)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from shardwright.core.report.data import MAX_ROWS, MAX_ROWS_PER_CODE, Checked, ReportData
 from shardwright.core.report.pages import LETTERS
-from shardwright.core.report.samples import class_totals, ranked
+from shardwright.core.report.samples import ranked, totals_of
 from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
@@ -104,7 +104,7 @@ class ClassTables:
 
 def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
     """Returns the tables of classes; None if there are no classes."""
-    totals = class_totals(data.class_counts)
+    totals = totals_of(data.class_counts)
     for name in data.labels:
         totals.setdefault(name, 0)
     if not totals:
