@@ -27,12 +27,12 @@ from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.listing import ListingDigest, add_up, list_part, split_inputs
 from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.spool import Spool
+from shardwright.core.validation.directory import ledger_files
 from shardwright.core.versions import read_pointer
 from shardwright.schemas.dataset import SHARDS_DIR, Shard
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.input_state import InputState
-from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.version import version_path
 
 #: Files that are read at once, and parts of an input in a bucket that are listed at once.
@@ -130,8 +130,7 @@ def _has_sound_ledgers(
     made, directory = previous.dataset, version_path(task.output, previous.version)
     assert made is not None
     ledgers = {file: digest for file, digest in made.files.items() if file.startswith(f"{SHARDS_DIR}/")}
-    of_shards = {ledger_file(split, number, count) for split, number, count, _ in made.placed_shards()}
-    if len(ledgers) != planned or not of_shards <= ledgers.keys():
+    if len(ledgers) != planned or not ledgers.keys() >= set(ledger_files(made).values()):
         return False
 
     def sha256_of(file: str) -> str:

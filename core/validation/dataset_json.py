@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.shards.quarantined import LedgerFile, SortedLines, in_order, quarantined_lines
 from shardwright.core.shards.shard_plan import Recipes, recipes_of
-from shardwright.core.validation.directory import other_digest
+from shardwright.core.validation.directory import balances, index_files, ledger_files, other_digest
 from shardwright.core.validation.ledger import LedgerSummary, ledger_summary, mismatch
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas.codes import FindingCode, Outcome
@@ -34,7 +34,6 @@ from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.layouts import features_json
 from shardwright.schemas.ledger import LedgerTotals
 from shardwright.schemas.lost_records import LOST_JSONL
-from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.units import counted
 
@@ -200,19 +199,13 @@ def check_counts(document: Mapping[str, Any], dataset: Dataset, ledgers: Dataset
     if dtypes or "dtypes" in document:
         true["dtypes"] = dict(dtypes)
     recorded = document.get("ledger")
-    if isinstance(recorded, Mapping) and not _balances(recorded, dataset):
+    if isinstance(recorded, Mapping) and not balances(recorded, dataset):
         # The check of the whole directory reports these.
         true["ledger"] = {**true["ledger"], **{name: recorded.get(name) for name in ("listed", *Outcome)}}
     for name, value in true.items():
         if name in document:  # otherwise its digest is wrong
             for finding in _differences(name, document[name], value):
                 yield replace(finding, code=FindingCode.COUNT_MISMATCH)
-
-
-def _balances(ledger: Mapping[str, Any], dataset: Dataset) -> bool:
-    """Returns whether `check_directory` finds the totals balanced."""
-    accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
-    return ledger.get("listed") == accounted and ledger.get("written") == dataset.all_records
 
 
 def check_recipes(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding]:
@@ -313,7 +306,7 @@ def check_quarantine(directory: str, dataset: Dataset, ledgers: DatasetLedgers) 
 
 def _ledgers(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[LedgerFile]:
     """Yields all ledgers, with and without a shard, as they were checked."""
-    own = {shard.file: ledger_file(split, i, n) for split, i, n, shard in dataset.placed_shards()}
+    own = ledger_files(dataset)
     found = {own[file]: summary for file, summary in ledgers.by_shard.items()} | dict(ledgers.without_shard)
     for file, summary in found.items():
         if summary is not None:
@@ -336,7 +329,7 @@ def _sha256(data: bytes) -> str:
 
 def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequence[str]) -> Iterator[Finding]:
     """Yields ledgers that belong to no shard, or whose bytes changed."""
-    own = {ledger_file(split, i, n): shard.file for split, i, n, shard in dataset.placed_shards()}
+    own = {ledger: shard for shard, ledger in ledger_files(dataset).items()}
     for file in files:
         if not file.startswith(f"{SHARDS_DIR}/") or file in own:
             continue
@@ -362,11 +355,7 @@ def check_listed_files(dataset: Dataset) -> Iterator[Finding]:
     """Yields published files without a digest in `dataset.json`, if it states digests of others."""
     if not dataset.statements_version:
         return
-    wanted = {QUARANTINE_JSONL}
-    for split, number, count, shard in dataset.placed_shards():
-        wanted.add(ledger_file(split, number, count))
-        if shard.records and not is_compressed(shard.file):
-            wanted.add(index_file(split, number, count))
+    wanted = {QUARANTINE_JSONL, *ledger_files(dataset).values(), *index_files(dataset).values()}
     for path in sorted(wanted - dataset.files.keys()):
         message = f"field 'files' has no sha256 of {path}"
         yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
@@ -440,8 +429,8 @@ def check_dataset_json(
     if not is_wrong:  # otherwise they would be computed from wrong fields
         found += check_made_files(directory, dataset)
         is_wrong = any(finding.shard == DATASET_JSON and finding.code is not _NOTE for finding in found)
-    balances = isinstance(document.get("ledger"), Mapping) and _balances(document["ledger"], dataset)
-    if not is_wrong and balances and not has_own_digest(document):
+    agrees = isinstance(document.get("ledger"), Mapping) and balances(document["ledger"], dataset)
+    if not is_wrong and agrees and not has_own_digest(document):
         message = f"its fields are not those that its field {DIGEST!r} was made of: one of them was changed"
         found.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
     return found

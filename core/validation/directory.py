@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from shardwright.core import storage
 from shardwright.schemas.codes import FindingCode, Outcome
@@ -27,7 +28,7 @@ from shardwright.schemas.dataset import (
 )  # fmt: skip
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.lost_records import LOST_JSONL
-from shardwright.schemas.plan import index_file, is_compressed
+from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.side_files import has_page_digest, states_page_digest
 from shardwright.schemas.units import counted
 from shardwright.schemas.version import (
@@ -92,6 +93,20 @@ def index_files(dataset: Dataset, empty: bool = False) -> dict[str, str]:
     }
 
 
+def ledger_files(dataset: Dataset) -> dict[str, str]:
+    """Returns a mapping of shard to ledger."""
+    return {
+        shard.file: ledger_file(split, number, count)
+        for split, number, count, shard in dataset.placed_shards()
+    }
+
+
+def balances(ledger: Mapping[str, Any], dataset: Dataset) -> bool:
+    """Returns whether the totals of a ledger agree with each other and with the number of records."""
+    accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
+    return ledger.get("listed") == accounted and ledger.get("written") == dataset.all_records
+
+
 def unneeded_indexes(dataset: Dataset, files: Sequence[str]) -> list[str]:
     """Returns the indexes that belong to no shard of the dataset that has one."""
     needed = set(index_files(dataset).values())
@@ -127,13 +142,12 @@ def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]
         if not dataset.records(split):
             yield Finding(FindingCode.EMPTY_SPLIT, f"split {split!r} has no records")
     ledger = dataset.ledger
-    accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
-    records = dataset.all_records
-    if ledger.get("listed") != accounted or ledger.get("written") != records:
+    if not balances(ledger, dataset):
+        accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
         yield Finding(
             FindingCode.COUNT_MISMATCH,
             f"dataset.json counts {ledger.get('listed')} as listed, accounts for {accounted} and "
-            f"has {counted(records, 'record')} for {ledger.get('written')} as written",
+            f"has {counted(dataset.all_records, 'record')} for {ledger.get('written')} as written",
         )
 
 
