@@ -291,8 +291,8 @@ def _stored(
       then: Consequence, or advice, for that sentence.
     """
     try:
-        path = _path_of(directory, name)
-        if not path:
+        path = storage.join(directory, name)
+        if not storage.exists(path):
             return None
         if storage.size_of(path) > _MAX_DOCUMENT:
             left_out.append(f"{name} is too large for this page.")
@@ -306,18 +306,12 @@ def _stored(
     return value
 
 
-def _path_of(directory: str, name: str) -> str:
-    """Returns the path of a file of a dataset; empty if it is missing."""
-    path = storage.join(directory, name)
-    return path if storage.exists(path) else ""
-
-
 def _written(directory: str, name: str) -> str:
     """Returns when a local file was written; empty if it is missing or the storage does not know."""
     if storage.is_remote(directory):
         return ""
     try:
-        return as_time(os.path.getmtime(_path_of(directory, name)))
+        return as_time(os.path.getmtime(storage.join(directory, name)))
     except OSError:
         return ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -115,11 +114,8 @@ def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
         splits = [split for split in splits if split in kept]
     shown = {split: data.class_counts[split] for split in splits}
     if len(splits) < len(data.class_counts):
-        others: Counter[str] = Counter()
-        for split, counts in data.class_counts.items():
-            if split not in shown:
-                others.update(counts)
-        shown["all others"] = others
+        others = {split: counts for split, counts in data.class_counts.items() if split not in shown}
+        shown["all others"] = totals_of(others)
     names = ranked(totals)
     filled = [name for name in names if totals[name]]
     rows = class_rows(names, shown)
