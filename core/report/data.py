@@ -165,7 +165,6 @@ class ReportData:
       name: Name of the dataset.
       place: Path of the dataset, for the commands that the page recommends.
       drawn: When the page was drawn. Empty to omit it.
-      version: Version of this software.
       fingerprint: Fingerprint of the dataset. Empty for files without a `dataset.json`.
       layout: Layout of the records.
       labels: Class names in id order.
@@ -196,7 +195,6 @@ class ReportData:
     name: str
     place: str = ""
     drawn: str = ""
-    version: str = ""
     fingerprint: str = ""
     layout: str = ""
     labels: tuple[str, ...] = ()

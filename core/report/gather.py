@@ -41,7 +41,6 @@ from shardwright.core.report.thumbnails import (
     read_thumbnails,
 )
 from shardwright.core.versions import read_version_record
-from shardwright.schemas import __version__
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     FINDINGS_JSON,
@@ -185,7 +184,6 @@ def _gather(
         name=dataset.name,
         place=printable(directory),
         drawn=drawn,
-        version=__version__,
         fingerprint=dataset.fingerprint,
         layout=dataset.layout,
         labels=tuple(dataset.classes.values()),
@@ -248,7 +246,6 @@ def gather_files(
         name=printable(name),
         place=printable(name),
         drawn=drawn,
-        version=__version__,
         splits={"": (records, total, len(files))},
         checked=with_pictures(checked, paths, seen),
         statistics=statistics,

@@ -15,7 +15,6 @@ from shardwright.core.report.data import MAX_PAGE_BYTES
 from shardwright.core.report.gather import as_time
 from shardwright.core.report.pages import draw_page
 from shardwright.core.versions import accept_command, is_accepted, list_versions, read_pointer
-from shardwright.schemas import __version__
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML
@@ -233,7 +232,6 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
         "place": data.output,
         "word": word,
         "drawn": data.drawn,
-        "software": __version__,
         "rows": list(rows.values()),
         "total": len(data.records),
         "latest": latest,

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from shardwright.core.report.data import Thumbnail
+from shardwright.schemas import __version__
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.units import counted, format_size
 
@@ -34,6 +35,7 @@ def draw_page(template: str, context: Mapping[str, Any]) -> str:
         "style": drawing(_resource("style.css")),
         "script": drawing(script),
         "most_letters": LETTERS,
+        "software": __version__,
     }
     return environment().get_template(template).render({**shared, **context})
 

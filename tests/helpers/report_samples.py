@@ -147,7 +147,6 @@ def made_up(
         name=names[0] if names else "pets",
         place=f"data/{names[0] if names else 'pets'}",
         drawn="2026-01-02 03:04 UTC",
-        version="0",
         fingerprint="f" * 64,
         layout="classification",
         labels=tuple(names),
