@@ -5,9 +5,8 @@ Small datasets are compared here as `CompareDatasets` does it, but without Beam.
 
 from __future__ import annotations
 
-import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from shardwright.core import hash_buckets, storage
@@ -17,7 +16,7 @@ from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.ledger import Entry, OtherBuild, ledger_of, load_ledger
+from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
 from shardwright.schemas.plan import ledger_file
 
 #: Number of hex digits of a sha256 that is enough to avoid collisions.
@@ -120,11 +119,13 @@ def count_of_ledger(data: bytes, directory: str, file: str, sha256: str) -> int:
     Raises:
       UsageError: If it is damaged, or does not belong to the shard with this checksum.
     """
-    with _translated_errors(storage.join(directory, file)):
+    where = printable(storage.join(directory, file))
+    try:
         header, _ = load_ledger(data)
-        if header.sha256 != sha256:
-            raise OtherBuild
+        _check_build(header, sha256, where)
         return int(header.records)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(where, error) from None
 
 
 def rows_of(data: bytes, directory: str, file: str, sha256: str, split: str) -> list[LedgerRow]:
@@ -133,24 +134,26 @@ def rows_of(data: bytes, directory: str, file: str, sha256: str, split: str) -> 
     Raises:
       UsageError: If it is damaged, or does not belong to the shard with this checksum.
     """
-    with _translated_errors(storage.join(directory, file)):
-        return [_row(entry, split) for entry in ledger_of(data, sha256)[1]]
-
-
-@contextlib.contextmanager
-def _translated_errors(path: str) -> Iterator[None]:
-    """Turns the errors of reading a ledger into a `UsageError` that names its path."""
+    where = printable(storage.join(directory, file))
     try:
-        yield
-    except OtherBuild:
-        raise UsageError(
-            f"{printable(path)} belongs to another build than the dataset.json there; compare again when "
-            "nothing writes to the dataset, or convert again."
-        ) from None
+        header, entries = load_ledger(data)
+        _check_build(header, sha256, where)
+        return [_row(entry, split) for entry in entries]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        words = " ".join(str(error).split()).removeprefix("the shard ledger is damaged: ")
-        detail = words[:200].rstrip(".")
-        raise UsageError(f"{printable(path)} is damaged ({detail}); restore it, or convert again.") from None
+        raise _damaged(where, error) from None
+
+
+def _check_build(header: ShardHeader, sha256: str, where: str) -> None:
+    if header.sha256 != sha256:
+        raise UsageError(
+            f"{where} belongs to another build than the dataset.json there; compare again when nothing "
+            "writes to the dataset, or convert again."
+        )
+
+
+def _damaged(where: str, error: Exception) -> UsageError:
+    detail = " ".join(str(error).split()).removeprefix("the shard ledger is damaged: ")[:200].rstrip(".")
+    return UsageError(f"{where} is damaged ({detail}); restore it, or convert again.")
 
 
 def _row(entry: Entry, split: str) -> LedgerRow:
@@ -166,7 +169,7 @@ def _row(entry: Entry, split: str) -> LedgerRow:
     return LedgerRow(key, split, True, source, label, entry.length or 0, f"{entry.stored} {entry.format}")
 
 
-def _by_key(rows: Iterable[LedgerRow], whose: str) -> dict[str, LedgerRow]:
+def by_key(rows: Iterable[LedgerRow], whose: str) -> dict[str, LedgerRow]:
     """Returns rows by their key.
 
     Raises:
@@ -222,86 +225,24 @@ def unpack_rows(pack: bytes) -> Iterator[LedgerRow]:
 MAX_RECORDS = 100_000
 _WHOSE = ("old", "new")
 
-
-def compare_pair(
-    pair: LedgerPair, changes: Changes, lost_is_empty: bool = False
-) -> Iterator[tuple[int, LedgerRow]]:
-    """Compares the ledgers of one place, and records what changed.
-
-    Args:
-      pair: The ledgers.
-      changes: Object that gets the changes.
-      lost_is_empty: Whether a lost ledger of the old dataset counts as empty. Otherwise it is an error.
-
-    Yields:
-      Pairs (side, row), one for each image that only one of them has.
-
-    Raises:
-      UsageError: If a ledger is missing or damaged.
-      EngineError: If the storage failed.
-    """
-    datas: list[bytes | None] = [None, None]
-    for side, place in enumerate(pair.places):
-        if place is not None:
-            with _losses(side, lost_is_empty):
-                datas[side] = read_ledger(place, pair.file)
-    same = datas[NEW]
-    if same is not None and datas[OLD] == same and pair.sha256[OLD] == pair.sha256[NEW]:
-        changes.unchanged += count_of_ledger(same, str(pair.places[NEW]), pair.file, pair.sha256[NEW])
-        return
-    rows: list[list[LedgerRow]] = [[], []]
-    for side, data in enumerate(datas):
-        if data is not None:
-            with _losses(side, lost_is_empty):
-                rows[side] = rows_of(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
-    PROGRESS.add(listed=sum(map(len, rows)))
-    yield from compare_rows(rows[OLD], rows[NEW], changes)
-
-
-def _losses(side: int, lost_is_empty: bool) -> contextlib.AbstractContextManager[None]:
-    """Suppresses the error about a lost ledger where that is allowed."""
-    return contextlib.suppress(UsageError) if lost_is_empty and side == OLD else contextlib.nullcontext()
-
-
-def compare_unplaced(
-    old: Iterable[LedgerRow], new: Iterable[LedgerRow], changes: Changes
-) -> Iterator[tuple[int, LedgerRow]]:
-    """Compares images by key wherever they are, and records what changed.
-
-    Args:
-      old: Rows of the old dataset without a counterpart in the same place.
-      new: The same for the new dataset.
-      changes: Object that gets the changes.
-
-    Yields:
-      Pairs (side, row), one for each image that may have another key in the other dataset.
-    """
-    for side, row in compare_rows(old, new, changes):
-        if row.written and row.is_known:
-            yield side, row
-        elif row.written:
-            note_added_or_removed(side, row, changes)
+_Rows = tuple[list[LedgerRow], list[LedgerRow]]
 
 
 def compare_rows(
-    old: Iterable[LedgerRow], new: Iterable[LedgerRow], changes: Changes
+    old: Mapping[str, LedgerRow], new: Mapping[str, LedgerRow], changes: Changes
 ) -> Iterator[tuple[int, LedgerRow]]:
     """Compares the images that both datasets list, and records what changed.
 
     Args:
-      old: Rows of the old dataset.
-      new: Rows of the new dataset.
+      old: Rows of the old dataset, by key.
+      new: Rows of the new dataset, by key.
       changes: Object that gets the changes.
 
     Yields:
       Pairs (side, row), one for each image that only one dataset lists.
-
-    Raises:
-      UsageError: If a key occurs twice in a dataset.
     """
-    before, after = (_by_key(rows, whose) for rows, whose in zip((old, new), _WHOSE, strict=True))
-    for key, row in before.items():
-        other = after.get(key)
+    for key, row in old.items():
+        other = new.get(key)
         if other is None:
             yield OLD, row
         elif row.written and other.written:
@@ -310,8 +251,8 @@ def compare_rows(
             yield OLD, row._replace(note=other.note)
         elif other.written:
             yield NEW, other._replace(note=row.note)
-    for key, row in after.items():
-        if key not in before:
+    for key, row in new.items():
+        if key not in old:
             yield NEW, row
 
 
@@ -380,10 +321,32 @@ def compare_small(pairs: Iterable[LedgerPair]) -> Changes:
       EngineError: If the storage failed.
     """
     changes = Changes()
-    rows: list[list[LedgerRow]] = [[], []]
+    elsewhere: _Rows = ([], [])
     for pair in pairs:
-        for side, row in compare_pair(pair, changes):
-            rows[side].append(row)
-    pair_renamed(compare_unplaced(rows[OLD], rows[NEW], changes), changes)
+        _compare_pair(pair, changes, elsewhere)
+    unmatched: list[tuple[int, LedgerRow]] = []
+    old, new = (by_key(rows, whose) for rows, whose in zip(elsewhere, _WHOSE, strict=True))
+    for side, row in compare_rows(old, new, changes):
+        if row.written and row.is_known:
+            unmatched.append((side, row))
+        elif row.written:
+            note_added_or_removed(side, row, changes)
+    pair_renamed(unmatched, changes)
     changes.settle()
     return changes
+
+
+def _compare_pair(pair: LedgerPair, changes: Changes, elsewhere: _Rows) -> None:
+    """Compares the ledgers of one place, and collects the rows that only one of them has."""
+    datas = [read_ledger(place, pair.file) if place is not None else None for place in pair.places]
+    same = datas[NEW]
+    if same is not None and datas[OLD] == same and pair.sha256[OLD] == pair.sha256[NEW]:
+        changes.unchanged += count_of_ledger(same, str(pair.places[NEW]), pair.file, pair.sha256[NEW])
+        return
+    rows = [
+        rows_of(data, str(place), pair.file, sha256, pair.split) if data is not None else []
+        for data, place, sha256 in zip(datas, pair.places, pair.sha256, strict=True)
+    ]
+    PROGRESS.add(listed=sum(map(len, rows)))
+    for side, row in compare_rows(by_key(rows[OLD], _WHOSE[OLD]), by_key(rows[NEW], _WHOSE[NEW]), changes):
+        elsewhere[side].append(row)

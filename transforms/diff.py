@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import heapq
 from collections import Counter
@@ -10,6 +11,7 @@ from typing import Any
 
 import apache_beam as beam
 
+from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.diff import (
     NEW,
     OLD,
@@ -17,12 +19,17 @@ from shardwright.core.diff import (
     LedgerRow,
     Packer,
     bucket_count,
-    compare_pair,
-    compare_unplaced,
+    by_key,
+    compare_rows,
+    count_of_ledger,
+    note_added_or_removed,
     pair_renamed,
+    read_ledger,
+    rows_of,
     unpack_rows,
 )
 from shardwright.schemas.changes import MAX_PAIRS, Changes
+from shardwright.schemas.errors import UsageError
 from shardwright.transforms.merging import MergeAll, in_global_window
 
 #: Old and new classes, and the number of images that changed from the one to the other.
@@ -30,6 +37,7 @@ Relabel = tuple[tuple[str, str], int]
 
 _ROWS = "rows"
 _RELABELS = "relabels"
+_WHOSE = ("old", "new")
 #: Number of different class pairs that a worker collects before it emits them.
 _MAX_HELD = 10_000
 
@@ -70,10 +78,38 @@ class _CompareLedgers(_Comparing):
         return Packer(lambda row: row.key)
 
     def process(self, pair: LedgerPair) -> Iterator[Any]:
-        for side, row in compare_pair(pair, self._changes, self._lost_is_empty):
+        old_data, new_data = datas = [self._data(pair, side) for side in (OLD, NEW)]
+        if new_data is not None and old_data == new_data and pair.sha256[OLD] == pair.sha256[NEW]:
+            self._changes.unchanged += count_of_ledger(
+                new_data, str(pair.places[NEW]), pair.file, pair.sha256[NEW]
+            )
+            return
+        rows = [self._rows(pair, side, data) for side, data in enumerate(datas)]
+        PROGRESS.add(listed=sum(map(len, rows)))
+        old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))
+        for side, row in compare_rows(old, new, self._changes):
             for packed in self._packer.add(side, row, bucket_count(pair.records)):
                 yield beam.pvalue.TaggedOutput(_ROWS, packed)
         yield from self._relabels()
+
+    def _data(self, pair: LedgerPair, side: int) -> bytes | None:
+        place = pair.places[side]
+        if place is None:
+            return None
+        with self._losses(side):
+            return read_ledger(place, pair.file)
+        return None
+
+    def _rows(self, pair: LedgerPair, side: int, data: bytes | None) -> list[LedgerRow]:
+        if data is not None:
+            with self._losses(side):
+                return rows_of(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
+        return []
+
+    def _losses(self, side: int) -> contextlib.AbstractContextManager[None]:
+        """Suppresses the error about a lost ledger where that is allowed."""
+        lost = self._lost_is_empty and side == OLD
+        return contextlib.suppress(UsageError) if lost else contextlib.nullcontext()
 
 
 class _CompareBucket(_Comparing):
@@ -86,12 +122,16 @@ class _CompareBucket(_Comparing):
         self, bucket: tuple[int, Iterable[tuple[int, bytes]]], pairs: Iterable[LedgerPair]
     ) -> Iterator[Any]:
         buckets = bucket_count(next(iter(pairs)).records)
-        rows: list[list[LedgerRow]] = [[], []]
+        rows: tuple[list[LedgerRow], list[LedgerRow]] = ([], [])
         for side, pack in bucket[1]:
             rows[side].extend(unpack_rows(pack))
-        for side, row in compare_unplaced(rows[OLD], rows[NEW], self._changes):
-            for packed in self._packer.add(side, row, buckets):
-                yield beam.pvalue.TaggedOutput(_ROWS, packed)
+        old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))
+        for side, row in compare_rows(old, new, self._changes):
+            if row.written and row.is_known:
+                for packed in self._packer.add(side, row, buckets):
+                    yield beam.pvalue.TaggedOutput(_ROWS, packed)
+            elif row.written:
+                note_added_or_removed(side, row, self._changes)
         yield from self._relabels()
 
 

@@ -169,7 +169,8 @@ def compare_by_hand(old: Sequence[Image], new: Sequence[Image], buckets: int) ->
     for bucket, (side, pack) in packers[0].rest():
         grouped.setdefault(bucket, {OLD: [], NEW: []})[side].extend(unpack_rows(pack))
     for sides in grouped.values():
-        leftovers += compare_rows(sides[OLD], sides[NEW], changes)
+        by_key = [{row.key: row for row in sides[side]} for side in (OLD, NEW)]
+        leftovers += compare_rows(by_key[OLD], by_key[NEW], changes)
     pair_renamed(leftovers, changes)
     changes.pairs = len(changes.relabels)
     return changes
@@ -221,10 +222,10 @@ def test_an_image_that_was_left_out_counts_as_added_with_the_reason() -> None:
     written = LedgerRow("a", "train", True, short("x"), "", 1, "kept jpg")
     left_out = LedgerRow("a", "train", False, "", "", 0, "", "quarantined: CORRUPT")
     changes = Changes()
-    assert list(compare_rows([left_out], [left_out], changes)) == []
+    assert list(compare_rows({"a": left_out}, {"a": left_out}, changes)) == []
     for side, row in [
-        *compare_rows([left_out], [written], changes),
-        *compare_rows([written], [left_out], changes),
+        *compare_rows({"a": left_out}, {"a": written}, changes),
+        *compare_rows({"a": written}, {"a": left_out}, changes),
     ]:
         note_added_or_removed(side, row, changes)
     assert changes.listed == {
@@ -241,7 +242,7 @@ def test_the_order_of_several_classes_does_not_matter(tmp_path: Path) -> None:
         data = (tmp_path / name / file).read_bytes()
         rows += rows_of(data, name, file, shard.sha256, "train")
     changes = Changes()
-    assert list(compare_rows([rows[0]], [rows[1]], changes)) == []
+    assert list(compare_rows({"a": rows[0]}, {"a": rows[1]}, changes)) == []
     assert changes.unchanged == 1
 
 
@@ -249,7 +250,7 @@ def test_sources_without_a_checksum_are_compared_by_state() -> None:
     row = LedgerRow("a", "train", True, "12:1699", "", 1, "")
     assert not row.is_known
     changes = Changes()
-    assert not list(compare_rows([row], [row._replace(source="12:1700")], changes))
+    assert not list(compare_rows({"a": row}, {"a": row._replace(source="12:1700")}, changes))
     assert changes.total(Kind.CHANGED) == 1
 
 
