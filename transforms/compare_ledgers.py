@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,13 +13,13 @@ from shardwright.core.validation.duplicate_keys import (
     bucket_rows,
     buckets_of_rows,
     compare_bucket,
-    rows_of_entries,
+    rows_of_ledger,
 )
 from shardwright.core.validation.duplicates import Bucket
-from shardwright.core.validation.objects import dropped_objects, drops_objects
+from shardwright.core.validation.objects import drops_objects, find_dropped_objects
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding, FindingSummary
-from shardwright.schemas.ledger import ShardResult, written_entries
+from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
 
 _ROWS = "rows"
@@ -66,25 +67,22 @@ class _ReadLedger(beam.DoFn):
 
     def _read(self, result: ShardResult, count: int) -> Iterator[Any]:
         """Yields the rows of a shard's ledger by bucket, and findings about it."""
-        header = result.header
-        ledger = ledger_file(*header.place)
+        ledger = ledger_file(*result.header.place)
         path = storage.join(self._directory, ledger)
         with storage.translated_errors("read", path):
             data = storage.read_bytes(path)
         try:
-            entries = written_entries(data, header.sha256)
-        except ValueError as error:
-            message = f"its ledger {ledger} cannot be used: {error}"
-            yield FindingSummary().add([Finding(FindingCode.LEDGER_MISMATCH, message, header.file)])
-            return
-        if drops_objects(header):
-            yield FindingSummary().add(
-                Finding(FindingCode.OBJECTS_DROPPED, message, header.file, number, entry.offset, entry.key)
-                for number, entry in enumerate(entries)
-                if (message := dropped_objects(entry))
-            )
-        for bucket in bucket_rows(rows_of_entries(entries, header.split, header.file), count, keys=False):
-            yield beam.pvalue.TaggedOutput(_ROWS, bucket)
+            rows = rows_of_ledger(data, result.header.split, result.header.file)
+            packed = [*bucket_rows(rows, count, keys=False)]
+            dropped = drops_objects(result.header)
+            lost = [*find_dropped_objects(data, result.header.file)] if dropped else []
+        except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
+            message = f"its ledger {ledger} is damaged ({error})"
+            yield FindingSummary().add([Finding(FindingCode.LEDGER_MISMATCH, message, result.header.file)])
+        else:
+            if lost:
+                yield FindingSummary().add(lost)
+            yield from (beam.pvalue.TaggedOutput(_ROWS, bucket) for bucket in packed)
 
 
 def _compare(bucket: tuple[Bucket, Iterable[bytes]]) -> FindingSummary:

@@ -7,10 +7,10 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from shardwright.core.hash_buckets import MAX_BUCKETS, bucket_of, pack_rows, unpack_rows
-from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.findings import Finding, Where
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.ledger import Entry
+from shardwright.schemas.ledger import load_ledger
 
 #: Message for a record whose source has the same bytes as that of another record.
 SAME_SOURCE = "same source bytes as {}"
@@ -187,18 +187,25 @@ def bucket_rows(
         yield bucket, pack_rows(found)
 
 
-def rows_of_entries(entries: Iterable[Entry], split: str, file: str) -> Iterator[ComparedRecord]:
-    """Yields the rows for the records of a shard.
+def rows_of_ledger(data: bytes, split: str, file: str) -> list[ComparedRecord]:
+    """Returns the rows for the records in a shard's ledger.
 
     Args:
-      entries: Entries of the records in the shard's ledger.
+      data: Contents of the ledger.
       split: Split of the shard.
       file: Name of the shard.
+
+    Raises:
+      ValueError, TypeError: If the ledger is damaged.
     """
-    for number, entry in enumerate(entries):
+    written = (entry for entry in load_ledger(data)[1] if entry.outcome == Outcome.WRITTEN)
+    rows = []
+    for number, entry in enumerate(written):
         # Images that --map made of one source may have different classes.
         label = "" if entry.source_key else entry.label
-        yield ComparedRecord(entry.key, entry.sha256 or None, split, file, number, entry.offset or 0, label)
+        place = split, file, number, entry.offset or 0
+        rows.append(ComparedRecord(entry.key, entry.sha256 or None, *place, label))
+    return rows
 
 
 def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding]:

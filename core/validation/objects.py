@@ -14,11 +14,12 @@ from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.record_schema import Problem, RecordSchema
 from shardwright.core.validation.image import MAX_PIXELS
 from shardwright.core.validation.values import ValuesByRole, only_bytes, only_text, some_values
-from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
+from shardwright.schemas.findings import Finding
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.ledger import Entry, ShardHeader
+from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
 from shardwright.schemas.units import counted, is_or_are
 
 #: Tolerance by which a side or a point may leave the image, because writers use 32-bit floats.
@@ -218,6 +219,23 @@ def dropped_objects(entry: Entry) -> str:
     first = f" ({entry.message})" if "dropped" in lost and entry.message else ""
     objects = f"{number:,} of the {counted(total, 'object')} of its source{source}"
     return f"{objects} {is_or_are(number)} not in the record: {reasons}{first}"
+
+
+def find_dropped_objects(data: bytes, file: str) -> Iterator[Finding]:
+    """Yields a finding for each record of a shard that lacks objects of its source.
+
+    Args:
+      data: Contents of the shard's ledger.
+      file: Name of the shard.
+
+    Raises:
+      ValueError, TypeError: If the ledger is damaged.
+    """
+    written = (entry for entry in load_ledger(data)[1] if entry.outcome == Outcome.WRITTEN)
+    for number, entry in enumerate(written):
+        if message := dropped_objects(entry):
+            code = FindingCode.OBJECTS_DROPPED
+            yield Finding(code, message, file, number, entry.offset, entry.key)
 
 
 #: Roles of features that contain masks, and the words for such a mask.

@@ -206,10 +206,10 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
 def test_a_damaged_ledger_refuses_the_version(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     from shardwright.transforms import compare_ledgers
 
-    def damaged(data: bytes, sha256: str) -> Any:
-        raise ValueError("it ends early")
+    def damaged(data: bytes, split: str, file: str) -> Any:
+        raise EOFError("it ends early")
 
-    monkeypatch.setattr(compare_ledgers, "written_entries", damaged)
+    monkeypatch.setattr(compare_ledgers, "rows_of_ledger", damaged)
     with pytest.raises(DataRefused, match="5 LEDGER_MISMATCH"):
         place.rebuild("fast")
 
