@@ -14,6 +14,6 @@ def read_layout(value: str) -> str:
     """
     if not is_layout_file(value):
         return value
-    from shardwright.schemas.layouts.layout_file import parse_layout_file  # imports YAML
+    from shardwright.schemas.configuration.layout_file import parse_layout_file  # imports YAML
 
     return inline_layout(parse_layout_file(storage.read_text("--layout", value), value))

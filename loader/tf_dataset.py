@@ -30,7 +30,7 @@ from shardwright.loader.tf_images import (
 )
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs
+from shardwright.schemas.feature_roles import FeatureRole, Needs
 from shardwright.schemas.image_ref import printable
 
 Augment = Callable[..., Any]
@@ -203,7 +203,7 @@ def _element(
     decode_mask = mask_decoder(dataset, size)
     label = class_feature(dataset.features)
     mask = feature_of(dataset.features, FeatureRole.SEMANTIC_MASK)
-    about = {FEATURE_ROLES[spec.fill].needs for spec in dataset.features if spec.fill is not None}
+    about = {spec.fill.needs for spec in dataset.features if spec.fill is not None}
     kind = "dict"
     if not as_dict:
         if label is not None and not about & {Needs.OBJECTS, Needs.SEMANTIC, Needs.PANOPTIC}:

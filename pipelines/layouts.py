@@ -9,10 +9,10 @@ from typing import Any
 from shardwright.core import storage
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.tables import as_text, console, print_table
+from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.errors import UsageError, nearest
-from shardwright.schemas.feature_roles import FEATURE_ROLES, OBJECT_ROLES, FeatureRole, Needs
+from shardwright.schemas.feature_roles import OBJECT_ROLES, FeatureRole, Needs
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, features_json, is_layout_file
-from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.parsing import parsing_of, parsing_source, spec_source
 
 HELP = "Lists the record layouts, or explains one of them."
@@ -98,11 +98,11 @@ def _what(spec: FeatureSpec, layout: Layout) -> str:
         return f"always {', '.join(_value(value) for value in spec.value)}"
     if spec.fill is FeatureRole.ENCODED:
         bare = f"the image's bare {spec.pixel_type or 'uint8'} pixels, row by row"
-        return bare if layout.pixels else FEATURE_ROLES[spec.fill].what
+        return bare if layout.pixels else spec.fill.what
     if spec.fill is FeatureRole.FORMAT:
         names = [layout.format_names.get(name, name) for name in ("jpg", "png", "webp", "raw")]
         return f"the stored image's format: {', '.join(names[:-1])} or {names[-1]}"
-    return FEATURE_ROLES[spec.fill].what
+    return spec.fill.what
 
 
 def _value(value: Any) -> str:

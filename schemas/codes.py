@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, StrEnum
+from enum import Enum, IntEnum, StrEnum, auto
+from typing import Self
 
 
 class ExitCode(IntEnum):
@@ -124,12 +125,47 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
-class FindingCode(StrEnum):
-    """Code of a finding of a validation."""
+class _Group(Enum):
+    """What findings have in common."""
 
-    SHARD_TRUNCATED = "SHARD_TRUNCATED"
-    LENGTH_CRC = "LENGTH_CRC"
-    DATA_CRC = "DATA_CRC"
+    #: The bytes differ from those that `dataset.json` lists.
+    DAMAGE = auto()
+    #: The names of the files show it.
+    DIRECTORY = auto()
+    #: Framing, ledgers and the files beside the shards show it.
+    FILES = auto()
+    #: The ledgers prove it for equal bytes. `--quality` also finds it for pictures that have the same pixels
+    #: or look the same.
+    EQUAL_PICTURES = auto()
+    #: Only decoded images show it.
+    DECODED = auto()
+    #: A comparison with the source shows it, which needs `--against`.
+    SOURCE = auto()
+    #: It is about the quality of one image, and does not depend on others.
+    ONE_PICTURE = auto()
+    #: It is about the quality of images or classes that are compared with others.
+    QUALITY = auto()
+    #: It is a warning unless a gate names it.
+    WARNING = auto()
+    #: It is a note unless a gate names it.
+    NOTE = auto()
+
+
+class FindingCode(StrEnum):
+    """Code of a finding of a validation, and its groups."""
+
+    _value_: str
+    groups: frozenset[_Group]
+
+    def __new__(cls, value: str, *groups: _Group) -> Self:
+        """Makes the code with its groups."""
+        code = str.__new__(cls, value)
+        code._value_, code.groups = value, frozenset(groups)
+        return code
+
+    SHARD_TRUNCATED = "SHARD_TRUNCATED", _Group.DAMAGE
+    LENGTH_CRC = "LENGTH_CRC", _Group.DAMAGE
+    DATA_CRC = "DATA_CRC", _Group.DAMAGE
     UNPARSEABLE = "UNPARSEABLE"
     MISSING_FEATURE = "MISSING_FEATURE"
     WRONG_TYPE = "WRONG_TYPE"
@@ -137,153 +173,75 @@ class FindingCode(StrEnum):
     NOT_UTF8 = "NOT_UTF8"
     NOT_FINITE = "NOT_FINITE"
     WRONG_VALUE = "WRONG_VALUE"
-    UNDECODABLE = "UNDECODABLE"
-    SIZE_MISMATCH = "SIZE_MISMATCH"
-    FORMAT_MISMATCH = "FORMAT_MISMATCH"
+    UNDECODABLE = "UNDECODABLE", _Group.DECODED
+    SIZE_MISMATCH = "SIZE_MISMATCH", _Group.DECODED
+    FORMAT_MISMATCH = "FORMAT_MISMATCH", _Group.DECODED
     LABEL_RANGE = "LABEL_RANGE"
     LABEL_TEXT = "LABEL_TEXT"
     BOX_RANGE = "BOX_RANGE"
     BOX_ORDER = "BOX_ORDER"
     KEYPOINT_RANGE = "KEYPOINT_RANGE"
-    MASK_MISMATCH = "MASK_MISMATCH"
-    OBJECTS_DROPPED = "OBJECTS_DROPPED"
-    PRIVATE_METADATA = "PRIVATE_METADATA"
+    MASK_MISMATCH = "MASK_MISMATCH", _Group.DECODED
+    OBJECTS_DROPPED = "OBJECTS_DROPPED", _Group.FILES, _Group.WARNING
+    PRIVATE_METADATA = "PRIVATE_METADATA", _Group.DECODED, _Group.WARNING
     LENGTH_MISMATCH = "LENGTH_MISMATCH"
-    DUPLICATE_KEY = "DUPLICATE_KEY"
-    SPLIT_LEAKAGE = "SPLIT_LEAKAGE"
-    SHARD_MISSING = "SHARD_MISSING"
-    SHARD_UNEXPECTED = "SHARD_UNEXPECTED"
-    SHARD_CHECKSUM = "SHARD_CHECKSUM"
-    COUNT_MISMATCH = "COUNT_MISMATCH"
-    INDEX_MISMATCH = "INDEX_MISMATCH"
+    DUPLICATE_KEY = "DUPLICATE_KEY", _Group.FILES
+    SPLIT_LEAKAGE = "SPLIT_LEAKAGE", _Group.EQUAL_PICTURES
+    SHARD_MISSING = "SHARD_MISSING", _Group.DAMAGE, _Group.DIRECTORY
+    SHARD_UNEXPECTED = "SHARD_UNEXPECTED", _Group.DIRECTORY
+    SHARD_CHECKSUM = "SHARD_CHECKSUM", _Group.DAMAGE
+    COUNT_MISMATCH = "COUNT_MISMATCH", _Group.FILES
+    INDEX_MISMATCH = "INDEX_MISMATCH", _Group.FILES
     LEDGER_MISMATCH = "LEDGER_MISMATCH"
-    SIDECAR_MISMATCH = "SIDECAR_MISMATCH"
+    SIDECAR_MISMATCH = "SIDECAR_MISMATCH", _Group.FILES
     DATASET_MISMATCH = "DATASET_MISMATCH"
     QUARANTINE_MISMATCH = "QUARANTINE_MISMATCH"
-    REPORT_MISMATCH = "REPORT_MISMATCH"
+    REPORT_MISMATCH = "REPORT_MISMATCH", _Group.WARNING
     RECORD_ORDER = "RECORD_ORDER"
-    NOT_COMPARED = "NOT_COMPARED"
-    EMPTY_SPLIT = "EMPTY_SPLIT"
-    SHARD_REPAIRED = "SHARD_REPAIRED"  # a shard of the previous version; only a rebuild finds it
-    LABEL_CONFLICT = "LABEL_CONFLICT"
+    NOT_COMPARED = "NOT_COMPARED", _Group.NOTE
+    EMPTY_SPLIT = "EMPTY_SPLIT", _Group.DIRECTORY, _Group.WARNING
+    SHARD_REPAIRED = "SHARD_REPAIRED", _Group.FILES, _Group.WARNING  # only a rebuild finds it
+    LABEL_CONFLICT = "LABEL_CONFLICT", _Group.EQUAL_PICTURES
     # Found by a comparison with the source of the dataset.
-    SOURCE_MISSING = "SOURCE_MISSING"
-    RECORD_MISSING = "RECORD_MISSING"
-    SOURCE_CHANGED = "SOURCE_CHANGED"
-    SOURCE_LABEL = "SOURCE_LABEL"
-    KEPT_BYTES = "KEPT_BYTES"
+    SOURCE_MISSING = "SOURCE_MISSING", _Group.SOURCE
+    RECORD_MISSING = "RECORD_MISSING", _Group.SOURCE
+    SOURCE_CHANGED = "SOURCE_CHANGED", _Group.SOURCE
+    SOURCE_LABEL = "SOURCE_LABEL", _Group.SOURCE
+    KEPT_BYTES = "KEPT_BYTES", _Group.SOURCE
     # About the quality of images and classes.
-    EXACT_DUPLICATE = "EXACT_DUPLICATE"
-    NEAR_DUPLICATE = "NEAR_DUPLICATE"
-    DARK = "DARK"
-    LIGHT = "LIGHT"
-    BLURRY = "BLURRY"
-    LOW_INFORMATION = "LOW_INFORMATION"
-    ODD_SIZE = "ODD_SIZE"
-    ODD_ASPECT_RATIO = "ODD_ASPECT_RATIO"
-    GRAYSCALE = "GRAYSCALE"
-    CLASS_IMBALANCE = "CLASS_IMBALANCE"
-    TINY_CLASS = "TINY_CLASS"
+    EXACT_DUPLICATE = "EXACT_DUPLICATE", _Group.QUALITY
+    NEAR_DUPLICATE = "NEAR_DUPLICATE", _Group.QUALITY
+    DARK = "DARK", _Group.ONE_PICTURE
+    LIGHT = "LIGHT", _Group.ONE_PICTURE
+    BLURRY = "BLURRY", _Group.ONE_PICTURE
+    LOW_INFORMATION = "LOW_INFORMATION", _Group.ONE_PICTURE
+    ODD_SIZE = "ODD_SIZE", _Group.QUALITY
+    ODD_ASPECT_RATIO = "ODD_ASPECT_RATIO", _Group.ONE_PICTURE
+    GRAYSCALE = "GRAYSCALE", _Group.ONE_PICTURE
+    CLASS_IMBALANCE = "CLASS_IMBALANCE", _Group.QUALITY
+    TINY_CLASS = "TINY_CLASS", _Group.QUALITY
     # Found by a gate.
-    EXPECTATION = "EXPECTATION"
+    EXPECTATION = "EXPECTATION", _Group.DIRECTORY
 
 
-#: Findings of a comparison with the source, which needs `--against`.
-OF_SOURCE = frozenset(
-    {
-        FindingCode.SOURCE_MISSING,
-        FindingCode.RECORD_MISSING,
-        FindingCode.SOURCE_CHANGED,
-        FindingCode.SOURCE_LABEL,
-        FindingCode.KEPT_BYTES,
-    }
-)
-#: Findings that the ledgers prove for equal bytes. `--quality` also finds them for pictures that have the
-#: same pixels or look the same.
-OF_EQUAL_PICTURES = frozenset({FindingCode.SPLIT_LEAKAGE, FindingCode.LABEL_CONFLICT})
+def _codes_of(*groups: _Group) -> frozenset[FindingCode]:
+    return frozenset(code for code in FindingCode if not code.groups.isdisjoint(groups))
+
+
+#: Findings of a comparison with the source.
+OF_SOURCE = _codes_of(_Group.SOURCE)
+OF_EQUAL_PICTURES = _codes_of(_Group.EQUAL_PICTURES)
+#: Findings about the quality of one image, in order.
+OF_ONE_PICTURE = tuple(code for code in FindingCode if _Group.ONE_PICTURE in code.groups)
 #: Findings about the quality of images and classes, which need `--quality`.
-QUALITY = frozenset(
-    {
-        FindingCode.EXACT_DUPLICATE,
-        FindingCode.NEAR_DUPLICATE,
-        FindingCode.DARK,
-        FindingCode.LIGHT,
-        FindingCode.BLURRY,
-        FindingCode.LOW_INFORMATION,
-        FindingCode.ODD_SIZE,
-        FindingCode.ODD_ASPECT_RATIO,
-        FindingCode.GRAYSCALE,
-        FindingCode.CLASS_IMBALANCE,
-        FindingCode.TINY_CLASS,
-    }
-)
-#: Findings about the quality of one image, which do not depend on others.
-OF_ONE_PICTURE = (
-    FindingCode.DARK,
-    FindingCode.LIGHT,
-    FindingCode.BLURRY,
-    FindingCode.LOW_INFORMATION,
-    FindingCode.ODD_ASPECT_RATIO,
-    FindingCode.GRAYSCALE,
-)
-#: Findings about images, which need decoded images.
-DECODED = frozenset(
-    {
-        FindingCode.UNDECODABLE,
-        FindingCode.SIZE_MISMATCH,
-        FindingCode.FORMAT_MISMATCH,
-        FindingCode.MASK_MISMATCH,
-        FindingCode.PRIVATE_METADATA,
-    }
-)
-#: Findings that mean that the bytes differ from those that `dataset.json` lists.
-DAMAGES = frozenset(
-    {
-        FindingCode.SHARD_MISSING,
-        FindingCode.SHARD_TRUNCATED,
-        FindingCode.SHARD_CHECKSUM,
-        FindingCode.LENGTH_CRC,
-        FindingCode.DATA_CRC,
-    }
-)
+QUALITY = _codes_of(_Group.ONE_PICTURE, _Group.QUALITY)
+DECODED = _codes_of(_Group.DECODED)
+DAMAGES = _codes_of(_Group.DAMAGE)
 #: Findings that need only the names of the files.
-OF_DIRECTORY = frozenset(
-    {
-        FindingCode.SHARD_MISSING,
-        FindingCode.SHARD_UNEXPECTED,
-        FindingCode.EMPTY_SPLIT,
-        FindingCode.EXPECTATION,
-    }
-)
-#: Findings that need no Examples: framing, ledgers and the files beside the shards.
-OF_FILES = frozenset(
-    {
-        FindingCode.SHARD_TRUNCATED,
-        FindingCode.LENGTH_CRC,
-        FindingCode.DATA_CRC,
-        FindingCode.DUPLICATE_KEY,
-        FindingCode.SPLIT_LEAKAGE,
-        FindingCode.LABEL_CONFLICT,
-        FindingCode.OBJECTS_DROPPED,
-        FindingCode.SHARD_MISSING,
-        FindingCode.SHARD_UNEXPECTED,
-        FindingCode.SHARD_CHECKSUM,
-        FindingCode.SHARD_REPAIRED,
-        FindingCode.COUNT_MISMATCH,
-        FindingCode.INDEX_MISMATCH,
-        FindingCode.SIDECAR_MISMATCH,
-        FindingCode.EMPTY_SPLIT,
-        FindingCode.EXPECTATION,
-    }
-)
-#: Findings that are warnings unless a gate names them.
-WARNINGS = OF_EQUAL_PICTURES | {
-    FindingCode.EMPTY_SPLIT,
-    FindingCode.OBJECTS_DROPPED,
-    FindingCode.PRIVATE_METADATA,
-    FindingCode.SHARD_REPAIRED,
-    FindingCode.REPORT_MISMATCH,
-}
-#: Findings that are notes unless a gate names them: real datasets always have such images, and files that
-#: another version wrote cannot be computed again.
-NOTES = QUALITY | {FindingCode.NOT_COMPARED}
+OF_DIRECTORY = _codes_of(_Group.DIRECTORY)
+#: Findings that need no Examples.
+OF_FILES = _codes_of(_Group.FILES, _Group.DIRECTORY, _Group.DAMAGE, _Group.EQUAL_PICTURES)
+WARNINGS = _codes_of(_Group.WARNING, _Group.EQUAL_PICTURES)
+#: Findings that are notes: real datasets always have such images, and files that another version wrote cannot
+#: be computed again.
+NOTES = _codes_of(_Group.NOTE, _Group.ONE_PICTURE, _Group.QUALITY)

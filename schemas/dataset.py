@@ -26,7 +26,7 @@ FORMAT_VERSION = 1
 #: Version of the code that computes what a dataset states about itself: the files in `SIDECARS`, the features
 #: of a layout, the recipes and plan digests of shards. If a dataset has this version, validation computes
 #: these again and compares. Raise the number whenever one of them changes for the same dataset
-#: (`tests/schemas/test_statements_version.py` detects this).
+#: (`tests/core/schemas/test_statements_version.py` detects this).
 STATEMENTS_VERSION = 3
 #: Number of pieces of JSON that are joined at once.
 _PIECES_TOGETHER = 4096

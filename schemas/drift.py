@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shardwright.schemas.changes import Changes, Kind
-from shardwright.schemas.codes import QUALITY, FindingCode, Outcome
+from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Outcome
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.layouts import features_json
 from shardwright.schemas.plan import settings_json
@@ -25,16 +25,7 @@ _MAX_LISTED = 16
 #: Numbers that are not about the pictures, that occur elsewhere too, or that are about single classes.
 _NOT_COMPARED = frozenset({"format_version", "classes", "histogram", "normalize"})
 #: Findings that need something to compare with; a report without them does not mean that there are none.
-_ASKED_FOR = frozenset(
-    {
-        FindingCode.SOURCE_MISSING,
-        FindingCode.RECORD_MISSING,
-        FindingCode.SOURCE_CHANGED,
-        FindingCode.SOURCE_LABEL,
-        FindingCode.KEPT_BYTES,
-        FindingCode.EXPECTATION,
-    }
-)
+_ASKED_FOR = OF_SOURCE | {FindingCode.EXPECTATION}
 
 
 class Pair(NamedTuple):

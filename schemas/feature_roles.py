@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Self, TypeAlias
 
 from shardwright.schemas.example import FeatureType
 
@@ -19,58 +18,27 @@ class Needs(StrEnum):
     IMAGE = "image"  # nothing besides the image
 
 
+_INT64, _FLOAT, _BYTES = FeatureType.INT64, FeatureType.FLOAT, FeatureType.BYTES
+_Shape: TypeAlias = tuple[int | None, ...]
+_Role: TypeAlias = tuple[str, FeatureType, _Shape, str, Needs | None]
+
+
+def _role(name: str, type_: FeatureType, what: str, needs: Needs | None = None, shape: _Shape = ()) -> _Role:
+    return name, type_, shape, what, needs
+
+
+def _object(name: str, type_: FeatureType, what: str) -> _Role:
+    return _role(name, type_, f"of each object: {what}", Needs.OBJECTS, (None,))
+
+
+def _keypoint(name: str, type_: FeatureType, what: str) -> _Role:
+    return _role(name, type_, f"of each key point of each object: {what}", Needs.OBJECTS, (None,))
+
+
 class FeatureRole(StrEnum):
-    """The role of a feature. Layout files call it `fill`; `FEATURE_ROLES` describes each."""
+    """The role of a feature, and how its value is stored in a record. Layout files call it `fill`.
 
-    ENCODED = "encoded"
-    FORMAT = "format"
-    HEIGHT = "height"
-    WIDTH = "width"
-    CHANNELS = "channels"
-    SHAPE = "shape"
-    DTYPE = "dtype"
-    COLORSPACE = "colorspace"
-    LABEL = "label"
-    LABEL_TEXT = "label_text"
-    SYNSET = "synset"
-    KEY = "key"
-    SOURCE_ID = "source_id"
-    FILE_BASENAME = "file_basename"
-    SPLIT = "split"
-    FOLD = "fold"
-    SOURCE_SHA256 = "source_sha256"
-    EXTRA = "extra"
-    CONSTANT = "constant"
-    BOX_XMIN = "box_xmin"
-    BOX_YMIN = "box_ymin"
-    BOX_XMAX = "box_xmax"
-    BOX_YMAX = "box_ymax"
-    BOXES = "boxes"
-    OBJECT_LABEL = "object_label"
-    OBJECT_TEXT = "object_text"
-    OBJECT_CROWD = "object_crowd"
-    OBJECT_AREA = "object_area"
-    OBJECT_DIFFICULT = "object_difficult"
-    OBJECT_TRUNCATED = "object_truncated"
-    OBJECT_OCCLUDED = "object_occluded"
-    OBJECT_GROUP_OF = "object_group_of"
-    OBJECT_DEPICTION = "object_depiction"
-    OBJECT_VIEW = "object_view"
-    OBJECT_MASK = "object_mask"
-    CAPTION = "caption"
-    SEMANTIC_MASK = "semantic_mask"
-    SEMANTIC_FORMAT = "semantic_format"
-    PANOPTIC_CATEGORY = "panoptic_category"
-    PANOPTIC_INSTANCE = "panoptic_instance"
-    KEYPOINT_X = "keypoint_x"
-    KEYPOINT_Y = "keypoint_y"
-    KEYPOINT_VISIBILITY = "keypoint_visibility"
-    KEYPOINT_TEXT = "keypoint_text"
-    KEYPOINT_NUM = "keypoint_num"
-
-
-class RoleInfo(NamedTuple):
-    """How the value of a role is stored in a record.
+    Masks are gray PNGs with 8 bits, or with 16 bits if an image has an id above 255.
 
     Attributes:
       type: Type of its feature.
@@ -79,99 +47,98 @@ class RoleInfo(NamedTuple):
       needs: Kind of annotations that a layout needs for it; None if every image has the value.
     """
 
+    _value_: str
     type: FeatureType
     shape: tuple[int | None, ...]
     what: str
-    needs: Needs | None = None
+    needs: Needs | None
 
+    def __new__(
+        cls,
+        value: str,
+        type_: FeatureType = _BYTES,
+        shape: _Shape = (),
+        what: str = "",
+        needs: Needs | None = None,
+    ) -> Self:
+        """Makes the role; other values than the name are needed only for the members below."""
+        role = str.__new__(cls, value)
+        role._value_ = value
+        role.type, role.shape, role.what, role.needs = type_, shape, what, needs
+        return role
 
-_INT64, _FLOAT, _BYTES = FeatureType.INT64, FeatureType.FLOAT, FeatureType.BYTES
-_ONE: tuple[int | None, ...] = ()
-_EACH: tuple[int | None, ...] = (None,)
-
-
-def _keypoint(type_: FeatureType, what: str) -> RoleInfo:
-    return RoleInfo(type_, _EACH, f"of each key point of each object: {what}", Needs.OBJECTS)
-
-
-def _object(type_: FeatureType, what: str) -> RoleInfo:
-    return RoleInfo(type_, _EACH, f"of each object: {what}", Needs.OBJECTS)
-
-
-#: Description of each role. Masks are gray PNGs with 8 bits, or with 16 bits if an image has an id above 255.
-FEATURE_ROLES: Mapping[FeatureRole, RoleInfo] = {
-    FeatureRole.ENCODED: RoleInfo(
-        _BYTES, _ONE, "the image file's bytes, or its bare uint8 pixels row by row (--image_format raw)"
-    ),
-    FeatureRole.FORMAT: RoleInfo(_BYTES, _ONE, "the stored image's format: jpg, png, webp or raw"),
-    FeatureRole.HEIGHT: RoleInfo(_INT64, _ONE, "the stored picture's height in pixels"),
-    FeatureRole.WIDTH: RoleInfo(_INT64, _ONE, "the stored picture's width in pixels"),
-    FeatureRole.CHANNELS: RoleInfo(
-        _INT64, _ONE, "the stored picture's channels: 1 grey, 3 RGB, 4 with alpha"
-    ),
-    FeatureRole.SHAPE: RoleInfo(_INT64, (3,), "the stored picture's height, width and channels"),
-    FeatureRole.DTYPE: RoleInfo(
-        _BYTES, _ONE, "the type of the stored picture's samples: uint8, uint16 or float32"
-    ),
-    FeatureRole.COLORSPACE: RoleInfo(_BYTES, _ONE, "RGB, or Grayscale of a picture with one channel"),
-    FeatureRole.LABEL: RoleInfo(_INT64, _ONE, "the class id; -1 without a class"),
-    FeatureRole.LABEL_TEXT: RoleInfo(_BYTES, _ONE, "the class name"),
-    FeatureRole.SYNSET: RoleInfo(
-        _BYTES, _ONE, "the class name, which ImageNet has as a synset id (n01440764)"
-    ),
-    FeatureRole.KEY: RoleInfo(
-        _BYTES, _ONE, "the image's key: its path relative to the input; or the file name that a TFRecord had"
-    ),
-    FeatureRole.SOURCE_ID: RoleInfo(
-        _BYTES, _ONE, "the image's id as text: COCO's, one that a TFRecord had, or a number from its key"
-    ),
-    FeatureRole.FILE_BASENAME: RoleInfo(_BYTES, _ONE, "the last part of the image's key or file name"),
-    FeatureRole.SPLIT: RoleInfo(_BYTES, _ONE, "the split's name"),
-    FeatureRole.FOLD: RoleInfo(_INT64, _ONE, "the record's fold, from 0 (--folds)"),
-    FeatureRole.SOURCE_SHA256: RoleInfo(_BYTES, _ONE, "the sha256 of the source file's bytes, in hex"),
-    FeatureRole.EXTRA: RoleInfo(_BYTES, _ONE, "a column of the source"),
-    FeatureRole.CONSTANT: RoleInfo(_BYTES, _ONE, "the same value in every record"),
-    FeatureRole.BOX_XMIN: _object(_FLOAT, "the box's left side, as a share of the width (0 to 1)"),
-    FeatureRole.BOX_YMIN: _object(_FLOAT, "the box's upper side, as a share of the height"),
-    FeatureRole.BOX_XMAX: _object(_FLOAT, "the box's right side, as a share of the width"),
-    FeatureRole.BOX_YMAX: _object(_FLOAT, "the box's lower side, as a share of the height"),
-    FeatureRole.BOXES: RoleInfo(
-        _FLOAT, (None, 4), "of each object: ymin, xmin, ymax, xmax as shares of the sides", Needs.OBJECTS
-    ),
-    FeatureRole.OBJECT_LABEL: _object(_INT64, "class id"),
-    FeatureRole.OBJECT_TEXT: _object(_BYTES, "class name"),
-    FeatureRole.OBJECT_CROWD: _object(_INT64, "1 for a group that is not told apart"),
-    FeatureRole.OBJECT_AREA: _object(_FLOAT, "area in square pixels of the stored picture"),
-    FeatureRole.OBJECT_DIFFICULT: _object(_INT64, "1 where VOC calls it difficult"),
-    FeatureRole.OBJECT_TRUNCATED: _object(_INT64, "1 where it reaches beyond the picture"),
-    FeatureRole.OBJECT_OCCLUDED: _object(_INT64, "1 where something hides a part of it"),
-    FeatureRole.OBJECT_GROUP_OF: _object(_INT64, "1 where the box holds several"),
-    FeatureRole.OBJECT_DEPICTION: _object(_INT64, "1 where it is a drawing or the like"),
-    FeatureRole.OBJECT_VIEW: _object(_BYTES, "VOC's pose"),
-    FeatureRole.OBJECT_MASK: _object(_BYTES, "a PNG of the stored picture's size, 1 inside and 0 outside"),
-    FeatureRole.CAPTION: RoleInfo(_BYTES, _EACH, "sentences that describe the image", Needs.OBJECTS),
-    FeatureRole.SEMANTIC_MASK: RoleInfo(
+    ENCODED = _role(
+        "encoded", _BYTES, "the image file's bytes, or its bare uint8 pixels row by row (--image_format raw)"
+    )
+    FORMAT = _role("format", _BYTES, "the stored image's format: jpg, png, webp or raw")
+    HEIGHT = _role("height", _INT64, "the stored picture's height in pixels")
+    WIDTH = _role("width", _INT64, "the stored picture's width in pixels")
+    CHANNELS = _role("channels", _INT64, "the stored picture's channels: 1 grey, 3 RGB, 4 with alpha")
+    SHAPE = _role("shape", _INT64, "the stored picture's height, width and channels", shape=(3,))
+    DTYPE = _role("dtype", _BYTES, "the type of the stored picture's samples: uint8, uint16 or float32")
+    COLORSPACE = _role("colorspace", _BYTES, "RGB, or Grayscale of a picture with one channel")
+    LABEL = _role("label", _INT64, "the class id; -1 without a class")
+    LABEL_TEXT = _role("label_text", _BYTES, "the class name")
+    SYNSET = _role("synset", _BYTES, "the class name, which ImageNet has as a synset id (n01440764)")
+    KEY = _role(
+        "key", _BYTES, "the image's key: its path relative to the input; or the file name that a TFRecord had"
+    )
+    SOURCE_ID = _role(
+        "source_id",
         _BYTES,
-        _ONE,
+        "the image's id as text: COCO's, one that a TFRecord had, or a number from its key",
+    )
+    FILE_BASENAME = _role("file_basename", _BYTES, "the last part of the image's key or file name")
+    SPLIT = _role("split", _BYTES, "the split's name")
+    FOLD = _role("fold", _INT64, "the record's fold, from 0 (--folds)")
+    SOURCE_SHA256 = _role("source_sha256", _BYTES, "the sha256 of the source file's bytes, in hex")
+    EXTRA = _role("extra", _BYTES, "a column of the source")
+    CONSTANT = _role("constant", _BYTES, "the same value in every record")
+    BOX_XMIN = _object("box_xmin", _FLOAT, "the box's left side, as a share of the width (0 to 1)")
+    BOX_YMIN = _object("box_ymin", _FLOAT, "the box's upper side, as a share of the height")
+    BOX_XMAX = _object("box_xmax", _FLOAT, "the box's right side, as a share of the width")
+    BOX_YMAX = _object("box_ymax", _FLOAT, "the box's lower side, as a share of the height")
+    BOXES = _role(
+        "boxes",
+        _FLOAT,
+        "of each object: ymin, xmin, ymax, xmax as shares of the sides",
+        Needs.OBJECTS,
+        shape=(None, 4),
+    )
+    OBJECT_LABEL = _object("object_label", _INT64, "class id")
+    OBJECT_TEXT = _object("object_text", _BYTES, "class name")
+    OBJECT_CROWD = _object("object_crowd", _INT64, "1 for a group that is not told apart")
+    OBJECT_AREA = _object("object_area", _FLOAT, "area in square pixels of the stored picture")
+    OBJECT_DIFFICULT = _object("object_difficult", _INT64, "1 where VOC calls it difficult")
+    OBJECT_TRUNCATED = _object("object_truncated", _INT64, "1 where it reaches beyond the picture")
+    OBJECT_OCCLUDED = _object("object_occluded", _INT64, "1 where something hides a part of it")
+    OBJECT_GROUP_OF = _object("object_group_of", _INT64, "1 where the box holds several")
+    OBJECT_DEPICTION = _object("object_depiction", _INT64, "1 where it is a drawing or the like")
+    OBJECT_VIEW = _object("object_view", _BYTES, "VOC's pose")
+    OBJECT_MASK = _object("object_mask", _BYTES, "a PNG of the stored picture's size, 1 inside and 0 outside")
+    CAPTION = _role("caption", _BYTES, "sentences that describe the image", Needs.OBJECTS, shape=(None,))
+    SEMANTIC_MASK = _role(
+        "semantic_mask",
+        _BYTES,
         "a PNG with the class id of every pixel; 255 (or 65535) where it was padded",
         Needs.SEMANTIC,
-    ),
-    FeatureRole.SEMANTIC_FORMAT: RoleInfo(_BYTES, _ONE, "the mask's format: png", Needs.SEMANTIC),
-    FeatureRole.PANOPTIC_CATEGORY: RoleInfo(
-        _BYTES, _ONE, "a PNG with the class id of every pixel, 0 for none", Needs.PANOPTIC
-    ),
-    FeatureRole.PANOPTIC_INSTANCE: RoleInfo(
+    )
+    SEMANTIC_FORMAT = _role("semantic_format", _BYTES, "the mask's format: png", Needs.SEMANTIC)
+    PANOPTIC_CATEGORY = _role(
+        "panoptic_category", _BYTES, "a PNG with the class id of every pixel, 0 for none", Needs.PANOPTIC
+    )
+    PANOPTIC_INSTANCE = _role(
+        "panoptic_instance",
         _BYTES,
-        _ONE,
         "a PNG with the number of every pixel's instance, 0 for stuff and none",
         Needs.PANOPTIC,
-    ),
-    FeatureRole.KEYPOINT_X: _keypoint(_FLOAT, "its position as a share of the width; 0 if not labelled"),
-    FeatureRole.KEYPOINT_Y: _keypoint(_FLOAT, "its position as a share of the height; 0 if not labelled"),
-    FeatureRole.KEYPOINT_VISIBILITY: _keypoint(_INT64, "0 not labelled, 1 hidden, 2 visible"),
-    FeatureRole.KEYPOINT_TEXT: _keypoint(_BYTES, "its name"),
-    FeatureRole.KEYPOINT_NUM: _object(_INT64, "number of its key points that are labelled"),
-}
+    )
+    KEYPOINT_X = _keypoint("keypoint_x", _FLOAT, "its position as a share of the width; 0 if not labelled")
+    KEYPOINT_Y = _keypoint("keypoint_y", _FLOAT, "its position as a share of the height; 0 if not labelled")
+    KEYPOINT_VISIBILITY = _keypoint("keypoint_visibility", _INT64, "0 not labelled, 1 hidden, 2 visible")
+    KEYPOINT_TEXT = _keypoint("keypoint_text", _BYTES, "its name")
+    KEYPOINT_NUM = _object("keypoint_num", _INT64, "number of its key points that are labelled")
+
 
 #: Roles of the flags of objects, by their names in `ObjectAnnotation`.
 FLAGS: Mapping[str, FeatureRole] = {
@@ -200,6 +167,6 @@ POSITION_ROLES = (
 #: Roles with one value per object.
 OBJECT_ROLES = tuple(
     role
-    for role, info in FEATURE_ROLES.items()
-    if info.needs is Needs.OBJECTS and role not in (FeatureRole.BOXES, FeatureRole.CAPTION, *KEYPOINT_ROLES)
+    for role in FeatureRole
+    if role.needs is Needs.OBJECTS and role not in (FeatureRole.BOXES, FeatureRole.CAPTION, *KEYPOINT_ROLES)
 )

@@ -13,7 +13,7 @@ from pydantic import Field
 from shardwright.schemas.configuration.gate_file import GateFile
 from shardwright.schemas.configuration.typed_yaml import FileModel
 from shardwright.schemas.feature_roles import FeatureRole, Needs
-from shardwright.schemas.layouts.built_in import LAYOUTS
+from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.values import TYPE_NAMES
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from shardwright.schemas.dataset import Dataset, Shard, pretty_json, sample_types
-from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole
+from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.units import counted
@@ -222,7 +222,7 @@ def _features(dataset: Dataset) -> _Json:
 
 def meaning_of(spec: FeatureSpec, dataset: Dataset) -> str:
     """Returns the meaning of a dataset's feature in words."""
-    text = FEATURE_ROLES[spec.fill].what if spec.fill else "of unknown meaning"
+    text = spec.fill.what if spec.fill else "of unknown meaning"
     if spec.fill is FeatureRole.ENCODED and dataset.dtypes:
         text = f"the image file's bytes, or its bare pixels row by row: {_sample_type(dataset)}"
     if spec.fill is FeatureRole.CHANNELS and dataset.plan.settings.get("channels"):

@@ -16,11 +16,11 @@ from PIL import Image
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
+from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.layouts import inline_layout
-from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.ledger import load_ledger
 
 RANDOM = np.random.default_rng(3)

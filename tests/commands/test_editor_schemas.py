@@ -14,9 +14,9 @@ from helpers.repository import PHOTOS, ROOT
 from shardwright.pipelines.editor_schemas import STUB, editor_schemas, schema_path, schema_text, stub_text
 from shardwright.pipelines.init import init
 from shardwright.pipelines.job_file import SECTIONS
+from shardwright.schemas.configuration import layout_file
 from shardwright.schemas.configuration.gate_file import gate_names
 from shardwright.schemas.configuration.settings_values import setting_fields
-from shardwright.schemas.layouts import layout_file
 
 SCHEMAS = editor_schemas()
 

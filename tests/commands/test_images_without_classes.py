@@ -25,12 +25,12 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import FilterReason
+from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import LAYOUTS, inline_layout
-from shardwright.schemas.layouts.layout_file import parse_layout_file
 
 tf = late("tensorflow")
 tfds = late("tensorflow_datasets")

@@ -21,7 +21,6 @@ from shardwright.pipelines.layouts import layouts
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.feature_roles import FEATURE_ROLES
 from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.parsing import spec_source
 
@@ -247,7 +246,7 @@ def test_it_explains_each(name: str, capsys: pytest.CaptureFixture[str]) -> None
         assert f"    {json.dumps(item['name'])}: {item['parsing']},\n" in spec
         assert feature.fill is not None and item["what"]
         if feature.fill.value not in ("encoded", "format"):  # these depend on the layout
-            assert item["what"] == FEATURE_ROLES[feature.fill].what
+            assert item["what"] == feature.fill.what
 
 
 def features_of(explained: dict[str, Any]) -> dict[str, dict[str, Any]]:

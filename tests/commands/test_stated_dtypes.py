@@ -20,10 +20,10 @@ from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import NOTES
+from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.layouts import inline_layout
-from shardwright.schemas.layouts.layout_file import parse_layout_file
 
 tfds = late("tensorflow_datasets")
 

@@ -28,7 +28,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import NotAnExample
-from shardwright.schemas.feature_roles import FEATURE_ROLES, FLAGS
+from shardwright.schemas.feature_roles import FLAGS
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
 from shardwright.schemas.plain_text import check_utf8
@@ -329,7 +329,7 @@ def _lacking(names: FeatureNames, layout: Layout) -> list[str]:
     elif layout.needs is Needs.OBJECTS:
         there = bool(names.boxes)
     else:
-        there = have >= {role for role in PIXEL_MASKS if FEATURE_ROLES[role].needs is layout.needs}
+        there = have >= {role for role in PIXEL_MASKS if role.needs is layout.needs}
     lacking = [] if there else [_WHAT[layout.needs]]
     if layout.needs is Needs.OBJECTS and names.boxes:
         if have.isdisjoint((FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT)):

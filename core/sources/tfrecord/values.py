@@ -13,7 +13,7 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.example import FeatureType, Span
-from shardwright.schemas.feature_roles import FEATURE_ROLES, FLAGS, KEYPOINT_ROLES
+from shardwright.schemas.feature_roles import FLAGS, KEYPOINT_ROLES
 from shardwright.schemas.labels import UNLABELLED, ClassId
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.schemas.units import counted
@@ -169,7 +169,7 @@ def annotations_of(
         span = record.only_bytes(name) if role in roles else None
         if span and span.begin < span.end:
             places[place] = place_of(name, span)
-        elif must and role in roles and FEATURE_ROLES[role].needs is layout.needs:
+        elif must and role in roles and role.needs is layout.needs:
             raise ValueError(f"it has no {layout.needs} mask")
     if not {"category_place", "instance_place"} <= places.keys():
         places = {name: place for name, place in places.items() if name == "semantic_place"}

@@ -9,10 +9,10 @@ from shardwright.core.images.convert import ConvertedImage, Frame
 from shardwright.core.images.geometry import plan_geometry
 from shardwright.core.records.build import ExampleBuilder, label_ids
 from shardwright.schemas.columns import encode_extra
+from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout
-from shardwright.schemas.layouts.layout_file import parse_layout_file
 
 OWN = """
 extends: vision

@@ -19,10 +19,10 @@ from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.core.validation.record import RecordChecker
 from shardwright.schemas.columns import encode_extra
+from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import FeatureRole, Layout, layout_by_name
-from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.tensor_proto import serialize_tensor
 
 LABELS = ("cat", "dog", "owl")

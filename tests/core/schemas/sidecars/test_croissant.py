@@ -18,7 +18,6 @@ from helpers.fewer_imports import late
 
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.feature_roles import FEATURE_ROLES
 from shardwright.schemas.layouts import LAYOUTS, FeatureSpec
 from shardwright.schemas.sidecars import croissant
 from shardwright.schemas.sidecars.croissant import croissant_json
@@ -138,7 +137,7 @@ def test_it_is_valid_for_every_layout(layout: str, tmp_path: Path) -> None:
     for spec in dataset.features:
         type_, shape, description = found[spec.name]
         assert (type_, json.loads(shape)) == (spec.type.value, list(spec.shape))
-        assert spec.fill and FEATURE_ROLES[spec.fill].what in description
+        assert spec.fill and spec.fill.what in description
 
 
 def test_hostile_class_names_are_safe_in_a_page() -> None:

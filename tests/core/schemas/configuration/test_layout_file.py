@@ -12,6 +12,7 @@ from helpers.repository import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.dataset import pretty_json
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import FeatureType
@@ -24,7 +25,6 @@ from shardwright.schemas.layouts import (
     inline_layout,
     layout_by_name,
 )
-from shardwright.schemas.layouts.layout_file import parse_layout_file
 from shardwright.schemas.plan import Plan
 
 EVERYTHING = """

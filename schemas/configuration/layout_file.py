@@ -22,9 +22,8 @@ from typing import Any
 
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.feature_roles import FEATURE_ROLES, FeatureRole, Needs
-from shardwright.schemas.layouts.built_in import LAYOUTS
-from shardwright.schemas.layouts.spec import Encoding, FeatureSpec, Layout, inline_layout
+from shardwright.schemas.feature_roles import FeatureRole, Needs
+from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, inline_layout
 from shardwright.schemas.plain_yaml import load_plain_yaml
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, short_repr, value_type
@@ -144,7 +143,7 @@ def _filled(name: str, values: Mapping[str, Any], tensor: bool, where: str) -> F
         role = FeatureRole(_choice(values["fill"], _ROLES, f"{where}: fill"))
         if {"type", "values", "shape"} & values.keys():
             raise _Wrong(f"{where}: {role} has its own type and shape; leave type, values and shape out")
-        return FeatureSpec(name, FEATURE_ROLES[role].type, FEATURE_ROLES[role].shape, role)
+        return FeatureSpec(name, role.type, role.shape, role)
     if values.get("type") not in TYPE_NAMES:
         raise _Wrong(
             f"{where}: write its type, one of {', '.join(TYPE_NAMES)}"
@@ -196,7 +195,7 @@ def _with_constant(
 def _can_be_absent(spec: FeatureSpec) -> bool:
     if spec.fill is None or spec.fill in (FeatureRole.EXTRA, *_CLASSES):
         return True
-    return FEATURE_ROLES[spec.fill].needs is not None
+    return spec.fill.needs is not None
 
 
 def _as_tensor(spec: FeatureSpec, pixels: bool) -> FeatureSpec:
@@ -214,7 +213,7 @@ def _check(layout: Layout) -> None:
     if FeatureRole.ENCODED not in roles:
         raise _Wrong("no feature holds the image; add one with fill: encoded")
     for spec in layout.features:
-        needs = FEATURE_ROLES[spec.fill].needs if spec.fill else None
+        needs = spec.fill.needs if spec.fill else None
         if needs is not None and needs is not layout.needs and not spec.optional:
             raise _Wrong(
                 f"features: {spec.name}: only a layout with needs: {needs} always has {spec.fill}; write "
