@@ -34,7 +34,8 @@ from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.layouts import Encoding, FeatureRole, features_json
+from shardwright.schemas.json_values import to_json
+from shardwright.schemas.layouts import Encoding, FeatureRole
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size, parse_int
 
@@ -87,7 +88,7 @@ def inspect(
         found |= _describe_dataset(made, storage.join(target.directory, DATASET_JSON))
         schema = schema_of_plan(made.features, made.first_label, made.plan)
         found["split"] = _choose_split(made, split)
-    found["features"] = features_json(schema.features)
+    found["features"] = to_json(schema.features)
     shards = _shards(target, made, found.get("split", ""))
     found["records"], found["damages"] = _first_records(shards, schema, records)
     if made is None and not schema.features:

@@ -12,7 +12,8 @@ from shardwright.pipelines.tables import as_text, console, print_table
 from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.feature_roles import OBJECT_ROLES, FeatureRole, Needs
-from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, features_json, is_layout_file
+from shardwright.schemas.json_values import to_json
+from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, is_layout_file
 from shardwright.schemas.parsing import parsing_of, parsing_source, spec_source
 
 HELP = "Lists the record layouts, or explains one of them."
@@ -74,7 +75,7 @@ def explain(layout: Layout) -> dict[str, Any]:
             "what": _what(spec, layout),
             "parsing": parsing_source(parsing_of(spec)),
         }
-        for spec, fields in zip(layout.features, features_json(layout.features))
+        for spec, fields in zip(layout.features, to_json(layout.features))
     ]
     return {
         **_in_short(layout),

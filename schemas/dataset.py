@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from shardwright.schemas.errors import UsageError, json_place
-from shardwright.schemas.layouts import FeatureSpec, features_from_json, features_json
+from shardwright.schemas.json_values import fields_json, from_json, to_json
+from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.plan import Plan, settings_json
 from shardwright.schemas.provenance import Provenance
@@ -127,7 +128,7 @@ class Dataset:
         return fingerprint(
             {shard.file: shard.sha256 for shards in self.splits.values() for shard in shards},
             self.labels,
-            features_json(self.features),
+            to_json(self.features),
         )
 
     def records(self, split: str) -> int:
@@ -174,28 +175,20 @@ class Dataset:
             "plan": self.plan.as_json(),
             "versions": dict(self.versions),
             "layout": self.layout,
-            "features": features_json(self.features),
+            "features": to_json(self.features),
             "first_label": self.first_label,
             "labels": list(self.labels),
             "splits": {
                 split: {
                     "records": sum(shard.records for shard in shards),
                     "bytes": sum(shard.bytes for shard in shards),
-                    "shards": [
-                        {
-                            "file": shard.file,
-                            "records": shard.records,
-                            "bytes": shard.bytes,
-                            "sha256": shard.sha256,
-                        }
-                        for shard in shards
-                    ],
+                    "shards": to_json(shards),
                 }
                 for split, shards in self.splits.items()
             },
             "ledger": dict(self.ledger),
-            "class_counts": {split: dict(counts) for split, counts in self.class_counts.items()},
-            "formats": {split: dict(counts) for split, counts in self.formats.items()},
+            "class_counts": to_json(self.class_counts),
+            "formats": to_json(self.formats),
             "sidecars": dict(self.sidecars),
         }
         if self.dtypes:
@@ -243,29 +236,8 @@ class Dataset:
                             f"{where} lists a shard {item['file']!r}, a name that no shard has; restore it "
                             "or convert again."
                         )
-            return Dataset(
-                name=value["name"],
-                layout=value["layout"],
-                features=features_from_json(value["features"]),
-                plan=Plan.from_json(value["plan"]),
-                versions=value["versions"],
-                splits={
-                    split: tuple(
-                        Shard(item["file"], item["records"], item["bytes"], item["sha256"])
-                        for item in content["shards"]
-                    )
-                    for split, content in by_split(value["splits"]).items()
-                },
-                ledger=value["ledger"],
-                class_counts=value["class_counts"],
-                first_label=value.get("first_label", 0),
-                formats=value.get("formats", {}),
-                sidecars=value.get("sidecars", {}),
-                files=value.get("files", {}),
-                statements_version=_whole(value.get("statements_version", 0)),
-                provenance=Provenance.from_json(value.get("provenance", {})),
-                dtypes={str(name): _whole(count) for name, count in value.get("dtypes", {}).items()},
-            )
+            splits = {split: content["shards"] for split, content in by_split(value["splits"]).items()}
+            return from_json(Dataset, {**value, "splits": splits})
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(f"{where} is damaged ({error!r}); restore it or convert again.") from error
 
@@ -368,10 +340,40 @@ def has_own_digest(document: Mapping[str, Any]) -> bool:
     return bool(document.get(DIGEST) == with_digest(document)[DIGEST])
 
 
-def _whole(value: Any) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not a whole number")
-    return value
+class Document:
+    """A small JSON file beside the datasets: the fields of a dataclass, and its `format_version`.
+
+    Attributes:
+      has_digest: Whether the file also has its own digest.
+    """
+
+    has_digest: ClassVar[bool] = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the fields as they are stored."""
+        return fields_json(self)
+
+    def dumps(self) -> str:
+        """Returns the document as it is stored."""
+        document = {"format_version": FORMAT_VERSION, **self.as_json()}
+        return pretty_json(with_digest(document) if self.has_digest else document)
+
+    @classmethod
+    def loads(cls, data: bytes) -> Self:
+        """Reads a stored document.
+
+        Raises:
+          ValueError: If this version of the software cannot read it, or its digest is wrong.
+        """
+        try:
+            document = strict_json(data)
+            if document["format_version"] != FORMAT_VERSION:
+                raise ValueError("it has another format_version")
+            if cls.has_digest and not has_own_digest(document):
+                raise ValueError(f"its fields are not those that its field {DIGEST!r} was made of")
+            return from_json(cls, document)
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"it is damaged ({error!r})") from error
 
 
 def fingerprint(

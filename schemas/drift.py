@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from shardwright.schemas.changes import Changes, Kind
 from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Outcome
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.layouts import features_json
+from shardwright.schemas.json_values import to_json
 from shardwright.schemas.plan import settings_json
 from shardwright.schemas.split_order import in_split_order
 
@@ -137,33 +137,26 @@ class Drift:
     def as_json(self) -> dict[str, Any]:
         """Returns the report as it is stored."""
         classes = self.classes
-        return {
+        document = {
             "format_version": FORMAT_VERSION,
-            "datasets": self.datasets._asdict(),
-            "fingerprints": self.fingerprints._asdict(),
-            "identical": self.identical,
+            **{name: getattr(self, name) for name in ("datasets", "fingerprints", "identical")},
             "images": {
                 **self.changes.as_json(),
                 "fractions": {kind.value: self.fraction(kind) for kind in Kind},
             },
-            "records": {"all": self.all_records._asdict(), "splits": _plain(self.records)},
-            "bytes": {"all": self.all_bytes._asdict(), "splits": _plain(self.bytes)},
+            "records": {"all": self.all_records, "splits": self.records},
+            "bytes": {"all": self.all_bytes, "splits": self.bytes},
             "classes": {
-                "distance": {
-                    "all": classes.overall._asdict(),
-                    "splits": {split: found._asdict() for split, found in classes.splits.items()},
-                },
-                "new": list(classes.new),
-                "vanished": list(classes.vanished),
-                "renumbered": _plain(classes.renumbered),
+                "distance": {"all": classes.overall, "splits": classes.splits},
+                **{name: getattr(classes, name) for name in ("new", "vanished", "renumbered")},
                 "shifts": [{"name": name, **pair._asdict()} for name, pair in classes.shifts.items()],
             },
-            "left_out": {outcome: _plain(reasons) for outcome, reasons in self.left_out.items()},
-            "bad_fraction": self.bad_fraction._asdict(),
-            "quality": _plain(self.quality),
-            "statistics": _plain(self.statistics),
-            "made": {what: _plain(pairs) for what, pairs in self.made.items()},
+            **{
+                name: getattr(self, name)
+                for name in ("left_out", "bad_fraction", "quality", "statistics", "made")
+            },
         }
+        return {name: to_json(value) for name, value in document.items()}
 
 
 def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
@@ -206,12 +199,8 @@ def _total(pairs: Mapping[str, Pair]) -> Pair:
     return Pair(sum(pair.old or 0 for pair in pairs.values()), sum(pair.new or 0 for pair in pairs.values()))
 
 
-def _plain(pairs: Mapping[str, Pair]) -> dict[str, Any]:
-    return {name: pair._asdict() for name, pair in pairs.items()}
-
-
 def _features(dataset: Dataset) -> dict[str, Any]:
-    return {item["name"]: item for item in features_json(dataset.features)}
+    return {item["name"]: item for item in to_json(dataset.features)}
 
 
 def _bytes(dataset: Dataset, split: str) -> int | None:

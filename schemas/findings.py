@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import NOTES, WARNINGS, FindingCode, Severity
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.json_values import fields_json, from_json, to_json
 
 FORMAT_VERSION = 1
 #: Number of findings of a code to store one by one; further findings are only counted.
@@ -72,26 +73,9 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the finding as `findings.json` stores it, without its severity and its check."""
-        value: dict[str, Any] = {
-            "code": self.code.value,
-            "message": self.message,
-            "shard": self.shard,
-            "record": self.record,
-            "offset": self.offset,
-            "key": self.key,
-        }
-        if self.other is not None:
-            value["other"] = self.other._asdict()
-        return value if self.score is None else {**value, "score": self.score}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Finding:
-        """Reads a stored finding."""
-        other = value.get("other")
-        return Finding(
-            FindingCode(value["code"]), value["message"], value["shard"], value["record"],
-            value["offset"], value["key"], Where(**other) if other else None, score=value.get("score"),
-        )  # fmt: skip
+        value = fields_json(self)
+        absent = {"depth", "time"} | {name for name in ("other", "score") if value[name] is None}
+        return {name: item for name, item in value.items() if name not in absent}
 
 
 @dataclass(frozen=True)
@@ -135,18 +119,6 @@ class CheckRun:
     def check_depth(self) -> CheckDepth:
         """How deep the check looked."""
         return CheckDepth.of(self.depth)
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the check as `findings.json` stores it."""
-        return {**asdict(self), "against": list(self.against)}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> CheckRun:
-        """Reads a stored check."""
-        counts = {str(code): int(count) for code, count in value["counts"].items()}
-        run = CheckRun(str(value["depth"]), str(value["time"]), tuple(value["against"]), counts)
-        CheckDepth.of(run.depth)
-        return run
 
 
 @dataclass(frozen=True)
@@ -282,7 +254,7 @@ class ValidationReport:
             "fail_on": list(self.gates.fail_on),
             "warn_on": list(self.gates.warn_on),
             "counts": self.counts,
-            "checks": [run.as_json() for run in (self.run, *self.previous)],
+            "checks": to_json((self.run, *self.previous)),
             "findings": [
                 {
                     "severity": self.gates.severity(finding.code).value,
@@ -297,26 +269,22 @@ class ValidationReport:
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> ValidationReport:
         """Reads a stored report."""
-        names = ("dataset", "mode", "fingerprint", "shards", "records", "bytes", "counts")
-        depth, time = str(value["depth"]), str(value["time"])
-        checks = [CheckRun.from_json(item) for item in value["checks"]]
-        return ValidationReport(
-            **{name: value[name] for name in names},
-            findings=tuple(_finding_of(item, depth, time) for item in value["findings"]),
-            gates=Gates(tuple(value["fail_on"]), tuple(value["warn_on"])),
-            against=tuple(value["against"]),
-            depth=depth,
-            time=time,
+        report = from_json(ValidationReport, value)
+        checks = [from_json(CheckRun, item) for item in value["checks"]]
+        for run in checks:
+            _ = run.check_depth  # raises for another word
+        own = {"depth": report.depth, "time": report.time}
+        return replace(
+            report,
+            findings=tuple(
+                replace(item, depth="", time="") if own == {"depth": item.depth, "time": item.time} else item
+                for item in report.findings
+            ),
+            gates=from_json(Gates, value),
             found=checks[0].counts if len(checks) > 1 else None,
             previous=tuple(checks[1:]),
+            files={},
         )
-
-
-def _finding_of(value: Mapping[str, Any], depth: str, time: str) -> Finding:
-    """Reads a finding of a stored report; its own check has a depth and a time."""
-    finding = Finding.from_json(value)
-    made_by = str(value["depth"]), str(value["time"])
-    return finding if made_by == (depth, time) else replace(finding, depth=made_by[0], time=made_by[1])
 
 
 @dataclass

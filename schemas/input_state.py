@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from shardwright.schemas.dataset import DIGEST, WORK_DIR, has_own_digest, pretty_json, with_digest
+from shardwright.schemas.dataset import WORK_DIR, Document
 
-FORMAT_VERSION = 1
 #: Path of the document, relative to the directory that contains the versions.
 INPUT_JSON = f"{WORK_DIR}/input.json"
 
 
 @dataclass(frozen=True)
-class InputState:
+class InputState(Document):
     """The input of the latest version. With the same request and listing, there is nothing to rebuild.
 
     Attributes:
@@ -32,6 +30,8 @@ class InputState:
       checked: Start of the run that compared the input with this version, in seconds since the epoch.
     """
 
+    has_digest = True
+
     version: str
     fingerprint: str
     request: str
@@ -43,36 +43,3 @@ class InputState:
     tree: str
     splits_from: str
     checked: float
-
-    def dumps(self) -> str:
-        """Returns the document as it is stored."""
-        return pretty_json(with_digest({"format_version": FORMAT_VERSION, **asdict(self)}))
-
-    @staticmethod
-    def loads(data: bytes) -> InputState:
-        """Reads a stored document.
-
-        Raises:
-          ValueError: If it is damaged or has another format.
-        """
-        try:
-            value = json.loads(data)
-            if value["format_version"] != FORMAT_VERSION:
-                raise ValueError("it has another format_version")
-            if DIGEST not in value or not has_own_digest(value):
-                raise ValueError("it does not match its digest")
-            return InputState(
-                version=str(value["version"]),
-                fingerprint=str(value["fingerprint"]),
-                request=str(value["request"]),
-                listing=str(value["listing"]),
-                images=int(value["images"]),
-                classes=int(value["classes"]),
-                planned=int(value["planned"]),
-                shards={str(split): int(count) for split, count in value["shards"].items()},
-                tree=str(value["tree"]),
-                splits_from=str(value["splits_from"]),
-                checked=float(value["checked"]),
-            )
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ValueError(f"it is damaged ({error!r})") from error

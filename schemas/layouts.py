@@ -14,6 +14,7 @@ from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FeatureRole as FeatureRole
 from shardwright.schemas.feature_roles import Needs as Needs
+from shardwright.schemas.json_values import fields_json, from_json
 from shardwright.schemas.values import ValueType, short_repr
 
 
@@ -23,6 +24,10 @@ class Encoding(StrEnum):
     PLAIN = "plain"  # unchanged
     BASE64 = "base64"  # URL-safe base64 with padding, of bytes
     TENSOR = "tensor"  # tf.io.serialize_tensor's TensorProto, which tf.io.parse_tensor reads
+
+
+#: Fields of a feature that are stored even if they have their default values.
+_ALWAYS_STORED = ("name", "type", "shape", "fill")
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,30 @@ class FeatureSpec:
                 return None
             product *= size
         return product
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the feature as `dataset.json` stores it: without default values, and with bytes as text."""
+        value = [item.decode() if isinstance(item, bytes) else item for item in self.value]
+        given = {
+            item.name
+            for item in fields(self)
+            if item.name in _ALWAYS_STORED or getattr(self, item.name) != item.default
+        }
+        return {name: item for name, item in {**fields_json(self), "value": value}.items() if name in given}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> FeatureSpec:
+        """Reads the result of `as_json`.
+
+        Raises:
+          TypeError or ValueError: If it is not such a result.
+        """
+        spec = from_json(FeatureSpec, value)
+        if spec.fill is not FeatureRole.CONSTANT:  # for a column, the values are the names of an enum
+            return spec
+        return replace(
+            spec, value=tuple(item.encode() if isinstance(item, str) else item for item in spec.value)
+        )
 
 
 @dataclass(frozen=True)
@@ -158,6 +187,10 @@ class Layout:
     def _has_shape(self) -> bool:
         """Whether a feature contains height, width and channels: as its value, or as a tensor's shape."""
         return any(spec.fill is FeatureRole.SHAPE or spec.holds_pixels for spec in self.features)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns a custom layout as the settings of a dataset store it."""
+        return {name: value for name, value in fields_json(self).items() if name != "summary"}
 
 
 _EACH = (None,)
@@ -253,82 +286,14 @@ def _several(spec: FeatureSpec) -> FeatureSpec:
     return replace(spec, shape=_EACH)
 
 
-_ALWAYS_STORED = ("name", "type", "shape", "fill")
-
-
-def features_json(features: Sequence[FeatureSpec]) -> list[dict[str, Any]]:
-    """Returns the features as `dataset.json` stores them: without default values."""
-    return [
-        {
-            item.name: _plain(getattr(spec, item.name))
-            for item in fields(spec)
-            if item.name in _ALWAYS_STORED or getattr(spec, item.name) != item.default
-        }
-        for spec in features
-    ]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, tuple):
-        return [item.decode() if isinstance(item, bytes) else item for item in value]
-    return value
-
-
-def features_from_json(value: Sequence[Mapping[str, Any]]) -> tuple[FeatureSpec, ...]:
-    """Reads the result of `features_json`."""
-    return tuple(_feature_from_json(item) for item in value)
-
-
-def _feature_from_json(item: Mapping[str, Any]) -> FeatureSpec:
-    fill = FeatureRole(item["fill"]) if item.get("fill") else None
-    values = tuple(item.get("value", ()))
-    if fill is FeatureRole.CONSTANT:  # for a column, these are the names of an enum
-        values = tuple(value.encode() if isinstance(value, str) else value for value in values)
-    return FeatureSpec(
-        name=str(item["name"]),
-        type=FeatureType(item["type"]),
-        shape=tuple(item["shape"]),
-        fill=fill,
-        optional=bool(item.get("optional", False)),
-        encoding=Encoding(item.get("encoding", Encoding.PLAIN)),
-        dtype=str(item.get("dtype", "")),
-        tensor_shape=tuple(item.get("tensor_shape", ())),
-        value_type=str(item.get("value_type", "")),
-        value=values,
-        column=str(item.get("column", "")),
-    )
-
-
-def layout_json(layout: Layout) -> dict[str, Any]:
-    """Returns a custom layout as the settings of a dataset store it."""
-    return {
-        "name": layout.name,
-        "first_label": layout.first_label,
-        "needs": layout.needs.value,
-        "format_names": dict(layout.format_names),
-        "pixels": layout.pixels,
-        "features": features_json(layout.features),
-    }
-
-
 def layout_from_json(value: Mapping[str, Any]) -> Layout:
-    """Reads the result of `layout_json`."""
-    return Layout(
-        name=str(value["name"]),
-        features=features_from_json(value["features"]),
-        first_label=int(value["first_label"]),
-        needs=Needs(value["needs"]),
-        format_names=dict(value["format_names"]),
-        pixels=bool(value["pixels"]),
-        summary="a layout of your own",
-    )
+    """Reads the result of `Layout.as_json`."""
+    return replace(from_json(Layout, value), summary="a layout of your own")
 
 
 def inline_layout(layout: Layout) -> str:
     """Returns a layout as a value of the setting `layout`, so that workers do not need its file."""
-    return json.dumps(layout_json(layout), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(layout.as_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _feature(name: str, role: FeatureRole, optional: bool = False) -> FeatureSpec:

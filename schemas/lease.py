@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
+
+from shardwright.schemas.json_values import from_json
 
 #: Maximum duration of a lease (14 days), so that a damaged one does not block an output for ever.
 MAX_SECONDS = 14 * 86_400.0
@@ -49,20 +50,10 @@ class Lease:
           ValueError: If it is not a lease.
         """
         try:
-            value = json.loads(data)
-            lease = Lease(**{field.name: value[field.name] for field in fields(Lease)})
-        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            lease = from_json(Lease, json.loads(data))
+        except (TypeError, RecursionError) as error:
             raise ValueError(f"it is damaged ({error!r})") from error
-        for field in fields(Lease):
-            stored, kind = getattr(lease, field.name), type(field.default)
-            if not (_is_number(stored, kind) if kind in (int, float) else isinstance(stored, str)):
-                raise ValueError(f"it is damaged ({field.name} is {stored!r})")
         return replace(lease, seconds=min(lease.seconds, MAX_SECONDS))
-
-
-def _is_number(value: object, kind: type) -> bool:
-    allowed = (int,) if kind is int else (int, float)
-    return isinstance(value, allowed) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_void(lease: Lease, age: float, host: str, is_alive: Callable[[int, str], bool]) -> bool:

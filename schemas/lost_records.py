@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 LOST_JSONL = "lost.jsonl"
 
@@ -28,7 +28,3 @@ class LostRecord(NamedTuple):
     length: int | None
     code: str
     message: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the record as a line of `lost.jsonl`."""
-        return self._asdict()

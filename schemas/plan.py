@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from shardwright.schemas.json_values import fields_json, from_json
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import inline_layout, layout_from_json
 from shardwright.schemas.part_bounds import PartBounds
@@ -81,16 +82,8 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the plan as `dataset.json` stores it."""
-        return {
-            "labels": list(self.labels),
-            "shards": dict(self.shards),
-            "estimate": dict(self.estimate),
-            "settings": settings_json(self.settings),
-            **({"texts": list(self.texts)} if self.texts else {}),
-            **({"unused_ids": list(self.unused_ids)} if self.unused_ids else {}),
-            **({"split_bounds": self.split_bounds.as_json()} if self.split_bounds is not None else {}),
-            **({"fold_bounds": self.fold_bounds.as_json()} if self.fold_bounds is not None else {}),
-        }
+        value = {**fields_json(self), "settings": settings_json(self.settings)}
+        return {name: item for name, item in value.items() if item not in ([], None) or name == "labels"}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Plan:
@@ -99,18 +92,7 @@ class Plan:
         Raises:
           KeyError, TypeError, ValueError or AttributeError: if it is not such a result.
         """
-        plan = Plan(
-            labels=tuple(value["labels"]),
-            shards={str(name): int(count) for name, count in value["shards"].items()},
-            estimate={str(name): int(size) for name, size in value["estimate"].items()},
-            settings=_settings_from_json(value["settings"]),
-            texts=tuple(map(str, value.get("texts", ()))),
-            unused_ids=tuple(map(int, value.get("unused_ids", ()))),
-            split_bounds=PartBounds.from_json(value["split_bounds"]) if "split_bounds" in value else None,
-            fold_bounds=PartBounds.from_json(value["fold_bounds"]) if "fold_bounds" in value else None,
-        )
-        if not isinstance(value["labels"], list) or not all(isinstance(name, str) for name in plan.labels):
-            raise TypeError("the labels are not a list of names")
+        plan = from_json(Plan, {**value, "settings": _settings_from_json(value["settings"])})
         if len(set(plan.labels)) != len(plan.labels):
             raise ValueError("a label occurs twice")
         if plan.texts and len(plan.texts) != len(plan.labels):

@@ -6,16 +6,14 @@ A shard that was written since the last run counts as read then, because it was 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwright.schemas.dataset import Shard
+from shardwright.schemas.dataset import Document, Shard
 from shardwright.schemas.units import counted, format_size
 
-FORMAT_VERSION = 1
 #: Default share of the shards that a run reads again: all of them in 30 runs.
 DEFAULT_SCRUB = 1 / 30
 #: Maximum number of damaged shards that a sentence names.
@@ -27,7 +25,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class ScrubState:
+class ScrubState(Document):
     """The contents of `scrub.json`.
 
     Attributes:
@@ -38,28 +36,6 @@ class ScrubState:
 
     run: int = 0
     shards: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-
-    def dumps(self) -> str:
-        """Returns the document as it is stored."""
-        shards = {file: list(value) for file, value in self.shards.items()}
-        document = {"format_version": FORMAT_VERSION, "run": self.run, "shards": shards}
-        return json.dumps(document, sort_keys=True) + "\n"
-
-    @staticmethod
-    def loads(data: bytes) -> ScrubState:
-        """Reads a stored document.
-
-        Raises:
-          ValueError: If it is damaged or has another format.
-        """
-        try:
-            value = json.loads(data)
-            if value["format_version"] != FORMAT_VERSION:
-                raise ValueError("it has another format_version")
-            shards = {str(file): (str(digest), int(run)) for file, (digest, run) in value["shards"].items()}
-            return ScrubState(int(value["run"]), shards)
-        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise ValueError(f"it is damaged ({error!r})") from error
 
 
 def choose_shards(shards: Sequence[Shard], state: ScrubState, fraction: float) -> list[Shard]:

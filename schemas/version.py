@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import calendar
-import contextlib
-import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from shardwright.schemas.dataset import DIGEST, has_own_digest, pretty_json, strict_json, with_digest
+from shardwright.schemas.dataset import (
+    DIGEST,
+    Document,
+    has_own_digest,
+    pretty_json,
+    strict_json,
+    with_digest,
+)
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.violation import Violation
 
-FORMAT_VERSION = 1
 VERSIONS_DIR = "versions"
 LATEST_JSON = "latest.json"
 LEASE_JSON = "lease.json"
@@ -32,15 +36,6 @@ CHECKS_DIR = "_checks"
 #: Lists the sha256 of each other file in `_checks/`.
 CHECK_LIST = f"{CHECKS_DIR}/sha256.json"
 
-_TYPES: Mapping[str, Any] = {
-    "str": str,
-    "int": int,
-    "float": (int, float),
-    "Mapping[str, int]": dict,
-    "Mapping[str, str]": dict,
-}
-#: Mappings -> the type of their values.
-_VALUE_TYPES: Mapping[str, type] = {"Mapping[str, int]": int, "Mapping[str, str]": str}
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 _VERSION = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 
@@ -76,15 +71,9 @@ class Acceptance(NamedTuple):
         text = f"{', '.join(self.names)} accepted by {self.who}" + (f", {moment} UTC" if moment else "")
         return f"{text}: {self.reason}" if self.reason else text
 
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Acceptance:
-        """Reads a stored decision."""
-        names = tuple(map(str, value["names"]))
-        return Acceptance(names, str(value["who"]), float(value["when"]), str(value["reason"]))
-
 
 @dataclass(frozen=True)
-class VersionRecord:
+class VersionRecord(Document):
     """The contents of `version.json`.
 
     Attributes:
@@ -108,6 +97,8 @@ class VersionRecord:
       pinned: Whether retention keeps it in any case. `pinned.json` decides this; it is not stored here.
       problem: Why its `version.json` cannot be used; empty if it can. It is not stored.
     """
+
+    has_digest = True
 
     version: str
     state: VersionState
@@ -134,40 +125,26 @@ class VersionRecord:
         """Whether it passed its gates, but reached readers only if the pointer names it."""
         return self.state is VersionState.PUBLISHED and not self.finished
 
-    def dumps(self) -> str:
-        """Returns the document as it is stored."""
-        refusals = [refusal.as_json() for refusal in self.refusals]
-        document = {"format_version": FORMAT_VERSION, **asdict(self), "refusals": refusals}
-        del document["pinned"], document["problem"], document["acceptances"]
-        if self.acceptances:
-            document["acceptances"] = [item._asdict() for item in self.acceptances]
-        return json.dumps(with_digest(document), indent=2, ensure_ascii=False) + "\n"
+    def as_json(self) -> dict[str, Any]:
+        """Returns the fields as they are stored."""
+        unstored = {"pinned", "problem", *(() if self.acceptances else ("acceptances",))}
+        return {name: value for name, value in super().as_json().items() if name not in unstored}
 
-    @staticmethod
-    def loads(data: bytes) -> VersionRecord:
+    @classmethod
+    def loads(cls, data: bytes) -> Self:
         """Reads a stored document.
 
         Raises:
           ValueError: If this version of the software cannot read it, or its digest is wrong.
         """
-        with _damaged():
-            document = strict_json(data)
-            if not has_own_digest(document):
-                raise ValueError(f"its fields are not those that its field {DIGEST!r} was made of")
-            value = _fields(document)
-            value["state"] = VersionState(value["state"])
-            if value["state"] is VersionState.DAMAGED:
-                raise ValueError("its state is not one that is stored")
-            value["refusals"] = tuple(map(Violation.from_json, value["refusals"]))
-            value["accepted"] = tuple(map(str, value["accepted"]))
-            value["acceptances"] = tuple(map(Acceptance.from_json, value.get("acceptances", ())))
-            record = VersionRecord(**value)
-            _check_types(record)
+        record = super().loads(data)
+        if record.state is VersionState.DAMAGED:
+            raise ValueError("its state is not one that is stored")
         return record
 
 
 @dataclass(frozen=True)
-class Pointer:
+class Pointer(Document):
     """The contents of `latest.json`: the version that readers get.
 
     Attributes:
@@ -184,52 +161,17 @@ class Pointer:
     published: float
     previous: str = ""
 
-    def dumps(self) -> str:
-        """Returns the document as it is stored."""
-        return json.dumps({"format_version": FORMAT_VERSION, **asdict(self)}, indent=2) + "\n"
-
-    @staticmethod
-    def loads(data: bytes) -> Pointer:
+    @classmethod
+    def loads(cls, data: bytes) -> Self:
         """Reads a stored document.
 
         Raises:
           ValueError: If this version of the software cannot read it.
         """
-        with _damaged():
-            pointer = Pointer(**_fields(strict_json(data)))
-            _check_types(pointer)
+        pointer = super().loads(data)
         if not is_version(pointer.version):
             raise ValueError(f"{pointer.version!r} is not a version")
         return pointer
-
-
-@contextlib.contextmanager
-def _damaged() -> Iterator[None]:
-    """Turns the exceptions from reading a damaged document into one error."""
-    try:
-        yield
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"it is damaged ({error!r})") from error
-
-
-def _fields(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a stored document of this format."""
-    value = dict(document)
-    value.pop(DIGEST, None)
-    if value.pop("format_version") != FORMAT_VERSION:
-        raise ValueError("it has another format_version")
-    return value
-
-
-def _check_types(document: VersionRecord | Pointer) -> None:
-    """Checks that values have their declared types, if other code depends on them."""
-    for item in fields(document):
-        value, wanted = getattr(document, item.name), _TYPES.get(str(item.type))
-        values, kind = value.values() if isinstance(value, dict) else (), _VALUE_TYPES.get(str(item.type))
-        if (wanted and not isinstance(value, wanted)) or (
-            kind and not all(isinstance(v, kind) for v in values)
-        ):
-            raise ValueError(f"its {item.name} is {value!r:.80}")
 
 
 def is_version(name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import Severity
@@ -40,9 +39,3 @@ class Violation(NamedTuple):
             "severity": self.severity,
             "message": self.message,
         }
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Violation:
-        """Reads the result of `as_json`."""
-        gate, name, message = (str(value[key]) for key in ("gate", "name", "message"))
-        return Violation(gate, name, Severity(value["severity"]), message)

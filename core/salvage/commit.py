@@ -254,5 +254,5 @@ def _old_quarantine(job: SalvageJob) -> Iterator[dict[str, Any]]:
 
 def _write_lost(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
     shards = sorted(saved, key=lambda item: item.file)
-    lines = (lost.as_json() for item in shards for lost in item.lost)
+    lines = (lost._asdict() for item in shards for lost in item.lost)
     return write_lines(job.output, LOST_JSONL, lines, job.hold)

@@ -31,7 +31,7 @@ from shardwright.schemas.dataset import (
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import NO_SPLIT
-from shardwright.schemas.layouts import features_json
+from shardwright.schemas.json_values import to_json
 from shardwright.schemas.ledger import LedgerTotals
 from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
@@ -123,7 +123,7 @@ def _check_layout(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fin
     wanted = {
         "layout": layout.name,
         "first_label": layout.first_label,
-        "features": json.loads(json.dumps(features_json(layout.features))),
+        "features": json.loads(json.dumps(to_json(layout.features))),
     }
     for name, value in wanted.items():
         if document.get(name) != value:

@@ -39,7 +39,7 @@ from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import canonical_json
 from shardwright.schemas.findings import Finding, FindingSummary
-from shardwright.schemas.layouts import features_json
+from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Picture, Samples
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.statistics.feature_statistics import RecordStatistics
@@ -237,7 +237,7 @@ def _software() -> dict[str, str]:
 def _contract_digest(schema: RecordSchema, labels: int) -> str:
     names = schema.labels
     promised = {
-        "features": features_json(schema.features),
+        "features": to_json(schema.features),
         "labels": None if names is None else names[:labels],
         "texts": (schema.texts or names or ())[:labels],
         "first_label": schema.first_label,
@@ -275,7 +275,7 @@ def _rows(values: Mapping[str, Any], task: ShardTask) -> list[ComparedRecord]:
 def _summary(values: Mapping[str, Any]) -> FindingSummary:
     summary = FindingSummary({FindingCode(code): count for code, count in values["counts"].items()})
     for value in values["findings"]:
-        finding = Finding.from_json(value)
+        finding = from_json(Finding, value)
         summary.first.setdefault(finding.code, []).append(finding)
     return summary
 

@@ -15,6 +15,7 @@ from shardwright.pipelines.findings_text import example_line, print_findings
 from shardwright.pipelines.tables import console, warn
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import CheckRun, Finding, FindingSummary, Gates, ValidationReport, Where
+from shardwright.schemas.json_values import from_json
 
 KEY = "train/a folder with a long name/and another one/picture number 1234567.jpeg"
 CONFLICT = Finding(
@@ -96,8 +97,8 @@ def test_a_note_has_one_line_for_its_code_with_the_worst_images(capsys: pytest.C
 
 def test_a_score_is_stored_with_its_finding() -> None:
     made = blurry(3, 0.25)
-    assert made.as_json()["score"] == 0.25 and Finding.from_json(made.as_json()) == made
-    assert "score" not in DARK.as_json() and Finding.from_json(DARK.as_json()) == DARK
+    assert made.as_json()["score"] == 0.25 and from_json(Finding, made.as_json()) == made
+    assert "score" not in DARK.as_json() and from_json(Finding, DARK.as_json()) == DARK
 
 
 def test_on_a_terminal_an_example_is_one_line_and_its_key_is_whole(terminal: Terminal) -> None:

@@ -1,0 +1,116 @@
+"""Dataclasses and named tuples as JSON, and back with the types of their fields checked.
+
+A class whose JSON differs from its fields has methods `as_json` and `from_json` of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+_T = TypeVar("_T")
+_Reader = Callable[[Any], Any]
+
+
+def to_json(value: Any) -> Any:
+    """Returns a value as JSON: objects by their fields, mappings and lists by their values."""
+    if hasattr(value, "as_json"):
+        return value.as_json()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {name: to_json(item) for name, item in value.items()}
+    if is_dataclass(value) or hasattr(value, "_fields"):
+        return fields_json(value)
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    return value
+
+
+def fields_json(value: Any) -> dict[str, Any]:
+    """Returns the fields of an object as JSON, also if it has a method `as_json`, which may add to them."""
+    return {name: to_json(getattr(value, name)) for name in _defaults(value.__class__)}
+
+
+def from_json(kind: type[_T], value: Any) -> _T:
+    """Reads the fields of an object. Further names, which a later version may have written, are ignored.
+
+    Raises:
+      ValueError: If a field is missing or has another type; the message names it.
+      TypeError: If the value is no mapping.
+    """
+    read: _T = _reader_of_fields(cast(Any, kind))(value)
+    return read
+
+
+@cache
+def _defaults(kind: Any) -> Mapping[str, Any]:
+    """Returns the names of the fields of a class, and their defaults or `MISSING`."""
+    if not is_dataclass(kind):
+        return {name: kind._field_defaults.get(name, MISSING) for name in kind._fields}
+    return {
+        item.name: item.default if item.default_factory is MISSING else item.default_factory()
+        for item in fields(kind)
+    }
+
+
+@cache
+def _reader_of_fields(kind: Any) -> _Reader:
+    hints = get_type_hints(kind)
+    readers = [(name, _reader(hints[name]), default) for name, default in _defaults(kind).items()]
+
+    def read(value: Any) -> Any:
+        found = {}
+        for name, read_one, default in readers:
+            if name not in _of_type(dict, value):
+                if default is MISSING:
+                    raise ValueError(f"it has no {name}")
+                continue
+            try:
+                found[name] = read_one(value[name])
+            except (AttributeError, TypeError, ValueError):
+                raise ValueError(f"its {name} is {value[name]!r:.80}") from None
+        return kind(**found)
+
+    return read
+
+
+@cache
+def _reader(kind: Any) -> _Reader:
+    """Returns the function that reads values of a declared type."""
+    if kind in (str, int, bool, float, NoneType):
+        return lambda value: _of_type(kind, value)
+    origin, arguments = get_origin(kind), [_reader(item) for item in get_args(kind) if item is not ...]
+    if origin is UnionType:
+        return lambda value: _first_of(arguments, value)
+    if origin is tuple and ... in get_args(kind):
+        return lambda value: tuple(map(arguments[0], _of_type(list, value)))
+    if origin is tuple:
+        return lambda value: tuple(read(item) for read, item in zip(arguments, value, strict=True))
+    if origin in (Mapping, dict):
+        return lambda value: {arguments[0](key): arguments[1](item) for key, item in value.items()}
+    if kind is Any or issubclass(kind, Enum):
+        return (lambda value: value) if kind is Any else kind
+    return getattr(kind, "from_json", None) or _reader_of_fields(kind)
+
+
+def _of_type(kind: type[Any], value: Any) -> Any:
+    allowed = (int, float) if kind is float else (kind,)
+    if type(value) not in allowed or (kind is float and not math.isfinite(value)):
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
+    return value
+
+
+def _first_of(readers: list[_Reader], value: Any) -> Any:
+    """Returns a value as the first type of several that fits."""
+    for read in readers[:-1]:
+        try:
+            return read(value)
+        except (AttributeError, TypeError, ValueError):
+            continue
+    return readers[-1](value)
