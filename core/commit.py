@@ -45,15 +45,14 @@ from shardwright.schemas.codes import ExitCode, FindingCode, Outcome, Quarantine
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
-from shardwright.schemas.findings import FindingSummary, ValidationReport
+from shardwright.schemas.findings import FindingSummary, ValidationReport, with_previous_checks
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.ledger import LedgerTotals, ShardHeader, ShardResult
+from shardwright.schemas.ledger_lines import SourceSizes
 from shardwright.schemas.plan import Forecast, ledger_file
-from shardwright.schemas.previous_checks import with_previous_checks
-from shardwright.schemas.shard_totals import SourceSizes
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
-from shardwright.schemas.split_shares import SplitShares
+from shardwright.schemas.split_balance import SplitShares
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are
 

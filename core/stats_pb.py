@@ -13,8 +13,7 @@ from typing import Any
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.statistics.feature_statistics import FeatureStatistics, RecordStatistics, is_texts
-from shardwright.schemas.statistics.sketches import Buckets, Histogram
-from shardwright.schemas.statistics.value_counts import ValueCounts
+from shardwright.schemas.statistics.sketches import Buckets, Histogram, ValueCounts
 
 #: TFDV's name of the slice with all records (tensorflow_data_validation/constants.py).
 ALL_EXAMPLES = "All Examples"

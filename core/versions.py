@@ -15,6 +15,7 @@ from shardwright.core.lease import HeldLease, write_held
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import COMMIT_FILES, DATASET_JSON
 from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.findings import Violation
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.version import (
@@ -31,7 +32,6 @@ from shardwright.schemas.version import (
     version_name,
     version_path,
 )
-from shardwright.schemas.violation import Violation
 
 if TYPE_CHECKING:
     from shardwright.schemas.configuration.job import RebuildSettings

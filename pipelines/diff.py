@@ -37,12 +37,11 @@ from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_
 from shardwright.schemas.drift import Described, Drift, Previous, drift_between
 from shardwright.schemas.drift_tables import drift_tables
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.findings import FindingSummary
+from shardwright.schemas.findings import FindingSummary, Violation
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_yaml import WrongValue
 from shardwright.schemas.units import counted, is_or_are
 from shardwright.schemas.version import version_name
-from shardwright.schemas.violation import Violation
 
 HELP = "Compares two datasets, image by image."
 EXAMPLE = "shardwright diff pets-1/ pets-2/ --thresholds limits.yaml"

@@ -58,11 +58,10 @@ from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.configuration.job import JobFile, RebuildSettings, rebuild_fields
 from shardwright.schemas.configuration.setting import settings_of
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
-from shardwright.schemas.input_state import InputState
 from shardwright.schemas.labels import check_carried
 from shardwright.schemas.lease import Lease
 from shardwright.schemas.plan import Plan, SplitsFrom
-from shardwright.schemas.version import VERSIONS_DIR, VersionRecord, next_version
+from shardwright.schemas.version import VERSIONS_DIR, InputState, VersionRecord, next_version
 
 HELP = "Creates a new version of a dataset and rebuilds only changes."
 EXAMPLE = """

@@ -47,7 +47,7 @@ class ConvertResult:
       dataset: Contents of its `dataset.json`.
       outcome: Contents of `_work/outcome.json`; `findings` has the number of findings of each code.
       run: Contents of `run.json`.
-      metrics: Metrics that the runner reports (`schemas/metrics.py`); some runners report none.
+      metrics: Metrics that the runner reports (`schemas/codes.py`); some runners report none.
       notes: A sentence for each given setting that had no effect on the images.
     """
 

@@ -22,7 +22,7 @@ from shardwright.pipelines.quiet_beam import (
 )
 from shardwright.pipelines.streams import forgiving_streams
 from shardwright.pipelines.workers import workers_of
-from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.codes import METRICS_NAMESPACE, ExitCode
 from shardwright.schemas.errors import (
     EngineError,
     NotRun,
@@ -31,7 +31,6 @@ from shardwright.schemas.errors import (
     UsageError,
     lacks_memory,
 )
-from shardwright.schemas.metrics import NAMESPACE
 
 #: Text that Beam adds to the message of a worker's exception.
 _BEAM_STEP = re.compile(r" \[while running '[^']*'\]")
@@ -160,7 +159,7 @@ def metrics_of(result: Any) -> dict[str, Any]:
     from apache_beam.metrics import MetricsFilter
 
     try:
-        found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))
+        found = result.metrics().query(MetricsFilter().with_namespace(METRICS_NAMESPACE))
     except Exception:  # some runners have none, and report that in many ways
         return {}
     metrics: dict[str, Any] = {}

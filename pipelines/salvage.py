@@ -29,6 +29,7 @@ from shardwright.pipelines.run import description_of, run_pipeline
 from shardwright.pipelines.tables import console, warn
 from shardwright.schemas.dataset import (
     DATASET_JSON,
+    LOST_JSONL,
     OUTCOME_JSON,
     WORK_DIR,
     Dataset,
@@ -36,7 +37,6 @@ from shardwright.schemas.dataset import (
 )
 from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.units import counted

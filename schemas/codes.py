@@ -5,6 +5,12 @@ from __future__ import annotations
 from enum import Enum, IntEnum, StrEnum, auto
 from typing import Self
 
+#: Beam's namespace for the metrics that every runner counts during a conversion. Counters: `images_read`,
+#: `images_on_background` (images that show the background color), `bytes_read`, `bytes_written`,
+#: `files_OUTCOME`, `quarantined_REASON`, `records_SPLIT`. Distributions with one value per image:
+#: `source_bytes`, `decode_us` (microseconds).
+METRICS_NAMESPACE = "shardwright"
+
 
 class ExitCode(IntEnum):
     """Exit status of a command."""

@@ -18,9 +18,8 @@ from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.plan import Plan, settings_json
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.sample_types import SAMPLE_TYPES
-from shardwright.schemas.split_balance import SplitBalance, compare_splits
+from shardwright.schemas.split_balance import SplitBalance, SplitShares, compare_splits
 from shardwright.schemas.split_order import by_split
-from shardwright.schemas.split_shares import SplitShares
 from shardwright.schemas.units import SAME_SIZE_FITS, parse_resize
 
 FORMAT_VERSION = 1
@@ -37,6 +36,8 @@ README_MD = "README.md"
 LABELS_TXT = "labels.txt"
 LABEL_MAP_PBTXT = "label_map.pbtxt"
 QUARANTINE_JSONL = "quarantine.jsonl"
+#: The records of a damaged dataset that could not be saved.
+LOST_JSONL = "lost.jsonl"
 FINDINGS_JSON = "findings.json"
 STATISTICS_JSON = "statistics.json"
 STATS_PB = "stats.pb"

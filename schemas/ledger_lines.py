@@ -1,11 +1,16 @@
-"""Collects the lines of a shard's ledger, in a fraction of the memory that its entries take."""
+"""Collects the lines of a shard's ledger, in a fraction of the memory of its entries, and sums them up."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from itertools import chain
+from typing import Any
 
+from shardwright.schemas.codes import Outcome
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import (
     Entry,
     ShardHeader,
@@ -13,7 +18,159 @@ from shardwright.schemas.ledger import (
     entry_lines,
     pack_ledger,
 )
-from shardwright.schemas.shard_totals import ShardTotals
+from shardwright.schemas.statistics.sketches import Moments
+
+#: Maximum number of images for which a shard says why boxes were dropped.
+_SHOWN = 3
+#: Plain strings, because looking up a member of an enumeration takes longer than comparing it.
+_WRITTEN, _DEDUPLICATED = Outcome.WRITTEN.value, Outcome.DEDUPLICATED.value
+_MEASURES = ("width", "height", "bytes")
+
+
+class SourceSizes:
+    """Minimum, maximum and mean of width, height and number of bytes of some sources, added in any order.
+
+    Attributes:
+      moments: width, height and bytes -> the moments of their values.
+    """
+
+    def __init__(self) -> None:
+        self.moments = {name: Moments() for name in _MEASURES}
+
+    def add(self, entry: Entry) -> None:
+        """Adds the sizes in an entry of a ledger, if it has any."""
+        width, height, size = entry.source_width, entry.source_height, entry.source_bytes
+        if isinstance(width, int) and isinstance(height, int) and isinstance(size, int):
+            moments = self.moments
+            moments["width"].add(width or 0)
+            moments["height"].add(height or 0)
+            moments["bytes"].add(size or 0)
+
+    @property
+    def images(self) -> int:
+        """Number of images with known sizes."""
+        return self.moments["bytes"].count
+
+    def merge(self, other: SourceSizes) -> SourceSizes:
+        """Adds the sizes of others; returns itself."""
+        for name, moment in self.moments.items():
+            moment.merge(other.moments[name])
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Returns the form that a ledger stores; empty if there are no sizes."""
+        return {name: moment.state() for name, moment in self.moments.items()} if self.images else {}
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> SourceSizes:
+        """Reads the result of `state`.
+
+        Raises:
+          KeyError, TypeError, ValueError or IndexError: if it is not such a result.
+        """
+        sizes = SourceSizes()
+        if state:
+            sizes.moments = {name: Moments.from_state(state[name]) for name in _MEASURES}
+        return sizes
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the entry for `run.json`: the number of images, and the moments of each measure."""
+        measured = {
+            name: {**moment.as_json(), "sum": int(moment.sum)}
+            for name, moment in self.moments.items()
+            if moment.count
+        }
+        return {"images": self.images, **measured}
+
+
+@dataclass
+class ShardTotals:
+    """Adds up the entries of one shard; its memory grows only with the number of classes.
+
+    The sums have the names that they have in `ShardHeader`.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: dict[str, Counter[str]] = field(default_factory=dict)
+    class_counts: Counter[str] = field(default_factory=Counter)
+    kept: int = 0
+    animated: int = 0
+    damaged: int = 0
+    warned: int = 0
+    boxes: Counter[str] = field(default_factory=Counter)
+    formats: Counter[str] = field(default_factory=Counter)
+    bad_boxes: tuple[str, ...] = ()
+    sources: SourceSizes = field(default_factory=SourceSizes)
+    multiplied: int = 0
+    folds: Counter[str] = field(default_factory=Counter)
+    private: Counter[str] = field(default_factory=Counter)
+    dtypes: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        """Begins without an entry before."""
+        self._source_key = ""
+
+    def add(self, entry: Entry) -> None:
+        """Adds an entry.
+
+        Raises:
+          TypeError, ValueError or AttributeError: if one of its values has a wrong type.
+        """
+        outcome = entry.outcome
+        self.counts[outcome] += 1
+        # The images that were made of one source follow each other.
+        self.multiplied += bool(entry.source_key) and entry.source_key == self._source_key
+        self._source_key = entry.source_key
+        if outcome == _WRITTEN:
+            if entry.label:
+                for name in entry.label.split(LABEL_SEPARATOR):
+                    self.class_counts[name] += 1
+            if entry.message and len(self.bad_boxes) < _SHOWN:
+                self.bad_boxes += (f"{entry.key} ({entry.message})",)
+        elif outcome != _DEDUPLICATED:
+            self.reasons.setdefault(outcome, Counter())[entry.reason] += 1
+        if entry.format:
+            self.formats[entry.format] += 1
+        if entry.private:
+            self.private.update(entry.private.split(","))
+        if entry.dtype:
+            self.dtypes[entry.dtype] += 1
+        if entry.boxes:
+            self.boxes.update(entry.boxes)
+        if entry.fold is not None:
+            self.folds[str(entry.fold)] += 1
+        self.sources.add(entry)
+        self.kept += entry.stored == "kept"
+        self.animated += bool(entry.animated)
+        self.damaged += bool(entry.damaged)
+        self.warned += bool(entry.decoder_warning) and not entry.damaged
+
+    def header(self, split: str, shard: int, num_shards: int) -> ShardHeader:
+        """Returns the totals as a header, without the fields that need the shard's file.
+
+        Args:
+          split: Split of the shard.
+          shard: Number of the shard, from 0.
+          num_shards: Number of shards in the split.
+        """
+        sums = {item.name: _in_order(getattr(self, item.name)) for item in fields(self)}
+        return ShardHeader(
+            file="",
+            split=split,
+            shard=shard,
+            num_shards=num_shards,
+            plan_digest="",
+            records=self.counts[Outcome.WRITTEN],
+            bytes=0,
+            sha256="",
+            **{**sums, "sources": self.sources.state()},
+        )
+
+
+def _in_order(sums: Any) -> Any:
+    """Returns sums with the names of mappings in order."""
+    return {name: _in_order(sums[name]) for name in sorted(sums)} if isinstance(sums, dict) else sums
+
 
 #: Number of entries that are turned into lines at once, and bytes of lines that are compressed at once. The
 #: ledger of most shards is smaller than that.

@@ -13,8 +13,7 @@ from shardwright.schemas.json_values import fields_json, from_json
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import inline_layout, layout_from_json
 from shardwright.schemas.part_bounds import PartBounds
-from shardwright.schemas.split_balance import SplitBalance, compare_splits
-from shardwright.schemas.split_shares import SplitShares, compare_shares
+from shardwright.schemas.split_balance import SplitBalance, SplitShares, compare_shares, compare_splits
 from shardwright.schemas.units import counted, parse_splits
 
 MAX_SHARDS = 99_999

@@ -17,6 +17,7 @@ from shardwright.schemas.dataset import (
     DATASET_JSON,
     FINDINGS_JSON,
     INDEX_DIR,
+    LOST_JSONL,
     QUARANTINE_JSONL,
     REPORT_HTML,
     RUN_JSON,
@@ -25,7 +26,6 @@ from shardwright.schemas.dataset import (
     STATS_PB,
     WORK_DIR,
 )
-from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.sidecars import SIDECARS
 from shardwright.schemas.version import CHECKS_DIR, DIFF_JSON, PINNED_JSON, VERSION_JSON
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from shardwright.schemas.wire_format import fields_in, read_varint, write_varint
+from shardwright.schemas.example import fields_in, read_varint, write_varint
 
 #: NumPy's name of a type -> (TensorFlow's number for it, letter for `struct`).
 _TYPES: Mapping[str, tuple[int, str]] = {

@@ -1,4 +1,4 @@
-"""The versions of a dataset: their names, `version.json`, and the pointer to the latest version."""
+"""The versions of a dataset: their names, `version.json`, the pointer to the latest one, and its input."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from shardwright.schemas.dataset import (
     DIGEST,
+    WORK_DIR,
     Document,
     has_own_digest,
     pretty_json,
@@ -19,8 +20,8 @@ from shardwright.schemas.dataset import (
     with_digest,
 )
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import Violation
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.violation import Violation
 
 VERSIONS_DIR = "versions"
 LATEST_JSON = "latest.json"
@@ -261,3 +262,43 @@ def is_pin(data: bytes) -> bool:
 def version_path(output: str, version: str) -> str:
     """Returns the dataset directory of a version."""
     return f"{output.rstrip('/')}/{VERSIONS_DIR}/{version}"
+
+
+#: Path of the document, relative to the directory that contains the versions.
+INPUT_JSON = f"{WORK_DIR}/input.json"
+
+
+@dataclass(frozen=True)
+class InputState(Document):
+    """The input of the latest version, by which a rebuild detects that nothing has changed.
+
+    With the same request and listing, there is nothing to rebuild.
+
+    Attributes:
+      version: Version that was made of this input, or that this input would not change.
+      fingerprint: Fingerprint of that version.
+      request: Digest of everything besides the listing that decides what is made: settings, lists of names,
+        software.
+      listing: Digest of all references of the input (`ListingDigest.text`).
+      images: Number of images to convert.
+      classes: Number of classes.
+      planned: Number of planned shards, with one for files without a key.
+      shards: Split -> number of shards.
+      tree: Description of the input (`Forecast.tree`).
+      splits_from: Whether the source names the splits (`SplitsFrom`).
+      checked: Start of the run that compared the input with this version, in seconds since the epoch.
+    """
+
+    has_digest = True
+
+    version: str
+    fingerprint: str
+    request: str
+    listing: str
+    images: int
+    classes: int
+    planned: int
+    shards: Mapping[str, int]
+    tree: str
+    splits_from: str
+    checked: float

@@ -35,11 +35,12 @@ from shardwright.schemas.image_ref import (
     decode_refs,
     encode_refs,
     is_image,
+    number_text,
+    source_id_of,
 )
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan
-from shardwright.schemas.source_ids import number_text, source_id_of
 from shardwright.transforms.merging import in_global_window
 
 _REFS_PER_BATCH = 1000

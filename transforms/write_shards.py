@@ -29,13 +29,12 @@ from shardwright.core.records.framing import FRAME_BYTES
 from shardwright.core.shards.finish import ShardPlace, discard, finish_shard, write_ledger
 from shardwright.core.shards.reuse import PreviousRecords, ReusableBuilds, take_over
 from shardwright.core.shards.shard_plan import ShardPlan, plan_shard
-from shardwright.schemas.codes import Outcome
+from shardwright.schemas.codes import METRICS_NAMESPACE, Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.ledger_lines import LedgerLines
-from shardwright.schemas.metrics import NAMESPACE
 from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.transforms.merging import in_global_window
 from shardwright.transforms.runners import uses_resource_hints
@@ -384,7 +383,8 @@ def _check_codec(recorded: Mapping[str, str], spec: str) -> None:
 
 def _count(result: ShardResult, work: _Work) -> None:
     """Adds a shard to the metrics of the job; Beam accepts them only from the bundle's thread."""
-    counter, distribution = partial(Metrics.counter, NAMESPACE), partial(Metrics.distribution, NAMESPACE)
+    counter = partial(Metrics.counter, METRICS_NAMESPACE)
+    distribution = partial(Metrics.distribution, METRICS_NAMESPACE)
     header = result.header
     for outcome, count in header.counts.items():
         counter(f"files_{outcome}").inc(count)

@@ -34,10 +34,16 @@ from shardwright.schemas.codes import ExitCode, QuarantineReason, Severity, Stag
 from shardwright.schemas.dataset import QUARANTINE_JSONL, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.input_state import INPUT_JSON
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.units import counted, format_size
-from shardwright.schemas.version import INDEX_HTML, Pointer, VersionRecord, VersionState, version_path
+from shardwright.schemas.version import (
+    INDEX_HTML,
+    INPUT_JSON,
+    Pointer,
+    VersionRecord,
+    VersionState,
+    version_path,
+)
 
 NO_CHANGE, FAILURE = "no_change", "failure"
 _SHOWN = 3

@@ -32,7 +32,7 @@ from shardwright.schemas.configuration.thresholds import IMAGE_LIMITS, check
 from shardwright.schemas.dataset import FINDINGS_JSON, Dataset, pretty_json, with_digest
 from shardwright.schemas.drift import Described, Drift, drift_between
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.findings import Finding, FindingSummary, ValidationReport
+from shardwright.schemas.findings import Finding, FindingSummary, ValidationReport, Violation
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast
@@ -47,7 +47,6 @@ from shardwright.schemas.version import (
     check_file,
     version_path,
 )
-from shardwright.schemas.violation import Violation
 
 
 def commit_version(

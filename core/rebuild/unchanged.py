@@ -32,8 +32,7 @@ from shardwright.core.versions import read_pointer
 from shardwright.schemas.dataset import SHARDS_DIR, Shard
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.input_state import InputState
-from shardwright.schemas.version import version_path
+from shardwright.schemas.version import InputState, version_path
 
 #: Files that are read at once, and parts of an input in a bucket that are listed at once.
 _AT_ONCE = 16

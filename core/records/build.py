@@ -12,10 +12,9 @@ from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.columns import decode_extra
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example
-from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.image_ref import ImageRef, source_id_of
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec, Layout, Needs
-from shardwright.schemas.source_ids import source_id_of
 
 #: Names of color spaces in ImageNet.
 RGB, GRAY = b"RGB", b"Grayscale"

@@ -19,6 +19,7 @@ from shardwright.schemas.changes import Kind
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import Violation
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.units import counted, format_size
@@ -33,7 +34,6 @@ from shardwright.schemas.version import (
     time_text,
     version_path,
 )
-from shardwright.schemas.violation import Violation
 
 #: Largest number of a version's refusals that are listed. The others are counted.
 MAX_REFUSALS = 12

@@ -18,8 +18,8 @@ from shardwright.schemas.configuration.settings_values import setting_fields, se
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.plan import SplitsFrom
+from shardwright.schemas.split_balance import compare_shares
 from shardwright.schemas.split_order import in_split_order
-from shardwright.schemas.split_shares import compare_shares
 from shardwright.schemas.units import parse_splits
 
 #: Up to this many classes all bars are shown, else those of this many largest and smallest classes.

@@ -35,12 +35,11 @@ from shardwright.core.shards.quarantined import (
 )
 from shardwright.schemas import dataset as files
 from shardwright.schemas.codes import Outcome, QuarantineReason
-from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, pretty_json
+from shardwright.schemas.dataset import LOST_JSONL, STATEMENTS_VERSION, Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.ledger import LedgerTotals
-from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sidecars import with_sidecars
 

@@ -12,7 +12,29 @@ from typing import NamedTuple
 from shardwright.core.records.recovery import DamagedRange
 from shardwright.schemas.codes import FindingCode, Outcome, QuarantineReason, Stage
 from shardwright.schemas.ledger import Entry
-from shardwright.schemas.lost_records import LostRecord
+
+
+class LostRecord(NamedTuple):
+    """A record that could not be saved; a field is None if its value is not known any more.
+
+    Attributes:
+      key: Key of the image.
+      shard: Name of its shard file.
+      record: Number of the record in the shard, from 0.
+      offset: Where its frame began in the (uncompressed) shard, before the damage; where the damage begins,
+        if the shard has no ledger or index.
+      length: Bytes of its frame, or of the damage.
+      code: Code of the validation finding that describes the damage.
+      message: One sentence.
+    """
+
+    key: str | None
+    shard: str
+    record: int | None
+    offset: int | None
+    length: int | None
+    code: str
+    message: str
 
 
 class Frame(NamedTuple):

@@ -23,7 +23,14 @@ from shardwright.core.records.compression import WBITS, compression_of, decompre
 from shardwright.core.records.framing import FRAME_BYTES, Record
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.recovery import DamagedRange, read_records
-from shardwright.core.salvage.salvaged_ledger import Content, FoundRecord, Frame, lost_range, reconcile
+from shardwright.core.salvage.salvaged_ledger import (
+    Content,
+    FoundRecord,
+    Frame,
+    LostRecord,
+    lost_range,
+    reconcile,
+)
 from shardwright.core.shards.finish import ShardPlace, discard, finish_shard
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
 from shardwright.schemas.codes import FindingCode
@@ -34,7 +41,6 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_of, load_index
 from shardwright.schemas.ledger_lines import LedgerLines
-from shardwright.schemas.lost_records import LostRecord
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 
 #: Problems that make a record useless in any dataset. Other checks only reflect what most records have.

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from shardwright.schemas.ledger import ShardResult
-from shardwright.schemas.shard_totals import SourceSizes
+from shardwright.schemas.ledger_lines import SourceSizes
 
 
 @dataclass

@@ -19,9 +19,8 @@ from shardwright.schemas.configuration.settings import (
 )
 from shardwright.schemas.digests import PlanDigest, line_after_key, recipe_digest, ref_digest
 from shardwright.schemas.feature_roles import FeatureRole
-from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.image_ref import ImageRef, source_id_of
 from shardwright.schemas.plan import Forecast
-from shardwright.schemas.source_ids import source_id_of
 
 #: Settings that determine the bytes of a record, and of a shard, for given references.
 _RECORD_SETTINGS = settings_that_affect(Affects.RECORD)

@@ -35,10 +35,9 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Panop
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef, number_text, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
-from shardwright.schemas.source_ids import number_text
 
 #: Keys of annotations that describe objects, and all keys that identify their kind.
 _OBJECT_KEYS = {"category_id", "bbox"}

@@ -20,6 +20,7 @@ from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     DIGEST,
+    LOST_JSONL,
     QUARANTINE_JSONL,
     SHARDS_DIR,
     STATEMENTS_VERSION,
@@ -33,7 +34,6 @@ from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.json_values import to_json
 from shardwright.schemas.ledger import LedgerTotals
-from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.units import counted
 

@@ -16,6 +16,7 @@ from shardwright.schemas.dataset import (
     DIGEST,
     FINDINGS_JSON,
     INDEX_DIR,
+    LOST_JSONL,
     OUTCOME_JSON,
     REPORT_HTML,
     RUN_JSON,
@@ -27,7 +28,6 @@ from shardwright.schemas.dataset import (
     strict_json,
 )  # fmt: skip
 from shardwright.schemas.findings import Finding
-from shardwright.schemas.lost_records import LOST_JSONL
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.side_files import has_page_digest, states_page_digest
 from shardwright.schemas.units import counted

@@ -27,8 +27,8 @@ from shardwright.schemas.ledger import (
     line_blocks,
     parsed_lines,
 )
+from shardwright.schemas.ledger_lines import ShardTotals
 from shardwright.schemas.plan import shard_file
-from shardwright.schemas.shard_totals import ShardTotals
 from shardwright.schemas.units import counted
 
 _WRITTEN = Outcome.WRITTEN.value

@@ -33,8 +33,13 @@ from shardwright.schemas.dataset import (
     with_digest,
 )
 from shardwright.schemas.drift import Described, Previous, drift_between
-from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
-from shardwright.schemas.previous_checks import with_previous_checks
+from shardwright.schemas.findings import (
+    Finding,
+    FindingSummary,
+    Gates,
+    ValidationReport,
+    with_previous_checks,
+)
 from shardwright.schemas.statistics.dataset_statistics import Statistics, statistics_text
 
 

@@ -8,8 +8,8 @@ from enum import Enum, auto
 from typing import Any
 
 from shardwright.schemas.codes import QUALITY, FindingCode, Severity
+from shardwright.schemas.findings import Violation
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
-from shardwright.schemas.violation import Violation
 
 _SHOWN = 5
 

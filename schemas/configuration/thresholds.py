@@ -11,8 +11,8 @@ from shardwright.schemas.changes import Kind
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration.expectations import GateValue, gate
 from shardwright.schemas.drift import Drift, Pair
+from shardwright.schemas.findings import Violation
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
-from shardwright.schemas.violation import Violation
 
 _DRIFT = "drift"
 _SHOWN = 3

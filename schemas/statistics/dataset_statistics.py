@@ -36,7 +36,7 @@ from shardwright.schemas.statistics.feature_statistics import (
     keep_first,
 )
 from shardwright.schemas.statistics.picture_statistics import PictureStatistics
-from shardwright.schemas.statistics.value_counts import ValueCounts
+from shardwright.schemas.statistics.sketches import ValueCounts
 
 FORMAT_VERSION = 1
 #: Number of classes of a split to describe, the largest ones; for others only the number of records is given.

@@ -10,8 +10,7 @@ from typing import Any
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
-from shardwright.schemas.statistics.sketches import FLOAT32_BITS, Histogram
-from shardwright.schemas.statistics.value_counts import ValueCounts
+from shardwright.schemas.statistics.sketches import FLOAT32_BITS, Histogram, ValueCounts
 from shardwright.schemas.values import ValueType
 
 #: Maximum number of distinct values to count: of categories, and of other values.

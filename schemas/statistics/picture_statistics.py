@@ -1,15 +1,234 @@
-"""Statistics of pictures, computed from sums that can be merged."""
+"""Statistics of pictures, computed from sums that can be merged.
+
+Those of samples are in the pictures' own units, and on the scale on which they are trained. Integers are
+trained on a scale from 0 to 1, floats as they are: so does the loader with a float type. If the records do
+not state the type of their samples, pictures are measured as they are displayed, in 8 bits.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from shardwright.schemas.pictures import Picture
-from shardwright.schemas.statistics.sample_statistics import SampleStatistics
-from shardwright.schemas.statistics.sketches import FRACTION_BITS, Histogram, Moments
+from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Picture, Samples
+from shardwright.schemas.sample_types import HIGHEST
+from shardwright.schemas.statistics.sketches import (
+    FLOAT32_BITS,
+    FRACTION_BITS,
+    Histogram,
+    Moments,
+    rounded,
+    square_root,
+)
+
+_FLOAT = "float32"
+#: Type of the samples of pictures whose records do not state it.
+_NOT_STATED = ""
+#: Type of samples -> number of its units (those of `Moments.total`) in 1.0 of the scale for training.
+_UNITS_IN_ONE: Mapping[str, int] = {**HIGHEST, _FLOAT: 1 << FLOAT32_BITS, _NOT_STATED: HIGHEST["uint8"]}
+#: Number of color channels. Gray is repeated if other pictures have colors.
+_COLORS = 3
+
+#: Weight, sum, and sum of squares.
+_Sums: TypeAlias = tuple[int, int, int]
+
+
+@dataclass
+class ChannelStatistics:
+    """Sums over one channel of some pictures.
+
+    Attributes:
+      values: The finite samples.
+      nan: Number of samples that are NaN.
+      infinite: Number of samples that are infinite.
+      images: Number of pictures with a finite sample.
+      means: Sum of the means of these pictures, in the unit of `values.total` times 2^40.
+      mean_squares: Sum of their mean squares, in the unit of `values.squares` times 2^40.
+    """
+
+    values: Moments
+    nan: int = 0
+    infinite: int = 0
+    images: int = 0
+    means: int = 0
+    mean_squares: int = 0
+
+    def add(self, samples: ChannelSamples) -> None:
+        """Adds the samples of a picture."""
+        self.nan += samples.nan
+        self.infinite += samples.infinite
+        if not samples.finite:
+            return
+        values = self.values
+        values.count += samples.finite
+        values.total += samples.total
+        values.squares += samples.squares
+        values.low, values.high = min(values.low, samples.low), max(values.high, samples.high)
+        self.images += 1
+        self.means += (samples.total << FRACTION_BITS) // samples.finite
+        self.mean_squares += (samples.squares << FRACTION_BITS) // samples.finite
+
+    def all_pixels(self, factor: int) -> _Sums:
+        """Returns the sums over all pixels, in a unit of which a sample has `factor`."""
+        return self.values.count, self.values.total * factor, self.values.squares * factor**2
+
+    def all_images(self, factor: int) -> _Sums:
+        """Returns the same with equal weight for each picture."""
+        return self.images << FRACTION_BITS, self.means * factor, self.mean_squares * factor**2
+
+    def merge(self, other: ChannelStatistics) -> None:
+        """Adds the sums over other pictures."""
+        self.values.merge(other.values)
+        for name in ("nan", "infinite", "images", "means", "mean_squares"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Kind(NamedTuple):
+    """What pictures must share so that their samples are added up: the type, and the number of channels."""
+
+    dtype: str
+    channels: int
+
+
+@dataclass
+class KindStatistics:
+    """Sums over the pictures of one kind.
+
+    Attributes:
+      images: Number of pictures.
+      channels: Sums over each channel.
+    """
+
+    images: int = 0
+    channels: list[ChannelStatistics] = field(default_factory=list)
+
+
+@dataclass
+class SampleStatistics:
+    """Sums over the samples of pictures; merged in any order.
+
+    Attributes:
+      kinds: Kind of pictures -> sums.
+    """
+
+    kinds: dict[Kind, KindStatistics] = field(default_factory=dict)
+
+    def add(self, quality: ImageQuality) -> None:
+        """Adds a picture."""
+        samples = quality.samples
+        if samples is None:
+            if not quality.pixels:
+                return
+            sums = zip(quality.sums, quality.squares)
+            samples = Samples(
+                _NOT_STATED,
+                tuple(ChannelSamples(quality.pixels, total, square, 0, 0) for total, square in sums),
+            )
+        mine = self._of(Kind(samples.dtype, len(samples.channels)))
+        mine.images += 1
+        for channel, measured in zip(mine.channels, samples.channels, strict=True):
+            channel.add(measured)
+
+    def merge(self, other: SampleStatistics) -> None:
+        """Adds the sums over other pictures."""
+        for kind, theirs in other.kinds.items():
+            mine = self._of(kind)
+            mine.images += theirs.images
+            for channel, sums in zip(mine.channels, theirs.channels, strict=True):
+                channel.merge(sums)
+
+    def _of(self, kind: Kind) -> KindStatistics:
+        if kind not in self.kinds:
+            bits = FLOAT32_BITS if kind.dtype == _FLOAT else 0
+            made = [ChannelStatistics(Moments(bits)) for _ in range(kind.channels)]
+            self.kinds[kind] = KindStatistics(channels=made)
+        return self.kinds[kind]
+
+    @property
+    def stated(self) -> dict[Kind, KindStatistics]:
+        """The sums over pictures whose records state the type of their samples, in order."""
+        return {kind: sums for kind, sums in sorted(self.kinds.items()) if kind.dtype != _NOT_STATED}
+
+    def images_by_channels(self) -> dict[str, int]:
+        """Returns the number of pictures with each number of channels."""
+        images: Counter[int] = Counter()
+        for kind, sums in self.kinds.items():
+            images[kind.channels] += sums.images
+        return {str(channels): count for channels, count in sorted(images.items())}
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the readable form, in the samples' own units: type -> number of channels -> lists."""
+        document: dict[str, Any] = {}
+        for kind, sums in self.stated.items():
+            rows = [channel.values if channel.values.count else None for channel in sums.channels]
+            found = {
+                "images": sums.images,
+                "mean": [None if values is None else rounded(values.mean) for values in rows],
+                "std": [None if values is None else rounded(values.deviation) for values in rows],
+                "min": [None if values is None else rounded(values.low, 9) for values in rows],
+                "max": [None if values is None else rounded(values.high, 9) for values in rows],
+            }
+            if kind.dtype == _FLOAT:
+                found["nan"] = [channel.nan for channel in sums.channels]
+                found["infinite"] = [channel.infinite for channel in sums.channels]
+            document.setdefault(kind.dtype, {})[str(kind.channels)] = found
+        return document
+
+    def scaled_json(self) -> dict[str, Any] | None:
+        """Returns means and deviations over all pictures on the scale for training; None without pictures.
+
+        If types are stated and all pictures have the same number of channels, each channel counts. Otherwise,
+        if any picture has colors, all are read as colors: gray is repeated, and of other channels the first
+        three count.
+        """
+        kinds = self.stated or self.kinds  # all records of a dataset state the type of their samples, or none
+        if not kinds:
+            return None
+        counts = {kind.channels for kind in kinds}
+        all_count = len(counts) == 1 and bool(self.stated)
+        number = max(counts) if all_count else _COLORS if max(counts) >= _COLORS else 1
+        scale = math.lcm(*(_UNITS_IN_ONE[kind.dtype] for kind in kinds))
+        columns: list[list[tuple[ChannelStatistics, int]]] = [[] for _ in range(number)]
+        for kind, sums in kinds.items():
+            channels = sums.channels
+            chosen = channels[:number] if len(channels) >= number else channels[:1] * number
+            for column, channel in zip(columns, chosen, strict=True):
+                column.append((channel, scale // _UNITS_IN_ONE[kind.dtype]))
+        return {
+            "images": sum(sums.images for sums in kinds.values()),
+            "pixels": sum(_pixels(sums) for sums in kinds.values()),
+            **_mean_and_std(
+                [[one.all_pixels(factor) for one, factor in column] for column in columns], scale
+            ),
+            "per_image": _mean_and_std(
+                [[one.all_images(factor) for one, factor in column] for column in columns], scale
+            ),
+        }
+
+
+def _pixels(sums: KindStatistics) -> int:
+    channel = sums.channels[0]
+    return channel.values.count + channel.nan + channel.infinite
+
+
+def _mean_and_std(columns: Iterable[Iterable[_Sums]], scale: int) -> dict[str, list[float | None]]:
+    """Returns mean and deviation of each channel; None for a channel without samples.
+
+    Args:
+      columns: The sums of each channel, in a unit that all parts share.
+      scale: Number of these units in 1.0.
+    """
+    means, deviations = list[float | None](), list[float | None]()
+    for parts in columns:
+        weight, total, squares = map(sum, zip(*parts))
+        means.append(rounded(total / (weight * scale)) if weight else None)
+        variance = weight * squares - total * total, weight**2 * scale**2
+        deviations.append(rounded(square_root(*variance)) if weight else None)
+    return {"mean": means, "std": deviations}
+
 
 _WHOLE = ("boxes_per_image", "bytes", "height", "width")
 _SHARES = ("box_area", "box_height", "box_width")

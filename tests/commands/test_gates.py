@@ -22,8 +22,7 @@ from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode
-from shardwright.schemas.findings import Finding, ValidationReport
-from shardwright.schemas.previous_checks import with_previous_checks
+from shardwright.schemas.findings import Finding, ValidationReport, with_previous_checks
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.rollback import rollback
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.input_state import INPUT_JSON, InputState
+from shardwright.schemas.version import INPUT_JSON, InputState
 
 JOB: dict[str, Any] = {
     "input": "in", "output": "out", "shards": "2", "class_names": "names.txt", "exclude": "@exclude.txt",

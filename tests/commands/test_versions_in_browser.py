@@ -13,8 +13,8 @@ from helpers.headless import CHROMIUM, CONTRASTS, Browser
 from shardwright.core.report.index_page import write_index
 from shardwright.pipelines.report import report
 from shardwright.schemas.codes import Severity
+from shardwright.schemas.findings import Violation
 from shardwright.schemas.version import Pointer, VersionRecord, VersionState
-from shardwright.schemas.violation import Violation
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 

@@ -20,8 +20,8 @@ from shardwright.core.shards.condensed_results import CondensedResults, merged_r
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardResult, load_ledger
+from shardwright.schemas.ledger_lines import SourceSizes
 from shardwright.schemas.plan import ledger_file
-from shardwright.schemas.shard_totals import SourceSizes
 from shardwright.transforms.commit import CondenseBundle
 from shardwright.transforms.salvage import CondenseSaved
 

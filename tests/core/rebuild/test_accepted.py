@@ -6,8 +6,7 @@ import pytest
 
 from shardwright.core.rebuild.gate import Accepted
 from shardwright.schemas.codes import FindingCode, Severity
-from shardwright.schemas.findings import Finding, Gates, ValidationReport, Where
-from shardwright.schemas.violation import Violation
+from shardwright.schemas.findings import Finding, Gates, ValidationReport, Violation, Where
 
 CODE = FindingCode.SPLIT_LEAKAGE
 REFUSED = Violation("findings", CODE.value, Severity.ERROR, "some leak")

@@ -27,13 +27,13 @@ from shardwright.core.report.index_page import (
 from shardwright.core.versions import accept_command
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import DIGEST, with_digest
+from shardwright.schemas.findings import Violation
 from shardwright.schemas.version import (
     Pointer,
     VersionRecord,
     VersionState,
     next_version,
 )
-from shardwright.schemas.violation import Violation
 
 _NOW = 1_795_226_400.0  # 2026-11-21 02:00 UTC
 

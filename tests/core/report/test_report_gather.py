@@ -28,8 +28,8 @@ from shardwright.core.report.view import code_groups, settings_in_effect, split_
 from shardwright.pipelines.cli import main
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.findings import Violation
 from shardwright.schemas.version import VersionRecord, VersionState
-from shardwright.schemas.violation import Violation
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ from shardwright.schemas.example import (
     NotAnExample,
     encode_example,
     parse_example,
+    write_varint,
 )
 from shardwright.schemas.tensor_proto import Tensor, parse_tensor, serialize_tensor
-from shardwright.schemas.wire_format import write_varint
 
 tf = late("tensorflow")
 

@@ -19,9 +19,9 @@ from shardwright.schemas.findings import (
     Gates,
     ValidationReport,
     Where,
+    with_previous_checks,
 )
 from shardwright.schemas.junit import junit_xml
-from shardwright.schemas.previous_checks import with_previous_checks
 
 FINDINGS = st.builds(
     Finding,

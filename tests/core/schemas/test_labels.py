@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.image_ref import ImageRef, number_of_key, number_text, source_id_of
 from shardwright.schemas.labels import (
     ClassId,
     check_carried,
@@ -25,7 +25,6 @@ from shardwright.schemas.labels import (
     unused_ids,
 )
 from shardwright.schemas.plan import Plan
-from shardwright.schemas.source_ids import number_of_key, number_text, source_id_of
 
 _NAMES = st.lists(
     st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=9)

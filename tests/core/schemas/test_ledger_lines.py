@@ -40,8 +40,7 @@ from shardwright.schemas.ledger import (
     load_ledger,
     written_entries,
 )
-from shardwright.schemas.ledger_lines import LedgerLines
-from shardwright.schemas.shard_totals import ShardTotals, SourceSizes
+from shardwright.schemas.ledger_lines import LedgerLines, ShardTotals, SourceSizes
 
 _PLACE = ("train", 0, 1)
 

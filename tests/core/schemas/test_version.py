@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import Violation
 from shardwright.schemas.lease import MAX_SECONDS, Lease, is_void
 from shardwright.schemas.scrub import DEFAULT_SCRUB, ScrubState, choose_shards, state_after
 from shardwright.schemas.version import (
@@ -30,7 +31,6 @@ from shardwright.schemas.version import (
     version_name,
     version_path,
 )
-from shardwright.schemas.violation import Violation
 
 V = "20261121T020000Z"
 RECORD = VersionRecord(

@@ -16,9 +16,9 @@ from helpers.tfrecords import converted, object_record, sized, write
 from PIL import Image
 
 from shardwright.pipelines.validate import validate
-from shardwright.schemas import source_ids
+from shardwright.schemas import image_ref
+from shardwright.schemas.image_ref import number_of_key
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole
-from shardwright.schemas.source_ids import number_of_key
 
 tf = late("tensorflow")
 
@@ -161,7 +161,7 @@ def test_two_images_with_the_same_generated_number_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     source = coco(tmp_path / "in", ["a", "b", 7])
-    monkeypatch.setattr(source_ids, "number_of_key", lambda key: 7)
+    monkeypatch.setattr(image_ref, "number_of_key", lambda key: 7)
     done = run(capfd, "convert", f"--input={source}", f"--output={tmp_path / 'out'}", "--layout=vision")
     assert done.code == 2 and "image/source_id 7; rename one of them" in done.err
     assert not (tmp_path / "out").exists()

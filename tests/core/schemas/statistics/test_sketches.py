@@ -20,10 +20,10 @@ from shardwright.schemas.statistics.sketches import (
     FRACTION_BITS,
     Histogram,
     Moments,
+    ValueCounts,
     bin_edges,
     bin_of,
 )
-from shardwright.schemas.statistics.value_counts import ValueCounts
 
 #: Maximum relative error of a quantile: half a bin.
 _RELATIVE_ERROR = 1 / 256
