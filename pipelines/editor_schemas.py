@@ -18,9 +18,10 @@ from pydantic_core import core_schema
 
 import shardwright
 from shardwright.core.sources.source import choices_of
-from shardwright.schemas.configuration.file_models import LayoutFile, Sections
+from shardwright.pipelines.job_file import Sections
 from shardwright.schemas.configuration.gate_file import GateFile
 from shardwright.schemas.configuration.job import rebuild_fields
+from shardwright.schemas.configuration.layout_file import LayoutFile
 from shardwright.schemas.configuration.setting import Setting
 from shardwright.schemas.configuration.typed_yaml import FileModel
 

@@ -10,16 +10,17 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
+
+from pydantic import Field
 
 from shardwright.core import storage
 from shardwright.core.sources.source import checked_value
 from shardwright.pipelines import log
 from shardwright.pipelines.gates import read_gate_file
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
-from shardwright.schemas.configuration.file_models import HookBlock, Hooks
-from shardwright.schemas.configuration.gate_file import gate_names, gates_from
+from shardwright.schemas.configuration.gate_file import GateFile, gate_names, gates_from
 from shardwright.schemas.configuration.job import (
     EVENTS,
     Hook,
@@ -37,6 +38,7 @@ from shardwright.schemas.configuration.settings_values import (
     settings_from,
     settings_over,
 )
+from shardwright.schemas.configuration.typed_yaml import FileModel
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_yaml import (
@@ -46,6 +48,47 @@ from shardwright.schemas.plain_yaml import (
     load_plain_yaml,
     places_of_keys,
 )
+
+_Command = str | Annotated[list[str], Field(min_length=1)]
+
+
+class HookBlock(FileModel):
+    """A command or URL to call at the end of a run."""
+
+    command: _Command | None = None
+    """A command. It runs without a shell."""
+    webhook: str | None = None
+    """A URL that receives a JSON document."""
+
+
+_Hooks = _Command | HookBlock | list[HookBlock]
+
+
+class Hooks(FileModel):
+    """The commands and URLs to call at the end of a run."""
+
+    on_any: _Hooks | None = None
+    """After every run."""
+    on_success: _Hooks | None = None
+    """After a run that published a version."""
+    on_no_change: _Hooks | None = None
+    """After a run that found nothing new."""
+    on_refused: _Hooks | None = None
+    """After a run whose version a gate refused."""
+    on_failure: _Hooks | None = None
+    """After a run that failed."""
+
+
+class Sections(FileModel):
+    """The sections of a job file besides settings."""
+
+    gates: GateFile | str | None = None  # type: ignore[valid-type]
+    """The checks that a new version has to pass, or the path of a gate file."""
+    hooks: Hooks | None = None
+    """The commands and URLs to call at the end of a run."""
+    runner: dict[str, Any] | None = None
+    """Beam's options, as on the command line."""
+
 
 _REBUILD_SETTINGS = settings_of(RebuildSettings)
 #: Keys of a job file that `convert` ignores.

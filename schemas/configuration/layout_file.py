@@ -15,11 +15,14 @@ features:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from shardwright.schemas.configuration.typed_yaml import FileModel, first_error, write, wrong
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FeatureRole, Needs
@@ -28,9 +31,6 @@ from shardwright.schemas.plain_yaml import load_plain_yaml
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, short_repr, value_type
 
-_KEYS = ("name", "extends", "first_label", "needs", "pixels", "format_names", "drop", "rename", "features")
-_FILLED_BY = ("fill", "column", "constant")
-_FEATURE_KEYS = (*_FILLED_BY, "type", "shape", "values", "optional", "tensor", "base64", "dtype")
 _CLASSES = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
 #: Type of a value -> type of the numbers in its serialized tensor.
 _DTYPES = {
@@ -46,13 +46,119 @@ _DTYPES = {
     ValueType.BYTES: "object",
 }
 _OWN_DTYPES = {FeatureType.INT64: "int64", FeatureType.FLOAT: "float32", FeatureType.BYTES: "object"}
-_ROLES = tuple(role for role in FeatureRole if role not in (FeatureRole.EXTRA, FeatureRole.CONSTANT))
+_ROLES = tuple(role.value for role in FeatureRole if role not in (FeatureRole.EXTRA, FeatureRole.CONSTANT))
 _MAX_NAME_LENGTH = 200
 _MAX_VALUES = 1_000_000
+#: Value of a key that the file does not have. No other key can be null.
+_ABSENT: Any = None
 
 
-class _Wrong(ValueError):
-    """An error in a layout file. The message says what to write instead."""
+def _check_choice(value: Any, choices: Sequence[str]) -> str:
+    if value not in choices:
+        close = nearest(short_repr(value).strip("'"), choices)
+        raise wrong(f"{short_repr(value)} is not one of {', '.join(choices)}{close}")
+    return str(value)
+
+
+def _one_of(*choices: str) -> Any:
+    """Returns the type of one of a few words."""
+    return Annotated[Literal[choices], BeforeValidator(lambda value: _check_choice(value, choices))]
+
+
+def _check_name(value: Any) -> str:
+    if not isinstance(value, str):
+        raise wrong(f"{short_repr(value)} is not a name; write text, in quotes if needed")
+    if not 0 < len(value) <= _MAX_NAME_LENGTH or not value.isprintable():
+        raise wrong(
+            f"{short_repr(value)} is not a name; write 1 to {_MAX_NAME_LENGTH} characters that can be printed"
+        )
+    return value
+
+
+def _check_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := _twice(names):
+        raise wrong(f"{twice!r} occurs twice; write it once")
+    return names
+
+
+def _twice(names: Sequence[str]) -> str:
+    return next((name for i, name in enumerate(names) if name in names[:i]), "")
+
+
+def _check_shape(value: Any) -> Sequence[int | None]:
+    sides = value if isinstance(value, list) else [value]
+    known = [side for side in sides if side is not None or value is None]
+    if any(type(side) is not int or side < 1 for side in known):
+        raise wrong(f"{short_repr(value)} is not a shape; write [4], [2, 3] or [null] for any number")
+    if len(sides) - len(known) > 1:
+        raise wrong("only one side of a shape can be null")
+    if math.prod(known) > _MAX_VALUES:
+        raise wrong(f"{short_repr(value)} has more than {_MAX_VALUES:,} values; make it smaller")
+    return sides
+
+
+_Name = Annotated[str, BeforeValidator(_check_name)]
+_Names = Annotated[
+    tuple[_Name, ...], AfterValidator(_check_once), write("a list of names, such as [one, two]")
+]
+_Flag = Annotated[bool, Field(strict=True), write("true or false")]
+_Side = Annotated[int, Field(ge=1)]
+_Sides = Annotated[
+    tuple[_Side | None, ...],
+    BeforeValidator(_check_shape, json_schema_input_type=_Side | list[_Side | None]),
+]
+_Format: Any = _one_of("jpg", "png", "webp", "raw")
+_lines = write("`key: value` lines below it")
+
+
+class FeatureBlock(FileModel):
+    """A feature: its content (one of fill, column and constant), and how it is stored."""
+
+    fill: _one_of(*_ROLES) = _ABSENT  # type: ignore[valid-type]
+    """Role that fills the feature."""
+    column: _Name = _ABSENT
+    """Column of the source that fills the feature."""
+    constant: Any = None
+    """The value that it has in every record."""
+    type: _one_of(*TYPE_NAMES) = _ABSENT  # type: ignore[valid-type]
+    """Type of the values of a column or a constant."""
+    shape: _Sides = ()
+    """Number of values per dimension: [4], [2, 3], or [null] for any number."""
+    values: _Names = ()
+    """Names of an enum."""
+    optional: _Flag = False
+    """Whether a record may lack it."""
+    tensor: _Flag = False
+    """Store it as a serialized tensor."""
+    base64: _Flag = False
+    """Store it as base64."""
+    dtype: _one_of(*SAMPLE_TYPES) = _ABSENT  # type: ignore[valid-type]
+    """Type of the samples of bare pixels, the same in every record."""
+
+
+class LayoutFile(FileModel):
+    """A custom record layout."""
+
+    name: _Name = _ABSENT
+    """Name of the layout; by default the name of the file."""
+    extends: _one_of(*LAYOUTS) = _ABSENT  # type: ignore[valid-type]
+    """The built-in layout to begin with."""
+    first_label: Annotated[
+        int, Field(strict=True, ge=0, le=_MAX_VALUES), write("a number such as 0 or 1")
+    ] = _ABSENT
+    """Id of the first class."""
+    needs: _one_of(*Needs) = _ABSENT  # type: ignore[valid-type]
+    """Kind of annotations that every image must have."""
+    pixels: _Flag = _ABSENT
+    """Store raw pixels instead of image files."""
+    format_names: Annotated[dict[_Format, _Name], _lines] = _ABSENT
+    """Names that records use for image formats."""
+    drop: _Names = ()
+    """Features of the built-in layout to leave out."""
+    rename: Annotated[dict[str, _Name], _lines] = Field(default_factory=dict)
+    """New names for features of the built-in layout."""
+    features: Annotated[dict[_Name, FeatureBlock], _lines] = Field(default_factory=dict)
+    """Additional features."""
 
 
 def parse_layout_file(text: str, path: str) -> Layout:
@@ -66,129 +172,118 @@ def parse_layout_file(text: str, path: str) -> Layout:
       UsageError: If it is wrong; the message says what may be written instead.
     """
     try:
-        layout = _layout(_mapping(load_plain_yaml(text), "the file"), PurePosixPath(path).stem)
+        layout = _layout(LayoutFile.model_validate(load_plain_yaml(text)), PurePosixPath(path).stem)
         _check(layout)
+    except ValidationError as error:
+        keys, why = first_error(error)
+        keys = keys[:-2] if keys[-1:] == ("[key]",) else keys  # the message names the wrong key
+        where = ": ".join(key for key in keys if isinstance(key, str)) or "the file"
+        raise _refusal(path, f"{where}: {why}") from None
     except ValueError as error:
-        why = str(error)
-        raise UsageError(f"--layout {path}: {why}{'' if why.endswith('?') else '.'}") from None
+        raise _refusal(path, str(error)) from None
     _ = layout.columns  # raises if two features disagree on a column
     return layout
 
 
-def _layout(values: Mapping[str, Any], stem: str) -> Layout:
-    _known_keys(values, _KEYS, "the file")
-    base = Layout("", ())
-    if "extends" in values:
-        base = LAYOUTS[_choice(values["extends"], tuple(LAYOUTS), "extends")]
-    pixels = _flag(values.get("pixels", base.pixels), "pixels")
-    features = {spec.name: spec for spec in _inherited(base, values)}
-    for name, how in _mapping(values.get("features", {}), "features").items():
-        where = f"features: {_name(name, 'features')}"
-        features[name] = _feature(name, _mapping(how, where), pixels, where)
-    return replace(
-        base,
-        name=_own_name(values.get("name", stem)),
-        features=tuple(features.values()),
-        first_label=_small_number(values.get("first_label", base.first_label), "first_label"),
-        needs=Needs(_choice(values.get("needs", base.needs), tuple(Needs), "needs")),
-        format_names=_format_names(values.get("format_names", base.format_names)),
-        pixels=pixels,
-        summary="a layout of your own",
+def _refusal(path: str, why: str) -> UsageError:
+    return UsageError(f"--layout {path}: {why}{'' if why.endswith('?') else '.'}")
+
+
+def _layout(file: LayoutFile, stem: str) -> Layout:
+    base = LAYOUTS.get(file.extends, Layout("", ()))
+    given = {
+        name: getattr(file, name)
+        for name in ("first_label", "needs", "format_names", "pixels")
+        if name in file.model_fields_set
+    }
+    base = replace(
+        base, **given, name=stem if file.name is None else file.name, summary="a layout of your own"
     )
+    if base.name in LAYOUTS:
+        raise wrong(
+            f"{base.name} is the name of a built-in layout; write another one, such as name: my_{base.name}"
+        )
+    features = {spec.name: spec for spec in _inherited(base.features, file)}
+    for name, block in file.features.items():
+        try:
+            features[name] = _feature(name, block, base.pixels)
+        except ValueError as error:
+            raise wrong(f"features: {name}: {error}") from None
+    return replace(base, needs=Needs(base.needs), features=tuple(features.values()))
 
 
-def _inherited(base: Layout, values: Mapping[str, Any]) -> list[FeatureSpec]:
+def _inherited(features: Sequence[FeatureSpec], file: LayoutFile) -> list[FeatureSpec]:
     """Returns the features of the layout named by `extends`, without dropped ones and with new names."""
-    dropped = _names(values.get("drop", []), "drop")
-    renamed = _mapping(values.get("rename", {}), "rename")
-    if not base.features and (dropped or renamed):
-        raise _Wrong("drop and rename are for the features of a built-in layout; name it with extends")
-    for old in dropped:
-        _choice(old, [spec.name for spec in base.features], "drop")
-    kept = [spec for spec in base.features if spec.name not in dropped]
-    for old, new in renamed.items():
-        _choice(old, [spec.name for spec in kept], "rename")
-        _name(new, f"rename: {old}")
-    features = [replace(spec, name=renamed.get(spec.name, spec.name)) for spec in kept]
-    twice = _twice([spec.name for spec in features])
-    if twice is not None:
-        raise _Wrong(f"rename: two features are called {twice!r} then; give one of them another name")
-    return features
+    if not features and (file.drop or file.rename):
+        raise wrong("drop and rename are for the features of a built-in layout; name it with extends")
+    kept = [spec for spec in features if spec.name not in file.drop]
+    for key, old_names, known in (("drop", file.drop, features), ("rename", file.rename, kept)):
+        for old in old_names:
+            try:
+                _check_choice(old, [spec.name for spec in known])
+            except ValueError as error:
+                raise wrong(f"{key}: {error}") from None
+    renamed = [replace(spec, name=file.rename.get(spec.name, spec.name)) for spec in kept]
+    if twice := _twice([spec.name for spec in renamed]):
+        raise wrong(f"rename: two features are called {twice!r} then; give one of them another name")
+    return renamed
 
 
-def _feature(name: str, values: Mapping[str, Any], pixels: bool, where: str) -> FeatureSpec:
-    _known_keys(values, _FEATURE_KEYS, where)
-    if len([key for key in _FILLED_BY if key in values]) != 1:
-        raise _Wrong(f"{where}: write one of fill, column and constant, which say what fills it")
-    tensor, base64, optional = (
-        _flag(values.get(key, False), where) for key in ("tensor", "base64", "optional")
-    )
-    if tensor and base64:
-        raise _Wrong(f"{where}: write tensor or base64, not both")
-    spec = replace(_filled(name, values, tensor, where), optional=optional)
-    if "dtype" in values:
-        spec = replace(spec, dtype=_pixel_type(values["dtype"], spec, pixels, tensor, where))
-    if optional and not _can_be_absent(spec):
-        raise _Wrong(f"{where}: every image has it; leave optional out")
-    if base64:
+def _feature(name: str, block: FeatureBlock, pixels: bool) -> FeatureSpec:
+    given = block.model_fields_set
+    if len(given & {"fill", "column", "constant"}) != 1:
+        raise wrong("write one of fill, column and constant, which say what fills it")
+    if block.tensor and block.base64:
+        raise wrong("write tensor or base64, not both")
+    spec = replace(_filled(name, block), optional=block.optional)
+    if "dtype" in given:
+        if spec.fill is not FeatureRole.ENCODED or not pixels:
+            raise wrong(
+                "dtype is the type of bare pixels; write it beside fill: encoded in a layout with "
+                "pixels: true"
+            )
+        if block.tensor:
+            raise wrong("tensors of pixels are always uint8; leave tensor or dtype out")
+        spec = replace(spec, dtype=block.dtype)
+    if block.optional and not _can_be_absent(spec):
+        raise wrong("every image has it; leave optional out")
+    if block.base64:
         if spec.type is not FeatureType.BYTES:
-            raise _Wrong(f"{where}: base64 is for texts and bytes; leave it out")
+            raise wrong("base64 is for texts and bytes; leave it out")
         return replace(spec, encoding=Encoding.BASE64)
-    return _as_tensor(spec, pixels) if tensor else spec
+    return _as_tensor(spec, pixels) if block.tensor else spec
 
 
-def _filled(name: str, values: Mapping[str, Any], tensor: bool, where: str) -> FeatureSpec:
+def _filled(name: str, block: FeatureBlock) -> FeatureSpec:
     """Returns a feature without its encoding."""
-    if "fill" in values:
-        role = FeatureRole(_choice(values["fill"], _ROLES, f"{where}: fill"))
-        if {"type", "values", "shape"} & values.keys():
-            raise _Wrong(f"{where}: {role} has its own type and shape; leave type, values and shape out")
+    given = block.model_fields_set
+    if "fill" in given:
+        role = FeatureRole(block.fill)
+        if given & {"type", "values", "shape"}:
+            raise wrong(f"{role} has its own type and shape; leave type, values and shape out")
         return FeatureSpec(name, role.type, role.shape, role)
-    if values.get("type") not in TYPE_NAMES:
-        raise _Wrong(
-            f"{where}: write its type, one of {', '.join(TYPE_NAMES)}"
-            f"{_nearest(values.get('type', ''), TYPE_NAMES)}"
-        )
-    type_ = value_type(values["type"])
-    names = _names(values.get("values", []), f"{where}: values")
-    if names and type_ is not ValueType.ENUM:
-        raise _Wrong(f"{where}: values are the names of an enum; write type: enum")
-    shape = _shape(values["shape"], where) if "shape" in values else ()
-    spec = FeatureSpec(name, feature_type(type_), shape, value_type=type_)
-    if "constant" in values:
-        return _with_constant(spec, values["constant"], names, tensor, where)
-    column = _name(values["column"], f"{where}: column")
-    return replace(spec, fill=FeatureRole.EXTRA, value=names, column=column if column != name else "")
+    if "type" not in given:
+        raise wrong(f"write its type, one of {', '.join(TYPE_NAMES)}")
+    type_ = value_type(block.type)
+    if block.values and type_ is not ValueType.ENUM:
+        raise wrong("values are the names of an enum; write type: enum")
+    spec = FeatureSpec(name, feature_type(type_), block.shape, value_type=type_)
+    if "constant" in given:
+        return _with_constant(spec, block)
+    column = block.column if block.column != name else ""
+    return replace(spec, fill=FeatureRole.EXTRA, value=block.values, column=column)
 
 
-def _pixel_type(value: Any, spec: FeatureSpec, pixels: bool, tensor: bool, where: str) -> str:
-    """Returns the type of the samples of bare pixels."""
-    if spec.fill is not FeatureRole.ENCODED or not pixels:
-        raise _Wrong(
-            f"{where}: dtype is the type of bare pixels; write it beside fill: encoded in a layout with "
-            "pixels: true"
-        )
-    if tensor:
-        raise _Wrong(f"{where}: tensors of pixels are always uint8; leave tensor or dtype out")
-    return _choice(value, SAMPLE_TYPES, f"{where}: dtype")
-
-
-def _with_constant(
-    spec: FeatureSpec, constant: Any, names: Sequence[str], tensor: bool, where: str
-) -> FeatureSpec:
-    try:
-        values = tuple(
-            coerce(value, ValueType(spec.value_type), names, wide=tensor) for value in _flat(constant)
-        )
-    except ValueError as error:
-        raise _Wrong(f"{where}: {error}") from None
+def _with_constant(spec: FeatureSpec, block: FeatureBlock) -> FeatureSpec:
+    constant, type_ = block.constant, ValueType(spec.value_type)
+    values = tuple(coerce(value, type_, block.values, wide=block.tensor) for value in _flat(constant))
     if not all(math.isfinite(value) for value in values if isinstance(value, float)):
-        raise _Wrong(f"{where}: dataset.json holds no infinite numbers; write a finite one")
-    sides = _sides_of(constant, where)
+        raise wrong("dataset.json holds no infinite numbers; write a finite one")
+    sides = _sides_of(constant)
     if spec.shape and (
         len(spec.shape) != len(sides) or any(a not in (None, b) for a, b in zip(spec.shape, sides))
     ):
-        raise _Wrong(f"{where}: its constant has the shape {sides}; write that or leave shape out")
+        raise wrong(f"its constant has the shape {sides}; write that or leave shape out")
     return replace(spec, shape=tuple(sides), fill=FeatureRole.CONSTANT, value=values)
 
 
@@ -211,48 +306,32 @@ def _check(layout: Layout) -> None:
     """Checks that the features fit together."""
     roles = layout.by_role()
     if FeatureRole.ENCODED not in roles:
-        raise _Wrong("no feature holds the image; add one with fill: encoded")
+        raise wrong("no feature holds the image; add one with fill: encoded")
     for spec in layout.features:
         needs = spec.fill.needs if spec.fill else None
         if needs is not None and needs is not layout.needs and not spec.optional:
-            raise _Wrong(
+            raise wrong(
                 f"features: {spec.name}: only a layout with needs: {needs} always has {spec.fill}; write "
                 "that, or optional: true"
             )
     if len({spec.pixel_type for spec in layout.features if spec.fill is FeatureRole.ENCODED}) > 1:
-        raise _Wrong("the features with fill: encoded state different types; give all of them the same dtype")
+        raise wrong("the features with fill: encoded state different types; give all of them the same dtype")
     if layout.needs is Needs.LABEL and roles.keys().isdisjoint(_CLASSES):
-        raise _Wrong(
+        raise wrong(
             "no feature holds the class; add one with fill: label, or write needs: image for images without "
             "classes (or say what else it needs)"
         )
     if layout.needs is Needs.IMAGE:
         for spec in layout.features:
             if spec.fill in _CLASSES:
-                raise _Wrong(
+                raise wrong(
                     f"features: {spec.name}: a layout with needs: image has no classes; drop the feature, or "
                     "write needs: label"
                 )
     try:
         inline_layout(layout).encode()
     except UnicodeError:
-        raise _Wrong("its bytes are not UTF-8, so dataset.json cannot store them; write text") from None
-
-
-def _shape(value: Any, where: str) -> tuple[int | None, ...]:
-    sides = tuple(value) if isinstance(value, list) else (value,)
-    known = [side for side in sides if side is not None or value is None]
-    if any(type(side) is not int or side < 1 for side in known):
-        raise _Wrong(
-            f"{where}: shape {short_repr(value)} is not a shape; write [4], [2, 3] or [null] for any number"
-        )
-    if len(sides) - len(known) > 1:
-        raise _Wrong(f"{where}: only one side of a shape can be null")
-    if math.prod(known) > _MAX_VALUES:
-        raise _Wrong(
-            f"{where}: shape {short_repr(value)} has more than {_MAX_VALUES:,} values; make it smaller"
-        )
-    return sides
+        raise wrong("its bytes are not UTF-8, so dataset.json cannot store them; write text") from None
 
 
 def _flat(value: Any) -> Iterator[Any]:
@@ -263,89 +342,12 @@ def _flat(value: Any) -> Iterator[Any]:
         yield from _flat(item)
 
 
-def _sides_of(value: Any, where: str) -> list[int]:
+def _sides_of(value: Any) -> list[int]:
     if not isinstance(value, list):
         return []
     if not value:
-        raise _Wrong(f"{where}: its constant holds nothing; write a value or leave the feature out")
-    inner = [_sides_of(item, where) for item in value]
+        raise wrong("its constant holds nothing; write a value or leave the feature out")
+    inner = [_sides_of(item) for item in value]
     if any(sides != inner[0] for sides in inner):
-        raise _Wrong(f"{where}: its constant's rows have different lengths; make them equal")
+        raise wrong("its constant's rows have different lengths; make them equal")
     return [len(value), *inner[0]]
-
-
-def _mapping(value: Any, where: str) -> Mapping[Any, Any]:
-    if not isinstance(value, Mapping):
-        raise _Wrong(f"{where} holds no `key: value` lines; see docs/layouts.md")
-    return value
-
-
-def _known_keys(values: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
-    for key in values:
-        if key not in known:
-            raise _Wrong(
-                f"{where}: {short_repr(key)} is not a key here; write "
-                f"{', '.join(known)}{_nearest(key, known)}"
-            )
-
-
-def _choice(value: Any, choices: Sequence[str], where: str) -> str:
-    if value not in choices:
-        raise _Wrong(
-            f"{where}: {short_repr(value)} is not one of {', '.join(choices)}{_nearest(value, choices)}"
-        )
-    return str(value)
-
-
-def _nearest(value: Any, choices: Sequence[str]) -> str:
-    return nearest(short_repr(value).strip("'"), choices)
-
-
-def _name(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise _Wrong(f"{where}: {short_repr(value)} is not a name; write text, in quotes if needed")
-    if not 0 < len(value) <= _MAX_NAME_LENGTH or not value.isprintable():
-        raise _Wrong(
-            f"{where}: {short_repr(value)} is not a name; write 1 to {_MAX_NAME_LENGTH} characters that can "
-            "be printed"
-        )
-    return value
-
-
-def _own_name(value: Any) -> str:
-    if isinstance(value, str) and value in LAYOUTS:
-        raise _Wrong(f"{value} is the name of a built-in layout; write another one, such as name: my_{value}")
-    return _name(value, "name")
-
-
-def _names(value: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise _Wrong(f"{where}: write a list of names, such as [one, two]")
-    names = tuple(_name(item, where) for item in value)
-    twice = _twice(names)
-    if twice is not None:
-        raise _Wrong(f"{where}: {twice!r} occurs twice; write it once")
-    return names
-
-
-def _twice(names: Sequence[str]) -> str | None:
-    return next((name for i, name in enumerate(names) if name in names[:i]), None)
-
-
-def _flag(value: Any, where: str) -> bool:
-    if not isinstance(value, bool):
-        raise _Wrong(f"{where}: write true or false instead of {short_repr(value)}")
-    return value
-
-
-def _small_number(value: Any, where: str) -> int:
-    if type(value) is not int or not 0 <= value <= _MAX_VALUES:
-        raise _Wrong(f"{where}: write a number such as 0 or 1 instead of {short_repr(value)}")
-    return value
-
-
-def _format_names(value: Any) -> dict[str, str]:
-    names = _mapping(value, "format_names")
-    for key in names:
-        _choice(key, ("jpg", "png", "webp", "raw"), "format_names")
-    return {key: _name(name, f"format_names: {key}") for key, name in names.items()}

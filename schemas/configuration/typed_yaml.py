@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
+from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from shardwright.schemas.configuration.setting import attribute_docstrings
 from shardwright.schemas.errors import nearest
 from shardwright.schemas.plain_yaml import WrongValue
+from shardwright.schemas.values import short_repr
 
 _MAX_VALUE_LENGTH = 60
 _Model = TypeVar("_Model", bound="FileModel")
@@ -32,6 +33,18 @@ class FileModel(BaseModel):
     """Base of all models: objects are immutable, and unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_describe)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise wrong(f"write `key: value` lines, such as `{next(iter(cls.model_fields))}: ...`")
+        known = list(cls.model_fields)
+        for key in value:
+            if key not in known:
+                close = nearest(str(key), known)
+                raise wrong(f"{quoted_value(key)} is not a key here; write {', '.join(known)}{close}")
+        return value
 
 
 def wrong(message: str) -> PydanticCustomError:
@@ -59,7 +72,8 @@ def write(what: str) -> WrapValidator:
 
 def quoted_value(value: Any) -> str:
     """Returns a value for a message: in quotes, and shortened."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = value if isinstance(value, str) else short_repr(value)
+    text = text.lower() if isinstance(value, bool) else text
     return repr(text if len(text) <= _MAX_VALUE_LENGTH else text[:_MAX_VALUE_LENGTH] + "...")
 
 
@@ -87,7 +101,18 @@ def read_model(model: type[_Model], value: Any, what: str, example: str) -> _Mod
     try:
         return model.model_validate(dict(value))
     except ValidationError as error:
-        order = list(value)
-        first = min(error.errors(), key=lambda item: order.index(item["loc"][0]))
-        path = [part for part in first["loc"] if part != "[key]"]
-        raise WrongValue(f"{path[0]}: {first['msg']}", *path) from None
+        where, message = first_error(error, list(value))
+        path = [part for part in where if part != "[key]"]
+        raise WrongValue(f"{path[0]}: {message}", *path) from None
+
+
+def first_error(error: ValidationError, order: Sequence[str] = ()) -> tuple[Sequence[str | int], str]:
+    """Returns the keys that lead to a wrong value, then `[key]` if the last key is wrong, and the message.
+
+    Args:
+      error: Pydantic's error about all wrong values.
+      order: Keys at the top of the file in order; empty for the order of the model.
+    """
+    errors = error.errors(include_url=False, include_input=False)
+    first = min(errors, key=lambda item: order.index(str(item["loc"][0]))) if order else errors[0]
+    return first["loc"], first["msg"]

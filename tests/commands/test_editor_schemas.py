@@ -14,7 +14,6 @@ from helpers.repository import PHOTOS, ROOT
 from shardwright.pipelines.editor_schemas import STUB, editor_schemas, schema_path, schema_text, stub_text
 from shardwright.pipelines.init import init
 from shardwright.pipelines.job_file import SECTIONS
-from shardwright.schemas.configuration import layout_file
 from shardwright.schemas.configuration.gate_file import gate_names
 from shardwright.schemas.configuration.settings_values import setting_fields
 
@@ -42,8 +41,6 @@ def test_they_know_every_key() -> None:
     assert keys == {*setting_fields(), *SECTIONS}
     assert set(SCHEMAS["gates"]["properties"]) == set(gate_names())
     assert set(SCHEMAS["job"]["$defs"]["GateFile"]["properties"]) == set(gate_names())
-    assert set(SCHEMAS["layout"]["properties"]) == set(layout_file._KEYS)
-    assert set(SCHEMAS["layout"]["$defs"]["FeatureBlock"]["properties"]) == set(layout_file._FEATURE_KEYS)
 
 
 @pytest.mark.parametrize(
