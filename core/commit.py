@@ -47,6 +47,7 @@ from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport, with_previous_checks
 from shardwright.schemas.image_ref import NO_SPLIT, printable
+from shardwright.schemas.json_values import from_json
 from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.ledger import LedgerTotals, ShardHeader, ShardResult
 from shardwright.schemas.ledger_lines import SourceSizes
@@ -429,7 +430,7 @@ def _run(
         "splits_from": str(forecast.splits_from),
         **({"split_shares": shares.as_json()} if shares is not None else {}),
         **({"folds": _folds(forecast, results)} if "folds" in forecast.plan.settings else {}),
-        "sources": _source_sizes(results).as_json(),
+        "sources": _source_sizes(results).summary(),
         "convert_seconds": round(max(ended) - min(starts), 3) if starts else 0.0,
         "reused_shards": sum(result.reused for result in results),
     }
@@ -451,7 +452,7 @@ def _source_sizes(results: Iterable[ShardResult]) -> SourceSizes:
     sizes = SourceSizes()
     for result in results:
         try:
-            sizes.merge(SourceSizes.from_state(result.header.sources))
+            sizes.merge(from_json(SourceSizes, result.header.sources))
         except (KeyError, TypeError, ValueError, IndexError):  # a damaged header of an earlier build
             continue
     return sizes

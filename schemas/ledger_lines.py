@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from itertools import chain
 from typing import Any
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.json_values import fields_json
 from shardwright.schemas.ledger import (
     Entry,
     ShardHeader,
@@ -24,63 +25,51 @@ from shardwright.schemas.statistics.sketches import Moments
 _SHOWN = 3
 #: Plain strings, because looking up a member of an enumeration takes longer than comparing it.
 _WRITTEN, _DEDUPLICATED = Outcome.WRITTEN.value, Outcome.DEDUPLICATED.value
-_MEASURES = ("width", "height", "bytes")
 
 
+@dataclass
 class SourceSizes:
-    """Minimum, maximum and mean of width, height and number of bytes of some sources, added in any order.
+    """Minimum, maximum and mean of width, height and number of bytes of some sources, added in any order."""
 
-    Attributes:
-      moments: width, height and bytes -> the moments of their values.
-    """
-
-    def __init__(self) -> None:
-        self.moments = {name: Moments() for name in _MEASURES}
+    width: Moments = field(default_factory=Moments)
+    height: Moments = field(default_factory=Moments)
+    bytes: Moments = field(default_factory=Moments)
 
     def add(self, entry: Entry) -> None:
         """Adds the sizes in an entry of a ledger, if it has any."""
         width, height, size = entry.source_width, entry.source_height, entry.source_bytes
         if isinstance(width, int) and isinstance(height, int) and isinstance(size, int):
-            moments = self.moments
-            moments["width"].add(width or 0)
-            moments["height"].add(height or 0)
-            moments["bytes"].add(size or 0)
+            self.width.add(width or 0)
+            self.height.add(height or 0)
+            self.bytes.add(size or 0)
 
     @property
     def images(self) -> int:
         """Number of images with known sizes."""
-        return self.moments["bytes"].count
+        return self.bytes.count
 
     def merge(self, other: SourceSizes) -> SourceSizes:
         """Adds the sizes of others; returns itself."""
-        for name, moment in self.moments.items():
-            moment.merge(other.moments[name])
+        self.width.merge(other.width)
+        self.height.merge(other.height)
+        self.bytes.merge(other.bytes)
         return self
 
-    def state(self) -> dict[str, Any]:
-        """Returns the form that a ledger stores; empty if there are no sizes."""
-        return {name: moment.state() for name, moment in self.moments.items()} if self.images else {}
-
-    @staticmethod
-    def from_state(state: Mapping[str, Any]) -> SourceSizes:
-        """Reads the result of `state`.
-
-        Raises:
-          KeyError, TypeError, ValueError or IndexError: if it is not such a result.
-        """
-        sizes = SourceSizes()
-        if state:
-            sizes.moments = {name: Moments.from_state(state[name]) for name in _MEASURES}
-        return sizes
-
     def as_json(self) -> dict[str, Any]:
+        """Returns the form that a ledger stores; empty if there are no sizes."""
+        return fields_json(self) if self.images else {}
+
+    def summary(self) -> dict[str, Any]:
         """Returns the entry for `run.json`: the number of images, and the moments of each measure."""
-        measured = {
-            name: {**moment.as_json(), "sum": int(moment.sum)}
-            for name, moment in self.moments.items()
-            if moment.count
+        measured = {"width": self.width, "height": self.height, "bytes": self.bytes}
+        return {
+            "images": self.images,
+            **{
+                name: {**moments.summary(), "sum": int(moments.sum)}
+                for name, moments in measured.items()
+                if moments.count
+            },
         }
-        return {"images": self.images, **measured}
 
 
 @dataclass
@@ -163,7 +152,7 @@ class ShardTotals:
             records=self.counts[Outcome.WRITTEN],
             bytes=0,
             sha256="",
-            **{**sums, "sources": self.sources.state()},
+            **{**sums, "sources": self.sources.as_json()},
         )
 
 

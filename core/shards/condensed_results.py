@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.ledger_lines import SourceSizes
 
@@ -40,7 +41,7 @@ class CondensedResults:
         sums.class_counts.update(header.class_counts)
         sums.formats.update(header.formats)
         with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):  # damaged in an earlier build
-            sums.sources.merge(SourceSizes.from_state(header.sources))
+            sums.sources.merge(from_json(SourceSizes, header.sources))
         header = replace(header, class_counts={}, formats={}, sources={})
         self.results.append(replace(result, header=header))
 
@@ -60,7 +61,7 @@ class CondensedResults:
                     result.header,
                     class_counts=dict(sums.class_counts),
                     formats=dict(sums.formats),
-                    sources=sums.sources.state(),
+                    sources=sums.sources.as_json(),
                 )
                 result = replace(result, header=header)
             results.append(result)

@@ -46,7 +46,7 @@ from shardwright.schemas.statistics.feature_statistics import RecordStatistics
 from shardwright.schemas.version import check_file
 
 #: Raise this number when a check gives other findings than before, or other quality metrics.
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 _LEVEL = 1
 _DIGEST_BYTES = 16
 #: Largest uncompressed size in bytes of the stored checks of a shard.
@@ -105,7 +105,7 @@ def store_check(
         "pictures": [_picture_json(picture) for picture in checked.pictures],
         "features": None
         if checked.statistics is None
-        else checked.statistics.splits[task.split].records.state(),
+        else checked.statistics.splits[task.split].records.as_json(),
     }
     data = gzip.compress(json.dumps(document).encode(), _LEVEL, mtime=0)
     with storage.translated_errors("write to", _path(task)):
@@ -135,7 +135,7 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> Sh
         rows = _rows(contents, task)
         looked = depth >= CheckDepth.QUALITY
         pictures = [_picture(*item) for item in contents["pictures"]] if looked else []
-        features = RecordStatistics.from_state(contents["features"]) if looked else None
+        features = RecordStatistics.from_json(contents["features"]) if looked else None
         return ShardCheck(
             task.file,
             task.split,

@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.feature_roles import FeatureRole
+from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.statistics.sketches import FLOAT32_BITS, Histogram, ValueCounts
 from shardwright.schemas.values import ValueType
@@ -168,35 +169,6 @@ class FeatureStatistics:
             self.formats[name] = self.formats.get(name, 0) + count
         return self
 
-    def state(self) -> dict[str, Any]:
-        """Returns the sums as JSON for `from_state`."""
-        return {
-            "type": self.type.value,
-            "fill": self.fill,
-            "lengths": self.lengths.state(),
-            "numbers": self.numbers.state(),
-            "values": None if self.values is None else self.values.state(),
-            "odd": [self.nan, self.low_infinite, self.high_infinite, self.not_utf8],
-            "formats": dict(sorted(self.formats.items())),
-        }
-
-    @staticmethod
-    def from_state(state: Mapping[str, Any]) -> FeatureStatistics:
-        """Reads the result of `state`."""
-        nan, low_infinite, high_infinite, not_utf8 = state["odd"]
-        return FeatureStatistics(
-            FeatureType(state["type"]),
-            state["fill"],
-            Histogram.from_state(state["lengths"]),
-            Histogram.from_state(state["numbers"]),
-            None if state["values"] is None else ValueCounts.from_state(state["values"]),
-            nan,
-            low_infinite,
-            high_infinite,
-            not_utf8,
-            dict(state["formats"]),
-        )
-
 
 def keep_first(items: dict[Any, Any], most: int) -> None:
     """Keeps only the items with the first keys in order, if there are more than twice as many.
@@ -261,15 +233,15 @@ class RecordStatistics:
         """Returns the features in order, or the first of them if there are far too many."""
         return first_of(self.features, _MAX_FEATURES)
 
-    def state(self) -> dict[str, Any]:
-        """Returns the sums as JSON for `from_state`."""
+    def as_json(self) -> dict[str, Any]:
+        """Returns the sums as they are stored."""
         return {
             "records": self.records,
-            "features": [[name, sums.state()] for (name, _), sums in self.first_features().items()],
+            "features": [[name, to_json(sums)] for (name, _), sums in self.first_features().items()],
         }
 
     @staticmethod
-    def from_state(state: Mapping[str, Any]) -> RecordStatistics:
-        """Reads the result of `state`."""
-        made = [(name, FeatureStatistics.from_state(sums)) for name, sums in state["features"]]
+    def from_json(state: Mapping[str, Any]) -> RecordStatistics:
+        """Reads the result of `as_json`."""
+        made = [(name, from_json(FeatureStatistics, sums)) for name, sums in state["features"]]
         return RecordStatistics(state["records"], {(name, sums.type): sums for name, sums in made})

@@ -350,5 +350,5 @@ class PictureStatistics:
         if spread is None:
             return {"count": 0}
         if isinstance(spread, Histogram):
-            return spread.as_json(shares=name in _SHARES or name.startswith(_SCORE))
-        return spread.as_json()
+            return spread.summary(shares=name in _SHARES or name.startswith(_SCORE))
+        return spread.summary()

@@ -155,7 +155,7 @@ class Moments:
         """The sum; an integer if all numbers are integers."""
         return self.total / (1 << self.bits) if self.bits else self.total
 
-    def as_json(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Returns the readable form: count, mean, deviation, minimum and maximum."""
         if not self.count:
             return {"count": 0}
@@ -167,15 +167,15 @@ class Moments:
             "std": rounded(self.deviation),
         }
 
-    def state(self) -> list[Any]:
-        """Returns the numbers as JSON for `from_state`."""
+    def as_json(self) -> list[Any]:
+        """Returns the numbers as they are stored."""
         if not self.count:
             return [self.bits]
         return [self.bits, self.count, _hex(self.total), _hex(self.squares), self.low, self.high]
 
     @classmethod
-    def from_state(cls, state: list[Any]) -> Self:
-        """Reads the result of `state`."""
+    def from_json(cls, state: list[Any]) -> Self:
+        """Reads the result of `as_json`."""
         made = cls(int(state[0]))
         if len(state) > 1:
             made.count, total, squares, made.low, made.high = state[1:6]
@@ -183,7 +183,7 @@ class Moments:
         return made
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self.state() == other.state()
+        return isinstance(other, type(self)) and self.as_json() == other.as_json()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -291,7 +291,7 @@ class Histogram(Moments):
             counts[min(max(int(distance), 0), number - 1)] += times
         return Buckets([*(low + width * i for i in range(number)), high], counts)
 
-    def as_json(self, shares: bool = False) -> dict[str, Any]:
+    def summary(self, shares: bool = False) -> dict[str, Any]:
         """Returns the readable form, with quantiles and a histogram.
 
         Args:
@@ -303,23 +303,23 @@ class Histogram(Moments):
         edges, counts = self.equal_buckets(0, 1, 20) if between else self.buckets()
         median, *quantiles = self.quantiles([0.5, *_QUANTILES.values()])
         return {
-            **super().as_json(),
+            **super().summary(),
             "histogram": {"counts": counts, "edges": [rounded(edge) for edge in edges]},
             "median": rounded(median),
             "quantiles": {name: rounded(value) for name, value in zip(_QUANTILES, quantiles)},
         }
 
-    def state(self) -> list[Any]:
-        """Returns the numbers as JSON for `from_state`."""
+    def as_json(self) -> list[Any]:
+        """Returns the numbers as they are stored."""
         bins = sorted(self.bins.items())
         places = [place for place, _ in bins]
         steps = [*places[:1], *(after - before for before, after in pairwise(places))]
-        return [*super().state(), *([steps, [times for _, times in bins]] if bins else [])]
+        return [*super().as_json(), *([steps, [times for _, times in bins]] if bins else [])]
 
     @classmethod
-    def from_state(cls, state: list[Any]) -> Self:
-        """Reads the result of `state`."""
-        made = super().from_state(state)
+    def from_json(cls, state: list[Any]) -> Self:
+        """Reads the result of `as_json`."""
+        made = super().from_json(state)
         if len(state) > 1:
             made.bins = dict(zip(accumulate(state[6]), state[7]))
         return made
@@ -405,8 +405,8 @@ class ValueCounts:
         """Yields values and their occurrences, the most frequent first; none if there are too many values."""
         yield from sorted((self.counts or {}).items(), key=lambda item: (-item[1], item[0]))
 
-    def state(self) -> dict[str, Any]:
-        """Returns the counts as JSON for `from_state`."""
+    def as_json(self) -> dict[str, Any]:
+        """Returns the counts as they are stored."""
         if self.counts is None:
             self._trim()
             packed = struct.pack(f"<{len(self.hashes)}Q", *sorted(self.hashes))
@@ -418,8 +418,8 @@ class ValueCounts:
         }
 
     @staticmethod
-    def from_state(state: Mapping[str, Any]) -> ValueCounts:
-        """Reads the result of `state`."""
+    def from_json(state: Mapping[str, Any]) -> ValueCounts:
+        """Reads the result of `as_json`."""
         loaded = ValueCounts(int(state["most"]))
         if "hashes" in state:
             packed = base64.b64decode(state["hashes"])
@@ -433,7 +433,7 @@ class ValueCounts:
         return loaded
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ValueCounts) and self.state() == other.state()
+        return isinstance(other, ValueCounts) and self.as_json() == other.as_json()
 
     __hash__ = None  # type: ignore[assignment]
 

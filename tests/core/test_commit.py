@@ -144,7 +144,7 @@ def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
         plan_digest="d" * 64, records=1000, bytes=10**8, sha256="s" * 64,
         counts={"written": 1000, "quarantined": 1}, reasons={"quarantined": {"CORRUPT": 1}},
         class_counts={name: rng.randrange(5) for name in CLASSES}, formats={"jpg": 990, "png": 10},
-        boxes={"written": 3}, bad_boxes=("a",), sources=sizes.state(),
+        boxes={"written": 3}, bad_boxes=("a",), sources=sizes.as_json(),
     )  # fmt: skip
     return ShardResult(header, started=1.0, finished=2.0)
 

@@ -30,6 +30,7 @@ from shardwright.schemas.configuration.settings import (
 )
 from shardwright.schemas.digests import PlanDigest, _json_list, line_after_key, recipe_digest, ref_digest
 from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import (
     Entry,
     ShardHeader,
@@ -415,9 +416,9 @@ def test_shards_add_up_to_the_same_in_any_order() -> None:
     parts = [sizes_of(entries[at : at + 3]) for at in (6, 0, 9, 3)]
     merged = SourceSizes()
     for part in parts:
-        merged.merge(SourceSizes.from_state(json.loads(json.dumps(part.state()))))
-    assert merged.state() == whole.state()
-    sizes = whole.as_json()
+        merged.merge(from_json(SourceSizes, json.loads(json.dumps(part.as_json()))))
+    assert merged.as_json() == whole.as_json()
+    sizes = whole.summary()
     assert sizes["images"] == 10
     assert (sizes["width"]["min"], sizes["width"]["max"], sizes["width"]["mean"]) == (101, 110, 105.5)
     assert sizes["bytes"]["sum"] == 55_000 and sizes["height"]["std"] == 0
@@ -425,8 +426,8 @@ def test_shards_add_up_to_the_same_in_any_order() -> None:
 
 def test_unknown_sizes_are_reported_as_unknown() -> None:
     sizes = sizes_of([Entry("a", "written")])
-    assert sizes.state() == {} and sizes.as_json() == {"images": 0}
-    assert SourceSizes.from_state({}).images == 0
+    assert sizes.as_json() == {} and sizes.summary() == {"images": 0}
+    assert from_json(SourceSizes, {}).images == 0
 
 
 def test_a_ledger_of_another_version_is_refused() -> None:

@@ -120,7 +120,7 @@ def test_a_histogram_equals_numpys_with_the_same_edges(values: list[int]) -> Non
 @_FEW
 @given(st.lists(st.floats(0, 1), min_size=1))
 def test_shares_have_twenty_equal_buckets(values: list[float]) -> None:
-    histogram = _spread(values, FRACTION_BITS).as_json(shares=True)["histogram"]
+    histogram = _spread(values, FRACTION_BITS).summary(shares=True)["histogram"]
     assert np.allclose(histogram["edges"], np.linspace(0, 1, 21))
     assert sum(histogram["counts"]) == len(values)
 
@@ -136,17 +136,17 @@ def test_merged_histograms_do_not_depend_on_parts_or_order(
     merged = Histogram(bits)
     for number in order:
         sent = pickle.loads(pickle.dumps(parts[number]))
-        merged.merge(Histogram.from_state(json.loads(json.dumps(sent.state()))))
-    assert json.dumps(merged.state()) == json.dumps(_spread([value for value, _ in drawn], bits).state())
+        merged.merge(Histogram.from_json(json.loads(json.dumps(sent.as_json()))))
+    assert json.dumps(merged.as_json()) == json.dumps(_spread([value for value, _ in drawn], bits).as_json())
 
 
 def test_moments_equal_those_of_a_histogram() -> None:
     extent, spread = Moments(), _spread([1, 2, 300])
     for value in (1, 2, 300):
         extent.add(value)
-    assert extent.as_json().items() <= spread.as_json().items()
-    assert Moments.from_state(extent.state()) == extent
-    assert Moments().as_json() == {"count": 0}
+    assert extent.summary().items() <= spread.summary().items()
+    assert Moments.from_json(extent.as_json()) == extent
+    assert Moments().summary() == {"count": 0}
 
 
 _VALUES = st.one_of(st.binary(max_size=3), st.binary(min_size=60, max_size=200))
@@ -166,7 +166,7 @@ def test_merged_value_counts_do_not_depend_on_parts_or_order(
         whole.add(value)
     merged = ValueCounts(most)
     for number in order:
-        merged.merge(ValueCounts.from_state(json.loads(json.dumps(parts[number].state()))))
+        merged.merge(ValueCounts.from_json(json.loads(json.dumps(parts[number].as_json()))))
     assert merged == whole
     # Exact, because there are fewer values than hashes.
     assert merged.unique == len({value for value, _ in values})
@@ -186,7 +186,7 @@ def test_many_values_are_estimated_and_the_parts_do_not_matter() -> None:
     assert forwards == backwards
     assert forwards.unique == pytest.approx(50_000, rel=0.1)
     assert list(forwards.most_common()) == []
-    assert len(json.dumps(forwards.state())) < 12_000
+    assert len(json.dumps(forwards.as_json())) < 12_000
 
 
 def test_frequent_values_come_first() -> None:

@@ -109,8 +109,8 @@ def test_the_document_does_not_depend_on_parts_or_order(
         merged.merge(pickle.loads(pickle.dumps(parts[number])))
     assert merged == whole
     for split, sums in whole.splits.items():
-        stored = json.loads(json.dumps(merged.splits[split].records.state()))
-        assert RecordStatistics.from_state(stored) == sums.records
+        stored = json.loads(json.dumps(merged.splits[split].records.as_json()))
+        assert RecordStatistics.from_json(stored) == sums.records
     document = statistics_text(merged.as_json())
     assert document == statistics_text(whole.as_json())
     assert json.loads(document) == whole.as_json()
