@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -16,10 +16,6 @@ from shardwright.schemas.ledger import Entry
 #: Outcomes of files that are not read unless they have a stage, and the step at which others may fail before
 #: that. These are plain strings, because looking up a member of an enumeration takes longer.
 _NOT_READ, _LISTED = (Outcome.FILTERED.value, Outcome.DEDUPLICATED.value), Stage.LIST.value
-
-
-#: What writes the values of the most frequent types as JSON.
-_JSON: Mapping[type, Callable[[Any], str]] = {str: encode_basestring_ascii, int: repr}
 
 
 def ref_digest(key: str, line: str) -> str:
@@ -51,13 +47,7 @@ def line_after_key(ref: ImageRef, label_ids: Sequence[int], *others: object) -> 
     elif ref.place and (place := decode_place(ref.place)).method in BARE_PIXELS:
         # Raw pixels of another shape are another picture.
         line += [place.method, place.shape, place.planar, place.dtype]
-    return _json_list(line)[1:]
-
-
-def _json_list(values: Sequence[object]) -> str:
-    """Returns what `json.dumps` returns for a list, mostly in half of its time."""
-    texts = (_JSON.get(type(value), json.dumps)(value) for value in values)
-    return f"[{', '.join(texts)}]"
+    return json.dumps(line)[1:]
 
 
 def _lasting(ref: ImageRef) -> str:

@@ -165,6 +165,9 @@ POSITION_ROLES = (
     FeatureRole.KEYPOINT_Y,
 )
 
+#: Roles of masks with an id for every pixel.
+PIXEL_MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
+
 #: Roles with one value per object.
 OBJECT_ROLES = tuple(
     role

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -51,14 +52,11 @@ class Digests:
             wanted = bytes.fromhex(sha256)
         except ValueError:  # what a source states may be anything
             return False
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            found = self._packed[middle * _DIGEST_BYTES : (middle + 1) * _DIGEST_BYTES]
-            if found == wanted:
-                return True
-            low, high = (middle + 1, high) if found < wanted else (low, middle)
-        return False
+        place = bisect_left(range(len(self)), wanted, key=self._at)
+        return place < len(self) and self._at(place) == wanted
+
+    def _at(self, place: int) -> bytes:
+        return self._packed[place * _DIGEST_BYTES : (place + 1) * _DIGEST_BYTES]
 
 
 @dataclass(frozen=True)

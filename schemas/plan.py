@@ -202,20 +202,9 @@ class Forecast:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the forecast as `plan` prints it."""
-        return {
-            "plan": self.plan.as_json(),
-            "candidates": dict(self.candidates),
-            "listed": dict(self.listed),
-            "filtered": dict(self.filtered),
-            "deduplicated": self.deduplicated,
-            "source_bytes": self.source_bytes,
-            "class_counts": dict(self.class_counts),
-            "sampled": self.sampled,
-            "sample_faults": dict(self.sample_faults),
-            "warnings": [*self.warnings, *self.balance.sentences],
-            "split_class_counts": {name: dict(counts) for name, counts in self.split_class_counts.items()},
-            "splits_from": str(self.splits_from),
-        }
+        value = fields_json(self)
+        value["warnings"] += self.balance.sentences
+        return {name: item for name, item in value.items() if name not in ("limit_cut", "moved", "keys")}
 
 
 def shard_file(split: str, shard: int, num_shards: int, suffix: str) -> str:

@@ -57,8 +57,8 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,400}\Z")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\Z")
 _NOT_FINITE = re.compile(r"[+-]?(?:inf|infinity|nan)\Z", re.IGNORECASE)
 _FLOAT32, _FLOAT64 = struct.Struct("<f"), struct.Struct("<d")
-#: Maximum number of characters of a value in a message.
-_SHOWN = 80
+#: Maximum number of characters of a value in a message, without and with quotes.
+_SHOWN, _QUOTED = 80, 60
 
 
 def value_type(name: str) -> ValueType:
@@ -122,6 +122,13 @@ def short_repr(value: Any) -> str:
     except ValueError:  # Python refuses to print an integer of more than 4,300 digits
         return "a number of thousands of digits"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def quoted_value(value: Any) -> str:
+    """Returns a value for a message: in quotes, and shortened."""
+    text = value if isinstance(value, str) else short_repr(value)
+    text = text.lower() if isinstance(value, bool) else text
+    return repr(text if len(text) <= _QUOTED else text[:_QUOTED] + "...")
 
 
 def _whole(value: Any, type_: ValueType, names: Sequence[str], wide: range | None = None) -> int:

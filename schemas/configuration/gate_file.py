@@ -24,10 +24,11 @@ from shardwright.schemas.configuration.expectations import Expectations, GateVal
 from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.configuration.setting import attribute_docstrings
 from shardwright.schemas.configuration.thresholds import Policy, Thresholds
-from shardwright.schemas.configuration.typed_yaml import FileModel, quoted_value, read_model, write, wrong
+from shardwright.schemas.configuration.typed_yaml import FileModel, read_model, write, wrong
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.findings import Gates
 from shardwright.schemas.plain_yaml import NotPlain, WrongValue, load_plain_yaml, places_of_keys
+from shardwright.schemas.values import quoted_value
 
 
 def _number(value: Any) -> Any:

@@ -32,20 +32,14 @@ from shardwright.schemas.sample_types import SAMPLE_TYPES
 from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, short_repr, value_type
 
 _CLASSES = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
-#: Type of a value -> type of the numbers in its serialized tensor.
+#: Type of a value -> type of the numbers in its serialized tensor, if it has another name.
 _DTYPES = {
-    ValueType.BOOL: "bool",
     ValueType.ENUM: "int64",
-    ValueType.INT32: "int32",
-    ValueType.UINT32: "uint32",
-    ValueType.INT64: "int64",
-    ValueType.UINT64: "uint64",
     ValueType.FLOAT: "float32",
     ValueType.DOUBLE: "float64",
     ValueType.STRING: "object",
     ValueType.BYTES: "object",
 }
-_OWN_DTYPES = {FeatureType.INT64: "int64", FeatureType.FLOAT: "float32", FeatureType.BYTES: "object"}
 _ROLES = tuple(role.value for role in FeatureRole if role not in (FeatureRole.EXTRA, FeatureRole.CONSTANT))
 _MAX_NAME_LENGTH = 200
 _MAX_VALUES = 1_000_000
@@ -298,8 +292,8 @@ def _as_tensor(spec: FeatureSpec, pixels: bool) -> FeatureSpec:
     tensor = replace(spec, type=FeatureType.BYTES, shape=(), encoding=Encoding.TENSOR)
     if spec.fill is FeatureRole.ENCODED and pixels:
         return replace(tensor, dtype="uint8", tensor_shape=(None, None, None))
-    dtype = _DTYPES[ValueType(spec.value_type)] if spec.value_type else _OWN_DTYPES[spec.type]
-    return replace(tensor, dtype=dtype, tensor_shape=spec.shape)
+    type_ = ValueType(spec.value_type or spec.type)
+    return replace(tensor, dtype=_DTYPES.get(type_, type_.value), tensor_shape=spec.shape)
 
 
 def _check(layout: Layout) -> None:

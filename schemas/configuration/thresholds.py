@@ -13,10 +13,10 @@ from shardwright.schemas.configuration.expectations import GateValue, gate
 from shardwright.schemas.drift import Drift, Pair
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
+from shardwright.schemas.values import quoted_value
 
 _DRIFT = "drift"
 _SHOWN = 3
-_MAX_VALUE_LENGTH = 60
 
 
 class Policy(StrEnum):
@@ -163,7 +163,7 @@ def _check_classes(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
         limit = thresholds.max_class_l_infinity
         if limit is not None and one.l_infinity > limit:
             value, most = _points(one.l_infinity, limit)
-            name = f"class {_text(one.name)}" if one.name else "a class"
+            name = f"class {quoted_value(one.name)}" if one.name else "a class"
             text = f"the share of {name} in {where} changed by {value} percentage points (limit {most})"
             yield _error("max_class_l_infinity", text, one.l_infinity, limit)
         limit = thresholds.max_class_jensen_shannon
@@ -205,7 +205,7 @@ def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Violatio
         for name, (old, new) in pairs.items():
             if not old and new:
                 text = (
-                    f"{_text(name)} was 0 and is {new:.6g}, which cannot be expressed as a share "
+                    f"{quoted_value(name)} was 0 and is {new:.6g}, which cannot be expressed as a share "
                     f"(limit {percent_beside_limit(limit, limit)[1]})"
                 )
                 yield _error(name_of_limit, text, None, limit)
@@ -213,12 +213,12 @@ def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Violatio
             if change > limit:
                 value, most = percent_beside_limit(change, limit)
                 verb = "fell" if new < old else "grew"
-                text = f"{_text(name)} {verb} {value} ({old:.6g} to {new:.6g}; limit {most})"
+                text = f"{quoted_value(name)} {verb} {value} ({old:.6g} to {new:.6g}; limit {most})"
                 yield _error(name_of_limit, text, change, limit)
 
 
 def _unknown(name: str, what: str, limit: float, advice: str) -> Violation:
-    return _error(name, f"{_text(what)} cannot be checked, because {advice}", None, limit)
+    return _error(name, f"{quoted_value(what)} cannot be checked, because {advice}", None, limit)
 
 
 #: Policy -> its message about one name, and about several.
@@ -246,11 +246,7 @@ def _check_policies(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]
         policy = getattr(thresholds, name)
         if names and policy is not Policy.ALLOW:
             severity = Severity.WARNING if policy is Policy.WARN else Severity.ERROR
-            listed = ", ".join(map(_text, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
+            listed = ", ".join(map(quoted_value, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
             amount = counted(len(names), *_POLICY_TEXTS[name])
             message = f"{name}: {amount} ({listed}; the gate says {policy.value})"
             yield Violation(_DRIFT, name, severity, message, len(names), policy.value)
-
-
-def _text(name: str) -> str:
-    return repr(name if len(name) <= _MAX_VALUE_LENGTH else name[:_MAX_VALUE_LENGTH] + "...")

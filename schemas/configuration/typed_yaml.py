@@ -11,9 +11,8 @@ from pydantic_core import PydanticCustomError
 from shardwright.schemas.configuration.setting import attribute_docstrings
 from shardwright.schemas.errors import nearest
 from shardwright.schemas.plain_yaml import WrongValue
-from shardwright.schemas.values import short_repr
+from shardwright.schemas.values import quoted_value
 
-_MAX_VALUE_LENGTH = 60
 _Model = TypeVar("_Model", bound="FileModel")
 
 
@@ -68,13 +67,6 @@ def write(what: str) -> WrapValidator:
             raise wrong(f"write {what}, not {quoted_value(value)}") from None
 
     return WrapValidator(validate)
-
-
-def quoted_value(value: Any) -> str:
-    """Returns a value for a message: in quotes, and shortened."""
-    text = value if isinstance(value, str) else short_repr(value)
-    text = text.lower() if isinstance(value, bool) else text
-    return repr(text if len(text) <= _MAX_VALUE_LENGTH else text[:_MAX_VALUE_LENGTH] + "...")
 
 
 def read_model(model: type[_Model], value: Any, what: str, example: str) -> _Model:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import dedent, indent
 
 from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_format
-from shardwright.schemas.feature_roles import FeatureRole
+from shardwright.schemas.feature_roles import PIXEL_MASKS, FeatureRole
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.parsing import quoted, spec_source
@@ -17,7 +17,6 @@ from shardwright.schemas.units import counted
 _MAX_NAMES = 300
 _WIDTH = 100
 _COMPRESSION_TYPES = {"gzip": "GZIP", "zlib": "ZLIB"}
-_PIXEL_MASKS = (FeatureRole.SEMANTIC_MASK, FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
 #: NumPy's name of a type -> TensorFlow's name, if they differ.
 _TENSOR_TYPES = {"object": "string"}
 
@@ -62,7 +61,7 @@ def parse_py(dataset: Dataset) -> str:
     """Returns the source of `parse.py`."""
     split = quoted(next((name for name in dataset.splits if dataset.records(name)), "train"))
     body = "".join(f"    {line}\n" for line in _parse_lines(dataset))
-    id_masks = [spec for spec in dataset.features if spec.fill in _PIXEL_MASKS]
+    id_masks = [spec for spec in dataset.features if spec.fill in PIXEL_MASKS]
     parts = (
         f'"""{_docstring(dataset, split)}"""\n\nimport json\nimport os\n\nimport tensorflow as tf\n\n'
         f"# Where the dataset is; name it if you use this elsewhere.\n"
@@ -168,7 +167,7 @@ def _may_be_absent(dataset: Dataset, spec: FeatureSpec) -> bool:
 
 def _mask_lines(dataset: Dataset) -> Iterator[str]:
     """Yields the statements that decode masks with an id for every pixel."""
-    masks = [spec for spec in dataset.features if spec.fill in _PIXEL_MASKS]
+    masks = [spec for spec in dataset.features if spec.fill in PIXEL_MASKS]
     for absent, reader in ((False, "_id_mask"), (True, "_optional_id_mask")):
         specs = [spec for spec in masks if _may_be_absent(dataset, spec) is absent]
         if len(specs) == 1:

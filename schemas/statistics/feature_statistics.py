@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.schemas.example import Feature, FeatureType
-from shardwright.schemas.feature_roles import FeatureRole
+from shardwright.schemas.feature_roles import PIXEL_MASKS, FeatureRole
 from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.statistics.sketches import FLOAT32_BITS, Histogram, ValueCounts
@@ -19,15 +19,7 @@ MAX_CATEGORIES, _MAX_VALUES = 1 << 17, 1000
 #: Maximum number of features of records, those whose names come first.
 _MAX_FEATURES = 1 << 12
 #: Roles of features with bytes that are not text.
-_BLOBS = frozenset(
-    {
-        FeatureRole.ENCODED,
-        FeatureRole.OBJECT_MASK,
-        FeatureRole.SEMANTIC_MASK,
-        FeatureRole.PANOPTIC_CATEGORY,
-        FeatureRole.PANOPTIC_INSTANCE,
-    }
-)
+_BLOBS = frozenset({FeatureRole.ENCODED, FeatureRole.OBJECT_MASK, *PIXEL_MASKS})
 #: The first bytes of the formats that TFDV distinguishes (tensorflow_data_validation/statistics/generators).
 _FORMATS = {"bmp": b"BM", "gif": b"GIF8", "jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n"}
 #: Roles of features whose values are names or numbers of a known set.
