@@ -6,7 +6,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from itertools import chain
 from typing import Any
 
 from shardwright.schemas.codes import Outcome
@@ -161,9 +160,8 @@ def _in_order(sums: Any) -> Any:
     return {name: _in_order(sums[name]) for name in sorted(sums)} if isinstance(sums, dict) else sums
 
 
-#: Number of entries that are turned into lines at once, and bytes of lines that are compressed at once. The
-#: ledger of most shards is smaller than that.
-ENTRIES_TOGETHER, BLOCK_BYTES = 4096, 1 << 22
+#: Number of entries that are turned into lines and compressed at once.
+ENTRIES_TOGETHER = 4096
 
 
 class LedgerLines:
@@ -175,8 +173,6 @@ class LedgerLines:
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
-        self._texts: list[bytes] = []
-        self._bytes = 0
         self._packed: list[bytes] = []
         self._index: list[bytes] = []
         self._totals = ShardTotals()
@@ -200,15 +196,8 @@ class LedgerLines:
             entries, self._entries = self._entries, []
             for entry in entries:
                 self._totals.add(entry)
-            self._put(dump_index(entries), entry_lines(entries))
-
-    def _put(self, index: bytes, text: bytes) -> None:
-        self._index.append(index)
-        self._texts.append(text)
-        self._bytes += len(text)
-        if self._bytes >= BLOCK_BYTES:
-            self._packed.append(zlib.compress(b"".join(self._texts), 1))
-            self._texts, self._bytes = [], 0
+            self._index.append(dump_index(entries))
+            self._packed.append(zlib.compress(entry_lines(entries), 1))
 
     def header(self, split: str, shard: int, num_shards: int) -> ShardHeader:
         """Returns the header with the sums, without the fields that need the shard's file.
@@ -230,4 +219,4 @@ class LedgerLines:
     def dump(self, header: ShardHeader) -> bytes:
         """Returns the ledger file."""
         self._settle()
-        return pack_ledger(header, chain(map(zlib.decompress, self._packed), [b"".join(self._texts)]))
+        return pack_ledger(header, map(zlib.decompress, self._packed))
