@@ -21,8 +21,6 @@ from shardwright.schemas.split_order import by_split
 LEDGER_VERSION = 2
 #: gzip level of the ledgers. Checksums hardly compress, so a higher level does not help.
 _LEVEL = 1
-#: Number of bytes to unpack at once to read the header alone.
-_HEADER_STEP = 1 << 16
 #: Maximum length of a line, in bytes. A header counts classes and reasons, not images.
 _MAX_LINE = 1 << 24
 #: Number of bytes to unpack at once to read the whole ledger.
@@ -253,16 +251,10 @@ def ledger_header(data: bytes) -> ShardHeader:
     Raises:
       ValueError: If it is damaged or of another version.
     """
-    unpacker, head = zlib.decompressobj(wbits=31), b""
     try:
-        while b"\n" not in head:
-            more = unpacker.decompress(data, _HEADER_STEP)
-            data = unpacker.unconsumed_tail
-            if not more:
-                raise ValueError("the shard ledger is damaged: it has no header")
-            head += more
-        return _header_of(head.partition(b"\n")[0])
-    except (zlib.error, KeyError, TypeError, AttributeError) as error:
+        (first,) = next(line_blocks(data))
+        return _header_of(first)
+    except (OSError, EOFError, zlib.error, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
 
 
@@ -302,6 +294,8 @@ def line_blocks(data: bytes) -> Iterator[list[bytes]]:
             raise ValueError("it has more lines than its header counts")
         yield lines
     rest = b"".join(begun)
+    if not rest and left < 0:
+        raise ValueError("it has no header")
     if rest and left == 0:
         raise ValueError("it has more lines than its header counts")
     yield [rest] if rest else []

@@ -42,7 +42,20 @@ def gate(value: GateValue, default: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
-class Expectations:
+class Limits:
+    """A group of gates."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the gates that differ from their defaults."""
+        default = type(self)()
+        return tuple(
+            item.name for item in fields(self) if getattr(self, item.name) != getattr(default, item.name)
+        )
+
+
+@dataclass(frozen=True)
+class Expectations(Limits):
     """Limits that a dataset must keep. Limits that are None or empty are not checked."""
 
     min_images: int | None = gate(GateValue.COUNT)
@@ -81,11 +94,6 @@ class Expectations:
     """Quarantined / (written + quarantined)."""
     max_fraction: Mapping[str, float] = gate(GateValue.SHARE_PER_CODE, {})
     """Findings per record: {DARK: 0.05}."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the expectations that are set."""
-        return tuple(item.name for item in fields(self) if getattr(self, item.name) not in (None, (), {}))
 
     def names_read_from_shards(self) -> tuple[str, ...]:
         """Returns the names of the expectations that `dataset.json` cannot answer."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.configuration.expectations import GateValue, gate
+from shardwright.schemas.configuration.expectations import GateValue, Limits, gate
 from shardwright.schemas.drift import Drift, Pair
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
@@ -28,7 +28,7 @@ class Policy(StrEnum):
 
 
 @dataclass(frozen=True)
-class Thresholds:
+class Thresholds(Limits):
     """Limits on differences. Only given limits are checked, except that ids of classes must always stay.
 
     Fractions of images are per record of the old dataset. Limits on records and classes apply to the whole
@@ -75,14 +75,6 @@ class Thresholds:
     """Other settings."""
     changed_versions: Policy = gate(GateValue.POLICY, Policy.ALLOW)
     """Other software."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The limits that differ from the default."""
-        default = Thresholds()
-        return tuple(
-            item.name for item in fields(self) if getattr(self, item.name) != getattr(default, item.name)
-        )
 
     def as_json(self) -> dict[str, Any]:
         """Returns the limits that are set."""
