@@ -17,9 +17,9 @@ from shardwright.schemas.configuration.settings import (
     ConvertSettings,
     settings_that_affect,
 )
-from shardwright.schemas.digests import PlanDigest, line_after_key, recipe_digest, ref_digest
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.image_ref import ImageRef, source_id_of
+from shardwright.schemas.ledger import PlanDigest, line_after_key, recipe_digest, ref_digest
 from shardwright.schemas.plan import Forecast
 
 #: Settings that determine the bytes of a record, and of a shard, for given references.

@@ -16,12 +16,12 @@ from shardwright.core.records.record_schema import Problem
 from shardwright.core.validation.record import CheckedRecord
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.dataset import Shard
-from shardwright.schemas.digests import PlanDigest
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import (
     LEDGER_VERSION,
     OPTIONAL_TOTALS,
     Entry,
+    PlanDigest,
     ShardHeader,
     header_from_json,
     line_blocks,

@@ -23,11 +23,11 @@ from shardwright.core.shards.finish import write_ledger as write_shard_ledger
 from shardwright.core.shards.shard_plan import recipes_of
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset, fingerprint, pretty_json, with_digest
-from shardwright.schemas.digests import PlanDigest
 from shardwright.schemas.example import Feature, encode_example, parse_example
 from shardwright.schemas.ledger import (
     Entry,
     LedgerTotals,
+    PlanDigest,
     dump_index,
     load_ledger,
 )

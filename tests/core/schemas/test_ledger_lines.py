@@ -28,17 +28,20 @@ from shardwright.schemas.configuration.settings import (
     ConvertSettings,
     settings_that_affect,
 )
-from shardwright.schemas.digests import PlanDigest, line_after_key, recipe_digest, ref_digest
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import (
     Entry,
+    PlanDigest,
     ShardHeader,
     dump_index,
     is_whole,
     ledger_header,
+    line_after_key,
     line_blocks,
     load_ledger,
+    recipe_digest,
+    ref_digest,
     written_entries,
 )
 from shardwright.schemas.ledger_lines import LedgerLines, ShardTotals, SourceSizes
