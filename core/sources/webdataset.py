@@ -22,7 +22,6 @@ from shardwright.core.sources.archives.files import (
     split_archives,
     why_filtered,
 )
-from shardwright.core.sources.archives.members import Member
 from shardwright.core.sources.class_folders import list_class_folders
 from shardwright.core.sources.files_beside import METADATA, with_metadata
 from shardwright.core.sources.input_probe import InputProbe, look_at
@@ -47,12 +46,12 @@ def take_name_apart(name: str) -> tuple[str, str]:
     return folder + slash + stem, field_name.lower()
 
 
-def _shows_samples(members: Iterable[Member]) -> bool:
+def _shows_samples(members: Iterable[ImageRef]) -> bool:
     """Returns whether the first members of an archive form samples that are not in folders."""
     fields: dict[str, set[str]] = {}
-    for member in members:
-        if not member.is_folder and not member.name.startswith("."):
-            sample, name = take_name_apart(member.name)
+    for ref in members:
+        if not ref.key.startswith("."):
+            sample, name = take_name_apart(ref.key)
             fields.setdefault(sample, set()).add(name)
     flat = (names for sample, names in fields.items() if "/" not in sample)
     return any(
@@ -88,41 +87,38 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     archive = ArchiveFile(*json.loads(part.detail))
     with open_archive(part, archive, context) as opened:
         classes = NumberedClasses()
-        for _, entries in groupby(opened.entries(), _sample_of):  # the members of a sample are adjacent
+        # The members of a sample are adjacent.
+        for _, entries in groupby(opened.entries(), lambda entry: take_name_apart(entry[0])[0]):
             for ref in _list_sample(entries, opened, context.settings):
                 yield from classes.new_ids(ref)
                 yield ref
 
 
-def _sample_of(entry: tuple[ImageRef, Member | None]) -> str | None:
-    return take_name_apart(entry[1].key)[0] if entry[1] else None
-
-
 def _list_sample(
-    entries: Iterable[tuple[ImageRef, Member | None]], opened: OpenArchive, settings: ConvertSettings
+    entries: Iterable[tuple[str, ImageRef]], opened: OpenArchive, settings: ConvertSettings
 ) -> Iterator[ImageRef]:
     """Yields the members of one sample; its images have its metadata, which is filtered without an image."""
     images: list[ImageRef] = []
-    metadata: dict[str, tuple[ImageRef, Member]] = {}
-    for ref, member in entries:
-        if member is None or not ref.is_candidate:
+    metadata: dict[str, ImageRef] = {}
+    for path, ref in entries:
+        if not ref.is_candidate:
             yield ref
             continue
-        field_name = take_name_apart(member.key)[1]
+        field_name = take_name_apart(path)[1]
         if field_name in METADATA and field_name not in metadata:
-            metadata[field_name] = ref, member
-        elif reason := why_filtered(member.key):
+            metadata[field_name] = ref
+        elif reason := why_filtered(path):
             yield ref.filtered(reason)
-        elif is_image_name(member.name):
+        elif is_image_name(path):
             images.append(ref)
         else:
             yield ref.filtered(FilterReason.NOT_AN_IMAGE)
     if not images:
-        for ref, _ in metadata.values():
+        for ref in metadata.values():
             yield ref.filtered(FilterReason.NOT_AN_IMAGE)
         return
     try:
-        files = {name: opened.read_metadata(member, name) for name, (_, member) in metadata.items()}
+        files = {name: opened.read_metadata(member, name) for name, member in metadata.items()}
         yield from [with_metadata(ref, files, settings) for ref in images]
     except AnnotationFault as fault:
         for ref in images:

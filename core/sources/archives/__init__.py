@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from shardwright.core.images.byte_ranges import read_part_head
 from shardwright.core.images.read import read_head
 from shardwright.core.images.signatures import (
     HEAD_BYTES,
@@ -31,7 +30,7 @@ from shardwright.core.sources.archives.files import (
     split_archives,
     why_filtered,
 )
-from shardwright.core.sources.archives.members import Member, is_left_out
+from shardwright.core.sources.archives.members import is_left_out
 from shardwright.core.sources.archives.tars import COMPRESSED
 from shardwright.core.sources.class_folders import NO_FOLDER, find_tree, list_labelled, with_kind
 from shardwright.core.sources.files_beside import (
@@ -126,23 +125,20 @@ def _list_archive(part: InputSplit, context: Context, folders: str) -> Iterator[
         yield from reader.add_all(refs, opened.file or part.path)
 
 
-def _usable(opened: OpenArchive) -> Iterator[tuple[str, Member]]:
-    """Yields the path and the member of each file without a fault that is not hidden."""
-    for member in opened.members:
-        path = member.key
-        if not (member.fault or member.is_folder or is_left_out(path)):
-            yield path, member
+def _usable(opened: OpenArchive) -> Iterator[ImageRef]:
+    """Yields the members without a fault that are not hidden."""
+    return (ref for ref in opened.members if ref.is_candidate and not is_left_out(ref.key))
 
 
-def _metadata_of(opened: OpenArchive) -> dict[str, Member] | None:
+def _metadata_of(opened: OpenArchive) -> dict[str, ImageRef] | None:
     """Returns path -> member of the metadata of images; None unless each image has some beside it."""
     images: set[int] = set()
-    beside: dict[str, Member] = {}
-    for path, member in _usable(opened):
-        if is_image_name(path):
-            images.add(name_hash(stem_of(path)))
-        elif is_metadata_name(path):
-            beside[path] = member
+    beside: dict[str, ImageRef] = {}
+    for ref in _usable(opened):
+        if is_image_name(ref.key):
+            images.add(name_hash(stem_of(ref.key)))
+        elif is_metadata_name(ref.key):
+            beside[ref.key] = ref
     stems = {path: name_hash(stem_of(path)) for path in beside}
     if not images or not images.issubset(stems.values()):
         return None
@@ -152,18 +148,18 @@ def _metadata_of(opened: OpenArchive) -> dict[str, Member] | None:
 def _image_folders(opened: OpenArchive) -> set[str]:
     """Returns the folders that hold images, also images that only their bytes identify."""
     folders: set[str] = set()
-    for path, member in _usable(opened):
-        folder, _, name = path.rpartition("/")
+    for ref in _usable(opened):
+        folder, _, name = ref.key.rpartition("/")
         if folder not in folders and (
-            is_image_name(name) or (not why_filtered(path) and _has_image_head(opened, member))
+            is_image_name(name) or (not why_filtered(ref.key) and _has_image_head(opened, ref))
         ):
             folders.add(folder)
     return folders
 
 
-def _has_image_head(opened: OpenArchive, member: Member) -> bool:
+def _has_image_head(opened: OpenArchive, member: ImageRef) -> bool:
     try:
-        return kind_of(read_part_head(opened.part.path, opened.place(member), HEAD_BYTES)) is not None
+        return kind_of(read_head(member._replace(uri=opened.part.path), HEAD_BYTES)) is not None
     except ImageFault:
         return False
 
@@ -229,14 +225,13 @@ def _meaning_of_folders(
 
 
 def _references(
-    opened: OpenArchive, meaning: _MemberFolders, metadata: Mapping[str, Member]
+    opened: OpenArchive, meaning: _MemberFolders, metadata: Mapping[str, ImageRef]
 ) -> Iterator[ImageRef]:
     """Yields a reference for each member, filtered by its name and folders."""
-    for ref, member in opened.entries():
-        if member is None:
+    for path, ref in opened.entries():
+        if ref.split == NO_SPLIT:
             yield ref
             continue
-        path = member.key
         if ref.is_candidate and path in metadata:
             continue
         inside = meaning.inside(path)

@@ -18,11 +18,9 @@ from shardwright.core.images.signatures import claims_to_be_image, could_be_imag
 from shardwright.core.sources.annotation_files import MAX_BYTES, AnnotationFault
 from shardwright.core.sources.archives.members import (
     ArchiveDamage,
-    Member,
     MemberStore,
     ReadAt,
     is_left_out,
-    why_unsafe,
 )
 from shardwright.core.sources.archives.tars import (
     BZIP2,
@@ -42,7 +40,7 @@ from shardwright.core.sources.image_files import files_below, is_hidden
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit
 from shardwright.core.storage.ranges import RangeReader, open_ranges
-from shardwright.schemas.byte_range import ByteRange
+from shardwright.schemas.byte_range import ByteRange, decode_place
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, key_from_bytes, printable
@@ -109,8 +107,10 @@ def kind_of_archive(reader: RangeReader, name: str) -> str:
     return ZIP if END_SIGN in tail and extension_kind(name) in ("", ZIP) else ""
 
 
-def first_members(read_at: ReadAt, size: int, kind: str) -> list[Member]:
-    """Returns the first members of a tar, up to the first damage; of a compressed one, from its beginning.
+def first_members(read_at: ReadAt, size: int, kind: str) -> list[ImageRef]:
+    """Returns the files among the first members of a tar, up to the first damage.
+
+    Of a compressed one, only its beginning is read.
 
     Args:
       read_at: Function that reads the file.
@@ -120,10 +120,10 @@ def first_members(read_at: ReadAt, size: int, kind: str) -> list[Member]:
     if kind in COMPRESSED:
         data = unpack_head(read_at(0, _PACKED_BYTES), kind, _UNPACKED_BYTES)
         read_at, size = (lambda offset, length: data[offset : offset + length]), len(data)
-    members: list[Member] = []
+    members: list[ImageRef] = []
     with contextlib.suppress(ArchiveDamage):  # also where the unpacked data ends
-        for member in islice(list_tar(read_at, size), _FIRST_MEMBERS):
-            members.append(member)
+        for ref in islice(list_tar(read_at, ByteRange("", 0, size)), _FIRST_MEMBERS):
+            members += [ref] if ref else []
     return members
 
 
@@ -228,35 +228,19 @@ class OpenArchive:
       part: Input split that is listed.
       archive: The archive as it was listed.
       kind: Kind of archive, detected from its bytes.
-      size: Size of the file that holds the members.
       file: Spool file with the unpacked tar; empty if the archive is not compressed.
-      members: All members, up to the damage if there is any.
+      members: References to all members but folders, up to the damage if there is any.
       damage: Why all or later members are missing; None if there is no damage.
     """
 
     part: InputSplit
     archive: ArchiveFile
     kind: str = ""
-    size: int = -1
     file: str = ""
     members: MemberStore = field(default_factory=MemberStore)
     damage: ArchiveDamage | None = None
 
-    def place(self, member: Member) -> ByteRange:
-        """Returns the location of a member's bytes."""
-        return ByteRange(
-            file=self.file,
-            offset=member.offset,
-            length=member.length,
-            method=member.method,
-            file_size=self.size,
-            # Another run may write the spool file again, with the same content.
-            file_version="" if self.file else self.archive.version,
-            name=member.local_name,
-            crc32=member.crc32,
-        )
-
-    def read_metadata(self, member: Member, name: str) -> bytes:
+    def read_metadata(self, member: ImageRef, name: str) -> bytes:
         """Returns the content of a member with the metadata of an image.
 
         Args:
@@ -269,53 +253,39 @@ class OpenArchive:
         if member.size > MAX_BYTES:
             raise AnnotationFault(f"its .{name} is too large")
         try:
-            return read_part(self.part.path, self.place(member), member.size, MAX_BYTES)
+            return read_part(self.part.path, decode_place(member.place), member.size, MAX_BYTES)
         except ImageFault as fault:
             raise AnnotationFault(f"its .{name}: {fault.message}") from None
 
-    def entries(self) -> Iterator[tuple[ImageRef, Member | None]]:
-        """Yields a reference for each member that is not a folder, in order, still without its class.
+    def entries(self) -> Iterator[tuple[str, ImageRef]]:
+        """Yields the path in the archive and the reference of each member that is not a folder, in order.
 
-        A member that is unsafe, damaged or a duplicate is already quarantined. Damage of the archive
-        itself gives a quarantined reference without a member.
+        References have no class yet. A member that is unsafe, damaged or a duplicate is quarantined. Damage
+        of the archive itself gives a quarantined reference without a path.
         """
         last_counts = self.kind != ZIP
         which = "a later member replaces it" if last_counts else "the first one is used"
+        archive_key = self.part.item.prefix + self.archive.key
         owners = _owners(self.members, last_counts)
-        numbers: Counter[str] = Counter()  # last number that was given to a key
-        for index, member in enumerate(self.members):
-            if member.is_folder and not member.fault:
-                continue
-            key = member.key
-            if owners[name_hash(key)] != index:
-                member = member.at_fault(
-                    QuarantineReason.CORRUPT, f"another member of the archive has its name; {which}"
-                )
-                numbers[key] = next(
+        numbers: Counter[str] = Counter()  # last number that was given to a path
+        for index, ref in enumerate(self.members):
+            path = key = ref.key
+            if owners[name_hash(path)] != index:
+                if ref.is_candidate:
+                    message = f"another member of the archive has its name; {which}"
+                    ref = ref.quarantined(QuarantineReason.CORRUPT, message)
+                numbers[path] = next(
                     number
-                    for number in count(max(2, numbers[key] + 1))
-                    if name_hash(f"{key}#{number}") not in owners
+                    for number in count(max(2, numbers[path] + 1))
+                    if name_hash(f"{path}#{number}") not in owners
                 )
-                key = f"{key}#{numbers[key]}"
+                key = f"{path}#{numbers[path]}"
                 owners[name_hash(key)] = index
-            ref = ImageRef(
-                key=f"{self.part.item.prefix}{self.archive.key}!{key}",
-                uri=self.part.path,
-                size=member.size,
-                version=member.mark,
-                place=self.place(member).encode(),
-            )
-            yield ref.quarantined(member.fault, member.message) if member.fault else ref, member
+            yield path, ref._replace(key=f"{archive_key}!{key}", uri=self.part.path)
         if self.damage:
-            key, size, version, _ = self.archive
-            ref = ImageRef(
-                key=self.part.item.prefix + key,
-                uri=self.part.path,
-                split=NO_SPLIT,
-                size=size,
-                version=version,
-            )
-            yield ref.quarantined(self.damage.reason, self.damage.message), None
+            _, size, version, _ = self.archive
+            ref = ImageRef(archive_key, self.part.path, split=NO_SPLIT, size=size, version=version)
+            yield "", ref.quarantined(self.damage.reason, self.damage.message)
 
 
 def why_filtered(path: str) -> str:
@@ -364,7 +334,7 @@ def _list_members(opened: OpenArchive, context: Context) -> None:
     if not size:
         raise ArchiveDamage(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
     with RangeReader(path, size, version) as reader, contextlib.ExitStack() as stack:
-        opened.kind, opened.size = kind_of_archive(reader, key), size
+        opened.kind = kind_of_archive(reader, key)
         if not opened.kind:
             raise ArchiveDamage(
                 QuarantineReason.CORRUPT,
@@ -375,15 +345,12 @@ def _list_members(opened: OpenArchive, context: Context) -> None:
             identity = "\0".join((path, state, _SPOOL_FORMAT))
             opened.file = context.spool.fill(identity, path, lambda out: unpack_tar(reader, opened.kind, out))
             unpacked = stack.enter_context(open_ranges(opened.file))
-            opened.size = unpacked.size
+            version = ""  # another run may write the spool file again, with the same content
+        whole = ByteRange(opened.file, 0, unpacked.size, file_size=unpacked.size, file_version=version)
         is_zip = opened.kind == ZIP
-        members = list_zip(reader) if is_zip else list_tar(unpacked.read_at, unpacked.size, state)
         try:
-            for member in members:
-                is_top = member.is_folder and not member.name  # such as the `./` of `tar -cf x.tar .`
-                if not is_top and (why := why_unsafe(member.name)):
-                    member = member._replace(fault=QuarantineReason.UNSAFE_MEMBER.value, message=why)
-                opened.members.add(member)
+            for ref in list_zip(reader, whole) if is_zip else list_tar(unpacked.read_at, whole, state):
+                opened.members.add(ref)
         finally:
             reader.check_unchanged()
 
@@ -398,10 +365,10 @@ def _owners(members: MemberStore, last_counts: bool) -> dict[int, int]:
     """
     sound: dict[int, int] = {}
     faulty: dict[int, int] = {}
-    for index, member in enumerate(members):
-        if member.fault:
-            faulty.setdefault(name_hash(member.key), index)
-        elif not member.is_folder:
-            digest = name_hash(member.key)
-            sound[digest] = index if last_counts else sound.get(digest, index)
+    for index, ref in enumerate(members):
+        digest = name_hash(ref.key)
+        if not ref.is_candidate:
+            faulty.setdefault(digest, index)
+        elif last_counts or digest not in sound:
+            sound[digest] = index
     return {**faulty, **sound}

@@ -7,13 +7,13 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import IO, NamedTuple
+from typing import IO
 
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.storage.ranges import RandomAccessFile
-from shardwright.schemas.byte_range import STORED
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.image_ref import key_from_bytes
+from shardwright.schemas.image_ref import ImageRef, key_from_bytes
 from shardwright.schemas.units import format_size
 
 #: Function of an offset and a number of bytes that reads a file, as `RangeReader.read_at` does.
@@ -78,50 +78,38 @@ class HeaderFile(RandomAccessFile):
         return self._read_any(offset, length)
 
 
-class Member(NamedTuple):
-    """One entry of an archive.
+def member_ref(
+    name: str,
+    place: ByteRange,
+    size: int,
+    state: str,
+    is_folder: bool = False,
+    fault: tuple[str, str] | None = None,
+) -> ImageRef | None:
+    """Returns the reference to a member, with its path in the archive as key; None for a sound folder.
 
-    Attributes:
+    The unsafe characters of an unsafe name become `%HH`, because such a name is only for display.
+
+    Args:
       name: Name in the archive, with `/` between folders; undecodable bytes are surrogate escapes.
-      offset: Position of its bytes in the file; for a zip, position of its local header.
-      length: Number of bytes as stored.
+      place: Location of its bytes.
       size: Number of bytes when unpacked, from its header.
-      mark: Mark of its state, which stays the same when the archive is built again.
-      method: Storage method, as in `ByteRange`.
-      local_name: Name in the local header of a zip's member, else None.
-      crc32: CRC-32 of the unpacked bytes; -1 if unknown.
+      state: Mark of its state, which stays the same when the archive is built again.
       is_folder: Whether it is a folder.
-      fault: Quarantine reason of a member that cannot be used as an image; empty if there is none.
-      message: One sentence about the fault.
+      fault: Quarantine reason and message of a member that cannot be used as an image; None if it can.
     """
-
-    name: str
-    offset: int
-    length: int
-    size: int
-    mark: str = ""
-    method: str = STORED
-    local_name: str | None = None
-    crc32: int = -1
-    is_folder: bool = False
-    fault: str = ""
-    message: str = ""
-
-    def at_fault(self, reason: QuarantineReason, message: str) -> Member:
-        """Returns the member marked with a fault; an earlier fault is kept."""
-        return self if self.fault else self._replace(fault=str(reason), message=message)
-
-    @property
-    def key(self) -> str:
-        """Its part of a key. An unsafe name is for display only: its unsafe characters become `%HH`."""
-        raw = self.name.encode("utf-8", "surrogateescape")
-        if self.fault != QuarantineReason.UNSAFE_MEMBER:
-            return key_from_bytes(raw)
+    raw = name.encode("utf-8", "surrogateescape")
+    key = key_from_bytes(raw)
+    is_top = is_folder and not name  # such as the `./` of `tar -cf x.tar .`
+    if not is_top and (why := why_unsafe(name)):
+        fault = QuarantineReason.UNSAFE_MEMBER, why
         if len(raw) > MAX_NAME_LENGTH:
-            raw = raw[:200] + b"-" + hashlib.sha256(raw).hexdigest()[:16].encode()
-        return _UNSAFE.sub(
-            lambda match: "".join(f"%{ord(letter):02X}" for letter in match[0]), key_from_bytes(raw)
-        )
+            key = key_from_bytes(raw[:200] + b"-" + hashlib.sha256(raw).hexdigest()[:16].encode())
+        key = _UNSAFE.sub(lambda match: "".join(f"%{ord(letter):02X}" for letter in match[0]), key)
+    ref = ImageRef(key, "", size=size, version=state, place=place.encode())
+    if fault:
+        return ref.quarantined(*fault)
+    return None if is_folder else ref
 
 
 def tidy_name(name: str) -> str:
@@ -154,7 +142,7 @@ def why_unsafe(name: str) -> str:
 
 
 class MemberStore:
-    """Stores all members of an archive in their order, in little memory."""
+    """Stores the references to all members of an archive in their order, in little memory."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
@@ -163,8 +151,8 @@ class MemberStore:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, member: Member) -> None:
-        """Appends a member.
+    def add(self, ref: ImageRef | None) -> None:
+        """Appends a member; only counts a folder, which is None.
 
         Raises:
           ArchiveDamage: If the archive has too many members.
@@ -175,11 +163,12 @@ class MemberStore:
                 f"it has more than {MAX_MEMBERS} members; pack the rest into another archive",
             )
         self._count += 1
-        self._file.write(json.dumps(member).encode() + b"\n")
+        if ref:
+            self._file.write(json.dumps(ref).encode() + b"\n")
 
-    def __iter__(self) -> Iterator[Member]:
-        """Yields all members. Run one loop at a time, and add nothing during a loop."""
+    def __iter__(self) -> Iterator[ImageRef]:
+        """Yields all members but folders. Run one loop at a time, and add nothing during a loop."""
         self._file.seek(0)
         for line in self._file:
             UNDERWAY.progress()
-            yield Member(*json.loads(line))
+            yield ImageRef(*json.loads(line))

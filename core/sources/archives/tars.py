@@ -21,13 +21,15 @@ from shardwright.core.sources.archives.members import (
     SMALL_BYTES,
     ArchiveDamage,
     HeaderFile,
-    Member,
     ReadAt,
+    member_ref,
     tidy_name,
 )
 from shardwright.core.storage.ranges import RangeReader, file_of
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import words_of
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.units import format_size
 
 GZIP, BZIP2, XZ, ZSTD = "gzip", "bzip2", "xz", "zstd"
@@ -159,18 +161,18 @@ def is_tar_head(head: bytes) -> bool:
     return True
 
 
-def list_tar(read_at: ReadAt, end: int, state: str = "") -> Iterator[Member]:
-    """Yields the members of a tar in their order, and those of tars that are joined to it.
+def list_tar(read_at: ReadAt, whole: ByteRange, state: str = "") -> Iterator[ImageRef | None]:
+    """Yields the members of a tar in their order, and those of tars that are joined to it; None for folders.
 
     Args:
       read_at: Function that reads the file.
-      end: Size of the file.
+      whole: All bytes of the file.
       state: State of the archive, which marks members whose headers have no time.
 
     Raises:
       ArchiveDamage: After the members before the damage.
     """
-    file = HeaderFile(read_at, end, _MAX_HEADER_BYTES)
+    file, end = HeaderFile(read_at, whole.length, _MAX_HEADER_BYTES), whole.length
     position = 0
     while True:
         try:
@@ -184,15 +186,8 @@ def list_tar(read_at: ReadAt, end: int, state: str = "") -> Iterator[Member]:
                     raise tarfile.ReadError("a size is negative")
                 if len(tar.pax_headers) > _MAX_GLOBAL_HEADERS:
                     raise tarfile.ReadError("it has too many global headers")
-                if info.type == _VOLUME_LABEL:
-                    continue
-                member = _member(info, state)
-                if position > end and member.offset + member.length > end:
-                    member = member.at_fault(
-                        QuarantineReason.TRUNCATED,
-                        f"the archive ends after {max(0, end - member.offset)} of its {member.length} bytes",
-                    )
-                yield member
+                if info.type != _VOLUME_LABEL:
+                    yield _member(info, whole, state)
         except _HEADER_FAULTS as error:
             raise ArchiveDamage(
                 QuarantineReason.CORRUPT,
@@ -204,17 +199,21 @@ def list_tar(read_at: ReadAt, end: int, state: str = "") -> Iterator[Member]:
             return
 
 
-def _member(info: tarfile.TarInfo, state: str) -> Member:
-    member = Member(
-        name=tidy_name(info.name),
-        offset=info.offset_data,
-        length=info.size,
-        size=info.size,
-        mark=str(int(info.mtime)) if _NO_TIME < info.mtime < _LATEST_TIME else state,
-        is_folder=info.isdir() or info.type == _DUMPED_FOLDER or (info.isreg() and info.name.endswith("/")),
+def _member(info: tarfile.TarInfo, whole: ByteRange, state: str) -> ImageRef | None:
+    fault = None
+    if why := "it is a sparse file" if info.issparse() else _UNSAFE_TYPES.get(info.type, ""):
+        fault = QuarantineReason.UNSAFE_MEMBER.value, why
+    elif info.offset_data + info.size > whole.length:
+        there = max(0, whole.length - info.offset_data)
+        fault = QuarantineReason.TRUNCATED.value, f"the archive ends after {there} of its {info.size} bytes"
+    return member_ref(
+        tidy_name(info.name),
+        whole._replace(offset=info.offset_data, length=info.size),
+        info.size,
+        str(int(info.mtime)) if _NO_TIME < info.mtime < _LATEST_TIME else state,
+        info.isdir() or info.type == _DUMPED_FOLDER or (info.isreg() and info.name.endswith("/")),
+        fault,
     )
-    why = "it is a sparse file" if info.issparse() else _UNSAFE_TYPES.get(info.type, "")
-    return member.at_fault(QuarantineReason.UNSAFE_MEMBER, why) if why else member
 
 
 def _after_end_mark(read_at: ReadAt, position: int, end: int) -> int:

@@ -16,13 +16,14 @@ from shardwright.core.sources.archives.members import (
     SMALL_BYTES,
     ArchiveDamage,
     HeaderFile,
-    Member,
+    member_ref,
     tidy_name,
 )
 from shardwright.core.storage.ranges import RangeReader
-from shardwright.schemas.byte_range import BZIP2, DEFLATE, LZMA, STORED
+from shardwright.schemas.byte_range import BZIP2, DEFLATE, LZMA, STORED, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import words_of
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.units import format_size
 
 #: Most bytes of the directory, which `zipfile` holds in memory: enough for more than two million members.
@@ -41,8 +42,12 @@ _FAT_HOSTS = (0, 10, 11, 14)
 _FAULTS = (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error)
 
 
-def list_zip(reader: RangeReader) -> Iterator[Member]:
-    """Yields the members of a zip in the order of its directory.
+def list_zip(reader: RangeReader, whole: ByteRange) -> Iterator[ImageRef | None]:
+    """Yields the members of a zip in the order of its directory; None for folders.
+
+    Args:
+      reader: Reader of the file.
+      whole: All bytes of the file.
 
     Raises:
       ArchiveDamage: If the directory is damaged, or after the members within the limits.
@@ -52,17 +57,15 @@ def list_zip(reader: RangeReader) -> Iterator[Member]:
     # Reading a member later enforces the size that is counted here.
     most, total = max(SMALL_BYTES, MAX_RATIO * reader.size), 0
     for index, info in enumerate(infos):
-        member = _member(info, reader.size)
-        if index in overlapping:
-            member = member.at_fault(QuarantineReason.UNSAFE_MEMBER, "it shares bytes with another member")
-        total += 0 if member.fault else member.size
-        if total > most:
+        ref = _member(info, whole, index in overlapping)
+        total += ref.size if ref and ref.is_candidate else 0
+        if ref and total > most:
             raise ArchiveDamage(
                 QuarantineReason.TOO_LARGE,
-                f"its members unpack to more than {format_size(most)}; those from {member.key[:200]} on are "
+                f"its members unpack to more than {format_size(most)}; those from {ref.key[:200]} on are "
                 "left out",
             )
-        yield member
+        yield ref
 
 
 def _directory(reader: RangeReader) -> list[zipfile.ZipInfo]:
@@ -127,45 +130,45 @@ def _name(info: zipfile.ZipInfo) -> str:
     return tidy_name(name)
 
 
-def _member(info: zipfile.ZipInfo, archive_size: int) -> Member:
-    """Returns the member that an entry describes, with its fault if it has one."""
-    name, mode, packed = _name(info), info.external_attr >> 16, info.compress_size
-    is_folder = name.endswith("/") or stat.S_ISDIR(mode)
-    method = _METHODS.get(info.compress_type, "")
-    member = Member(
-        name=name,
+def _member(info: zipfile.ZipInfo, whole: ByteRange, overlaps: bool) -> ImageRef | None:
+    name = _name(info)
+    is_folder = name.endswith("/") or stat.S_ISDIR(info.external_attr >> 16)
+    fault = _fault(info, is_folder, whole.length)
+    if overlaps and not fault:
+        fault = QuarantineReason.UNSAFE_MEMBER, "it shares bytes with another member"
+    place = whole._replace(
         offset=info.header_offset,
-        length=packed,
-        size=info.file_size,
-        mark=f"{info.CRC:08x}",
-        method=method,
-        local_name=_raw_name(info).decode("utf-8", "surrogateescape"),
+        length=info.compress_size,
+        method=_METHODS.get(info.compress_type, ""),
+        name=_raw_name(info).decode("utf-8", "surrogateescape"),
         crc32=info.CRC,
-        is_folder=is_folder,
     )
-    # At most this many bytes can, or are allowed to, become of the packed bytes.
-    most = packed if method == STORED else 64 + packed * (_MAX_DEFLATE if method == DEFLATE else _MAX_OTHERS)
-    faults = (
-        (
-            stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR),
-            QuarantineReason.UNSAFE_MEMBER,
-            "it is a symbolic link" if stat.S_ISLNK(mode) else "it is a device, a pipe or a socket",
-        ),
-        (
-            _least_end(info) > archive_size,
-            QuarantineReason.TRUNCATED,
-            f"the archive ends inside its {packed} bytes",
-        ),
-        (bool(info.flag_bits & _ENCRYPTED) and not is_folder, QuarantineReason.UNREADABLE, "it is encrypted"),
-        (
-            not method and not is_folder,
+    return member_ref(name, place, info.file_size, f"{info.CRC:08x}", is_folder, fault)
+
+
+def _fault(info: zipfile.ZipInfo, is_folder: bool, archive_size: int) -> tuple[str, str] | None:
+    """Returns the quarantine reason and the message of a member that cannot be used, by its entry."""
+    mode, packed = info.external_attr >> 16, info.compress_size
+    if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+        what = "a symbolic link" if stat.S_ISLNK(mode) else "a device, a pipe or a socket"
+        return QuarantineReason.UNSAFE_MEMBER, f"it is {what}"
+    if _least_end(info) > archive_size:
+        return QuarantineReason.TRUNCATED, f"the archive ends inside its {packed} bytes"
+    if is_folder:
+        return None
+    if info.flag_bits & _ENCRYPTED:
+        return QuarantineReason.UNREADABLE, "it is encrypted"
+    method = _METHODS.get(info.compress_type)
+    if not method:
+        return (
             QuarantineReason.UNSUPPORTED_FORMAT,
             f"it is compressed with method {info.compress_type}; pack it again with Deflate",
-        ),
-        (
-            info.file_size > most and not is_folder,
+        )
+    # At most this many bytes can, or are allowed to, become of the packed bytes.
+    most = packed if method == STORED else 64 + packed * (_MAX_DEFLATE if method == DEFLATE else _MAX_OTHERS)
+    if info.file_size > most:
+        return (
             QuarantineReason.CORRUPT,
             f"its header says {info.file_size} bytes, but {packed} packed bytes cannot become so many",
-        ),
-    )
-    return next((member.at_fault(reason, message) for is_so, reason, message in faults if is_so), member)
+        )
+    return None

@@ -14,7 +14,6 @@ from shardwright.core.sources.arrays.files import (
     ArrayFile,
     FileSlice,
     Rows,
-    slice_of,
 )
 from shardwright.core.sources.arrays.find import FoundArray, find_arrays
 from shardwright.core.sources.arrays.values import (
@@ -29,16 +28,17 @@ from shardwright.core.sources.containers import (
     filtered_part,
     filtered_refs,
     keeps_splits,
+    state_of,
 )
 from shardwright.core.sources.hashing import content_digest
 from shardwright.core.sources.image_files import is_hidden, key_of
 from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
-from shardwright.schemas.byte_range import PIXELS, ByteRange
+from shardwright.schemas.byte_range import PIXELS
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ImageFault, UsageError
-from shardwright.schemas.image_ref import ImageRef, key_from_bytes, printable
+from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.split_order import in_split_order
@@ -123,9 +123,8 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         members = cifar.files_in_archive(part, context)
         files = {name: file_slice for name, (_, file_slice) in members.items()}
         for name in cifar.batches_among(files):
-            inside = key_from_bytes(members[name][0].encode("utf-8", "surrogateescape"))
             split = cifar.split_of_batch(name) if keeps else ""
-            yield from _list_batch(name, files, f"{key}{inside}!", split, context)
+            yield from _list_batch(name, files, f"{key}{members[name][0]}!", split, context)
     elif array.images.kind == CIFAR:
         yield from _list_batch(*cifar.files_in_folder(part.path), key, split if keeps else "", context)
     else:
@@ -177,22 +176,13 @@ def list_rows(
     """
     digits = max(_DIGITS, len(str(max(rows.count - 1, 0))))
     file_slice, length, stride = rows.file_slice, rows.length, rows.stride
-    place = ByteRange(
-        file_slice.file if file_slice.file != uri else "",
-        file_slice.offset,
-        length,
-        PIXELS,
-        file_slice.size,
-        file_slice.version,
-        shape=rows.shape,
-        planar=rows.planar,
-        dtype=rows.dtype,
-        keep=keep,
+    place = file_slice.place._replace(
+        length=length, method=PIXELS, shape=rows.shape, planar=rows.planar, dtype=rows.dtype, keep=keep
     )
     order = rows.dtype[0] if rows.dtype[0] == ">" else ""
     form = f".{times(rows.shape)}.{rows.dtype[1:]}{order}{'.planar' if rows.planar else ''}"
     marked = not storage.is_remote(file_slice.file)
-    state = "" if marked else slice_of(uri).version
+    state = "" if marked else state_of(uri).version
     step = min(_BATCH_ROWS, max(1, _BATCH_BYTES // stride))
     for first in range(0, rows.whole, step):
         count = min(step, rows.whole - first)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -20,8 +19,10 @@ from shardwright.core.sources.archives.files import (
 from shardwright.core.sources.archives.tars import GZIP
 from shardwright.core.sources.arrays.files import FileSlice, Rows, slice_of, spooled
 from shardwright.core.sources.arrays.pickles import PickledArray, PickleError, read_pickle
+from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, InputSplit
+from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.units import counted
@@ -65,7 +66,7 @@ def is_cifar_archive(head: bytes) -> bool:
     if kind not in (TAR, GZIP):
         return False
     members = first_members(lambda offset, length: head[offset : offset + length], len(head), kind)
-    return bool(members) and bool(_FOLDERS.match(members[0].name))
+    return bool(members) and bool(_FOLDERS.match(members[0].key))
 
 
 class CifarBatch(NamedTuple):
@@ -90,21 +91,19 @@ def files_in_folder(path: str) -> tuple[str, dict[str, FileSlice]]:
 
 
 def files_in_archive(part: InputSplit, context: Context) -> dict[str, tuple[str, FileSlice]]:
-    """Returns the files of one of CIFAR's archives by name, with their paths in the archive.
+    """Returns the files of one of CIFAR's archives by name, with their keys in the archive.
 
     Raises:
       UsageError: If the archive is damaged, or holds no batches.
     """
-    packed = slice_of(part.path)
+    packed = state_of(part.path)
     archive = ArchiveFile(part.path.rpartition("/")[2], packed.size, packed.version)
     files: dict[str, tuple[str, FileSlice]] = {}
     with open_archive(part, archive, context) as opened:
-        if opened.file:
-            packed = replace(packed, file=opened.file, size=opened.size, version="")
-        for member in opened.members:
-            folder, _, name = member.name.rpartition("/")
-            if not (member.fault or member.is_folder) and _FOLDERS.fullmatch(folder):
-                files[name] = member.name, replace(packed, offset=member.offset, length=member.length)
+        for ref in opened.members:
+            folder, _, name = ref.key.rpartition("/")
+            if ref.is_candidate and _FOLDERS.fullmatch(folder):
+                files[name] = ref.key, FileSlice(part.path, decode_place(ref.place))
     fault = opened.damage.message if opened.damage else ""
     if fault or not batches_among(files):
         message = fault or "it holds no batches of images; download it again"
@@ -238,7 +237,7 @@ def _read_binary(name: str, files: Mapping[str, FileSlice], by_coarse: bool) -> 
     hundred, file_slice = _is_hundred(files), files[name]
     before = 2 if hundred else 1
     stride = before + _PIXELS
-    count = -(-file_slice.length // stride)
+    count = -(-file_slice.place.length // stride)
     images = _images(file_slice.after(before), stride, count)
     labels = Rows(file_slice.after(0 if by_coarse else before - 1), stride, count, (), "|u1")
     meta = _COARSE_NAMES if by_coarse else _FINE_NAMES if hundred else "batches.meta.txt"

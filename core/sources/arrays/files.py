@@ -27,6 +27,7 @@ from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.source import Context
 from shardwright.core.storage.ranges import RandomAccessFile
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, UsageError, words_of
 from shardwright.schemas.image_ref import printable
@@ -115,35 +116,34 @@ class FileSlice:
 
     Attributes:
       uri: File of the input that the bytes come from.
-      file: File that contains the bytes: the same file, or a spool file.
-      offset: Position of the first byte in it.
-      length: Number of bytes.
-      size: Size of the whole file in bytes.
-      version: Mark of the file's state; empty for a spool file.
+      place: Where they are: in that file, or in a spool file.
     """
 
     uri: str
-    file: str
-    offset: int
-    length: int
-    size: int
-    version: str
+    place: ByteRange
+
+    @property
+    def file(self) -> str:
+        """File that contains the bytes."""
+        return self.place.file or self.uri
 
     def read(self, begin: int, length: int) -> bytes:
         """Reads some of the bytes; fewer at the end."""
-        length = min(length, self.length - begin)
+        length = min(length, self.place.length - begin)
         if length <= 0:
             return b""
         with storage.translated_errors("read", self.file):
-            return storage.read_range(self.file, self.offset + begin, length, self.size, self.version)
+            _, offset, _, _, size, version, *_ = self.place
+            return storage.read_range(self.file, offset + begin, length, size, version)
 
     def after(self, begin: int) -> FileSlice:
         """Returns the bytes from a position on."""
-        return replace(self, offset=self.offset + begin, length=max(0, self.length - begin))
+        offset, length = self.place.offset + begin, max(0, self.place.length - begin)
+        return FileSlice(self.uri, self.place._replace(offset=offset, length=length))
 
     def open(self) -> io.BufferedReader:
         """Opens the bytes as a seekable file."""
-        return io.BufferedReader(RandomAccessFile(self.read, self.length), _CHUNK_BYTES)
+        return io.BufferedReader(RandomAccessFile(self.read, self.place.length), _CHUNK_BYTES)
 
 
 def slice_of(path: str) -> FileSlice:
@@ -152,8 +152,8 @@ def slice_of(path: str) -> FileSlice:
     Raises:
       UsageError: If the file does not exist.
     """
-    file = state_of(path)
-    return FileSlice(path, path, 0, file.size, file.size, file.version)
+    _, size, version, *_ = state_of(path)
+    return FileSlice(path, ByteRange("", 0, size, file_size=size, file_version=version))
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Rows:
     @property
     def whole(self) -> int:
         """Number of rows that are complete in the file."""
-        room = self.file_slice.length - self.length
+        room = self.file_slice.place.length - self.length
         if self.damage or room < 0:
             return 0
         return min(self.count, room // self.stride + 1) if self.stride else self.count
@@ -194,7 +194,7 @@ class Rows:
     @property
     def bytes_behind(self) -> int:
         """Number of bytes after the last row."""
-        return 0 if self.damage else max(0, self.file_slice.length - self.count * self.stride)
+        return 0 if self.damage else max(0, self.file_slice.place.length - self.count * self.stride)
 
     def read(self, first: int, count: int) -> bytes:
         """Reads some of the rows, with the bytes between them."""
@@ -318,7 +318,7 @@ def _in_order(file: FileSlice, header: ArrayHeader, context: Context, damage: Im
 
     def write(out: IO[bytes]) -> None:
         with storage.open_local(file.file) as source:
-            array = np.memmap(source, header.dtype, "r", file.offset + header.begin, header.shape, "F")
+            array = np.memmap(source, header.dtype, "r", file.place.offset + header.begin, header.shape, "F")
             step = max(1, _REORDERED_BYTES // size)
             for first in range(0, count, step):
                 UNDERWAY.progress()
@@ -340,7 +340,7 @@ def spooled(
     """
     path = context.spool.fill(f"{file_slice}:{name}", file_slice.uri, write)
     size = storage.size_of(path)
-    return FileSlice(file_slice.uri, path, 0, size, size, "")
+    return FileSlice(file_slice.uri, ByteRange(path, 0, size, file_size=size))
 
 
 def unpack(
@@ -378,4 +378,4 @@ def unpack(
     try:
         return spooled(file_slice, f"{name}:{limit}", write, context), None
     except ImageFault as fault:
-        return replace(file_slice, length=0), fault
+        return FileSlice(file_slice.uri, file_slice.place._replace(length=0)), fault

@@ -21,7 +21,7 @@ from shardwright.core.concurrency.underway import UNDERWAY, Underway
 from shardwright.core.concurrency.watchdog import Watchdog
 from shardwright.core.records import recovery
 from shardwright.core.records.compression import decompress_into
-from shardwright.core.sources.archives.members import Member, MemberStore
+from shardwright.core.sources.archives.members import MemberStore
 from shardwright.core.sources.archives.tars import GZIP, unpack_tar
 from shardwright.core.sources.arrays.files import FileSlice, unpack
 from shardwright.core.sources.entries import XmlItems, stream_object
@@ -34,6 +34,8 @@ from shardwright.core.storage.local import read_fully
 from shardwright.core.storage.ranges import RangeReader
 from shardwright.core.storage.retries import Contact, Operation
 from shardwright.core.storage.store import ListedPage
+from shardwright.schemas.byte_range import ByteRange
+from shardwright.schemas.image_ref import ImageRef
 
 
 class Clock:
@@ -148,9 +150,9 @@ def _unpack_records(clock: Clock, tmp_path: Path) -> None:
 
 def _unpack_array(clock: Clock, tmp_path: Path) -> None:
     context = SimpleNamespace(spool=Spool(str(tmp_path)))
-    file_slice = FileSlice("a.gz", "a.gz", 0, 1, 1, "")
+    file_slice = FileSlice("a.gz", ByteRange("", 0, 1))
     rows, damage = unpack(file_slice, "", lambda: SlowFile(bytes(8000), clock, 100), 10_000, context)  # type: ignore[arg-type]
-    assert rows.size == 8000 and damage is None
+    assert rows.place.length == 8000 and damage is None
 
 
 def _index_rows(clock: Clock, tmp_path: Path) -> None:
@@ -191,7 +193,7 @@ class SlowDisk:
 def _read_members(clock: Clock, tmp_path: Path) -> None:
     members = MemberStore()
     for number in range(50_000):
-        members.add(Member(str(number), 0, 0, 0))
+        members.add(ImageRef(str(number), ""))
     for _ in members:
         clock.pass_by(0.015)
 
