@@ -133,8 +133,8 @@ BLOCK = tarfile.BLOCKSIZE
 _MAX_HEADER_BYTES = 1 << 20
 #: Most global headers, which apply to all members after them.
 _MAX_GLOBAL_HEADERS = 1000
-#: Most zero bytes to skip after the end mark in search of more members, and those read at once.
-_MAX_ZEROS, _STEP = 256 << 20, 1 << 20
+#: Most zero bytes to skip after the end mark in search of more members.
+_MAX_ZEROS = 256 << 20
 #: Programs that store no modification times write one up to a day after the start of DOS time.
 _NO_TIME, _LATEST_TIME = 315_532_800 + 86_400, 1 << 62
 _UNSAFE_TYPES = {
@@ -172,31 +172,45 @@ def list_tar(read_at: ReadAt, whole: ByteRange, state: str = "") -> Iterator[Ima
     Raises:
       ArchiveDamage: After the members before the damage.
     """
-    file, end = HeaderFile(read_at, whole.length, _MAX_HEADER_BYTES), whole.length
-    position = 0
-    while True:
-        try:
+    file = HeaderFile(read_at, whole.length, _MAX_HEADER_BYTES)
+    position = zeros = 0
+    try:
+        tar = tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape")
+        while True:
+            file.start_again()
             file.seek(position)
-            tar = tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape")
-            while position <= end and (info := tar.next()) is not None:
-                tar.members.clear()  # type: ignore[attr-defined]  # tarfile remembers all members
-                file.start_again()
-                position = tar.offset
-                if min(info.size, position - info.offset_data) < 0:
-                    raise tarfile.ReadError("a size is negative")
-                if len(tar.pax_headers) > _MAX_GLOBAL_HEADERS:
-                    raise tarfile.ReadError("it has too many global headers")
-                if info.type != _VOLUME_LABEL:
-                    yield _member(info, whole, state)
-        except _HEADER_FAULTS as error:
-            raise ArchiveDamage(
-                QuarantineReason.CORRUPT,
-                f"its headers cannot be read from byte {position} on ({words_of(error)}), so later members "
-                "are missing; copy or pack it again",
-            ) from None
-        position = _after_end_mark(read_at, position, end)
-        if position == end:
-            return
+            try:
+                info = tarfile.TarInfo.fromtarfile(tar)
+            except tarfile.HeaderError:
+                block = read_at(position, BLOCK)
+                if any(block) and (zeros or len(block) == BLOCK):
+                    raise
+                if any(block) or not (block or zeros):
+                    raise ArchiveDamage(
+                        QuarantineReason.TRUNCATED,
+                        "it ends without an end mark, so members may be missing; copy or download it again",
+                    ) from None
+                if not block:
+                    return
+                # Zeros are the end mark, but another tar may follow.
+                position, zeros = position + len(block), zeros + len(block)
+                if zeros > _MAX_ZEROS:
+                    raise tarfile.ReadError("only zeros follow") from None
+                tar.pax_headers.clear()
+                continue
+            position, zeros = tar.offset, 0
+            if min(info.size, position - info.offset_data) < 0:
+                raise tarfile.ReadError("a size is negative")
+            if len(tar.pax_headers) > _MAX_GLOBAL_HEADERS:
+                raise tarfile.ReadError("it has too many global headers")
+            if info.type != _VOLUME_LABEL:
+                yield _member(info, whole, state)
+    except _HEADER_FAULTS as error:
+        raise ArchiveDamage(
+            QuarantineReason.CORRUPT,
+            f"its headers cannot be read from byte {position} on ({words_of(error)}), so later members "
+            "are missing; copy or pack it again",
+        ) from None
 
 
 def _member(info: tarfile.TarInfo, whole: ByteRange, state: str) -> ImageRef | None:
@@ -214,32 +228,3 @@ def _member(info: tarfile.TarInfo, whole: ByteRange, state: str) -> ImageRef | N
         info.isdir() or info.type == _DUMPED_FOLDER or (info.isreg() and info.name.endswith("/")),
         fault,
     )
-
-
-def _after_end_mark(read_at: ReadAt, position: int, end: int) -> int:
-    """Returns the position of the first block after the zeros of an end mark, or the end of the file.
-
-    Raises:
-      ArchiveDamage: If there is no end mark.
-    """
-    block = read_at(position, BLOCK)
-    if len(block) < BLOCK and (any(block) or not block):
-        raise ArchiveDamage(
-            QuarantineReason.TRUNCATED,
-            "it ends without an end mark, so members may be missing; copy or download it again",
-        )
-    begin, limit = position, min(end, position + _MAX_ZEROS)
-    while position < limit:
-        data = read_at(position, min(_STEP, limit - position))
-        zeros = len(data) - len(data.lstrip(b"\0"))
-        position += zeros
-        if zeros < len(data):
-            position -= (position - begin) % BLOCK
-            break
-    if begin == position < end or position == limit < end:
-        raise ArchiveDamage(
-            QuarantineReason.CORRUPT,
-            f"at byte {position} there is no header of a member, so later members are missing; copy or pack "
-            "it again",
-        )
-    return position
