@@ -196,7 +196,7 @@ def list_tar(read_at: ReadAt, whole: ByteRange, state: str = "") -> Iterator[Ima
                 position, zeros = position + len(block), zeros + len(block)
                 if zeros > _MAX_ZEROS:
                     raise tarfile.ReadError("only zeros follow") from None
-                tar.pax_headers.clear()
+                tar.pax_headers = {}
                 continue
             position, zeros = tar.offset, 0
             if min(info.size, position - info.offset_data) < 0:

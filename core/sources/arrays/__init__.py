@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import astuple, replace
 
 from shardwright.core import storage
 from shardwright.core.sources.arrays import cifar
 from shardwright.core.sources.arrays.files import (
-    CIFAR,
     CIFAR_ARCHIVE,
     ArrayFile,
-    FileSlice,
     Rows,
 )
 from shardwright.core.sources.arrays.find import FoundArray, find_arrays
@@ -119,63 +117,40 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     array = FoundArray(ArrayFile(*images), ArrayFile(*labels) if labels else None, split, dataset)
     key = f"{part.item.prefix}{key_of(array.images.file)}!"
     keeps = keeps_splits(context.settings)
-    if array.images.kind == CIFAR_ARCHIVE:
-        members = cifar.files_in_archive(part, context)
-        files = {name: file_slice for name, (_, file_slice) in members.items()}
-        for name in cifar.batches_among(files):
-            split = cifar.split_of_batch(name) if keeps else ""
-            yield from _list_batch(name, files, f"{key}{members[name][0]}!", split, context)
-    elif array.images.kind == CIFAR:
-        yield from _list_batch(*cifar.files_in_folder(part.path), key, split if keeps else "", context)
-    else:
-        yield from _list_array(array, key, split if keeps else "", context)
+    is_archive = array.images.kind == CIFAR_ARCHIVE
+    parts = cifar.read_batches(part, is_archive, context) if array.images.is_cifar else _read(array, context)
+    for inner, split, rows, reader in parts:
+        keep = context.settings.keeps_samples(rows.dtype)
+        yield from list_rows(rows, reader, key + inner, split if keeps else "", keep)
+        yield from reader.class_ids()
 
 
-def _list_array(array: FoundArray, key: str, split: str, context: Context) -> Iterator[ImageRef | ClassId]:
-    images, labels, settings = array.images, array.labels, context.settings
-    shape, planar = _check(array, settings)
+def _read(array: FoundArray, context: Context) -> Iterator[tuple[str, str, Rows, LabelReader]]:
+    """Yields (rest of the keys, split, images, labels) of an array."""
+    images, labels = array.images, array.labels
+    shape, planar = _check(array, context.settings)
     rows = images.rows(context)
     rows = replace(rows, shape=shape, planar=planar or rows_are_planar(rows, shape))
     label_rows = labels.rows(context) if labels else None
-    reader = LabelReader((labels or images).name, separator=settings.label_separator)
-    key += f"{key_of(images.member)}/" if images.member else ""
-    keep = settings.keeps_samples(rows.dtype)
-    yield from list_rows(rows, label_rows, reader, key, split, images.path, keep)
-    yield from reader.class_ids()
-
-
-def _list_batch(
-    name: str, files: Mapping[str, FileSlice], key: str, split: str, context: Context
-) -> Iterator[ImageRef | ClassId]:
-    batch = cifar.read_batch(name, files, context)
-    uri = files[name].uri
-    reader = LabelReader(printable(f"{uri}!{name}"), batch.names)
-    yield from list_rows(batch.images, batch.numbers, reader, key, split, uri)
-    yield from reader.class_ids()
+    reader = LabelReader((labels or images).name, label_rows, separator=context.settings.label_separator)
+    yield f"{key_of(images.member)}/" if images.member else "", array.split, rows, reader
 
 
 def list_rows(
-    rows: Rows,
-    labels: Rows | None,
-    reader: LabelReader,
-    key: str,
-    split: str,
-    uri: str,
-    keep: bool = False,
+    rows: Rows, reader: LabelReader, key: str, split: str, keep: bool = False
 ) -> Iterator[ImageRef]:
     """Yields a reference for each image of an array, also for images that are missing from its file.
 
     Args:
       rows: Images of the array.
-      labels: Their labels; None if there are none.
-      reader: Reader of the labels.
+      reader: Reader of their labels.
       key: Prefix of the keys; the number of the image follows.
       split: Split of all images.
-      uri: File of the input.
       keep: Whether images keep their type and all channels.
     """
     digits = max(_DIGITS, len(str(max(rows.count - 1, 0))))
     file_slice, length, stride = rows.file_slice, rows.length, rows.stride
+    uri = file_slice.uri
     place = file_slice.place._replace(
         length=length, method=PIXELS, shape=rows.shape, planar=rows.planar, dtype=rows.dtype, keep=keep
     )
@@ -187,7 +162,7 @@ def list_rows(
     for first in range(0, rows.whole, step):
         count = min(step, rows.whole - first)
         data = memoryview(rows.read(first, count) if marked else b"")
-        for i, (label, reason, message) in enumerate(reader.read_rows(labels, first, count)):
+        for i, (label, reason, message) in enumerate(reader.read_rows(first, count)):
             number = first + i
             if marked:
                 state = content_digest(data[i * stride : i * stride + length])

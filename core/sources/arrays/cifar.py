@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from shardwright.core.sources.archives.files import (
 from shardwright.core.sources.archives.tars import GZIP
 from shardwright.core.sources.arrays.files import FileSlice, Rows, slice_of, spooled
 from shardwright.core.sources.arrays.pickles import PickledArray, PickleError, read_pickle
+from shardwright.core.sources.arrays.values import LabelReader
 from shardwright.core.sources.containers import state_of
+from shardwright.core.sources.image_files import folder_of
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, InputSplit
 from shardwright.schemas.byte_range import decode_place
@@ -29,8 +31,7 @@ from shardwright.schemas.units import counted
 
 #: What `--label_column` calls the superclasses of CIFAR-100.
 COARSE = "coarse_label"
-_SIDE, _CHANNELS = 32, 3
-_PIXELS = _SIDE * _SIDE * _CHANNELS
+_SHAPE, _PIXELS = (32, 32, 3), 32 * 32 * 3
 _BATCH = re.compile(r"(?:data_batch_\d+|test_batch)(\.bin)?\Z")
 _FINE_NAMES, _COARSE_NAMES = "fine_label_names.txt", "coarse_label_names.txt"
 #: Files that name the classes, in the Python version and in the binary one.
@@ -69,28 +70,30 @@ def is_cifar_archive(head: bytes) -> bool:
     return bool(members) and bool(_FOLDERS.match(members[0].key))
 
 
-class CifarBatch(NamedTuple):
-    """A batch of images.
+def read_batches(
+    part: InputSplit, is_archive: bool, context: Context
+) -> Iterator[tuple[str, str, Rows, LabelReader]]:
+    """Yields (rest of the keys, split, images, labels) of a batch, or of each batch in an archive.
 
-    Attributes:
-      images: Pixels of the images.
-      numbers: Class numbers of the images.
-      names: Names of the classes by number; empty if no file gives them.
+    What a pickle holds is copied to the spool, the rest stays in the file.
+
+    Raises:
+      UsageError: If a file is damaged or no batch, or has no superclasses and they are asked for.
     """
+    if is_archive:
+        members = _members_of(part, context)
+        files = {name: file_slice for name, (_, file_slice) in members.items()}
+        for name in batches_among(files):
+            images, labels = _read_batch(name, files, context)
+            yield f"{members[name][0]}!", split_of_batch(name), images, labels
+        return
+    folder, name = folder_of(part.path), part.path.rpartition("/")[2]
+    meta = meta_among(InputProbe(folder, is_file=False).files)
+    files = {file: slice_of(storage.join(folder, file)) for file in (name, *meta)}
+    yield "", split_of_batch(name), *_read_batch(name, files, context)
 
-    images: Rows
-    numbers: Rows
-    names: Sequence[str]
 
-
-def files_in_folder(path: str) -> tuple[str, dict[str, FileSlice]]:
-    """Returns the name of a batch, and by name its file and the files beside it that name the classes."""
-    folder, _, name = path.rpartition("/")
-    beside = InputProbe(folder or "/", is_file=False).files
-    return name, {file: slice_of(storage.join(folder or "/", file)) for file in (name, *meta_among(beside))}
-
-
-def files_in_archive(part: InputSplit, context: Context) -> dict[str, tuple[str, FileSlice]]:
+def _members_of(part: InputSplit, context: Context) -> dict[str, tuple[str, FileSlice]]:
     """Returns the files of one of CIFAR's archives by name, with their keys in the archive.
 
     Raises:
@@ -111,39 +114,58 @@ def files_in_archive(part: InputSplit, context: Context) -> dict[str, tuple[str,
     return files
 
 
-def read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> CifarBatch:
-    """Returns a batch of images. What a pickle holds is copied to the spool, the rest stays in the file.
+def _read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> tuple[Rows, LabelReader]:
+    """Returns the images and labels of a batch.
 
     Args:
       name: Name of the batch.
       files: Files of its folder, by name.
       context: Context of the listing.
+    """
+    file_slice, hundred = files[name], _is_hundred(files)
+    where = f"--input {printable(file_slice.uri)}: {name}"
+    by_coarse = context.settings.label_column in (COARSE, f"{COARSE}s")
+    if by_coarse and not hundred:
+        raise UsageError(f"{where} has no {COARSE}; leave --label_column out.")
+    if name.endswith(".bin"):  # 1 or 2 bytes of labels precede the pixels of each image
+        before = 2 if hundred else 1
+        stride = before + _PIXELS
+        count = -(-file_slice.place.length // stride)
+        pixels, numbers = file_slice.after(before), file_slice.after(0 if by_coarse else before - 1)
+        images, labels = Rows(pixels, stride, count, _SHAPE, "|u1", planar=True), Rows(numbers, stride, count)
+    else:
+        try:
+            values, classes = _values_in(file_slice, by_coarse)
+        except PickleError as error:
+            raise UsageError(
+                f"{where} cannot be read: {error}; download the file again or remove it."
+            ) from None
+        pixels = _spooled_values(file_slice, "data", values, context)
+        numbers = _spooled_values(file_slice, f"labels {by_coarse}", classes, context)
+        images = Rows(pixels, _PIXELS, len(values), _SHAPE, planar=True)
+        labels = Rows(numbers, classes.itemsize, classes.size, dtype=classes.dtype.str)
+    return images, LabelReader(printable(f"{file_slice.uri}!{name}"), labels, _class_names(files, by_coarse))
+
+
+def _values_in(file_slice: FileSlice, by_coarse: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the pixels and the class numbers in a pickled batch.
 
     Raises:
-      UsageError: If the file is not a valid batch, or has no superclasses and they are asked for.
+      PickleError: If it holds anything else.
     """
-    where = f"--input {printable(files[name].uri)}: {name}"
-    by_coarse = context.settings.label_column in (COARSE, f"{COARSE}s")
-    if by_coarse and not _is_hundred(files):
-        raise UsageError(f"{where} has no {COARSE}; leave --label_column out.")
-    if name.endswith(".bin"):
-        return _read_binary(name, files, by_coarse)
-    try:
-        content = _read_dictionary(files[name])
-        pixels = _pixels(content.get("data"))
-        labels = content.get("fine_labels", content.get("labels"))
-        numbers = _numbers(content.get("coarse_labels") if by_coarse else labels)
-        if numbers.size != len(pixels):
-            raise PickleError(f"it has {counted(len(pixels), 'image')} and {counted(numbers.size, 'label')}")
-    except PickleError as error:
-        raise UsageError(f"{where} cannot be read: {error}; download the file again or remove it.") from None
-    images = _spooled_values(files[name], "data", pixels, context)
-    labels = _spooled_values(files[name], f"labels {by_coarse}", numbers, context)
-    return CifarBatch(
-        _images(images, _PIXELS, len(pixels)),
-        Rows(labels, numbers.itemsize, numbers.size, (), numbers.dtype.str),
-        _names(files, by_coarse),
-    )
+    content = _read_dictionary(file_slice)
+    if not isinstance(data := content.get("data"), PickledArray):
+        raise PickleError("it holds no array named data")
+    pixels = data.integers()
+    if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
+        raise PickleError(
+            f"its array has shape {pixels.shape} and type {pixels.dtype}, not (N, {_PIXELS}) of uint8"
+        )
+    labels = content.get("fine_labels", content.get("labels"))
+    numbers = _numbers(content.get("coarse_labels") if by_coarse else labels)
+    if numbers.size != len(pixels):
+        raise PickleError(f"it has {counted(len(pixels), 'image')} and {counted(numbers.size, 'label')}")
+    return pixels, numbers
 
 
 def _spooled_values(file_slice: FileSlice, name: str, array: np.ndarray, context: Context) -> FileSlice:
@@ -176,26 +198,6 @@ def _text(value: str | bytes) -> str:
     return raw.decode("utf-8", "replace").replace(LABEL_SEPARATOR, " ")
 
 
-def _pixels(array: Any) -> np.ndarray:
-    """Returns the images of a pickled array, one in each row.
-
-    Raises:
-      PickleError: If they are not pixels in CIFAR's format.
-    """
-    if not isinstance(array, PickledArray):
-        raise PickleError("it holds no array named data")
-    pixels = array.integers()
-    if pixels.dtype != np.uint8 or pixels.ndim != 2 or pixels.shape[1] != _PIXELS:
-        raise PickleError(
-            f"its array has shape {pixels.shape} and type {pixels.dtype}, not (N, {_PIXELS}) of uint8"
-        )
-    return pixels
-
-
-def _images(file_slice: FileSlice, stride: int, count: int) -> Rows:
-    return Rows(file_slice, stride, count, (_SIDE, _SIDE, _CHANNELS), "|u1", planar=True)
-
-
 def _numbers(values: Any) -> np.ndarray:
     """Returns a list or an array of numbers in a pickle as a NumPy array.
 
@@ -209,15 +211,19 @@ def _numbers(values: Any) -> np.ndarray:
     raise PickleError("it has no labels that are numbers")
 
 
-def _names(files: Mapping[str, FileSlice], by_coarse: bool) -> Sequence[str]:
-    """Returns the class names of the Python version; empty if no file gives them.
+def _class_names(files: Mapping[str, FileSlice], by_coarse: bool) -> Sequence[str]:
+    """Returns the class names by number; empty if no file gives them.
 
     Raises:
       UsageError: If the file is damaged.
     """
-    meta = next((name for name in _META_PYTHON if name in files), None)
+    text = _COARSE_NAMES if by_coarse else _FINE_NAMES if _FINE_NAMES in files else "batches.meta.txt"
+    meta = next((name for name in (*_META_PYTHON, text) if name in files), None)
     if meta is None:
         return ()
+    if meta == text:
+        lines = files[meta].read(0, _MAX_META_BYTES).splitlines()
+        return [_text(line.strip()) for line in lines if line.strip()]
     try:
         content = _read_dictionary(files[meta])
         fine = content.get("fine_label_names", content.get("label_names", []))
@@ -230,17 +236,3 @@ def _names(files: Mapping[str, FileSlice], by_coarse: bool) -> Sequence[str]:
             f"{error}; download the file again, or remove it to use numbers as names."
         ) from None
     return [_text(name) for name in names]
-
-
-def _read_binary(name: str, files: Mapping[str, FileSlice], by_coarse: bool) -> CifarBatch:
-    """Returns a batch of the binary version, in which 1 or 2 label bytes precede each image's pixels."""
-    hundred, file_slice = _is_hundred(files), files[name]
-    before = 2 if hundred else 1
-    stride = before + _PIXELS
-    count = -(-file_slice.place.length // stride)
-    images = _images(file_slice.after(before), stride, count)
-    labels = Rows(file_slice.after(0 if by_coarse else before - 1), stride, count, (), "|u1")
-    meta = _COARSE_NAMES if by_coarse else _FINE_NAMES if hundred else "batches.meta.txt"
-    lines = files[meta].read(0, _MAX_META_BYTES).splitlines() if meta in files else []
-    names = [line.strip() for line in lines if line.strip()]
-    return CifarBatch(images, labels, list(map(_text, names)))

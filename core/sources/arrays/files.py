@@ -173,8 +173,8 @@ class Rows:
     file_slice: FileSlice
     stride: int
     count: int
-    shape: tuple[int, ...]
-    dtype: str
+    shape: tuple[int, ...] = ()
+    dtype: str = "|u1"
     planar: bool = False
     damage: ImageFault | None = None
 

@@ -131,23 +131,28 @@ class LabelReader:
 
     Args:
       where: Name of the array, for messages.
+      rows: Its rows; None if there are no labels.
       names: Class names by number; empty if numbers are the only names.
       separator: Separator of several classes in a text; empty if an image has only one.
     """
 
-    def __init__(self, where: str, names: Sequence[str] = (), separator: str = "") -> None:
+    def __init__(
+        self, where: str, rows: Rows | None = None, names: Sequence[str] = (), separator: str = ""
+    ) -> None:
         self._where = where
+        self._rows = rows
         self._names = names
         self._separator = separator
         self._numbers: dict[int, ArrayLabel] = {}
         self._columns = 0
 
-    def read_rows(self, rows: Rows | None, first: int, count: int) -> list[ArrayLabel]:
+    def read_rows(self, first: int, count: int) -> list[ArrayLabel]:
         """Returns the labels of some images, also of those whose labels are missing.
 
         Raises:
           UsageError: If the array does not hold labels.
         """
+        rows = self._rows
         if rows is None:
             return [ArrayLabel(message="there are no labels for its array")] * count
         if rows.damage:

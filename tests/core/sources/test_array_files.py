@@ -132,7 +132,7 @@ def test_shapes_of_images_are_recognized(shape: tuple[int, ...], given_shape: st
 def test_unusable_labels_give_no_class(
     values: np.ndarray, names: list[str], labels: list[str | None]
 ) -> None:
-    reader = LabelReader("a.npz!labels", names)
+    reader = LabelReader("a.npz!labels", names=names)
     assert [item.label or item.reason or None for item in reader.read(values)] == labels
     if names or values.ndim == 2:
         every = names or ["0", "1", "2"]
@@ -144,7 +144,7 @@ def test_the_keys_of_many_images_sort_by_number(tmp_path_factory: pytest.TempPat
     path.write_bytes(bytes(range(200)) * 2)
     rows = Rows(slice_of(str(path)).after(7), 10, 1_200_000, (2, 2, 1), "|u1")
     labels = Rows(slice_of(str(path)), 1, 1_200_000, (), "|u1")
-    refs = list(list_rows(rows, labels, LabelReader(""), "a!", "train", str(path)))
+    refs = list(list_rows(rows, LabelReader("", labels), "a!", "train"))
     assert refs[0].key == "a!0000000" and len(refs) == rows.whole + 10_001
     assert [ref.key for ref in refs] == sorted(ref.key for ref in refs)
     place = decode_place(refs[3].place)
