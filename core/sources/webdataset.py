@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
@@ -10,7 +9,6 @@ from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.archives.files import (
     ZIP,
-    ArchiveFile,
     OpenArchive,
     checked_kind,
     extension_kind,
@@ -84,8 +82,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
                 ref = ref._replace(label="", split="")
                 yield ref.filtered(FilterReason.NOT_LISTED) if is_image(ref) else ref  # in no sample
         return
-    archive = ArchiveFile(*json.loads(part.detail))
-    with open_archive(part, archive, context) as opened:
+    with open_archive(part, context) as opened:
         classes = NumberedClasses()
         # The members of a sample are adjacent.
         for _, entries in groupby(opened.entries(), lambda entry: take_name_apart(entry[0])[0]):

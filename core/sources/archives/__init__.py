@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 
 from shardwright.core.images.read import read_head
@@ -14,11 +13,9 @@ from shardwright.core.images.signatures import (
     claims_to_be_image,
     extension_of,
     is_image_name,
-    kind_of,
 )
 from shardwright.core.sources.annotation_files import side_by_side
 from shardwright.core.sources.archives.files import (
-    ArchiveFile,
     OpenArchive,
     checked_kind,
     extension_kind,
@@ -48,7 +45,7 @@ from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.image_ref import NO_SPLIT, ImageRef
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, is_image
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 
@@ -104,30 +101,32 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
 
 
 def _list_archive(part: InputSplit, context: Context, folders: str) -> Iterator[ImageRef | ClassId]:
-    archive, settings = ArchiveFile(*json.loads(part.detail)), context.settings
-    with open_archive(part, archive, context) as opened:
+    settings = context.settings
+    with open_archive(part, context) as opened:
         metadata = _metadata_of(opened)
         if metadata is None and opened.members:
             check_columns(part.path, "archives", settings)
-        meaning = _meaning_of_folders(opened, context.settings, folders, metadata is not None)
-        refs = _references(opened, meaning, metadata or {})
+        tree, wrappers = _meaning_of_folders(opened, settings, folders, metadata is not None)
+        refs = _references(opened, settings, tree, wrappers, metadata or {})
         refs = side_by_side(_look_into, refs, opened.file or part.path)
         if metadata is None:
             yield from refs
             return
 
         def read(ref: ImageRef, name: str) -> bytes | None:
-            _, _, path = ref.key.rpartition(f"{archive.key}!")
+            _, _, path = ref.key.rpartition(f"{opened.archive.key}!")
             member = metadata.get(f"{stem_of(path)}.{name}")
             return opened.read_metadata(member, name) if member else None
 
-        reader = MetadataReader(settings, meaning.tree.names_classes, read)
+        reader = MetadataReader(settings, tree.names_classes, read)
         yield from reader.add_all(refs, opened.file or part.path)
 
 
 def _usable(opened: OpenArchive) -> Iterator[ImageRef]:
     """Yields the members without a fault that are not hidden."""
-    return (ref for ref in opened.members if ref.is_candidate and not is_left_out(ref.key))
+    for ref in opened.members:
+        if ref.is_candidate and not is_left_out(ref.key):
+            yield ref._replace(uri=opened.part.path)
 
 
 def _metadata_of(opened: OpenArchive) -> dict[str, ImageRef] | None:
@@ -139,10 +138,8 @@ def _metadata_of(opened: OpenArchive) -> dict[str, ImageRef] | None:
             images.add(name_hash(stem_of(ref.key)))
         elif is_metadata_name(ref.key):
             beside[ref.key] = ref
-    stems = {path: name_hash(stem_of(path)) for path in beside}
-    if not images or not images.issubset(stems.values()):
-        return None
-    return {path: member for path, member in beside.items() if stems[path] in images}
+    beside = {path: ref for path, ref in beside.items() if name_hash(stem_of(path)) in images}
+    return beside if images and len({*map(stem_of, beside)}) == len(images) else None
 
 
 def _image_folders(opened: OpenArchive) -> set[str]:
@@ -150,53 +147,26 @@ def _image_folders(opened: OpenArchive) -> set[str]:
     folders: set[str] = set()
     for ref in _usable(opened):
         folder, _, name = ref.key.rpartition("/")
-        if folder not in folders and (
-            is_image_name(name) or (not why_filtered(ref.key) and _has_image_head(opened, ref))
-        ):
+        if folder not in folders and not why_filtered(name) and is_image(_look_into(ref)):
             folders.add(folder)
     return folders
 
 
-def _has_image_head(opened: OpenArchive, member: ImageRef) -> bool:
-    try:
-        return kind_of(read_head(member._replace(uri=opened.part.path), HEAD_BYTES)) is not None
-    except ImageFault:
-        return False
-
-
-@dataclass(frozen=True)
-class _MemberFolders:
-    """Meaning of the folders of an archive.
-
-    Attributes:
-      tree: Meaning of the folders around the archive and of those in it.
-      above: Folders below the input that contain the archive.
-      wrappers: Number of folders in the archive that have no meaning, because they are around all images.
-      depth: Number of folders that make a class name (see `FolderTree.place`).
-    """
-
-    tree: FolderTree
-    above: tuple[str, ...]
-    wrappers: int
-    depth: int
-
-    def inside(self, path: str) -> str:
-        """Returns the path of a member as `tree` takes it: below the input, and without the wrappers."""
-        parts = path.split("/")
-        inside = parts[self.wrappers :] if len(parts) > self.wrappers else parts[-1:]
-        return "/".join((*self.above, *inside))
-
-
 def _meaning_of_folders(
     opened: OpenArchive, settings: ConvertSettings, choice: str, metadata: bool
-) -> _MemberFolders:
+) -> tuple[FolderTree, int]:
     """Decides what the folders of an archive mean, by the rules for folders on a disk.
+
+    The folders below the input that contain the archive come before those in it.
 
     Args:
       opened: The archive.
       settings: Checked settings.
       choice: The setting `--folders`, or that folders have no meaning.
       metadata: Whether each image has a metadata file beside it.
+
+    Returns:
+      The meaning, and the number of folders around all images of the archive, which have none.
 
     Raises:
       UsageError: If the folders are ambiguous.
@@ -221,24 +191,30 @@ def _meaning_of_folders(
     kept = depth - len(above) + (1 if above and tree.splits else 0)
     if kept > 1 and (above or not tree.splits):
         wrappers = min(wrappers, max(max(map(len, paths), default=-1) - kept, 0))
-    return _MemberFolders(tree, above, wrappers, depth)
+    return tree, wrappers
 
 
 def _references(
-    opened: OpenArchive, meaning: _MemberFolders, metadata: Mapping[str, ImageRef]
+    opened: OpenArchive,
+    settings: ConvertSettings,
+    tree: FolderTree,
+    wrappers: int,
+    metadata: Mapping[str, ImageRef],
 ) -> Iterator[ImageRef]:
     """Yields a reference for each member, filtered by its name and folders."""
+    above = opened.archive.key.split("/")[:-1]
     for path, ref in opened.entries():
         if ref.split == NO_SPLIT:
             yield ref
             continue
         if ref.is_candidate and path in metadata:
             continue
-        inside = meaning.inside(path)
-        split, label = meaning.tree.place(inside, meaning.depth)
+        parts = path.split("/")
+        inside = "/".join([*above, *parts[min(wrappers, len(parts) - 1) :]])
+        split, label = tree.place(inside, settings.folders_of_label)
         ref = ref._replace(split=split, label=label)
         reason = why_filtered(path)
-        if not reason and meaning.tree.leaves_out(inside):
+        if not reason and tree.leaves_out(inside):
             reason = FilterReason.OUTSIDE_SPLITS
         yield ref.filtered(reason) if ref.is_candidate and reason else ref
 

@@ -301,13 +301,13 @@ def why_filtered(path: str) -> str:
 
 
 @contextlib.contextmanager
-def open_archive(part: InputSplit, archive: ArchiveFile, context: Context) -> Iterator[OpenArchive]:
+def open_archive(part: InputSplit, context: Context) -> Iterator[OpenArchive]:
     """Opens an archive and lists its members, up to the damage if there is any.
 
     Raises:
       EngineError: If the archive changed since it was listed, or the storage failed, also inside the block.
     """
-    opened = OpenArchive(part, archive)
+    opened = OpenArchive(part, ArchiveFile(*json.loads(part.detail)))
     with storage.translated_errors("read", part.path):
         try:
             try:

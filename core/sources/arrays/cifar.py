@@ -11,16 +11,15 @@ import numpy as np
 from shardwright.core import storage
 from shardwright.core.sources.archives.files import (
     TAR,
-    ArchiveFile,
     first_members,
     kind_of_head,
     open_archive,
+    split_archives,
 )
 from shardwright.core.sources.archives.tars import GZIP
 from shardwright.core.sources.arrays.files import FileSlice, Rows, slice_of, spooled
 from shardwright.core.sources.arrays.pickles import PickledArray, PickleError, read_pickle
 from shardwright.core.sources.arrays.values import LabelReader
-from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.image_files import folder_of
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, InputSplit
@@ -81,32 +80,28 @@ def read_batches(
       UsageError: If a file is damaged or no batch, or has no superclasses and they are asked for.
     """
     if is_archive:
-        members = _members_of(part, context)
-        files = {name: file_slice for name, (_, file_slice) in members.items()}
-        for name in batches_among(files):
-            images, labels = _read_batch(name, files, context)
-            yield f"{members[name][0]}!", split_of_batch(name), images, labels
-        return
-    folder, name = folder_of(part.path), part.path.rpartition("/")[2]
-    meta = meta_among(InputProbe(folder, is_file=False).files)
-    files = {file: slice_of(storage.join(folder, file)) for file in (name, *meta)}
-    yield "", split_of_batch(name), *_read_batch(name, files, context)
+        files = _members_of(part, context)
+    else:
+        folder, name = folder_of(part.path), part.path.rpartition("/")[2]
+        meta = meta_among(InputProbe(folder, is_file=False).files)
+        files = {file: ("", slice_of(storage.join(folder, file))) for file in (name, *meta)}
+    slices = {name: file_slice for name, (_, file_slice) in files.items()}
+    for name in batches_among(files):
+        yield files[name][0], split_of_batch(name), *_read_batch(name, slices, context)
 
 
 def _members_of(part: InputSplit, context: Context) -> dict[str, tuple[str, FileSlice]]:
-    """Returns the files of one of CIFAR's archives by name, with their keys in the archive.
+    """Returns the files of one of CIFAR's archives by name, with their keys in the archive and `!`.
 
     Raises:
       UsageError: If the archive is damaged, or holds no batches.
     """
-    packed = state_of(part.path)
-    archive = ArchiveFile(part.path.rpartition("/")[2], packed.size, packed.version)
     files: dict[str, tuple[str, FileSlice]] = {}
-    with open_archive(part, archive, context) as opened:
+    with open_archive(next(split_archives(part.item, context)), context) as opened:
         for ref in opened.members:
             folder, _, name = ref.key.rpartition("/")
             if ref.is_candidate and _FOLDERS.fullmatch(folder):
-                files[name] = ref.key, FileSlice(part.path, decode_place(ref.place))
+                files[name] = f"{ref.key}!", FileSlice(part.path, decode_place(ref.place))
     fault = opened.damage.message if opened.damage else ""
     if fault or not batches_among(files):
         message = fault or "it holds no batches of images; download it again"

@@ -14,7 +14,7 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import IO, Any, NamedTuple
@@ -35,7 +35,7 @@ from shardwright.schemas.image_ref import printable
 #: Kinds of files, also for messages.
 IDX, NPY, NPZ, CIFAR, CIFAR_ARCHIVE = "IDX", "NumPy .npy", "NumPy .npz", "CIFAR batch", "CIFAR archive"
 _CHUNK_BYTES = 1 << 20
-#: Bytes that are unpacked at a time to read the beginning of an array, which damage behind it does not hide.
+#: Bytes that are unpacked at a time, so that damage does not hide the header before it.
 _STEP_BYTES = 1 << 12
 #: Bytes at the beginning of an array that are read for its header.
 _HEADER_BYTES = 1 << 16
@@ -256,12 +256,11 @@ class ArrayFile:
 
     def read_first(self, length: int) -> bytes:
         """Returns the first bytes of the array, unpacked; fewer if they are damaged."""
-        parts: list[bytes] = []
-        with self._open() as stream, contextlib.suppress(*_DAMAGES, EOFError):
-            while length > 0 and (chunk := stream.read1(min(length, _STEP_BYTES))):
-                parts.append(chunk)
-                length -= len(chunk)
-        return b"".join(parts)
+        data, stream = bytearray(), self._open()
+        with contextlib.suppress(*_DAMAGES):
+            for piece in _pieces(stream, length):
+                data += piece
+        return bytes(data)
 
     def rows(self, context: Context) -> Rows:
         """Returns the rows of the array.
@@ -327,6 +326,14 @@ def _in_order(file: FileSlice, header: ArrayHeader, context: Context, damage: Im
     return replace(rows, file_slice=spooled(file, f"C order:{header}", write, context))
 
 
+def _pieces(stream: Any, most: int) -> Iterator[bytes]:
+    """Yields a limited number of bytes in small steps, so that none before an early end are lost."""
+    with stream, contextlib.suppress(EOFError):
+        while most > 0 and (piece := stream.read1(min(most, _STEP_BYTES))):
+            yield piece
+            most -= len(piece)
+
+
 def spooled(
     file_slice: FileSlice, name: str, write: Callable[[IO[bytes]], object], context: Context
 ) -> FileSlice:
@@ -363,14 +370,10 @@ def unpack(
     """
 
     def write(file: IO[bytes]) -> None:
-        left = limit + 1
         try:
-            with open_stream() as stream, contextlib.suppress(EOFError):
-                # In small steps, so that data before an early end is not lost.
-                while left > 0 and (chunk := stream.read1(min(left, _CHUNK_BYTES))):
-                    file.write(chunk)
-                    left -= len(chunk)
-                    UNDERWAY.progress()
+            for piece in _pieces(open_stream(), limit + 1):
+                file.write(piece)
+                UNDERWAY.progress()
         except _DAMAGES as error:
             message = f"its file cannot be unpacked ({words_of(error)}); download it again"
             raise ImageFault(QuarantineReason.CORRUPT, Stage.LIST, message) from error

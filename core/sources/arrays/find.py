@@ -120,11 +120,6 @@ class _Candidate(NamedTuple):
     array: ArrayFile
     named: NamedArray
 
-    @property
-    def preference(self) -> tuple[int, bool, ArrayFile]:
-        """Sort key: clear names first, and files that need no unpacking."""
-        return self.named.rank, self.array.file.endswith(".gz"), self.array
-
 
 def find_arrays(probe: InputProbe, settings: ConvertSettings) -> tuple[list[FoundArray], list[str]]:
     """Returns the arrays of images below a folder, or in a file, in order; and the files that are not used.
@@ -243,27 +238,26 @@ def _members_of_npz(
 
 def _pair(candidates: list[_Candidate], settings: ConvertSettings) -> Iterator[FoundArray]:
     """Yields the arrays of images, each with the labels whose name matches."""
-    groups: defaultdict[tuple[str, str, str], list[_Candidate]] = defaultdict(list)
-    labels = [candidate for candidate in candidates if candidate.named.role == LABELS]
-    for candidate in candidates:
-        if candidate.named.role == IMAGES:
-            groups[candidate.named.group].append(candidate)
-    for several in groups.values():
-        (images, named), *rest = sorted(several, key=lambda item: item.preference)
+    groups: defaultdict[str, defaultdict[tuple[str, str, str], list[_Candidate]]]
+    groups = defaultdict(lambda: defaultdict(list))
+    for candidate in sorted(candidates, key=_preference):
+        groups[candidate.named.role][candidate.named.group].append(candidate)
+    labels = groups[LABELS]
+    for group, ((images, named), *rest) in groups[IMAGES].items():
         for other, _ in rest:
             if other.file not in (images.file, f"{images.file}.gz"):
                 both = f"{printable(images.file)} and {printable(other.file)}"
                 raise UsageError(f"{both} both seem to hold the same images; name one of them as --input.")
-        yield FoundArray(images, _labels_for(images, named, labels, settings), named.split, named.dataset)
+        fitting = labels.get(group, [])
+        if not fitting:  # the names differ, but there is no other array of labels
+            others = [item for other, items in labels.items() if other[1:] == group[1:] for item in items]
+            fitting = others if len(others) == 1 and others[0].array.kind == images.kind else []
+        found = fitting[0].array if fitting else None
+        if settings.label_column and images.kind == NPZ:
+            found = replace(images, member=settings.label_column)
+        yield FoundArray(images, found, named.split, named.dataset)
 
 
-def _labels_for(
-    images: ArrayFile, named: NamedArray, labels: list[_Candidate], settings: ConvertSettings
-) -> ArrayFile | None:
-    if settings.label_column and images.kind == NPZ:
-        return replace(images, member=settings.label_column)
-    fitting = [item for item in labels if item.named.group == named.group]
-    if not fitting:  # the names differ, but there is no other array of labels
-        fitting = [item for item in labels if item.named.group[1:] == named.group[1:]]
-        fitting = fitting if len(fitting) == 1 and images.kind == fitting[0].array.kind else []
-    return min(fitting, key=lambda item: item.preference).array if fitting else None
+def _preference(candidate: _Candidate) -> tuple[int, bool, ArrayFile]:
+    """Returns a sort key: clear names first, and files that need no unpacking."""
+    return candidate.named.rank, candidate.array.file.endswith(".gz"), candidate.array
