@@ -62,20 +62,24 @@ class HeaderFile(RandomAccessFile):
     """
 
     def __init__(self, read_at: ReadAt, size: int, most: int) -> None:
-        super().__init__(self._read_limited, size)
-        self._read_any, self._end, self._most = read_at, size, most
-        self.start_again()
+        super().__init__(read_at, size)
+        self._most = self._left = most
 
     def start_again(self) -> None:
         """Allows the whole number of bytes again."""
         self._left = self._most
 
-    def _read_limited(self, offset: int, length: int) -> bytes:
-        length = max(min(length, self._end - offset), 0)
-        self._left -= length
+    def read(self, size: int = -1) -> bytes:
+        """Returns the next bytes; all that are left if `size` is negative.
+
+        Raises:
+          ValueError: If these are more bytes than may be read.
+        """
+        rest = max(self._size - self.tell(), 0)
+        self._left -= min(size, rest) if size >= 0 else rest
         if self._left < 0:
             raise ValueError(f"its headers take more than {format_size(self._most)}")
-        return self._read_any(offset, length)
+        return bytes(super().read(size))
 
 
 def member_ref(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from shardwright.core.sources.archives.files import (
     split_archives,
 )
 from shardwright.core.sources.archives.tars import GZIP
-from shardwright.core.sources.arrays.files import FileSlice, Rows, slice_of, spooled
+from shardwright.core.sources.arrays.files import FileSlice, Rows, slice_of, spooled_rows
 from shardwright.core.sources.arrays.pickles import PickledArray, PickleError, read_pickle
 from shardwright.core.sources.arrays.values import LabelReader
 from shardwright.core.sources.image_files import folder_of
@@ -135,10 +136,8 @@ def _read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> 
             raise UsageError(
                 f"{where} cannot be read: {error}; download the file again or remove it."
             ) from None
-        pixels = _spooled_values(file_slice, "data", values, context)
-        numbers = _spooled_values(file_slice, f"labels {by_coarse}", classes, context)
-        images = Rows(pixels, _PIXELS, len(values), _SHAPE, planar=True)
-        labels = Rows(numbers, classes.itemsize, classes.size, dtype=classes.dtype.str)
+        images = replace(spooled_rows(file_slice, "data", values, context), shape=_SHAPE, planar=True)
+        labels = spooled_rows(file_slice, f"labels {by_coarse}", classes, context)
     return images, LabelReader(printable(f"{file_slice.uri}!{name}"), labels, _class_names(files, by_coarse))
 
 
@@ -161,13 +160,6 @@ def _values_in(file_slice: FileSlice, by_coarse: bool) -> tuple[np.ndarray, np.n
     if numbers.size != len(pixels):
         raise PickleError(f"it has {counted(len(pixels), 'image')} and {counted(numbers.size, 'label')}")
     return pixels, numbers
-
-
-def _spooled_values(file_slice: FileSlice, name: str, array: np.ndarray, context: Context) -> FileSlice:
-    def write(out: IO[bytes]) -> None:
-        out.write(np.ascontiguousarray(array).data)
-
-    return spooled(file_slice, name, write, context)
 
 
 def _is_hundred(names: Container[str]) -> bool:

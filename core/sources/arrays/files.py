@@ -39,7 +39,7 @@ _CHUNK_BYTES = 1 << 20
 _STEP_BYTES = 1 << 12
 #: Bytes at the beginning of an array that are read for its header.
 _HEADER_BYTES = 1 << 16
-#: Bytes of an array that are in memory at once while it is converted to C order.
+#: Bytes of an array that are in memory at once while it is written in C order.
 _REORDERED_BYTES = 32 << 20
 #: The third byte of an idx file -> type of its values, most significant byte first.
 _IDX_TYPES = {0x08: "|u1", 0x09: "|i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -263,7 +263,7 @@ class ArrayFile:
         return bytes(data)
 
     def rows(self, context: Context) -> Rows:
-        """Returns the rows of the array.
+        """Returns the rows of the array in C order, whose bytes are not compressed.
 
         Raises:
           UsageError: If the file has no such array.
@@ -271,7 +271,17 @@ class ArrayFile:
         header, file, damage = self.header, self._file, None
         if self.kind == NPZ or self._is_gzip:
             file, damage = unpack(file, self.member, self._open, header.end, context)
-        return _in_order(file, header, context, damage)
+        count, *shape = header.shape
+        bytes_of_rows = file.after(header.begin)
+        rows = Rows(bytes_of_rows, header.row_bytes, count, tuple(shape), header.dtype, damage=damage)
+        if not header.fortran or math.prod(shape) <= 1 or count <= 1:
+            return rows
+        if damage or rows.whole < count:
+            message = "its array is in Fortran order and ends early"
+            return replace(rows, damage=damage or ImageFault(QuarantineReason.TRUNCATED, Stage.LIST, message))
+        with storage.open_local(file.file) as source:
+            array = np.memmap(source, header.dtype, "r", file.place.offset + header.begin, header.shape, "F")
+            return spooled_rows(file, f"C order:{header}", array, context)
 
     @cached_property
     def _file(self) -> FileSlice:
@@ -305,27 +315,6 @@ def npz_members(path: str) -> list[str]:
     return sorted({name.removesuffix(".npy") for name in names if name.endswith(".npy")})
 
 
-def _in_order(file: FileSlice, header: ArrayHeader, context: Context, damage: ImageFault | None) -> Rows:
-    """Returns the rows of an array whose bytes are not compressed, in C order."""
-    size, count, shape = header.row_bytes, header.shape[0], header.shape[1:]
-    rows = Rows(file.after(header.begin), size, count, shape, header.dtype, damage=damage)
-    if not header.fortran or math.prod(shape) <= 1 or count <= 1:
-        return rows
-    if damage or rows.whole < count:
-        message = "its array is in Fortran order and ends early"
-        return replace(rows, damage=damage or ImageFault(QuarantineReason.TRUNCATED, Stage.LIST, message))
-
-    def write(out: IO[bytes]) -> None:
-        with storage.open_local(file.file) as source:
-            array = np.memmap(source, header.dtype, "r", file.place.offset + header.begin, header.shape, "F")
-            step = max(1, _REORDERED_BYTES // size)
-            for first in range(0, count, step):
-                UNDERWAY.progress()
-                out.write(np.ascontiguousarray(array[first : first + step]).tobytes())
-
-    return replace(rows, file_slice=spooled(file, f"C order:{header}", write, context))
-
-
 def _pieces(stream: Any, most: int) -> Iterator[bytes]:
     """Yields a limited number of bytes in small steps, so that none before an early end are lost."""
     with stream, contextlib.suppress(EOFError):
@@ -334,17 +323,31 @@ def _pieces(stream: Any, most: int) -> Iterator[bytes]:
             most -= len(piece)
 
 
-def spooled(
-    file_slice: FileSlice, name: str, write: Callable[[IO[bytes]], object], context: Context
-) -> FileSlice:
-    """Returns a spool file with bytes that were computed from others.
+def spooled_rows(file_slice: FileSlice, name: str, array: np.ndarray, context: Context) -> Rows:
+    """Returns the rows of an array, which is written to the spool in C order.
 
     Args:
-      file_slice: Other bytes.
-      name: Description of the computation, for the name of the spool file.
-      write: Function that writes the bytes.
+      file_slice: Bytes of the file that the array comes from.
+      name: Name of the array, for the name of the spool file.
+      array: The array, which may be a memory map.
       context: Context of the listing.
     """
+    count, *shape = array.shape
+    row_bytes = math.prod(shape) * array.itemsize
+
+    def write(out: IO[bytes]) -> None:
+        step = max(1, _REORDERED_BYTES // row_bytes)
+        for first in range(0, count, step):
+            UNDERWAY.progress()
+            out.write(np.ascontiguousarray(array[first : first + step]).data)
+
+    return Rows(_spooled(file_slice, name, write, context), row_bytes, count, tuple(shape), array.dtype.str)
+
+
+def _spooled(
+    file_slice: FileSlice, name: str, write: Callable[[IO[bytes]], object], context: Context
+) -> FileSlice:
+    """Returns a spool file with bytes that a function makes of others and writes."""
     path = context.spool.fill(f"{file_slice}:{name}", file_slice.uri, write)
     size = storage.size_of(path)
     return FileSlice(file_slice.uri, ByteRange(path, 0, size, file_size=size))
@@ -366,7 +369,7 @@ def unpack(
       context: Context of the listing.
 
     Returns:
-      The unpacked bytes, and the damage if the stream is damaged, else None.
+      The unpacked bytes and None; or the compressed bytes and the damage, if the stream is damaged.
     """
 
     def write(file: IO[bytes]) -> None:
@@ -379,6 +382,6 @@ def unpack(
             raise ImageFault(QuarantineReason.CORRUPT, Stage.LIST, message) from error
 
     try:
-        return spooled(file_slice, f"{name}:{limit}", write, context), None
+        return _spooled(file_slice, f"{name}:{limit}", write, context), None
     except ImageFault as fault:
-        return FileSlice(file_slice.uri, file_slice.place._replace(length=0)), fault
+        return file_slice, fault

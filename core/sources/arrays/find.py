@@ -252,10 +252,10 @@ def _pair(candidates: list[_Candidate], settings: ConvertSettings) -> Iterator[F
         if not fitting:  # the names differ, but there is no other array of labels
             others = [item for other, items in labels.items() if other[1:] == group[1:] for item in items]
             fitting = others if len(others) == 1 and others[0].array.kind == images.kind else []
-        found = fitting[0].array if fitting else None
+        labels_of = fitting[0].array if fitting else None
         if settings.label_column and images.kind == NPZ:
-            found = replace(images, member=settings.label_column)
-        yield FoundArray(images, found, named.split, named.dataset)
+            labels_of = replace(images, member=settings.label_column)
+        yield FoundArray(images, labels_of, named.split, named.dataset)
 
 
 def _preference(candidate: _Candidate) -> tuple[int, bool, ArrayFile]:

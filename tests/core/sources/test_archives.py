@@ -161,17 +161,6 @@ def test_members_that_are_not_images_are_filtered_and_unsafe_ones_are_written_no
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(made)
 
 
-def test_a_link_in_an_archive_is_named_and_not_followed(tmp_path: Path) -> None:
-    link = tarfile.TarInfo("ant/link.png")
-    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-    (tmp_path / "a.tar.gz").write_bytes(PACKERS[".tar.gz"](tar_of([(link, b""), ("ant/3.png", picture(3))])))
-    convert(input=str(tmp_path / "a.tar.gz"), output=str(tmp_path / "out"), max_bad_fraction=1)
-    entries = check_books(tmp_path / "out")
-    assert entries["a.tar.gz!ant/link.png"]["reason"] == "UNSAFE_MEMBER"
-    assert "symbolic link" in entries["a.tar.gz!ant/link.png"]["message"]
-    assert entries["a.tar.gz!ant/3.png"]["outcome"] == "written"
-
-
 def test_classes_can_come_from_file_names_in_archives(tmp_path: Path) -> None:
     members = {f"all/{name}{i}.png": picture(i) for i, name in enumerate(("ant", "bee", "ant"))}
     (tmp_path / "in").mkdir()

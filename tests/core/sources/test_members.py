@@ -162,6 +162,8 @@ def test_links_and_devices_are_unsafe(tmp_path: Path) -> None:
     infos = [tar_info(f"a/{i}.png", type=kind, linkname="/etc/passwd") for i, kind in enumerate(kinds)]
     found = listed(tmp_path, tar_of([*((info, b"") for info in infos), ("a/ok.png", b"fine")]), "a.tar")
     assert found == {**dict.fromkeys([f"a/{i}.png" for i in range(5)], "UNSAFE_MEMBER"), "a/ok.png": b"fine"}
+    messages = [ref.message for ref in list_refs(tmp_path / "a.tar")]
+    assert messages[:2] == ["it is a symbolic link", "it is a hard link"]
     link = zipfile.ZipInfo("a/link.png")
     link.create_system, link.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
     assert listed(tmp_path, zip_of([(link, b"/etc/passwd")]), "a.zip") == {"a/link.png": "UNSAFE_MEMBER"}
