@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.archives.files import (
-    ZIP,
     OpenArchive,
     checked_kind,
     extension_kind,
@@ -46,14 +46,14 @@ def take_name_apart(name: str) -> tuple[str, str]:
 
 def _shows_samples(members: Iterable[ImageRef]) -> bool:
     """Returns whether the first members of an archive form samples that are not in folders."""
-    fields: dict[str, set[str]] = {}
+    fields: defaultdict[str, set[str]] = defaultdict(set)
     for ref in members:
-        if not ref.key.startswith("."):
+        if not ref.key.startswith(".") and "/" not in ref.key:
             sample, name = take_name_apart(ref.key)
-            fields.setdefault(sample, set()).add(name)
-    flat = (names for sample, names in fields.items() if "/" not in sample)
+            fields[sample].add(name)
     return any(
-        names.intersection(METADATA) and any(is_image_name(f"x.{name}") for name in names) for names in flat
+        names.intersection(METADATA) and any(is_image_name(f"x.{name}") for name in names)
+        for names in fields.values()
     )
 
 
@@ -67,7 +67,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
         return False
     with open_ranges(probe.path) as reader:
         kind = kind_of_archive(reader, probe.name)
-        return kind not in ("", ZIP) and _shows_samples(first_members(reader.read_at, reader.size, kind))
+        return _shows_samples(first_members(reader.read_at, reader.size, kind))
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:

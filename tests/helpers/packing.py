@@ -18,6 +18,7 @@ import zstandard
 from helpers.hostile import picture
 from shardwright.core import storage
 from shardwright.core.images.read import read_image
+from shardwright.core.sources.input_probe import look_at
 from shardwright.core.sources.source import Context, Input, source_by_name
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -88,7 +89,7 @@ def list_refs(path: Path | str, source: str = "archives", **settings: Any) -> li
     directory.mkdir(exist_ok=True)  # like the command; workers never create a removed folder again
     context = Context(ConvertSettings(input=(str(path),), **settings), Spool(str(directory)))
     found = source_by_name(source)
-    item = Input(str(path), "", source)
+    item = Input(str(path), "", source, is_file=look_at(str(path)).is_file)
     return [ref for part in found.split(item, context) for ref in found.list_part(part, context)]
 
 

@@ -34,6 +34,7 @@ from shardwright.core.sources.archives.tars import (
     unpack_tar,
 )
 from shardwright.core.sources.archives.zips import END_SIGN, MAX_END_BYTES, list_zip
+from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.folder_tree import split_of_folder
 from shardwright.core.sources.hashing import name_hash
 from shardwright.core.sources.image_files import files_below, is_hidden
@@ -108,9 +109,9 @@ def kind_of_archive(reader: RangeReader, name: str) -> str:
 
 
 def first_members(read_at: ReadAt, size: int, kind: str) -> list[ImageRef]:
-    """Returns the files among the first members of a tar, up to the first damage.
+    """Returns the files among the first members of a tar, up to the first damage; none of another file.
 
-    Of a compressed one, only its beginning is read.
+    Of a compressed tar, only its beginning is read.
 
     Args:
       read_at: Function that reads the file.
@@ -189,10 +190,10 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
 
     Raises:
       EngineError: If a folder cannot be listed.
+      UsageError: If the file does not exist any more.
     """
-    is_folder = not storage.is_remote(item.path) and os.path.isdir(item.path)
-    state = None if is_folder else storage.stat(item.path)
-    if state is not None:
+    if item.is_file:
+        state = state_of(item.path)
         name = key_from_bytes(os.fsencode(item.path.rpartition("/")[2]))
         yield InputSplit(item, item.path, detail=json.dumps(ArchiveFile(name, state.size, state.version)))
         return

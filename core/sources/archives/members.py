@@ -37,6 +37,11 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 _UNSAFE = re.compile(r"(?:^|(?<=/))\.\.(?=/|$)|^/|(?<=^[A-Za-z]):|\\|\0")
 
 
+def most_unpacked(packed: int) -> int:
+    """Returns the number of bytes to which an archive may unpack at most, by its own number of bytes."""
+    return min(MAX_UNPACKED_BYTES, max(SMALL_BYTES, MAX_RATIO * packed))
+
+
 class ArchiveDamage(Exception):
     """An archive cannot be read to its end.
 

@@ -16,13 +16,11 @@ import zstandard
 
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.sources.archives.members import (
-    MAX_RATIO,
-    MAX_UNPACKED_BYTES,
-    SMALL_BYTES,
     ArchiveDamage,
     HeaderFile,
     ReadAt,
     member_ref,
+    most_unpacked,
     tidy_name,
 )
 from shardwright.core.storage.ranges import RangeReader, file_of
@@ -107,7 +105,7 @@ def unpack_tar(reader: RangeReader, kind: str, out: IO[bytes]) -> None:
     try:
         for piece in _unpacked(packed, kind):
             length += len(piece)
-            most = min(MAX_UNPACKED_BYTES, max(SMALL_BYTES, MAX_RATIO * packed.tell()))
+            most = most_unpacked(packed.tell())
             if length > most:
                 raise ArchiveDamage(
                     QuarantineReason.TOO_LARGE,

@@ -12,11 +12,10 @@ from collections.abc import Iterator, Sequence
 
 from shardwright.core import storage
 from shardwright.core.sources.archives.members import (
-    MAX_RATIO,
-    SMALL_BYTES,
     ArchiveDamage,
     HeaderFile,
     member_ref,
+    most_unpacked,
     tidy_name,
 )
 from shardwright.core.storage.ranges import RangeReader
@@ -55,7 +54,7 @@ def list_zip(reader: RangeReader, whole: ByteRange) -> Iterator[ImageRef | None]
     infos = _directory(reader)
     overlapping = _overlapping(infos, reader.size)
     # Reading a member later enforces the size that is counted here.
-    most, total = max(SMALL_BYTES, MAX_RATIO * reader.size), 0
+    most, total = most_unpacked(reader.size), 0
     for index, info in enumerate(infos):
         ref = _member(info, whole, index in overlapping)
         total += ref.size if ref and ref.is_candidate else 0

@@ -11,13 +11,11 @@ import numpy as np
 
 from shardwright.core import storage
 from shardwright.core.sources.archives.files import (
-    TAR,
     first_members,
     kind_of_head,
     open_archive,
     split_archives,
 )
-from shardwright.core.sources.archives.tars import GZIP
 from shardwright.core.sources.arrays.files import FileSlice, Rows, slice_of, spooled_rows
 from shardwright.core.sources.arrays.pickles import PickledArray, PickleError, read_pickle
 from shardwright.core.sources.arrays.values import LabelReader
@@ -64,8 +62,6 @@ def split_of_batch(name: str) -> str:
 def is_cifar_archive(head: bytes) -> bool:
     """Returns whether a file begins like one of CIFAR's archives, compressed or not."""
     kind = kind_of_head(head)
-    if kind not in (TAR, GZIP):
-        return False
     members = first_members(lambda offset, length: head[offset : offset + length], len(head), kind)
     return bool(members) and bool(_FOLDERS.match(members[0].key))
 

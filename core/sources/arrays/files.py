@@ -103,7 +103,7 @@ def parse_npy_header(head: bytes) -> ArrayHeader:
         raise ValueError(f"it is not a NumPy array of plain numbers ({words_of(error)})") from None
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which are never unpickled: save it with a plain dtype")
-    if dtype.names is not None or dtype.subdtype is not None or dtype.kind not in "biufSU":
+    if dtype.kind not in "biufSU":
         raise ValueError(f"it holds values of type {dtype}, which are neither pixels nor labels")
     if not all(type(side) is int and 0 <= side < 2**63 for side in shape) or not shape:
         raise ValueError(f"its shape {shape} is not the shape of an array of images or labels")

@@ -18,6 +18,7 @@ from shardwright.core.sources.arrays.cifar import (
 )
 from shardwright.core.sources.arrays.files import CIFAR, CIFAR_ARCHIVE, IDX, NPY, NPZ, ArrayFile, npz_members
 from shardwright.core.sources.folder_tree import SPLIT_FOLDERS
+from shardwright.core.sources.image_files import folder_of
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, nearest
@@ -166,8 +167,7 @@ def _cifar_batch(name: str, root: str, relative: str = "") -> FoundArray:
 
 
 def _find_in_file(probe: InputProbe, settings: ConvertSettings) -> Iterable[FoundArray]:
-    path, _, name = probe.path.rpartition("/")
-    path = path or ("/" if probe.path.startswith("/") else ".")
+    path, name = folder_of(probe.path), probe.name
     if is_cifar_archive(probe.head):
         return [FoundArray(ArrayFile(CIFAR_ARCHIVE, path, name))]
     beside = InputProbe(path, is_file=False).files

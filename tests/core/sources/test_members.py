@@ -26,7 +26,7 @@ from helpers.packing import (
     zip_of,
 )
 
-from shardwright.core.sources.archives import members, tars, zips
+from shardwright.core.sources.archives import members
 from shardwright.schemas.image_ref import NO_SPLIT
 
 
@@ -224,13 +224,12 @@ def test_a_header_with_a_false_size_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_the_unpacked_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zips, "SMALL_BYTES", 300_000)
-    monkeypatch.setattr(tars, "SMALL_BYTES", 300_000)
-    members = {f"a/{i}.png": bytes(100_000) for i in range(50)}
-    found = listed(tmp_path, zip_of(members), "a.zip")
+    monkeypatch.setattr(members, "SMALL_BYTES", 300_000)
+    pictures = {f"a/{i}.png": bytes(100_000) for i in range(50)}
+    found = listed(tmp_path, zip_of(pictures), "a.zip")
     assert found.pop("a.zip") == "TOO_LARGE" and 1 <= len(found) < 50
     for suffix in (".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst"):
-        found = listed(tmp_path, PACKERS[suffix](tar_of(members)), f"b{suffix}")
+        found = listed(tmp_path, PACKERS[suffix](tar_of(pictures)), f"b{suffix}")
         assert found == {f"b{suffix}": "TOO_LARGE"}
     assert not [path for path in (tmp_path / "spool-of-test").rglob("*") if path.is_file()]
 
