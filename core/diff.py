@@ -5,8 +5,10 @@ Small datasets are compared here as `CompareDatasets` does it, but without Beam.
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from shardwright.core import hash_buckets, storage
@@ -310,6 +312,76 @@ def pair_renamed(rows: Iterable[tuple[int, LedgerRow]], changes: Changes) -> Non
             note_added_or_removed(NEW, row, changes)
 
 
+def compare_place(
+    pair: LedgerPair, changes: Changes, lost_is_empty: bool = False
+) -> Iterator[tuple[int, LedgerRow]]:
+    """Compares the ledgers of one place, and records what changed.
+
+    Args:
+      pair: The ledgers.
+      changes: Object that gets the changes.
+      lost_is_empty: Whether a lost ledger of the old dataset counts as empty. Otherwise it is an error.
+
+    Yields:
+      Pairs (side, row), one for each image that only one of the ledgers lists.
+
+    Raises:
+      UsageError: If a ledger is missing or damaged.
+      EngineError: If the storage failed.
+    """
+    datas: list[bytes | None] = [None, None]
+    for side, place in enumerate(pair.places):
+        if place is not None:
+            with _losses(side, lost_is_empty):
+                datas[side] = read_ledger(place, pair.file)
+    same = datas[NEW]
+    if same is not None and datas[OLD] == same and pair.sha256[OLD] == pair.sha256[NEW]:
+        changes.unchanged += count_of_ledger(same, str(pair.places[NEW]), pair.file, pair.sha256[NEW])
+        return
+    rows: _Rows = ([], [])
+    for side, data in enumerate(datas):
+        if data is not None:
+            with _losses(side, lost_is_empty):
+                rows[side].extend(
+                    rows_of(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
+                )
+    PROGRESS.add(listed=sum(map(len, rows)))
+    yield from _compare_lists(rows, changes)
+
+
+def _losses(side: int, lost_is_empty: bool) -> contextlib.AbstractContextManager[None]:
+    """Suppresses the error about a lost ledger where that is allowed."""
+    lost = lost_is_empty and side == OLD
+    return contextlib.suppress(UsageError) if lost else contextlib.nullcontext()
+
+
+def _compare_lists(rows: _Rows, changes: Changes) -> Iterator[tuple[int, LedgerRow]]:
+    old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))
+    return compare_rows(old, new, changes)
+
+
+def compare_elsewhere(
+    unmatched: Iterable[tuple[int, LedgerRow]], changes: Changes
+) -> Iterator[tuple[int, LedgerRow]]:
+    """Compares by key the images that `compare_place` found in only one ledger of a place.
+
+    Args:
+      unmatched: Pairs (side, row) from any places.
+      changes: Object that gets the changes.
+
+    Yields:
+      Pairs (side, row) of the images to pair by their sources (`pair_renamed`).
+    """
+    rows: _Rows = ([], [])
+    for side, row in unmatched:
+        rows[side].append(row)
+    for side, row in _compare_lists(rows, changes):
+        if row.written and row.is_known:
+            yield side, row
+        elif row.written:
+            note_added_or_removed(side, row, changes)
+
+
 def compare_small(pairs: Iterable[LedgerPair]) -> Changes:
     """Returns the changes between two datasets.
 
@@ -321,32 +393,7 @@ def compare_small(pairs: Iterable[LedgerPair]) -> Changes:
       EngineError: If the storage failed.
     """
     changes = Changes()
-    elsewhere: _Rows = ([], [])
-    for pair in pairs:
-        _compare_pair(pair, changes, elsewhere)
-    unmatched: list[tuple[int, LedgerRow]] = []
-    old, new = (by_key(rows, whose) for rows, whose in zip(elsewhere, _WHOSE, strict=True))
-    for side, row in compare_rows(old, new, changes):
-        if row.written and row.is_known:
-            unmatched.append((side, row))
-        elif row.written:
-            note_added_or_removed(side, row, changes)
-    pair_renamed(unmatched, changes)
+    unmatched = chain.from_iterable(compare_place(pair, changes) for pair in pairs)
+    pair_renamed(compare_elsewhere(unmatched, changes), changes)
     changes.settle()
     return changes
-
-
-def _compare_pair(pair: LedgerPair, changes: Changes, elsewhere: _Rows) -> None:
-    """Compares the ledgers of one place, and collects the rows that only one of them has."""
-    datas = [read_ledger(place, pair.file) if place is not None else None for place in pair.places]
-    same = datas[NEW]
-    if same is not None and datas[OLD] == same and pair.sha256[OLD] == pair.sha256[NEW]:
-        changes.unchanged += count_of_ledger(same, str(pair.places[NEW]), pair.file, pair.sha256[NEW])
-        return
-    rows = [
-        rows_of(data, str(place), pair.file, sha256, pair.split) if data is not None else []
-        for data, place, sha256 in zip(datas, pair.places, pair.sha256, strict=True)
-    ]
-    PROGRESS.add(listed=sum(map(len, rows)))
-    for side, row in compare_rows(by_key(rows[OLD], _WHOSE[OLD]), by_key(rows[NEW], _WHOSE[NEW]), changes):
-        elsewhere[side].append(row)

@@ -74,8 +74,7 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
 
     from shardwright.core.validation.shard import ShardTask, shard_task_of
     from shardwright.schemas.ledger import ShardResult
-    from shardwright.transforms.begin_conversion import BeginConversion, RemoveCommit
-    from shardwright.transforms.commit import CommitDataset
+    from shardwright.transforms.conversion import BeginConversion, CommitDataset, RemoveCommit
     from shardwright.transforms.validate import verify_results
     from shardwright.transforms.write_shards import WritePlannedShards
 

@@ -96,8 +96,8 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     from shardwright.core.rebuild.compare import Decision, reusable_builds
     from shardwright.core.rebuild.finish import finish, publish
     from shardwright.core.shards.reuse import ReusableBuilds
-    from shardwright.transforms.lineage import report_sink
     from shardwright.transforms.rebuild import CommitVersion, CompareWithPrevious, GateVersion, VerifyVersion
+    from shardwright.transforms.shared import report_sink
     from shardwright.transforms.write_shards import WritePlannedShards
 
     settings, one = task.settings, beam.pvalue.AsSingleton

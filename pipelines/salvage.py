@@ -116,7 +116,12 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.salvage import SalvageDataset, TakeLease
+    from shardwright.transforms.conversion import TakeLease
+    from shardwright.transforms.salvage import SalvageDataset
+
+    def acquired(hold: HeldLease) -> HeldLease:
+        hold.acquire()
+        return hold
 
     dataset = read_dataset(target.directory) if target.directory else None
     begin = pipeline | "Begin" >> beam.Impulse()  # bytes
@@ -125,7 +130,7 @@ def build_salvage(pipeline: Any, target: Target, job: SalvageJob) -> Any:
     )  # RecordSchema
     hold: Any = job.hold
     if job.described and job.hold is not None:
-        hold = beam.pvalue.AsSingleton(begin | "TakeLease" >> TakeLease(job.hold))
+        hold = beam.pvalue.AsSingleton(begin | "TakeLease" >> TakeLease(job.hold, True, acquired))
 
     def tasks_of(_: bytes, hold: HeldLease | None) -> Iterator[SalvageTask]:
         return list_tasks(target, job.output, hold)

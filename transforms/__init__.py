@@ -12,23 +12,22 @@ from shardwright.schemas.missing_packages import needed_by
 
 if TYPE_CHECKING:
     from shardwright.core.images.map_hook import DecodedImage, DroppedImage, MappedImage
-    from shardwright.transforms.images import DecodeAndResize, ReadImages
     from shardwright.transforms.plan import AssignShards, ForecastDataset
-    from shardwright.transforms.records import BuildExamples
     from shardwright.transforms.sources import ListSources
+    from shardwright.transforms.steps import BuildExamples, DecodeAndResize, ReadImages
     from shardwright.transforms.validate import ValidateShards
     from shardwright.transforms.write_shards import WritePlannedShards
 
 _HOME = {
     "AssignShards": "transforms.plan",
-    "BuildExamples": "transforms.records",
-    "DecodeAndResize": "transforms.images",
+    "BuildExamples": "transforms.steps",
+    "DecodeAndResize": "transforms.steps",
     "DecodedImage": "core.images.map_hook",
     "DroppedImage": "core.images.map_hook",
     "ForecastDataset": "transforms.plan",
     "ListSources": "transforms.sources",
     "MappedImage": "core.images.map_hook",
-    "ReadImages": "transforms.images",
+    "ReadImages": "transforms.steps",
     "ValidateShards": "transforms.validate",
     "WritePlannedShards": "transforms.write_shards",
 }

@@ -24,6 +24,7 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Forecast
 from shardwright.transforms.dedupe import chosen_images
 from shardwright.transforms.plan import AssignShards, BatchRefs
+from shardwright.transforms.shared import composite
 from shardwright.transforms.sources import ListSources
 
 _LEFTOVERS = "leftovers"
@@ -77,55 +78,48 @@ def _meet_by_source(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> FindingS
     return FindingSummary().add(item.finding() if isinstance(item, Leftover) else item for item in found)
 
 
-class CompareWithSource(beam.PTransform):
+@composite
+def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam.PCollection:
     """Lists the source again and compares it with the dataset. `PBegin -> PCollection[FindingSummary]`.
 
     Images and records meet by shard, because an image's shard is a function of its key and the plan. Those
     without a match there may have moved: they meet by key, then by the source's checksum.
 
     Args:
+      begin: The pipeline.
       comparison: The comparison.
     """
-
-    def __init__(self, comparison: Comparison) -> None:
-        super().__init__()
-        self._comparison = comparison
-
-    def expand(self, begin: beam.pvalue.PBegin) -> beam.PCollection:
-        """Applies the transform."""
-        comparison = self._comparison
-        settings, plan = comparison.settings, comparison.dataset.plan
-        buckets = bucket_count(sum(plan.shards.values()))
-        refs, *_ = begin | "ListSources" >> ListSources(
-            comparison.inputs, Context(settings, comparison.spool), comparison.rules, comparison.selection
-        )  # ImageRef, ClassId
-        batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
-        # An image of a class that --class_names did not list cannot have copies. A class may also be missing
-        # because all of its images were copies, but then no image was quarantined for its class.
-        bad = comparison.dataset.ledger.get("reasons", {}).get(Outcome.QUARANTINED, {})
-        listed = settings.record_layout.needs is Needs.LABEL and QuarantineReason.UNKNOWN_LABEL in bad
-        fatal = plan.labels if listed else ()
-        batches = chosen_images(batches, settings, comparison.selection.keys, fatal)  # EncodedRefs
-        forecast = begin | "CarriedPlan" >> beam.Create(
-            [Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})], reshuffle=False
-        )  # Forecast
-        compared = (
-            batches
-            | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
-            | "CompareShard"
-            >> beam.ParDo(_CompareShard(comparison)).with_outputs(_LEFTOVERS, main="findings")
-        )  # FindingSummary, ((what, bucket), leftovers)
-        by_key = (
-            compared[_LEFTOVERS]
-            | "GroupByKeyOfImage" >> beam.GroupByKey()  # ((what, bucket), [leftovers])
-            | "MeetByKey"
-            >> beam.FlatMap(lambda bucket: _sorted(meet(bucket), SOURCE, buckets)).with_outputs(
-                _LEFTOVERS, main="findings"
-            )
-        )  # FindingSummary, ((what, bucket), leftovers)
-        by_source = (
-            by_key[_LEFTOVERS]
-            | "GroupBySource" >> beam.GroupByKey()  # ((what, bucket), [leftovers])
-            | "MeetBySource" >> beam.Map(_meet_by_source)
-        )  # FindingSummary
-        return (compared.findings, by_key.findings, by_source) | "AllDifferences" >> beam.Flatten()
+    settings, plan = comparison.settings, comparison.dataset.plan
+    buckets = bucket_count(sum(plan.shards.values()))
+    refs, *_ = begin | "ListSources" >> ListSources(
+        comparison.inputs, Context(settings, comparison.spool), comparison.rules, comparison.selection
+    )  # ImageRef, ClassId
+    batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
+    # An image of a class that --class_names did not list cannot have copies. A class may also be missing
+    # because all of its images were copies, but then no image was quarantined for its class.
+    bad = comparison.dataset.ledger.get("reasons", {}).get(Outcome.QUARANTINED, {})
+    listed = settings.record_layout.needs is Needs.LABEL and QuarantineReason.UNKNOWN_LABEL in bad
+    fatal = plan.labels if listed else ()
+    batches = chosen_images(batches, settings, comparison.selection.keys, fatal)  # EncodedRefs
+    forecast = begin | "CarriedPlan" >> beam.Create(
+        [Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})], reshuffle=False
+    )  # Forecast
+    compared = (
+        batches
+        | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
+        | "CompareShard" >> beam.ParDo(_CompareShard(comparison)).with_outputs(_LEFTOVERS, main="findings")
+    )  # FindingSummary, ((what, bucket), leftovers)
+    by_key = (
+        compared[_LEFTOVERS]
+        | "GroupByKeyOfImage" >> beam.GroupByKey()  # ((what, bucket), [leftovers])
+        | "MeetByKey"
+        >> beam.FlatMap(lambda bucket: _sorted(meet(bucket), SOURCE, buckets)).with_outputs(
+            _LEFTOVERS, main="findings"
+        )
+    )  # FindingSummary, ((what, bucket), leftovers)
+    by_source = (
+        by_key[_LEFTOVERS]
+        | "GroupBySource" >> beam.GroupByKey()  # ((what, bucket), [leftovers])
+        | "MeetBySource" >> beam.Map(_meet_by_source)
+    )  # FindingSummary
+    return (compared.findings, by_key.findings, by_source) | "AllDifferences" >> beam.Flatten()

@@ -15,7 +15,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, decode_refs
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Plan
-from shardwright.transforms.merging import MergeAll, in_global_window
+from shardwright.transforms.shared import MergeAll, composite, in_global_window
 
 #: Settings that decide the hashes and the shares. If one of them changes, the parts are chosen again.
 _OF_SPLITS = ("split_mode", "splits", "seed", "split_by", "group_column", "label_regex", "label_separator")
@@ -59,10 +59,19 @@ class _CollectHashes(beam.DoFn):
         yield in_global_window(self._collected)
 
 
-class ChooseParts(beam.PTransform):
+@composite
+def ChooseParts(
+    batches: beam.PCollection,
+    settings: ConvertSettings,
+    purpose: str,
+    carried: Plan | None = None,
+    found: beam.pvalue.AsSingleton | None = None,
+    splits: beam.pvalue.AsSingleton | None = None,
+) -> beam.PCollection:
     """Chooses the bounds of splits or folds. `PCollection[EncodedRefs] -> [PartBounds]`.
 
     Args:
+      batches: References of images.
       settings: Checked settings; the split mode is not `hash`.
       purpose: `SPLIT` or `FOLD`.
       carried: Plan to carry on.
@@ -70,36 +79,17 @@ class ChooseParts(beam.PTransform):
       splits: For folds, side input with the bounds of the splits; None if `--splits` alone decides them.
     """
 
-    def __init__(
-        self,
-        settings: ConvertSettings,
-        purpose: str,
-        carried: Plan | None = None,
-        found: beam.pvalue.AsSingleton | None = None,
-        splits: beam.pvalue.AsSingleton | None = None,
-    ) -> None:
-        super().__init__()
-        self._settings = settings
-        self._purpose = purpose
-        self._carried = carried
-        self._found = found
-        self._splits = splits
+    def choose(collected: CollectedHashes, found: Plan | None) -> PartBounds:
+        shares = shares_of(settings, purpose)
+        return choose_parts(collected, shares, carried_bounds(settings, purpose, found or carried))
 
-    def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        settings, purpose, carried = self._settings, self._purpose, self._carried
-        merge = MergeAll(partial(CollectedHashes, settings), finish=CollectedHashes.finish)
-
-        def choose(collected: CollectedHashes, found: Plan | None) -> PartBounds:
-            shares = shares_of(settings, purpose)
-            return choose_parts(collected, shares, carried_bounds(settings, purpose, found or carried))
-
-        return (
-            batches
-            | "CollectHashes"
-            >> beam.ParDo(_CollectHashes(settings, purpose), self._splits).with_output_types(CollectedHashes)
-            # CollectedHashes of a bundle
-            | "MergeHashes" >> beam.CombineGlobally(merge).with_output_types(CollectedHashes)
-            # CollectedHashes of all bundles
-            | "ChooseBounds" >> beam.Map(choose, self._found).with_output_types(PartBounds)  # PartBounds
-        )
+    merge = MergeAll(partial(CollectedHashes, settings), finish=CollectedHashes.finish)
+    return (
+        batches
+        | "CollectHashes"
+        >> beam.ParDo(_CollectHashes(settings, purpose), splits).with_output_types(CollectedHashes)
+        # CollectedHashes of a bundle
+        | "MergeHashes" >> beam.CombineGlobally(merge).with_output_types(CollectedHashes)
+        # CollectedHashes of all bundles
+        | "ChooseBounds" >> beam.Map(choose, found).with_output_types(PartBounds)  # PartBounds
+    )

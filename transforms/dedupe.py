@@ -1,80 +1,37 @@
-"""`DedupeExact`: keeps one of several images with equal source bytes, the one with the smallest key.
+"""Leaves out images that were listed: copies of others, and those beyond the limit of a class.
 
-References stay packed, and only checksums and keys are shuffled:
+`DedupeExact` keeps one of several images with equal source bytes, the one with the smallest key. References
+stay packed, and only checksums and keys are shuffled:
 
-    HashSources    -> EncodedRefs with checksums; the smallest key of each checksum, in buckets by checksum
-    GroupBySha256  -> (bucket, [FirstKeys])
-    FindCopies     -> the smallest keys of the checksums that several images have
-    MarkCopies     -> EncodedRefs, with the copies marked
+    HashSources -> EncodedRefs with checksums; (checksum, (key, 1)) of each image
+    FindFirst   -> (checksum, (smallest key, number of images))
+    MarkCopies  -> EncodedRefs, with the copies marked
 
-A worker reduces what it has seen of a checksum to the smallest key before it emits it, so millions of copies
-of one image need no more memory than two.
+`LimitPerClass` takes at most N images of each class, those with the lowest hashes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import zlib
-from collections import defaultdict
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
+from functools import partial
 
 import apache_beam as beam
 
 from shardwright.core.images.read import check_sha256, map_refs, read_image
-from shardwright.schemas.codes import Outcome, QuarantineReason
+from shardwright.core.plan.assign import limit_order
+from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.transforms.class_limit import LimitPerClass
-from shardwright.transforms.merging import in_global_window
+from shardwright.transforms.shared import MergeAll, composite
 
-#: Number of buckets in which checksums meet, and so of workers that can share them.
-_BUCKETS = 1024
-#: Number of hex digits of a checksum that decide its bucket.
-_BUCKET_DIGITS = 8
-#: Number of checksums that a worker collects before it emits them.
-CHECKSUMS_IN_HAND = 100_000
-_FIRST_KEYS = "first_keys"
-
-#: Checksums with their smallest keys, packed for a stage boundary (`pack_keys`).
-FirstKeys: TypeAlias = bytes
-
-
-class FirstKey(NamedTuple):
-    """The images with one checksum.
-
-    Attributes:
-      key: The smallest key of them.
-      has_copies: Whether there is more than one image.
-    """
-
-    key: str
-    has_copies: bool = False
-
-    def merged(self, other: FirstKey) -> FirstKey:
-        """Returns the sum of two groups of images with the same checksum."""
-        return FirstKey(min(self.key, other.key), True)
-
-
-def pack_keys(found: Mapping[str, FirstKey]) -> FirstKeys:
-    """Packs the smallest keys of checksums in hex."""
-    columns = [
-        list(found),
-        [first.key for first in found.values()],
-        [int(f.has_copies) for f in found.values()],
-    ]
-    text = json.dumps(columns, ensure_ascii=False, separators=(",", ":"))
-    return zlib.compress(text.encode("utf-8", "surrogatepass"), 1)
-
-
-def unpack_keys(packed: FirstKeys) -> Iterator[tuple[str, FirstKey]]:
-    """Unpacks the result of `pack_keys`: checksums in hex, and their smallest keys."""
-    sha256s, keys, copied = json.loads(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
-    for sha256, key, has_copies in zip(sha256s, keys, copied, strict=True):
-        yield sha256, FirstKey(key, has_copies)
+_KEYS = "keys"
+#: Number of hashes that may be collected for a class above its limit before the highest are dropped.
+_SLACK = 1024
 
 
 def hash_ref(ref: ImageRef, max_bytes: int) -> ImageRef:
@@ -93,38 +50,18 @@ def hash_ref(ref: ImageRef, max_bytes: int) -> ImageRef:
 
 
 class _HashSources(beam.DoFn):
-    """Reads every candidate once, and collects the smallest key of each checksum."""
+    """Reads every candidate once; yields references with checksums, and the key of each checksum."""
 
     def __init__(self, max_bytes: int, class_names: Sequence[str]) -> None:
         self._max_bytes = max_bytes
         self._class_names = frozenset(class_names)
 
-    def start_bundle(self) -> None:
-        self._found: dict[str, FirstKey] = {}
-
     def process(self, batch: EncodedRefs) -> Iterator[EncodedRefs | beam.pvalue.TaggedOutput]:
-        refs = list(decode_refs(batch))
-        hashed = list(map_refs(self._hash, refs, self._max_bytes))
+        hashed = list(map_refs(self._hash, list(decode_refs(batch)), self._max_bytes))
         for ref in hashed:
             if ref.sha256:
-                add_key(self._found, ref.sha256, FirstKey(ref.key))
-        if len(self._found) >= CHECKSUMS_IN_HAND:
-            for packed in self._taken():
-                yield beam.pvalue.TaggedOutput(_FIRST_KEYS, packed)
+                yield beam.pvalue.TaggedOutput(_KEYS, (ref.sha256, (ref.key, 1)))
         yield encode_refs(hashed)
-
-    def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
-        for packed in self._taken():
-            yield beam.pvalue.TaggedOutput(_FIRST_KEYS, in_global_window(packed))
-
-    def _taken(self) -> Iterator[tuple[int, FirstKeys]]:
-        """Yields the collected checksums by bucket, and begins again."""
-        buckets: dict[int, dict[str, FirstKey]] = defaultdict(dict)
-        for sha256, first in self._found.items():
-            buckets[int(sha256[:_BUCKET_DIGITS], 16) % _BUCKETS][sha256] = first
-        self._found = {}
-        for bucket, found in buckets.items():
-            yield bucket, pack_keys(found)
 
     def _hash(self, ref: ImageRef) -> ImageRef:
         # An image of an unknown class is quarantined, so no copy may be removed in its favor.
@@ -132,80 +69,135 @@ class _HashSources(beam.DoFn):
         return hash_ref(ref, self._max_bytes) if ref.is_candidate and known else ref._replace(sha256="")
 
 
-def add_key(found: dict[str, FirstKey], sha256: str, first: FirstKey) -> None:
-    """Adds images with a checksum to those that were found before."""
-    before = found.get(sha256)
-    found[sha256] = first if before is None else before.merged(first)
-
-
-def find_copies(bucket: tuple[int, Iterable[FirstKeys]]) -> Iterator[FirstKeys]:
-    """Yields the smallest keys of the checksums in a bucket that several images have."""
-    found: dict[str, FirstKey] = {}
-    for packed in bucket[1]:
-        for sha256, first in unpack_keys(packed):
-            add_key(found, sha256, first)
-    copied = {sha256: first for sha256, first in found.items() if first.has_copies}
-    if copied:
-        yield pack_keys(copied)
-
-
-def mark_copies(refs: Iterable[ImageRef], first_keys: Mapping[str, str]) -> Iterator[ImageRef]:
-    """Yields references; marks those as copies whose checksum belongs to an image with a smaller key.
+def mark_copies(batch: EncodedRefs, first_keys: Mapping[str, str]) -> EncodedRefs:
+    """Marks those references as copies whose checksum belongs to an image with a smaller key.
 
     Args:
-      refs: References with the sha256 of their sources, or without it if that is not known.
+      batch: References with the sha256 of their sources, or without it if that is not known.
       first_keys: sha256 in hex -> the smallest key, for checksums that several images have.
     """
-    for ref in refs:
+
+    def marked(ref: ImageRef) -> ImageRef:
         first = first_keys.get(ref.sha256, ref.key) if ref.sha256 else ref.key
-        yield ref if first == ref.key else ref._replace(outcome=Outcome.DEDUPLICATED, reason=first)
+        return ref if first == ref.key else ref._replace(outcome=Outcome.DEDUPLICATED, reason=first)
+
+    return encode_refs(map(marked, decode_refs(batch)))
 
 
-class _MarkCopies(beam.DoFn):
-    """Marks copies in packed references."""
-
-    def start_bundle(self) -> None:
-        self._first_keys: dict[str, str] | None = None
-
-    def process(self, batch: EncodedRefs, copied: Iterable[FirstKeys]) -> Iterator[EncodedRefs]:
-        if self._first_keys is None:
-            self._first_keys = {
-                sha256: first.key for packed in copied for sha256, first in unpack_keys(packed)
-            }
-        yield encode_refs(mark_copies(decode_refs(batch), self._first_keys))
-
-
-class DedupeExact(beam.PTransform):
+@composite
+def DedupeExact(
+    batches: beam.PCollection, max_bytes: int, class_names: Sequence[str] = ()
+) -> beam.PCollection:
     """Marks copies of images. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
 
     Args:
+      batches: References of images.
       max_bytes: Largest size of a file that is read.
       class_names: Class names that are allowed. Empty to allow any.
     """
+    hashed = (
+        batches
+        | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
+        | "HashSources"
+        >> beam.ParDo(_HashSources(max_bytes, class_names))
+        .with_output_types(EncodedRefs)
+        .with_outputs(_KEYS, main="hashed")
+    )  # EncodedRefs, (sha256, (key, 1))
+    copied = (
+        hashed[_KEYS]
+        | "FindFirst" >> beam.CombinePerKey(beam.combiners.TupleCombineFn(min, sum))  # (sha256, (key, count))
+        | "KeepCopied" >> beam.Filter(lambda item: item[1][1] > 1)  # (sha256, (key, count))
+        | "KeyOfFirst" >> beam.MapTuple(lambda sha256, first: (sha256, first[0]))  # (sha256, key)
+    )
+    return hashed.hashed | "MarkCopies" >> beam.Map(
+        mark_copies, beam.pvalue.AsDict(copied)
+    ).with_output_types(EncodedRefs)  # EncodedRefs
 
-    def __init__(self, max_bytes: int, class_names: Sequence[str] = ()) -> None:
-        super().__init__()
-        self._max_bytes = max_bytes
-        self._class_names = tuple(class_names)
 
-    def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        hashed = (
-            batches
-            | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
-            | "HashSources"
-            >> beam.ParDo(_HashSources(self._max_bytes, self._class_names))
-            .with_output_types(EncodedRefs)
-            .with_outputs(_FIRST_KEYS, main="hashed")
-        )  # EncodedRefs, (bucket, FirstKeys)
-        copied = (
-            hashed[_FIRST_KEYS]
-            | "GroupBySha256" >> beam.GroupByKey()  # (bucket, [FirstKeys])
-            | "FindCopies" >> beam.FlatMap(find_copies).with_output_types(FirstKeys)  # FirstKeys
+class LowestHashes:
+    """The lowest hashes of each class: eight bytes for each image within the limit.
+
+    Args:
+      limit: Largest number of images of a class.
+      seed: Seed of the dataset.
+    """
+
+    def __init__(self, limit: int, seed: int) -> None:
+        self._limit = limit
+        self._seed = seed
+        self._hashes: dict[str, array[int]] = {}
+
+    def add(self, batch: EncodedRefs) -> None:
+        """Counts each image of a batch for each of its classes."""
+        for ref in decode_refs(batch):
+            if ref.is_candidate:
+                value = limit_order(self._seed, ref.key)[0]
+                for name in ref.labels:
+                    self._put(name, (value,))
+
+    def merge(self, other: LowestHashes) -> None:
+        """Adds the images that another one counted."""
+        for name, values in other._hashes.items():
+            self._put(name, values)
+
+    def _put(self, name: str, values: Iterable[int]) -> None:
+        hashes = self._hashes.setdefault(name, array("Q"))
+        hashes.extend(values)
+        if len(hashes) >= 2 * self._limit + _SLACK:
+            self._hashes[name] = array("Q", sorted(hashes)[: self._limit])
+
+    def cuts(self) -> ClassCuts:
+        """Returns the highest hashes that are taken."""
+        full = {name: hashes for name, hashes in self._hashes.items() if len(hashes) >= self._limit}
+        return ClassCuts(self._seed, {name: sorted(found)[self._limit - 1] for name, found in full.items()})
+
+
+@dataclass(frozen=True)
+class ClassCuts:
+    """The hashes up to which images of each class are taken.
+
+    Attributes:
+      seed: Seed of the dataset.
+      highest: Class name -> highest hash that is taken, for classes that reach the limit.
+    """
+
+    seed: int
+    highest: Mapping[str, int]
+
+    def takes(self, ref: ImageRef) -> bool:
+        """Returns whether an image is within the limit of each of its classes."""
+        limits = [self.highest[name] for name in ref.labels if name in self.highest]
+        return not limits or limit_order(self.seed, ref.key)[0] <= min(limits)
+
+
+@composite
+def LimitPerClass(batches: beam.PCollection, limit: int, seed: int) -> beam.PCollection:
+    """Filters images beyond the limit of a class. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
+
+    An image with several classes counts for each of them, and is taken if it is within all their limits. So
+    no class has more images than the limit. Images without a class are all taken.
+
+    Args:
+      batches: References of images.
+      limit: Largest number of images of a class.
+      seed: Seed of the dataset.
+    """
+
+    def apply(batch: EncodedRefs, cuts: ClassCuts) -> EncodedRefs:
+        return encode_refs(
+            ref
+            if not ref.is_candidate or cuts.takes(ref)
+            else ref.filtered(FilterReason.MAX_PER_CLASS)._replace(message="")
+            for ref in decode_refs(batch)
         )
-        return hashed.hashed | "MarkCopies" >> beam.ParDo(
-            _MarkCopies(), beam.pvalue.AsIter(copied)
-        ).with_output_types(EncodedRefs)  # EncodedRefs
+
+    combine = beam.CombineGlobally(
+        MergeAll(partial(LowestHashes, limit, seed), LowestHashes.add, LowestHashes.cuts)
+    ).with_output_types(ClassCuts)
+    cuts = batches | "FindCuts" >> combine  # ClassCuts
+    return batches | "FilterBeyond" >> beam.Map(apply, beam.pvalue.AsSingleton(cuts)).with_output_types(
+        EncodedRefs
+    )  # EncodedRefs
 
 
 def chosen_images(

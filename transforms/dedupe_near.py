@@ -32,6 +32,7 @@ from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
+from shardwright.transforms.shared import composite
 
 #: Number of buckets in which values meet, and so of workers that can share the comparison.
 _BUCKETS = 512
@@ -212,52 +213,47 @@ def _mark(batch: EncodedRefs, copies: Mapping[str, str]) -> EncodedRefs:
     )
 
 
-class DedupeNear(beam.PTransform):
+@composite
+def DedupeNear(
+    batches: beam.PCollection, settings: ConvertSettings, keys: KeyRules, class_names: Sequence[str] = ()
+) -> beam.PCollection:
     """Marks images that look like a larger one. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
 
     Args:
+      batches: References of images.
       settings: Checked settings.
       keys: Rules of `--include` and `--exclude`.
       class_names: Class names that are allowed. Empty to allow any.
     """
-
-    def __init__(self, settings: ConvertSettings, keys: KeyRules, class_names: Sequence[str] = ()) -> None:
-        super().__init__()
-        self._settings = settings
-        self._keys = keys
-        self._class_names = tuple(class_names)
-
-    def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        packs = tuple[int, bytes]
-        seen = (
-            batches
-            | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
-            | "FingerprintSources"
-            >> beam.ParDo(_FingerprintSources(self._settings, self._keys, self._class_names))
-            .with_output_types(packs)
-            .with_outputs(_FINGERPRINTS, main="rows")
-        )  # (bucket, rows); (bucket, fingerprints)
-        shared = (
-            seen[_FINGERPRINTS]
-            | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
-            | "FindShared" >> beam.FlatMap(find_shared).with_output_types(packs)  # (bucket, places)
-        )
-        links = (
-            {"rows": seen.rows, "shared": shared}
-            | "GroupRows" >> beam.CoGroupByKey()  # (bucket, {rows, shared})
-            | "RowsThatShare"
-            >> beam.FlatMap(rows_that_share).with_output_types(
-                tuple[tuple[int, int], bytes]
-            )  # ((band, bucket), rows)
-            | "GroupByBand" >> beam.GroupByKey()  # ((band, bucket), [rows])
-            | "LinkSimilar" >> beam.FlatMap(link_similar)  # [(copy, better one)]
-        )
-        copies = (
-            batches.pipeline
-            | "Once" >> beam.Impulse()  # bytes
-            | "JoinGroups" >> beam.Map(_copies, beam.pvalue.AsIter(links))  # {copy: kept}
-        )
-        return batches | "MarkCopies" >> beam.Map(_mark, beam.pvalue.AsSingleton(copies)).with_output_types(
-            EncodedRefs
-        )  # EncodedRefs
+    packs = tuple[int, bytes]
+    seen = (
+        batches
+        | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
+        | "FingerprintSources"
+        >> beam.ParDo(_FingerprintSources(settings, keys, class_names))
+        .with_output_types(packs)
+        .with_outputs(_FINGERPRINTS, main="rows")
+    )  # (bucket, rows); (bucket, fingerprints)
+    shared = (
+        seen[_FINGERPRINTS]
+        | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
+        | "FindShared" >> beam.FlatMap(find_shared).with_output_types(packs)  # (bucket, places)
+    )
+    links = (
+        {"rows": seen.rows, "shared": shared}
+        | "GroupRows" >> beam.CoGroupByKey()  # (bucket, {rows, shared})
+        | "RowsThatShare"
+        >> beam.FlatMap(rows_that_share).with_output_types(
+            tuple[tuple[int, int], bytes]
+        )  # ((band, bucket), rows)
+        | "GroupByBand" >> beam.GroupByKey()  # ((band, bucket), [rows])
+        | "LinkSimilar" >> beam.FlatMap(link_similar)  # [(copy, better one)]
+    )
+    copies = (
+        batches.pipeline
+        | "Once" >> beam.Impulse()  # bytes
+        | "JoinGroups" >> beam.Map(_copies, beam.pvalue.AsIter(links))  # {copy: kept}
+    )
+    return batches | "MarkCopies" >> beam.Map(_mark, beam.pvalue.AsSingleton(copies)).with_output_types(
+        EncodedRefs
+    )  # EncodedRefs

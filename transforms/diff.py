@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import heapq
 from collections import Counter
@@ -11,33 +10,24 @@ from typing import Any
 
 import apache_beam as beam
 
-from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.diff import (
-    NEW,
-    OLD,
     LedgerPair,
     LedgerRow,
     Packer,
     bucket_count,
-    by_key,
-    compare_rows,
-    count_of_ledger,
-    note_added_or_removed,
+    compare_elsewhere,
+    compare_place,
     pair_renamed,
-    read_ledger,
-    rows_of,
     unpack_rows,
 )
 from shardwright.schemas.changes import MAX_PAIRS, Changes
-from shardwright.schemas.errors import UsageError
-from shardwright.transforms.merging import MergeAll, in_global_window
+from shardwright.transforms.shared import MergeAll, composite, in_global_window
 
 #: Old and new classes, and the number of images that changed from the one to the other.
 Relabel = tuple[tuple[str, str], int]
 
 _ROWS = "rows"
 _RELABELS = "relabels"
-_WHOSE = ("old", "new")
 #: Number of different class pairs that a worker collects before it emits them.
 _MAX_HELD = 10_000
 
@@ -51,6 +41,13 @@ class _Comparing(beam.DoFn):
 
     def _make_packer(self) -> Packer:
         raise NotImplementedError
+
+    def _packed(self, rows: Iterable[tuple[int, LedgerRow]], buckets: int) -> Iterator[Any]:
+        """Yields rows by bucket, and the class pairs when there are many."""
+        for side, row in rows:
+            for packed in self._packer.add(side, row, buckets):
+                yield beam.pvalue.TaggedOutput(_ROWS, packed)
+        yield from self._relabels()
 
     def _relabels(self) -> Iterator[Any]:
         """Yields the class pairs when there are many."""
@@ -78,38 +75,8 @@ class _CompareLedgers(_Comparing):
         return Packer(lambda row: row.key)
 
     def process(self, pair: LedgerPair) -> Iterator[Any]:
-        old_data, new_data = datas = [self._data(pair, side) for side in (OLD, NEW)]
-        if new_data is not None and old_data == new_data and pair.sha256[OLD] == pair.sha256[NEW]:
-            self._changes.unchanged += count_of_ledger(
-                new_data, str(pair.places[NEW]), pair.file, pair.sha256[NEW]
-            )
-            return
-        rows = [self._rows(pair, side, data) for side, data in enumerate(datas)]
-        PROGRESS.add(listed=sum(map(len, rows)))
-        old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))
-        for side, row in compare_rows(old, new, self._changes):
-            for packed in self._packer.add(side, row, bucket_count(pair.records)):
-                yield beam.pvalue.TaggedOutput(_ROWS, packed)
-        yield from self._relabels()
-
-    def _data(self, pair: LedgerPair, side: int) -> bytes | None:
-        place = pair.places[side]
-        if place is None:
-            return None
-        with self._losses(side):
-            return read_ledger(place, pair.file)
-        return None
-
-    def _rows(self, pair: LedgerPair, side: int, data: bytes | None) -> list[LedgerRow]:
-        if data is not None:
-            with self._losses(side):
-                return rows_of(data, str(pair.places[side]), pair.file, pair.sha256[side], pair.split)
-        return []
-
-    def _losses(self, side: int) -> contextlib.AbstractContextManager[None]:
-        """Suppresses the error about a lost ledger where that is allowed."""
-        lost = self._lost_is_empty and side == OLD
-        return contextlib.suppress(UsageError) if lost else contextlib.nullcontext()
+        unmatched = compare_place(pair, self._changes, self._lost_is_empty)
+        yield from self._packed(unmatched, bucket_count(pair.records))
 
 
 class _CompareBucket(_Comparing):
@@ -121,18 +88,8 @@ class _CompareBucket(_Comparing):
     def process(
         self, bucket: tuple[int, Iterable[tuple[int, bytes]]], pairs: Iterable[LedgerPair]
     ) -> Iterator[Any]:
-        buckets = bucket_count(next(iter(pairs)).records)
-        rows: tuple[list[LedgerRow], list[LedgerRow]] = ([], [])
-        for side, pack in bucket[1]:
-            rows[side].extend(unpack_rows(pack))
-        old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))
-        for side, row in compare_rows(old, new, self._changes):
-            if row.written and row.is_known:
-                for packed in self._packer.add(side, row, buckets):
-                    yield beam.pvalue.TaggedOutput(_ROWS, packed)
-            elif row.written:
-                note_added_or_removed(side, row, self._changes)
-        yield from self._relabels()
+        unmatched = compare_elsewhere(_unpacked(bucket), self._changes)
+        yield from self._packed(unmatched, bucket_count(next(iter(pairs)).records))
 
 
 class _PairRenamed(_Comparing):
@@ -142,9 +99,13 @@ class _PairRenamed(_Comparing):
         return Packer(lambda row: row.source)
 
     def process(self, bucket: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterator[Any]:
-        packs = bucket[1]
-        pair_renamed(((side, row) for side, pack in packs for row in unpack_rows(pack)), self._changes)
+        pair_renamed(_unpacked(bucket), self._changes)
         yield from self._relabels()
+
+
+def _unpacked(bucket: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterator[tuple[int, LedgerRow]]:
+    """Yields the rows of a bucket, each with its side."""
+    return ((side, row) for side, pack in bucket[1] for row in unpack_rows(pack))
 
 
 def _with_relabels(_: bytes, total: Changes, relabels: Iterable[Relabel]) -> Changes:
@@ -164,7 +125,8 @@ def _turned(name: str) -> str:
     return "".join(chr(0x10FFFF - ord(char)) for char in name) + "\U0010ffff"
 
 
-class CompareDatasets(beam.PTransform):
+@composite
+def CompareDatasets(pairs: beam.PCollection, lost_is_empty: bool = False) -> beam.PCollection:
     """Compares two datasets image by image. `PCollection[LedgerPair] -> PCollection[Changes]`.
 
     It reads only ledgers. Images with the same place in both datasets are compared where their ledgers are
@@ -172,48 +134,42 @@ class CompareDatasets(beam.PTransform):
     element.
 
     Args:
+      pairs: The ledgers of both datasets.
       lost_is_empty: Whether a lost ledger of the old dataset counts as empty. Otherwise it is an error.
     """
-
-    def __init__(self, lost_is_empty: bool = False) -> None:
-        super().__init__()
-        self._lost_is_empty = lost_is_empty
-
-    def expand(self, pairs: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        in_place = (
-            pairs
-            | "SpreadOut" >> beam.Reshuffle()  # LedgerPair
-            | "CompareLedgers"
-            >> beam.ParDo(_CompareLedgers(self._lost_is_empty)).with_outputs(_ROWS, _RELABELS, main="changes")
-        )  # Changes, PackedRows, Relabel
-        by_keys = (
-            in_place[_ROWS]
-            | "GroupByKeys" >> beam.GroupByKey()  # (bucket, [(side, rows)])
-            | "CompareBucket"
-            >> beam.ParDo(_CompareBucket(), beam.pvalue.AsIter(pairs)).with_outputs(
-                _ROWS, _RELABELS, main="changes"
-            )
-        )  # Changes, PackedRows, Relabel
-        by_source = (
-            by_keys[_ROWS]
-            | "GroupBySource" >> beam.GroupByKey()  # (bucket, [(side, rows)])
-            | "PairRenamed" >> beam.ParDo(_PairRenamed()).with_outputs(_ROWS, _RELABELS, main="changes")
-        )  # Changes, PackedRows, Relabel
-        steps = (in_place, by_keys, by_source)
-        relabels = (
-            tuple(step[_RELABELS] for step in steps)
-            | "AllRelabels" >> beam.Flatten()  # Relabel
-            | "SumRelabels" >> beam.CombinePerKey(sum)  # Relabel
+    in_place = (
+        pairs
+        | "SpreadOut" >> beam.Reshuffle()  # LedgerPair
+        | "CompareLedgers"
+        >> beam.ParDo(_CompareLedgers(lost_is_empty)).with_outputs(_ROWS, _RELABELS, main="changes")
+    )  # Changes, PackedRows, Relabel
+    by_keys = (
+        in_place[_ROWS]
+        | "GroupByKeys" >> beam.GroupByKey()  # (bucket, [(side, rows)])
+        | "CompareBucket"
+        >> beam.ParDo(_CompareBucket(), beam.pvalue.AsIter(pairs)).with_outputs(
+            _ROWS, _RELABELS, main="changes"
         )
-        changes = (
-            tuple(step.changes for step in steps)
-            | "AllChanges" >> beam.Flatten()  # Changes
-            | "SumChanges" >> beam.CombineGlobally(MergeAll(Changes)).as_singleton_view()
-        )  # Changes
-        return (
-            pairs.pipeline
-            | "Once" >> beam.Impulse()  # bytes
-            | "WithRelabels"
-            >> beam.Map(_with_relabels, changes, beam.pvalue.AsIter(relabels)).with_output_types(Changes)
-        )  # Changes
+    )  # Changes, PackedRows, Relabel
+    by_source = (
+        by_keys[_ROWS]
+        | "GroupBySource" >> beam.GroupByKey()  # (bucket, [(side, rows)])
+        | "PairRenamed" >> beam.ParDo(_PairRenamed()).with_outputs(_ROWS, _RELABELS, main="changes")
+    )  # Changes, PackedRows, Relabel
+    steps = (in_place, by_keys, by_source)
+    relabels = (
+        tuple(step[_RELABELS] for step in steps)
+        | "AllRelabels" >> beam.Flatten()  # Relabel
+        | "SumRelabels" >> beam.CombinePerKey(sum)  # Relabel
+    )
+    changes = (
+        tuple(step.changes for step in steps)
+        | "AllChanges" >> beam.Flatten()  # Changes
+        | "SumChanges" >> beam.CombineGlobally(MergeAll(Changes)).as_singleton_view()
+    )  # Changes
+    return (
+        pairs.pipeline
+        | "Once" >> beam.Impulse()  # bytes
+        | "WithRelabels"
+        >> beam.Map(_with_relabels, changes, beam.pvalue.AsIter(relabels)).with_output_types(Changes)
+    )  # Changes

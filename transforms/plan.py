@@ -41,7 +41,8 @@ from shardwright.schemas.image_ref import (
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan
-from shardwright.transforms.merging import in_global_window
+from shardwright.schemas.source_ids import number_text, source_id_of
+from shardwright.transforms.shared import in_global_window
 
 _REFS_PER_BATCH = 1000
 #: Number of references that a worker collects before it emits them, sorted by shard.

@@ -39,9 +39,9 @@ from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.version import VersionRecord, check_file, version_path
-from shardwright.transforms.commit import CondenseBundle
+from shardwright.transforms.conversion import condensed
 from shardwright.transforms.diff import CompareDatasets
-from shardwright.transforms.merging import added_findings, added_statistics
+from shardwright.transforms.shared import added_findings, added_statistics, composite
 from shardwright.transforms.validate import Validated, verify_results
 
 _PLANNED = "planned"
@@ -80,144 +80,125 @@ class ComparedShards(NamedTuple):
     planned: beam.PCollection
 
 
-class CompareWithPrevious(beam.PTransform):
+@composite
+def CompareWithPrevious(
+    planned: beam.PCollection,
+    task: RebuildTask,
+    forecast: Any,
+    previous: beam.PCollection,
+    digests: beam.PCollection,
+) -> ComparedShards:
     """Compares planned shards with the latest version. `PCollection[PlannedShard] -> ComparedShards`.
 
     Meanwhile a part of the latest version's shards is read again (`rebuild/compare.py`).
 
     Args:
+      planned: The shards.
       task: The rebuild.
       forecast: Side input of the forecast.
       previous: PCollection of the one PreviousState.
       digests: PCollection of the digests of the listing's parts.
     """
 
-    def __init__(
-        self, task: RebuildTask, forecast: Any, previous: beam.PCollection, digests: beam.PCollection
-    ) -> None:
-        super().__init__()
-        self._digests = digests
-        self._task = task
-        self._forecast = forecast
-        self._previous = previous
+    def decided(
+        previous: PreviousState,
+        compared: Sequence[Compared],
+        forecast: Forecast,
+        scrubbed: Sequence[tuple[str, int, str]],
+        digests: Sequence[ListingDigest],
+    ) -> Decision:
+        read = [ScrubbedShard(*shard) for shard in scrubbed]
+        seen = input_state(task, forecast, len(compared), add_up(digests))
+        decision = decide(previous, forecast, compared, task.versions, task.settings.provenance, read)
+        report_decision(task, previous, decision, seen)
+        return decision._replace(input=seen if seen.listing and task.request else None)
 
-    def expand(self, planned: beam.PCollection) -> ComparedShards:
-        """Applies the transform."""
-        task = self._task
-
-        def decided(
-            previous: PreviousState,
-            compared: Sequence[Compared],
-            forecast: Forecast,
-            scrubbed: Sequence[tuple[str, int, str]],
-            digests: Sequence[ListingDigest],
-        ) -> Decision:
-            read = [ScrubbedShard(*shard) for shard in scrubbed]
-            seen = input_state(task, forecast, len(compared), add_up(digests))
-            decision = decide(previous, forecast, compared, task.versions, task.settings.provenance, read)
-            report_decision(task, previous, decision, seen)
-            return decision._replace(input=seen if seen.listing and task.request else None)
-
-        step = beam.ParDo(_CompareShard(task), self._forecast, beam.pvalue.AsSingleton(self._previous))
-        compared = planned | "CompareShard" >> step.with_output_types(Compared).with_outputs(
-            _PLANNED, main="compared"
-        )  # Compared, PlannedShard
-        scrubbed = self._previous | "ScrubShards" >> ScrubShards(task)  # fields of ScrubbedShard
-        decision = self._previous | "Decide" >> beam.Map(
-            decided,
-            beam.pvalue.AsList(compared.compared),
-            self._forecast,
-            beam.pvalue.AsList(scrubbed),
-            beam.pvalue.AsList(self._digests),
-        ).with_output_types(Decision)  # Decision
-        return ComparedShards(decision, compared[_PLANNED])
+    step = beam.ParDo(_CompareShard(task), forecast, beam.pvalue.AsSingleton(previous))
+    compared = planned | "CompareShard" >> step.with_output_types(Compared).with_outputs(
+        _PLANNED, main="compared"
+    )  # Compared, PlannedShard
+    scrubbed = previous | "ScrubShards" >> ScrubShards(task)  # fields of ScrubbedShard
+    decision = previous | "Decide" >> beam.Map(
+        decided,
+        beam.pvalue.AsList(compared.compared),
+        forecast,
+        beam.pvalue.AsList(scrubbed),
+        beam.pvalue.AsList(digests),
+    ).with_output_types(Decision)  # Decision
+    return ComparedShards(decision, compared[_PLANNED])
 
 
-class ScrubShards(beam.PTransform):
+@composite
+def ScrubShards(previous: beam.PCollection, task: RebuildTask) -> beam.PCollection:
     """Reads a part of the latest version again. `PCollection[PreviousState] -> PCollection[tuple]`.
 
     Each output element has the fields of a `ScrubbedShard`.
 
     Args:
+      previous: PCollection of the one PreviousState.
       task: The rebuild.
     """
 
-    def __init__(self, task: RebuildTask) -> None:
-        super().__init__()
-        self._task = task
+    def chosen(previous: PreviousState) -> Iterator[tuple[str, str, int, str]]:
+        for shard in chosen_shards(task, previous):
+            yield version_path(task.output, previous.version), shard.file, shard.bytes, shard.sha256
 
-    def expand(self, previous: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        task = self._task
+    def scrub(directory: str, file: str, size: int, sha256: str) -> tuple[str, int, str]:
+        task.hold.renew()
+        return file, size, scrub_shard(directory, file, sha256)
 
-        def chosen(previous: PreviousState) -> Iterator[tuple[str, str, int, str]]:
-            for shard in chosen_shards(task, previous):
-                yield version_path(task.output, previous.version), shard.file, shard.bytes, shard.sha256
-
-        def scrub(directory: str, file: str, size: int, sha256: str) -> tuple[str, int, str]:
-            task.hold.renew()
-            return file, size, scrub_shard(directory, file, sha256)
-
-        return (
-            previous
-            | "ChooseShards" >> beam.FlatMap(chosen).with_output_types(tuple[str, str, int, str])  # a shard
-            | "SpreadShards" >> beam.Reshuffle()  # the same
-            | "ScrubShard"
-            >> beam.MapTuple(scrub).with_output_types(tuple[str, int, str])  # file, bytes, damage
-        )
+    return (
+        previous
+        | "ChooseShards" >> beam.FlatMap(chosen).with_output_types(tuple[str, str, int, str])  # a shard
+        | "SpreadShards" >> beam.Reshuffle()  # the same
+        | "ScrubShard" >> beam.MapTuple(scrub).with_output_types(tuple[str, int, str])  # file, bytes, damage
+    )
 
 
-class VerifyVersion(beam.PTransform):
+@composite
+def VerifyVersion(
+    results: beam.PCollection, task: RebuildTask, forecast: beam.PCollection, previous: Any
+) -> Validated:
     """Reads the new shards back, and compares all records. `PCollection[ShardResult] -> Validated`.
 
     Reused shards are verified by their checksum. In checks deeper than framing, their earlier findings are
     reused with them (`validation/stored_checks.py`).
 
     Args:
+      results: The shards.
       task: The rebuild.
       forecast: PCollection of the one forecast.
       previous: Side input of the PreviousState.
     """
+    verify = task.settings.verify
+    depth = max(CheckDepth.of_verification(verify), CheckDepth.FRAMES)
 
-    def __init__(self, task: RebuildTask, forecast: beam.PCollection, previous: Any) -> None:
-        super().__init__()
-        self._task = task
-        self._forecast = forecast
-        self._previous = previous
+    def is_known(result: ShardResult) -> bool:
+        return verify == "none" or (depth is CheckDepth.FRAMES and result.carried)
 
-    def expand(self, results: beam.PCollection) -> Validated:
-        """Applies the transform."""
-        task, verify = self._task, self._task.settings.verify
+    def known(result: ShardResult) -> Iterator[ShardCheck]:
+        header = result.header
+        if header.file and is_known(result):
+            yield ShardCheck(header.file, header.split, header.records, header.bytes)
 
-        depth = max(CheckDepth.of_verification(verify), CheckDepth.FRAMES)
+    def to_check(result: ShardResult, previous: PreviousState) -> Iterator[ShardTask]:
+        if result.header.file and not is_known(result):
+            place = ShardPlace(*result.header.place)
+            made = shard_task_of(task.directory, result.header)
+            yield made._replace(previous_checks=tuple(_previous_checks(task, previous, place)))
 
-        def is_known(result: ShardResult) -> bool:
-            return verify == "none" or (depth is CheckDepth.FRAMES and result.carried)
+    def still_at_work(check: ShardCheck) -> ShardCheck:
+        task.hold.renew()
+        return check
 
-        def known(result: ShardResult) -> Iterator[ShardCheck]:
-            header = result.header
-            if header.file and is_known(result):
-                yield ShardCheck(header.file, header.split, header.records, header.bytes)
-
-        def to_check(result: ShardResult, previous: PreviousState) -> Iterator[ShardTask]:
-            if result.header.file and not is_known(result):
-                place = ShardPlace(*result.header.place)
-                made = shard_task_of(task.directory, result.header)
-                yield made._replace(previous_checks=tuple(_previous_checks(task, previous, place)))
-
-        def still_at_work(check: ShardCheck) -> ShardCheck:
-            task.hold.renew()
-            return check
-
-        checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
-        read, findings, statistics = verify_results(
-            results, self._forecast, task.directory, task.settings, to_check, self._previous,
-            stores=True, hold=task.hold,
-        )  # fmt: skip
-        if read is not None:
-            read = read | "StillAtWork" >> beam.Map(still_at_work).with_output_types(ShardCheck)  # ShardCheck
-            checks = (checks, read) | "AllChecks" >> beam.Flatten()  # ShardCheck
-        return Validated(checks, findings | "AllFindings" >> beam.Flatten(), statistics)  # FindingSummary
+    checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
+    read, findings, statistics = verify_results(
+        results, forecast, task.directory, task.settings, to_check, previous, stores=True, hold=task.hold
+    )
+    if read is not None:
+        read = read | "StillAtWork" >> beam.Map(still_at_work).with_output_types(ShardCheck)  # ShardCheck
+        checks = (checks, read) | "AllChecks" >> beam.Flatten()  # ShardCheck
+    return Validated(checks, findings | "AllFindings" >> beam.Flatten(), statistics)  # FindingSummary
 
 
 def _previous_checks(task: RebuildTask, previous: PreviousState, place: ShardPlace) -> Iterator[str]:
@@ -229,10 +210,19 @@ def _previous_checks(task: RebuildTask, previous: PreviousState, place: ShardPla
             yield storage.join(build.directory, check_file(shard))
 
 
-class CommitVersion(beam.PTransform):
+@composite
+def CommitVersion(
+    results: beam.PCollection,
+    task: RebuildTask,
+    previous: Any,
+    decision: beam.PCollection,
+    forecast: Any,
+    checks: beam.PCollection,
+) -> beam.PCollection:
     """Commits the shards as a dataset. `PCollection[ShardResult] -> PCollection[outcome or None]`.
 
     Args:
+      results: The shards.
       task: The rebuild.
       previous: Side input of the PreviousState.
       decision: PCollection of the one Decision.
@@ -240,93 +230,60 @@ class CommitVersion(beam.PTransform):
       checks: PCollection of ShardCheck.
     """
 
-    def __init__(
-        self,
-        task: RebuildTask,
-        previous: Any,
-        decision: beam.PCollection,
-        forecast: Any,
-        checks: beam.PCollection,
-    ) -> None:
-        super().__init__()
-        self._previous = previous
-        self._task = task
-        self._decision = decision
-        self._forecast = forecast
-        self._checks = checks
+    def committed(
+        decision: Decision,
+        parts: Iterable[CondensedResults],
+        forecast: Forecast,
+        checks: Any,
+        previous: PreviousState,
+    ) -> dict[str, Any] | None:
+        results = merged_results(parts).as_results()
+        return commit_version(task, previous, decision, forecast, results, list(checks))
 
-    def expand(self, results: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        task = self._task
-
-        def committed(
-            decision: Decision,
-            condensed: Iterable[CondensedResults],
-            forecast: Forecast,
-            checks: Any,
-            previous: PreviousState,
-        ) -> dict[str, Any] | None:
-            results = merged_results(condensed).as_results()
-            return commit_version(task, previous, decision, forecast, results, list(checks))
-
-        condensed = results | "CondenseBundle" >> beam.ParDo(CondenseBundle()).with_output_types(
-            CondensedResults
-        )  # CondensedResults of a bundle
-        return self._decision | "Commit" >> beam.Map(
-            committed,
-            beam.pvalue.AsIter(condensed),
-            self._forecast,
-            beam.pvalue.AsList(self._checks),
-            self._previous,
-        )  # outcome or None
+    return decision | "Commit" >> beam.Map(
+        committed, condensed(results), forecast, beam.pvalue.AsList(checks), previous
+    )  # outcome or None
 
 
-class GateVersion(beam.PTransform):
+@composite
+def GateVersion(
+    committed: beam.PCollection, task: RebuildTask, previous: Any, verified: Validated
+) -> beam.PCollection:
     """Compares a new version with the latest one and applies the gates.
 
     `PCollection[outcome or None] -> PCollection[VersionRecord or None]`.
 
     Args:
+      committed: The outcome of the commit.
       task: The rebuild.
       previous: Side input of the PreviousState.
       verified: Results of checking the version's shards.
     """
 
-    def __init__(self, task: RebuildTask, previous: Any, verified: Validated) -> None:
-        super().__init__()
-        self._task = task
-        self._previous = previous
-        self._verified = verified
+    def ledgers(outcome: Mapping[str, Any] | None, previous: PreviousState) -> Iterator[LedgerPair]:
+        if outcome is not None and previous.dataset is not None:
+            old, new = version_path(task.output, previous.version), task.directory
+            yield from list_pairs(old, new, previous.dataset, read_dataset(new))
 
-    def expand(self, committed: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        task, verified = self._task, self._verified
+    def gated(
+        outcome: Mapping[str, Any] | None, previous: PreviousState, checks: Any,
+        findings: Iterable[FindingSummary], statistics: Statistics | None, changes: Changes,
+    ) -> VersionRecord | None:  # fmt: skip
+        if outcome is None:
+            return None
+        found = added_findings(findings)
+        return gate_version(task, previous, outcome, list(checks), found, statistics, changes)
 
-        def ledgers(outcome: Mapping[str, Any] | None, previous: PreviousState) -> Iterator[LedgerPair]:
-            if outcome is not None and previous.dataset is not None:
-                old, new = version_path(task.output, previous.version), task.directory
-                yield from list_pairs(old, new, previous.dataset, read_dataset(new))
-
-        def gated(
-            outcome: Mapping[str, Any] | None, previous: PreviousState, checks: Any,
-            findings: Iterable[FindingSummary], statistics: Statistics | None, changes: Changes,
-        ) -> VersionRecord | None:  # fmt: skip
-            if outcome is None:
-                return None
-            found = added_findings(findings)
-            return gate_version(task, previous, outcome, list(checks), found, statistics, changes)
-
-        changes = (
-            committed
-            | "ListLedgers"
-            >> beam.FlatMap(ledgers, self._previous).with_output_types(LedgerPair)  # LedgerPair
-            | "CompareDatasets" >> CompareDatasets(lost_is_empty=True)  # Changes
-        )
-        return committed | "Gate" >> beam.Map(
-            gated,
-            self._previous,
-            beam.pvalue.AsList(verified.checks),
-            beam.pvalue.AsIter(verified.findings),
-            added_statistics(verified.statistics),
-            beam.pvalue.AsSingleton(changes),
-        )  # VersionRecord or None
+    changes = (
+        committed
+        | "ListLedgers" >> beam.FlatMap(ledgers, previous).with_output_types(LedgerPair)  # LedgerPair
+        | "CompareDatasets" >> CompareDatasets(lost_is_empty=True)  # Changes
+    )
+    return committed | "Gate" >> beam.Map(
+        gated,
+        previous,
+        beam.pvalue.AsList(verified.checks),
+        beam.pvalue.AsIter(verified.findings),
+        added_statistics(verified.statistics),
+        beam.pvalue.AsSingleton(changes),
+    )  # VersionRecord or None

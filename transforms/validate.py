@@ -1,18 +1,42 @@
-"""`ValidateShards`: checks shards, and yields checks, findings and statistics."""
+"""Checks shards, compares their records with each other, and yields checks, findings and statistics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 
+from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
-from shardwright.core.validation.duplicate_keys import ComparedRecord, bucket_rows, compare_bucket
-from shardwright.core.validation.duplicates import Bucket, bucketed_fingerprints, pictures_by_place
-from shardwright.core.validation.outliers import ClassCounts, sizes_of
+from shardwright.core.validation.duplicate_keys import (
+    ComparedRecord,
+    bucket_rows,
+    buckets_of_rows,
+    compare_bucket,
+    rows_of_ledger,
+)
+from shardwright.core.validation.duplicates import (
+    Bucket,
+    bucketed_fingerprints,
+    duplicate_candidates,
+    link_pictures,
+    name_duplicates,
+    pictures_by_place,
+    pictures_that_share,
+)
+from shardwright.core.validation.objects import drops_objects, find_dropped_objects
+from shardwright.core.validation.outliers import (
+    ClassCounts,
+    ShardSizes,
+    Sizes,
+    check_balance,
+    find_outliers,
+    sizes_of,
+)
 from shardwright.core.validation.shard import ShardCheck, ShardTask, ShardTotals, check_shard
 from shardwright.core.validation.stored_checks import (
     sound_records,
@@ -21,11 +45,12 @@ from shardwright.core.validation.stored_checks import (
     sum_up,
 )
 from shardwright.schemas.check_depths import CheckDepth
+from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.findings import FindingSummary
-from shardwright.transforms.compare_ledgers import CompareLedgers
-from shardwright.transforms.merging import MergeAll
-from shardwright.transforms.quality import CompareImages, SeenPictures
+from shardwright.schemas.findings import Finding, FindingSummary
+from shardwright.schemas.ledger import ShardResult
+from shardwright.schemas.plan import Forecast, ledger_file
+from shardwright.transforms.shared import MergeAll, composite
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
 _FINGERPRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
@@ -96,6 +121,85 @@ class _CheckShard(beam.DoFn):
         return checked
 
 
+class SeenPictures(NamedTuple):
+    """Values of images that are compared, packed by shard.
+
+    Attributes:
+      fingerprints: PCollection of (bucket, values that others may share).
+      places: PCollection of (bucket, images).
+      sizes: PCollection of ShardSizes.
+      classes: PCollection of ClassCounts.
+    """
+
+    fingerprints: beam.PCollection
+    places: beam.PCollection
+    sizes: beam.PCollection
+    classes: beam.PCollection
+
+
+@composite
+def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollection:
+    """Compares images with each other: `SeenPictures -> PCollection[FindingSummary]`.
+
+    Finds duplicates, outliers, and unbalanced classes.
+
+    Args:
+      seen: Values of the images.
+      schema: Side input of the record schema.
+      totals: Side input of the ShardTotals of the validation.
+    """
+    shared = (
+        seen.fingerprints
+        | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
+        | "FindShared" >> beam.FlatMap(_shared, totals)
+    )  # (bucket, shared)
+    duplicates = (
+        {"pictures": seen.places, "shared": shared}
+        | "GroupPlaces" >> beam.CoGroupByKey()  # (bucket, {pictures, shared})
+        | "PicturesThatShare" >> beam.FlatMap(_meeting, totals)  # ((what, bucket), rows)
+        | "GroupPictures" >> beam.GroupByKey()  # ((what, bucket), [rows])
+        | "LinkPictures" >> beam.FlatMap(_link, totals)  # (bucket, links)
+        | "GroupLinks" >> beam.GroupByKey()  # (bucket, [links])
+        | "NameDuplicates" >> beam.Map(_name)
+    )  # FindingSummary
+    count = beam.CombineGlobally(MergeAll(Sizes, Sizes.add)).as_singleton_view()
+    sizes = seen.sizes | "CountSizes" >> count  # Sizes
+    outliers = seen.sizes | "FindOutliers" >> beam.Map(_outliers, sizes)  # FindingSummary
+    balance = (
+        seen.classes
+        | "CountClasses" >> beam.CombineGlobally(MergeAll(ClassCounts))  # ClassCounts
+        | "CheckBalance" >> beam.Map(_balance, schema)
+    )  # FindingSummary
+    return (duplicates, outliers, balance) | "FindingsOfImages" >> beam.Flatten()  # FindingSummary
+
+
+def _shared(bucket: tuple[int, Iterable[bytes]], totals: ShardTotals) -> Iterator[tuple[int, bytes]]:
+    yield from duplicate_candidates(bucket, totals.buckets)
+
+
+def _meeting(
+    place: tuple[int, Mapping[str, Iterable[bytes]]], totals: ShardTotals
+) -> Iterator[tuple[Bucket, bytes]]:
+    _, met = place
+    yield from pictures_that_share(met["pictures"], met["shared"], totals.buckets)
+
+
+def _link(bucket: tuple[Bucket, Iterable[bytes]], totals: ShardTotals) -> Iterator[tuple[int, bytes]]:
+    yield from link_pictures(bucket, totals.buckets)
+
+
+def _name(bucket: tuple[int, Iterable[bytes]]) -> FindingSummary:
+    return FindingSummary().add(name_duplicates(bucket))
+
+
+def _outliers(shard: ShardSizes, sizes: Sizes) -> FindingSummary:
+    return FindingSummary().add(find_outliers(shard, sizes))
+
+
+def _balance(counts: ClassCounts, schema: RecordSchema) -> FindingSummary:
+    return FindingSummary().add(check_balance(counts, schema.classes))
+
+
 class ValidateShards(beam.PTransform):
     """Checks every shard, and compares the records with each other.
 
@@ -155,6 +259,62 @@ class ValidateShards(beam.PTransform):
         return Validated(
             checked.checks, together, checked[_STATISTICS] if self._depth >= CheckDepth.QUALITY else None
         )
+
+
+@composite
+def CompareLedgers(
+    results: beam.PCollection, directory: str, forecast: Any
+) -> tuple[beam.PCollection, beam.PCollection]:
+    """Compares the sources of all records. `PCollection[ShardResult] -> two of FindingSummary`.
+
+    Equal sources and dropped objects are found from the ledgers alone, without reading shards. The first
+    result has findings about damaged ledgers and dropped objects, the second those about equal sources. It
+    does not look for duplicate keys: planning the records already found those.
+
+    Args:
+      results: The shards.
+      directory: Directory that contains the shards.
+      forecast: Side input of the one Forecast.
+    """
+    read = beam.ParDo(_ReadLedger(directory), forecast).with_output_types(FindingSummary)
+    found = results | "ReadLedger" >> read.with_outputs(_ROWS, main="damaged")
+    # FindingSummary, ((what, bucket), rows)
+    equal = (
+        found[_ROWS]
+        | "GroupBySource" >> beam.GroupByKey()  # ((what, bucket), [rows])
+        | "CompareSources" >> beam.Map(_compare).with_output_types(FindingSummary)
+    )  # FindingSummary
+    return found.damaged, equal
+
+
+class _ReadLedger(beam.DoFn):
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+
+    def process(self, result: ShardResult, forecast: Forecast) -> Iterator[Any]:
+        # Records of a dataset with one split and one class have no differences.
+        compares = len(forecast.plan.shards) > 1 or len(forecast.plan.labels) > 1
+        if result.header.file and (compares or drops_objects(result.header)):
+            yield from self._read(result, buckets_of_rows(sum(forecast.candidates.values())))
+
+    def _read(self, result: ShardResult, count: int) -> Iterator[Any]:
+        """Yields the rows of a shard's ledger by bucket, and findings about it."""
+        ledger = ledger_file(*result.header.place)
+        path = storage.join(self._directory, ledger)
+        with storage.translated_errors("read", path):
+            data = storage.read_bytes(path)
+        try:
+            rows = rows_of_ledger(data, result.header.split, result.header.file)
+            packed = [*bucket_rows(rows, count, keys=False)]
+            dropped = drops_objects(result.header)
+            lost = [*find_dropped_objects(data, result.header.file)] if dropped else []
+        except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
+            message = f"its ledger {ledger} is damaged ({error})"
+            yield FindingSummary().add([Finding(FindingCode.LEDGER_MISMATCH, message, result.header.file)])
+        else:
+            if lost:
+                yield FindingSummary().add(lost)
+            yield from (beam.pvalue.TaggedOutput(_ROWS, bucket) for bucket in packed)
 
 
 def verify_results(

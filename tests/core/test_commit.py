@@ -22,8 +22,8 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardResult, load_ledger
 from shardwright.schemas.ledger_lines import SourceSizes
 from shardwright.schemas.plan import ledger_file
-from shardwright.transforms.commit import CondenseBundle
-from shardwright.transforms.salvage import CondenseSaved
+from shardwright.transforms.conversion import CondenseBundle
+from shardwright.transforms.salvage import with_results
 
 
 @pytest.fixture(scope="module")
@@ -211,18 +211,20 @@ def test_results_of_salvaged_shards_can_be_condensed() -> None:
     saved = [SavedShard(item.header.file, 5, False, 1, (), item) for item in results]
     foreign = SavedShard("a.tfrecord", 3, True, 0, ())
     random.Random(2).shuffle(saved)
-    combine, parts = CondenseSaved(), []
-    for start in range(0, len(saved), 7):
-        part = combine.create_accumulator()
-        for item in [*saved[start : start + 7], *([foreign] if start == 14 else [])]:
-            part = combine.add_input(part, item)
-        parts.append(pickle.loads(pickle.dumps(part)))
-    condensed = combine.extract_output(combine.merge_accumulators(parts))
+    bare = [replace(item, result=None) for item in (*saved, foreign)]
+    parts = [
+        pickle.loads(
+            pickle.dumps(condense([item.result for item in saved[start : start + 7] if item.result]))
+        )
+        for start in range(0, len(saved), 7)
+    ]
+    condensed = with_results(bare, parts)
     assert [item.file for item in condensed] == sorted(item.file for item in [foreign, *saved])
     assert foreign in condensed
     kept = [item.result for item in condensed if item.result is not None]
     assert sums(kept) == sums(results) and len(kept) == len(saved)
     assert all(item.result.header.file == item.file for item in condensed if item.result is not None)
+    assert len(pickle.dumps(condensed)) < len(pickle.dumps(saved)) / 8
     assert len(pickle.dumps(condensed)) < len(pickle.dumps(saved)) / 8
 
 

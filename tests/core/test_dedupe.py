@@ -7,50 +7,27 @@ from collections import defaultdict
 from pathlib import Path
 
 import apache_beam as beam
-import pytest
 from apache_beam.testing.util import assert_that
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
-from shardwright.transforms import dedupe
-from shardwright.transforms.dedupe import (
-    DedupeExact,
-    FirstKey,
-    add_key,
-    find_copies,
-    mark_copies,
-    pack_keys,
-    unpack_keys,
-)
+from shardwright.transforms.dedupe import DedupeExact, mark_copies
 
 #: Few checksums and keys with characters that order and encode differently, so that many meet.
 _SHA256S = st.sampled_from([hashlib.sha256(bytes([number])).hexdigest() for number in range(4)])
 _KEYS = st.text(st.sampled_from("ab/é\U0001f600\udc80￿"), min_size=1, max_size=3)
 
 
-@given(st.dictionaries(_SHA256S, st.builds(FirstKey, _KEYS, st.booleans())))
-def test_packed_keys_are_unchanged(found: dict[str, FirstKey]) -> None:
-    assert dict(unpack_keys(pack_keys(found))) == found
-
-
-@given(st.lists(st.dictionaries(_KEYS, _SHA256S, max_size=6), max_size=4))
-def test_all_but_the_smallest_key_of_a_checksum_are_copies(bundles: list[dict[str, str]]) -> None:
-    images = {key: sha256 for bundle in bundles for key, sha256 in bundle.items()}
-    packs = []
-    for bundle in bundles:
-        found: dict[str, FirstKey] = {}
-        for key in bundle:
-            if images[key] == bundle[key]:
-                add_key(found, bundle[key], FirstKey(key))
-        packs.append(pack_keys(found))
-    copied = {sha256: first.key for pack in find_copies((0, packs)) for sha256, first in unpack_keys(pack)}
+@given(st.dictionaries(_KEYS, _SHA256S, max_size=12))
+def test_all_but_the_smallest_key_of_a_checksum_are_copies(images: dict[str, str]) -> None:
     refs = [ImageRef(key=key, uri=key, sha256=sha256) for key, sha256 in images.items()]
     keys = defaultdict(list)
     for ref in refs:
         keys[ref.sha256].append(ref.key)
-    for ref, marked in zip(refs, mark_copies(refs, copied), strict=True):
+    copied = {sha256: min(found) for sha256, found in keys.items() if len(found) > 1}
+    for ref, marked in zip(refs, decode_refs(mark_copies(encode_refs(refs), copied)), strict=True):
         first = min(keys[ref.sha256])
         if ref.key == first:
             assert marked == ref
@@ -58,10 +35,7 @@ def test_all_but_the_smallest_key_of_a_checksum_are_copies(bundles: list[dict[st
             assert marked == ref._replace(outcome=Outcome.DEDUPLICATED, reason=first)
 
 
-def test_batches_stay_packed_and_unreadable_images_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dedupe, "CHECKSUMS_IN_HAND", 3)
+def test_batches_stay_packed_and_unreadable_images_stay(tmp_path: Path) -> None:
     refs = []
     for number in range(40):
         path = tmp_path / f"{number:02}"

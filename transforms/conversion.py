@@ -1,0 +1,219 @@
+"""The first and the last steps of a conversion: take the lease and remove an old commit; commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Optional
+
+import apache_beam as beam
+from apache_beam.utils.windowed_value import WindowedValue
+
+from shardwright.core import storage
+from shardwright.core.commit import (
+    ConversionSpec,
+    begin_conversion,
+    commit,
+    refused_before,
+    remove_commit,
+)
+from shardwright.core.lease import HeldLease, given_back, own_holder
+from shardwright.core.plan.assign import PlannedShard
+from shardwright.core.shards.condensed_results import CondensedResults, merged_results
+from shardwright.core.shards.reuse import lists_decide_otherwise, lists_may_decide
+from shardwright.core.shards.shard_plan import plan_shard
+from shardwright.core.validation.shard import ShardCheck
+from shardwright.schemas.errors import DataRefused
+from shardwright.schemas.findings import FindingSummary
+from shardwright.schemas.ledger import ShardResult, ledger_header, load_ledger
+from shardwright.schemas.plan import Forecast, ledger_file
+from shardwright.schemas.statistics.dataset_statistics import Statistics
+from shardwright.transforms.shared import (
+    added_findings,
+    added_statistics,
+    composite,
+    in_global_window,
+    report_sink,
+)
+
+_HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
+
+
+@composite
+def TakeLease(
+    begin: beam.PCollection,
+    hold: HeldLease | None,
+    described: bool,
+    take: Callable[[Any], HeldLease | None],
+) -> beam.PCollection:
+    """Takes the lease of an output. `PCollection of one element -> PCollection[HeldLease or None]`.
+
+    The result has one element. The other steps wait for it.
+
+    Args:
+      begin: The element that the step waits for.
+      hold: The lease that the launcher has, or has described. None if the output has none.
+      described: Whether the job was only described. Each of its runs is another holder.
+      take: Takes the lease and returns it.
+    """
+    if not described:
+        return begin | "Take" >> beam.Map(lambda _: take(hold)).with_output_types(_HOLD)  # HeldLease or None
+    return (
+        begin
+        | "NameHolder" >> beam.Map(lambda _: own_holder(hold)).with_output_types(_HOLD)  # HeldLease or None
+        | "KeepHolder" >> beam.Reshuffle()  # HeldLease or None; the same when a step is run again
+        | "Take" >> beam.Map(take).with_output_types(_HOLD)
+    )  # HeldLease or None
+
+
+@composite
+def BeginConversion(pipeline: beam.pvalue.PBegin, job: ConversionSpec) -> beam.PCollection:
+    """Takes the lease. `Pipeline -> PCollection[HeldLease or None]`.
+
+    Args:
+      pipeline: The pipeline.
+      job: What to create, and where.
+    """
+    take = partial(begin_conversion, job=job)
+    return (
+        pipeline
+        | "Begin" >> beam.Impulse()  # bytes
+        | "TakeLease" >> TakeLease(job.hold, job.described, take)  # HeldLease or None
+    )
+
+
+class _FindChanged(beam.DoFn):
+    """Yields whether a shard's plan differs from the plan in its ledger."""
+
+    def __init__(self, job: ConversionSpec) -> None:
+        self._job = job
+
+    def process(self, planned: PlannedShard, forecast: Forecast) -> Iterator[bool]:
+        path = storage.join(self._job.directory, ledger_file(*planned[:3]))
+        plan = plan_shard(planned, forecast, self._job.settings, self._job.versions)
+        try:
+            data = storage.read_bytes(path)
+            header = ledger_header(data)
+            changed = header.plan_digest != plan.digest
+            if not changed and lists_may_decide(header, plan.recipe):
+                changed = lists_decide_otherwise(load_ledger(data)[1], plan.recipe)
+        except (OSError, ValueError, TypeError):
+            changed = True
+        yield changed
+
+
+@composite
+def RemoveCommit(
+    hold: beam.PCollection,
+    job: ConversionSpec,
+    planned: beam.PCollection,
+    forecast: beam.pvalue.AsSingleton,
+) -> beam.PCollection:
+    """Removes an old `dataset.json` if any shard changes. `PCollection[HeldLease or None] -> the same`.
+
+    A shard that is rebuilt only because its file is damaged gets the bytes that `dataset.json` states.
+
+    Args:
+      hold: The lease.
+      job: What to create, and where.
+      planned: PCollection of all PlannedShards.
+      forecast: Side input of the one Forecast.
+    """
+    changed = (
+        planned
+        | "FindChanged" >> beam.ParDo(_FindChanged(job), forecast).with_output_types(bool)  # bool
+        | "AnyChanged" >> beam.CombineGlobally(any).with_output_types(bool).as_singleton_view()
+    )  # bool
+    return hold | "RemoveDatasetJson" >> beam.Map(remove_commit, changed, job).with_output_types(
+        _HOLD
+    )  # HeldLease or None
+
+
+class CondenseBundle(beam.DoFn):
+    """Condenses the results of each bundle. `ShardResult -> CondensedResults`.
+
+    A pipeline element may have up to 2 GB. With 1,000 classes a result has 21 kB, and nearly all of it is
+    counts for each class. Only the sums of these counts are needed. Without them a result has 1 kB.
+    """
+
+    def start_bundle(self) -> None:
+        """Starts without results."""
+        self._condensed = CondensedResults()
+
+    def process(self, element: ShardResult) -> Iterator[CondensedResults]:
+        """Adds a result."""
+        self._condensed.add(element)
+        yield from ()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        """Yields the results of the bundle."""
+        yield in_global_window(self._condensed)
+
+
+def condensed(results: beam.PCollection) -> beam.pvalue.AsIter:
+    """Returns a side input of the condensed results of all shards, for `merged_results`.
+
+    Args:
+      results: PCollection of ShardResult.
+    """
+    return beam.pvalue.AsIter(
+        results | "CondenseBundle" >> beam.ParDo(CondenseBundle()).with_output_types(CondensedResults)
+    )  # CondensedResults of a bundle
+
+
+@composite
+def CommitDataset(
+    results: beam.PCollection,
+    job: ConversionSpec,
+    forecast: beam.PCollection,
+    checks: beam.PCollection | None = None,
+    findings: Sequence[beam.PCollection] = (),
+    statistics: beam.PCollection | None = None,
+    hold: beam.pvalue.AsSingleton | None = None,
+) -> beam.PCollection:
+    """Commits a dataset. `PCollection[ShardResult] -> PCollection[outcome]`.
+
+    Args:
+      results: The shards.
+      job: The conversion.
+      forecast: PCollection of the one Forecast.
+      checks: PCollection of ShardCheck. None if the shards were not verified.
+      findings: PCollections of FindingSummary.
+      statistics: PCollection of Statistics of the shards. None if no image was decoded.
+      hold: Side input of the lease. None to use the job's own lease.
+    """
+    return (
+        results.pipeline
+        | "Once" >> beam.Impulse()  # bytes
+        | "Commit"
+        >> beam.Map(
+            _commit,
+            job,
+            condensed(results),
+            beam.pvalue.AsSingleton(forecast),
+            beam.pvalue.AsList(checks) if checks is not None else [],
+            added_statistics(statistics),
+            hold or job.hold,
+            *map(beam.pvalue.AsIter, findings),
+        )
+    )  # outcome
+
+
+def _commit(
+    _: bytes,
+    job: ConversionSpec,
+    parts: Iterable[CondensedResults],
+    forecast: Forecast,
+    checks: Sequence[ShardCheck],
+    statistics: Statistics | None,
+    hold: HeldLease | None,
+    *findings: Iterable[FindingSummary],
+) -> dict[str, Any]:
+    job, results = replace(job, hold=hold), merged_results(parts).as_results()
+    if job.described and (refusal := refused_before(job)):
+        raise DataRefused(refusal)
+    with given_back(hold if job.described else None):  # otherwise the launcher gives the lease back
+        outcome = commit(job, forecast, results, checks, added_findings(*findings), statistics)
+    report_sink(job.output)
+    return outcome
