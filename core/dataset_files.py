@@ -13,7 +13,6 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.lease import HeldLease, write_held
-from shardwright.core.result_files import is_answer
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas import __version__, dataset
 from shardwright.schemas.codes import ExitCode
@@ -247,12 +246,9 @@ def write_commit(
 
 
 def remove_temporary(directory: str, listed: Iterable[str]) -> None:
-    """Removes the unfinished files of killed workers from the listed files.
-
-    The answers that validations wait for stay. The next validation removes old ones.
-    """
+    """Removes the unfinished files of killed workers from the listed files."""
     for file in listed:
-        if storage.is_temporary(file) and not is_answer(file):
+        if storage.is_temporary(file):
             storage.remove(storage.join(directory, file))
 
 

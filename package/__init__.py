@@ -18,7 +18,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from shardwright.schemas import __version__
+from shardwright.schemas import __version__ as __version__
 from shardwright.schemas.missing_packages import needed_by
 
 #: Public name -> the module that has it, which is imported on first use.
@@ -47,28 +47,7 @@ HOMES = {
 #: Functions that build a graph. They import Beam when they are called, which is too late for a clear message.
 _NEED_BEAM = frozenset(("convert", "plan", "rebuild", "salvage", "validate"))
 
-__all__ = [
-    "DataRefused",
-    "EngineError",
-    "MissingPackage",
-    "NotRun",
-    "Records",
-    "ShardwrightError",
-    "UnexpectedError",
-    "UsageError",
-    "__version__",
-    "convert",
-    "diff",
-    "inspect",
-    "load",
-    "open_dataset",
-    "pin",
-    "plan",
-    "rebuild",
-    "salvage",
-    "select",
-    "validate",
-]
+__all__ = sorted([*HOMES, "__version__"])
 
 
 def __dir__() -> list[str]:

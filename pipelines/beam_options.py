@@ -1,13 +1,14 @@
-"""Beam's options without the work that Beam repeats, and the options that this package adds. Imports Beam."""
+"""Beam's options, and those that this package adds to them. Imports Beam."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from shardwright.core.concurrency.workers import POOLS
+
+__all__ = ["PipelineOptions", "WorkerOptions"]
 
 
 class WorkerOptions(PipelineOptions):  # type: ignore[misc]
@@ -21,20 +22,3 @@ class WorkerOptions(PipelineOptions):  # type: ignore[misc]
             default=None,
             help="project that pays for requests to gs:// buckets whose requesters pay",
         )
-
-
-class OptionsParsedOnce(PipelineOptions):  # type: ignore[misc]
-    """Beam's options, which parse the command line once for each view instead of on every use."""
-
-    def view_as(self, cls: type[Any]) -> Any:
-        """Returns the view of a kind; all views share their values."""
-        views = self.__dict__.setdefault("_views", {})
-        if cls not in views:
-            views[cls] = super().view_as(cls)
-        return views[cls]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Returns what a copy needs; it makes its own views."""
-        state = dict(super().__getstate__())
-        state.pop("_views", None)
-        return state

@@ -104,9 +104,8 @@ def build_convert(pipeline: Any, job: ConversionSpec, request: ConversionRequest
         header = result.header
         return [shard_task_of(job.directory, header)] if header.file else []
 
-    checks, findings, statistics = verify_results(results, forecast, job.directory, settings, to_check)
-    commit = CommitDataset(job, forecast, checks, findings, statistics, hold)
-    return results | "CommitDataset" >> commit  # outcome
+    verified = verify_results(results, forecast, job.directory, settings, to_check)
+    return results | "CommitDataset" >> CommitDataset(job, forecast, verified, hold)  # outcome
 
 
 def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) -> ConvertResult:

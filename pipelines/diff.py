@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,13 +19,11 @@ from shardwright.core.overwrite import repair_swap
 from shardwright.core.result_files import write_result
 from shardwright.core.versions import located
 from shardwright.pipelines import log
-from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.gates import read_gate_file
 from shardwright.pipelines.output import check_result_place
-from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result
+from shardwright.pipelines.prepare import as_beam_options, check_reachable, run_for_result
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.tables import ERROR, as_text, console, one_line, print_table, warn
 from shardwright.schemas.changes import Changes
 from shardwright.schemas.codes import ExitCode, Severity
@@ -89,14 +86,13 @@ class DiffResult:
         return json.dumps(self.as_json(), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def build_diff(pipeline: Any, old: str, new: str, result_path: str) -> Any:
+def build_diff(pipeline: Any, old: str, new: str) -> Any:
     """Builds the comparison: one element per shard, then images without a counterpart in the same shard.
 
     Args:
       pipeline: A Beam pipeline.
       old: Directory of the old dataset.
       new: Directory of the new dataset.
-      result_path: JSON file to write the changes of the images to.
 
     Returns:
       A PCollection with one element, the sum of all changes.
@@ -106,10 +102,6 @@ def build_diff(pipeline: Any, old: str, new: str, result_path: str) -> Any:
     from shardwright.core.diff import LedgerPair
     from shardwright.transforms.diff import CompareDatasets
 
-    def keep(changes: Changes) -> Changes:
-        storage.write_bytes(result_path, json.dumps(changes.as_json()).encode())
-        return changes
-
     def ledgers(_: bytes) -> Iterator[LedgerPair]:
         return list_pairs(old, new, read_dataset(old), read_dataset(new))
 
@@ -118,7 +110,6 @@ def build_diff(pipeline: Any, old: str, new: str, result_path: str) -> Any:
         | "Begin" >> beam.Impulse()  # bytes
         | "ListLedgers" >> beam.FlatMap(ledgers).with_output_types(LedgerPair)  # LedgerPair
         | "CompareDatasets" >> CompareDatasets()  # Changes
-        | "KeepResult" >> beam.Map(keep).with_output_types(Changes)  # Changes
     )
 
 
@@ -296,18 +287,13 @@ def _compare(old: Described, new: Described, report: str, beam_options: Any, pro
     if not beam_options and old.dataset.all_records + new.dataset.all_records <= MAX_RECORDS:
         with show_progress(progress):
             changes = compare_small(list_pairs(old.name, new.name, old.dataset, new.dataset))
-        return Changes.from_json(changes.as_json())
-    from apache_beam.options.pipeline_options import StandardOptions
-
-    beam_options = as_beam_options(beam_options)
-    check_reachable(beam_options, OLD=old.name, NEW=new.name, report=report)
-    # The last step may run on a machine that cannot read this machine's temporary files.
-    elsewhere = beam_options.view_as(StandardOptions).runner != cli_options.DEFAULT_RUNNER
-    with tempfile.TemporaryDirectory() as scratch:
-        path = report if report and elsewhere else os.path.join(scratch, "changes.json")
-        with show_progress(progress):
-            run_pipeline(lambda pipeline: build_diff(pipeline, old.name, new.name, path), beam_options)
-        return Changes.from_json(json.loads(fetch_result(path, "--report")))
+    else:
+        beam_options = as_beam_options(beam_options)
+        check_reachable(beam_options, OLD=old.name, NEW=new.name, report=report)
+        changes = run_for_result(
+            lambda pipeline, _: build_diff(pipeline, old.name, new.name), beam_options, progress
+        )
+    return Changes.from_json(changes.as_json())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -384,7 +370,7 @@ def _print_refusals(out: Any, refusals: Iterable[Violation]) -> None:
     for refusal in refusals:
         if refusal.severity is Severity.ERROR:
             line = Text("  ").append("refused", ERROR).append(f": {one_line(refusal.message)}")
-            out.print(line, soft_wrap=True)
+            out.print(line)
         else:
             warn(out, refusal.message)
     errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)

@@ -49,7 +49,7 @@ def print_findings(report: ValidationReport, stored: bool = False) -> None:
             line.append(f" ({severity}){_found_before(report, code)}")
             if severity is Severity.NOTE:
                 line.append(_worst(report, code))
-            out.print(line, soft_wrap=True)
+            out.print(line)
         out.print()
     notes = [code for code in codes if report.gates.severity(code) is Severity.NOTE]
     serious = [code for code in codes if code not in notes]
@@ -57,7 +57,7 @@ def print_findings(report: ValidationReport, stored: bool = False) -> None:
         for finding in examples(report, serious):
             line = Text("  ").append(finding.code.value, _STYLES[report.gates.severity(finding.code)])
             cut = out.width if stored and out.is_terminal else None
-            out.print(line.append(f" {example_line(finding, cut, line.cell_len + 1)}"), soft_wrap=True)
+            out.print(line.append(f" {example_line(finding, cut, line.cell_len + 1)}"))
         shown = sum(1 for _ in examples(report, serious))
         total = sum(report.counts[code.value] for code in serious)
         if shown < total:
@@ -150,13 +150,12 @@ def _print_verdict(out: Console, report: ValidationReport) -> None:
         line.append("not verified", WARNING).append(", no shard was read")
     else:
         line.append("Sound", GOOD).append(_NOT_LOOKED_AT.get(report.run.check_depth, ""))
-    out.print(line.append(f"; {read}" + (f"; {found}" if found else "")), soft_wrap=True)
+    out.print(line.append(f"; {read}" + (f"; {found}" if found else "")))
     if report.passed and report.errors:
         errors = _of_severity(report, report.counts, Severity.ERROR)
         out.print(
             f"  The errors ({errors}) were found by an earlier check of the same build. The exit code is 0 "
-            "because this check did not look for them.",
-            soft_wrap=True,
+            "because this check did not look for them."
         )
 
 

@@ -90,17 +90,13 @@ def without_job(rest: Sequence[str], known: Sequence[str], with_storage: bool) -
     Raises:
       UsageError: Beam does not know an option either, or it asks that the command does nothing.
     """
-    unused = []
-    for token in rest:
-        name = token.partition("=")[0]
-        if with_storage and is_storage_option(token):
-            continue
+    unused = [token.partition("=")[0] for token in rest if not (with_storage and is_storage_option(token))]
+    for name in unused:
         if name in _ONLY_DESCRIBE:
             raise UsageError(f"{name} describes a job instead of running it, and this command runs none.")
         if name not in _options_of_beam():
             hint = nearest(name, [f"--{option}" for option in known]) or "; see --help."
             raise UsageError(f"Unknown option {name}{hint}")
-        unused.append(name)
     return list(dict.fromkeys(unused))
 
 
@@ -402,9 +398,9 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
         TestOptions,
     )
 
-    from shardwright.pipelines.beam_options import OptionsParsedOnce
+    from shardwright.pipelines.beam_options import PipelineOptions
 
-    options = OptionsParsedOnce(list(argv))
+    options = PipelineOptions(list(argv))
     if options.view_as(SetupOptions).save_main_session is None:
         # Workers have the package; otherwise Beam would send the launcher's main module to Dataflow.
         options.view_as(SetupOptions).save_main_session = False
@@ -447,9 +443,7 @@ def _check_runner(runner: str, known: Sequence[str]) -> None:
 
 def _beam_parser() -> argparse.ArgumentParser:
     """Returns a parser of all options that Beam knows, with those that this package adds to Beam's."""
-    from apache_beam.options.pipeline_options import PipelineOptions
-
-    importlib.import_module("shardwright.pipelines.beam_options")
+    from shardwright.pipelines.beam_options import PipelineOptions
 
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     classes = [PipelineOptions]

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import pickle
 import sys
-import tempfile
-import uuid
-from collections.abc import Iterator
 from typing import Any
 
-from shardwright.core import storage
-from shardwright.core.dataset_files import left_behind
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.spool import Spool
-from shardwright.pipelines import cli, log
+from shardwright.pipelines import cli
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import OtherOptions, Outcome
 from shardwright.pipelines.prepare import (
     as_beam_options,
     build_forecast,
     check_reachable,
-    fetch_result,
     make_request,
     places_read,
+    run_for_result,
 )
-from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.results import print_inputs
-from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.plan import Forecast
@@ -38,21 +29,20 @@ from shardwright.schemas.units import counted, format_size
 HELP = "Shows what convert would write with the same settings; writes nothing."
 EXAMPLE = "shardwright plan --input photos/ --resize 224 --splits train=0.9,test=0.1"
 _MAX_CLASSES_SHOWN = 40
-_FORECAST = "forecast"
 
 
 def build_plan(pipeline: Any, request: ConversionRequest, scratch: str) -> Any:
-    """Builds the planning part of a conversion; writes the pickled forecast to a file in `scratch`.
+    """Builds the planning part of a conversion.
+
+    Args:
+      pipeline: A Beam pipeline.
+      request: The checked request.
+      scratch: Directory for copies of sources without random access.
 
     Returns:
       A PCollection with one forecast.
     """
-    import apache_beam as beam
-
     _, forecast, _ = build_forecast(pipeline, request, Spool(scratch))  # EncodedRefs, Forecast
-    _ = forecast | "KeepForecast" >> beam.Map(
-        lambda forecast: storage.write_bytes(storage.join(scratch, _FORECAST), pickle.dumps(forecast))
-    )  # None
     return forecast
 
 
@@ -78,29 +68,10 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
     check_reachable(beam_options, **places_read(request))
     if progress:
         print_inputs(request)
-    with _scratch(beam_options) as scratch:
-        with show_progress(progress):
-            run_pipeline(lambda pipeline: build_plan(pipeline, request, scratch), beam_options)
-        forecast: Forecast = pickle.loads(fetch_result(storage.join(scratch, _FORECAST), "--temp_location"))
-        return forecast
-
-
-@contextlib.contextmanager
-def _scratch(beam_options: Any) -> Iterator[str]:
-    """Yields a directory for workers to write and this process to read, in a remote --temp_location."""
-    from apache_beam.options.pipeline_options import GoogleCloudOptions
-
-    place = beam_options.view_as(GoogleCloudOptions).temp_location or ""
-    if storage.is_remote(place):
-        scratch = storage.join(place, f"shardwright-plan-{uuid.uuid4().hex}")
-        try:
-            yield scratch
-        finally:
-            for warning in left_behind(scratch, lambda: storage.remove_tree(scratch)):
-                log.warning(warning)
-        return
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        yield folder
+    forecast: Forecast = run_for_result(
+        lambda pipeline, scratch: build_plan(pipeline, request, scratch), beam_options, progress
+    )
+    return forecast
 
 
 def print_forecast(forecast: Forecast) -> None:
@@ -143,7 +114,7 @@ def print_forecast(forecast: Forecast) -> None:
         f"{format_size(sum(estimate.values()))} in {counted(sum(shards.values()), 'shard')}"
     )
     if forecast.split_shares is not None:
-        out.print(f"  {forecast.split_shares.sentence}", soft_wrap=True)
+        out.print(f"  {forecast.split_shares.sentence}")
     for name, items in (
         ("filtered", forecast.filtered),
         ("bad in the sample", forecast.sample_faults),

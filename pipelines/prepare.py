@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import pickle
 import platform
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardwright.core import storage
+from shardwright.core.dataset_files import left_behind
 from shardwright.core.images.encode import codec_versions, decoder_versions, installed_version
 from shardwright.core.images.map_hook import hook_version, hook_versions
 from shardwright.core.overwrite import repair_swap
@@ -26,9 +31,11 @@ from shardwright.core.sources.source import Context, Input
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import given_names
 from shardwright.core.versions import located
+from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.against import unstored_settings
-from shardwright.pipelines.run import is_dataflow
+from shardwright.pipelines.progress import show_progress
+from shardwright.pipelines.run import is_dataflow, run_pipeline
 from shardwright.pipelines.workers import Workers
 from shardwright.schemas import __version__
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -223,6 +230,58 @@ def as_beam_options(beam_options: Any) -> Any:
     return beam_options
 
 
+def run_for_result(build: Callable[[Any, str], Any], beam_options: Any, progress: bool) -> Any:
+    """Runs a pipeline whose last step returns one element; returns this element.
+
+    Args:
+      build: Builds the pipeline and returns its last PCollection, given the pipeline and a directory for
+        temporary files that all workers can reach.
+      beam_options: Beam's PipelineOptions.
+      progress: Whether to show progress on stderr.
+
+    Raises:
+      UsageError: The workers of the job cannot pass the result to this machine.
+      EngineError: The engine, the storage or the machine failed.
+    """
+    import apache_beam as beam
+
+    with _scratch(beam_options) as scratch:
+        path = storage.join(scratch, "result")
+
+        def build_all(pipeline: Any) -> None:
+            _ = build(pipeline, scratch) | "KeepResult" >> beam.Map(
+                lambda result: storage.write_bytes(path, pickle.dumps(result))
+            )  # None
+
+        with show_progress(progress):
+            run_pipeline(build_all, beam_options)
+        return pickle.loads(fetch_result(path, "--temp_location"))
+
+
+@contextlib.contextmanager
+def _scratch(beam_options: Any) -> Iterator[str]:
+    """Yields a directory for workers to write and this process to read, in --temp_location if it is given."""
+    from apache_beam.options.pipeline_options import GoogleCloudOptions
+
+    place = beam_options.view_as(GoogleCloudOptions).temp_location or ""
+    if is_dataflow(beam_options) and not storage.is_remote(place):
+        raise UsageError(
+            "--temp_location is missing, where the job leaves its result for this command; name a place in a "
+            "bucket, gs://BUCKET/..."
+        )
+    if not place:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            yield folder
+        return
+    scratch = storage.join(place, f"shardwright-{uuid.uuid4().hex}")
+    try:
+        storage.make_dirs(scratch)
+        yield scratch
+    finally:
+        for warning in left_behind(scratch, lambda: storage.remove_tree(scratch)):
+            log.warning(warning)
+
+
 def fetch_result(path: str, option: str) -> bytes:
     """Reads the file that the last step of a pipeline wrote.
 
@@ -298,7 +357,7 @@ def listing_software(versions: Mapping[str, str]) -> dict[str, str]:
     """
     found = {**versions, "python": platform.python_version(), "code": _code_state()}
     for package in _LISTING_PACKAGES:
-        with suppress(PackageNotFoundError):
+        with contextlib.suppress(PackageNotFoundError):
             found[package] = installed_version(package)
     return found
 
@@ -313,13 +372,10 @@ def _code_state() -> str:
     states = []
     for name in _PACKAGES:
         for root in import_module(f"shardwright.{name}").__path__:
-            for folder, _, files in os.walk(root):
-                for file in files:
-                    if file.endswith(".py"):
-                        path = os.path.join(folder, file)
-                        state = os.stat(path)
-                        place = f"{name}/{os.path.relpath(path, root)}"
-                        states.append(f"{place} {state.st_size} {state.st_mtime_ns}")
+            for path in Path(root).rglob("*.py"):
+                state = path.stat()
+                place = f"{name}/{path.relative_to(root)}"
+                states.append(f"{place} {state.st_size} {state.st_mtime_ns}")
     return hashlib.sha256("\n".join(sorted(states)).encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -13,7 +13,6 @@ from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.storage.retries import longest_wait
 from shardwright.pipelines import log
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.units import counted
 
 TICK_SECONDS = 0.2
@@ -47,15 +46,7 @@ def show_progress(wanted: bool, directory: str = "") -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-        for line in run.news():  # the run may have ended before the first tick
-            log.info(line)
-        _print_sentences()
-
-
-def _print_sentences() -> None:
-    """Prints messages of this process's workers for the user."""
-    for sentence in PROGRESS.taken_sentences():
-        log.note(sentence)
+        run.print_news()  # the run may have ended before the first tick
 
 
 class _Run:
@@ -70,11 +61,13 @@ class _Run:
         self._is_listed = not directory
         self._started: float | None = None
 
-    def news(self) -> Iterator[str]:
-        """Yields the summary of the input once it is listed."""
+    def print_news(self) -> None:
+        """Prints the summary of the input once it is listed, and messages of this process's workers."""
         if PROGRESS.tree and not self._is_listed:
             self._is_listed = True
-            yield f"found: {PROGRESS.tree}"
+            log.info(f"found: {PROGRESS.tree}")
+        for sentence in PROGRESS.taken_sentences():
+            log.note(sentence)
 
     def text(self) -> str:
         """Returns the state as one line."""
@@ -156,10 +149,7 @@ def _on_terminal(stop: threading.Event, run: _Run) -> None:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None)
         while not stop.wait(TICK_SECONDS):
-            for line in run.news():
-                text = escape_controls(f"shardwright: {line}")
-                bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
-            _print_sentences()
+            run.print_news()
             bar.update(
                 task,
                 total=PROGRESS.total_images or None,
@@ -171,9 +161,7 @@ def _on_terminal(stop: threading.Event, run: _Run) -> None:
 def _in_lines(stop: threading.Event, run: _Run) -> None:
     last, printed = time.monotonic(), ""
     while not stop.wait(TICK_SECONDS):
-        for line in run.news():
-            log.info(line)
-        _print_sentences()
+        run.print_news()
         text = run.text()
         if time.monotonic() - last < LINE_SECONDS:
             continue

@@ -230,8 +230,8 @@ def print_publication(result: PublishResult) -> None:
     """Prints which version readers get now."""
     out, shown = console(), printable(result.output)
     after = f"; before it was {result.left}" if result.left else ""
-    out.print(f"  {shown}: {result.version} is the latest{after}", soft_wrap=True)
+    out.print(f"  {shown}: {result.version} is the latest{after}")
     if result.acceptance:
-        out.print(f"  {one_line(str(result.acceptance))}", soft_wrap=True)
+        out.print(f"  {one_line(str(result.acceptance))}")
     if result.warning:
-        out.print(f"  {result.warning}", soft_wrap=True)
+        out.print(f"  {result.warning}")

@@ -260,7 +260,7 @@ def print_convert_summary(result: ConvertResult) -> None:
         f"{classes}; {seconds:.1f} s{speed}"
     )
     if made.split_shares is not None:
-        out.print(f"  {made.split_shares.sentence}", soft_wrap=True)
+        out.print(f"  {made.split_shares.sentence}")
     for split, folds in result.run.get("folds", {}).items():
         out.print(f"  {counted(len(folds), 'fold')} of {split}: {', '.join(f'{n:,}' for n in folds)} records")
     for path, detected_as in zip(result.run["input"], result.run["detected_as"]):
@@ -281,7 +281,7 @@ def print_convert_summary(result: ConvertResult) -> None:
     if made.ledger["quarantined"]:
         out.print(f"  quarantined images: see {printable(storage.join(result.path, QUARANTINE_JSONL))}")
     for note in result.notes:
-        out.print(f"  note: {note}", soft_wrap=True)
+        out.print(f"  note: {note}")
     for warning in outcome["warnings"]:
         warn(out, warning)
     out.print(f"  fingerprint {made.fingerprint}")
@@ -302,16 +302,13 @@ def print_rebuild_summary(result: RebuildResult) -> None:
     out, outcome = console(), result.outcome
     if not result.changed:
         shown = printable(result.output)
-        out.print(f"  nothing changed: {result.version} stays the latest version of {shown}", soft_wrap=True)
+        out.print(f"  nothing changed: {result.version} stays the latest version of {shown}")
     else:
         work = outcome["work"]
-        out.print(
-            f"  version {result.version}: {counted(outcome['records'], 'record')}; {work_text(work)}",
-            soft_wrap=True,
-        )
+        out.print(f"  version {result.version}: {counted(outcome['records'], 'record')}; {work_text(work)}")
         if outcome["previous"]:
             changes = changes_text(outcome["changes"]) or "no image changed"
-            out.print(f"  against {outcome['previous']}: {changes}", soft_wrap=True)
+            out.print(f"  against {outcome['previous']}: {changes}")
         quarantine, report, index = (
             printable(storage.join(directory, name))
             for directory, name in (
@@ -321,9 +318,9 @@ def print_rebuild_summary(result: RebuildResult) -> None:
             )
         )
         if work["quarantined"]:
-            out.print(f"  quarantined images: see {quarantine}", soft_wrap=True)
-        out.print(f"  see {report} and {index}", soft_wrap=True)
+            out.print(f"  quarantined images: see {quarantine}")
+        out.print(f"  see {report} and {index}")
     if outcome["scrub"]["shards"]:
-        out.print(f"  {scrub_text(outcome['scrub'])}", soft_wrap=True)
+        out.print(f"  {scrub_text(outcome['scrub'])}")
     for warning in outcome["warnings"]:
         warn(out, warning)

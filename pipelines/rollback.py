@@ -226,15 +226,14 @@ def print_rollback(result: RollbackResult) -> None:
     """Prints which version readers get now, and how to undo the rollback."""
     out, shown = console(), printable(result.output)
     if not result.left:
-        out.print(f"  {shown}: {result.version} is the latest", soft_wrap=True)
+        out.print(f"  {shown}: {result.version} is the latest")
     else:
         what = "is withdrawn" if result.withdrawn else "stays published"
         out.print(
             f"  {shown}: from {result.left} to {result.version}: "
-            f"{result.version} is the latest from now on; {result.left} {what}",
-            soft_wrap=True,
+            f"{result.version} is the latest from now on; {result.left} {what}"
         )
         back = f"shardwright rollback {shell_word(result.output)} {result.left}"
-        out.print(f"  running readers keep the version they opened; to undo this: {back}", soft_wrap=True)
+        out.print(f"  running readers keep the version they opened; to undo this: {back}")
     if result.warning:
-        out.print(f"  {result.warning}", soft_wrap=True)
+        out.print(f"  {result.warning}")

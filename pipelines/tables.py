@@ -34,17 +34,17 @@ def console(file: TextIO | None = None) -> Console:
 
 
 class _PlainConsole(Console):
-    """A console that escapes control characters in texts."""
+    """A console that escapes control characters in texts, and leaves it to the terminal to wrap lines."""
 
-    def print(self, *objects: Any, **options: Any) -> None:
+    def print(self, *objects: Any, soft_wrap: bool | None = True, **options: Any) -> None:
         """Prints texts with escaped control characters, and other objects as they are."""
         plain = (escape_controls(item, keep="\n\t") if isinstance(item, str) else item for item in objects)
-        super().print(*plain, **options)
+        super().print(*plain, soft_wrap=soft_wrap, **options)
 
 
 def warn(out: Console, text: str) -> None:
     """Prints a warning as one line."""
-    out.print(Text("  ").append("warning", WARNING).append(f": {one_line(text)}"), soft_wrap=True)
+    out.print(Text("  ").append("warning", WARNING).append(f": {one_line(text)}"))
 
 
 def one_line(text: str) -> str:
@@ -78,7 +78,7 @@ def print_table(
     for row in rows:
         table.add_row(*(Text(f"{c:,}" if isinstance(c, int) else escape_controls(str(c))) for c in row))
     with out.capture() as captured:
-        out.print(table)
+        out.print(table, soft_wrap=False)
     # Remove the padding at the end of lines, which is long if one value is long.
     out.file.writelines(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
 

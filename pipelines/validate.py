@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.result_files import answer_path, remove_unfinished
+from shardwright.core.result_files import remove_unfinished
 from shardwright.core.validation.dataset_json import check_dataset_json, recipes_of_dataset
 from shardwright.core.validation.directory import (
     check_directory,
@@ -47,9 +47,13 @@ from shardwright.pipelines.gates import (
     read_gates,
 )
 from shardwright.pipelines.output import check_result_place
-from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result, places_read
-from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.run import run_pipeline
+from shardwright.pipelines.prepare import (
+    as_beam_options,
+    check_reachable,
+    fetch_result,
+    places_read,
+    run_for_result,
+)
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import ExitCode, FindingCode
@@ -65,7 +69,7 @@ from shardwright.schemas.dataset import (
     Dataset,
 )
 from shardwright.schemas.drift import Previous
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
 from shardwright.schemas.image_ref import printable
 
@@ -264,15 +268,12 @@ def validate(
     target = resolve_target(os.fspath(dataset))
     mode = mode_for(mode, gates, expectations, target)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        files = written = result_files(target, mode, report, html, junit)
+        files = result_files(target, mode, report, html, junit)
         for option, path in (("--report", files.report), ("--html", files.page), ("--junit", junit)):
             check_result_place(option, path)
         if previous and not files.page:
             raise UsageError("--previous needs a page to show the differences on; name one with --html.")
-        if not files.report:
-            files = replace(files, report=os.path.join(scratch, FINDINGS_JSON))
         remove_unfinished((files.report, files.statistics, files.stats, files.page, files.junit))
-        files = replace(files, answer=answer_path(files.report))
         check_reachable(beam_options, dataset=target.name, report=files.report, html=files.page, junit=junit)
         paths = [against] if isinstance(against, str) else list(against)
         with source.prepared(target, paths, listing or {}, mode, scratch) as comparison:
@@ -280,17 +281,13 @@ def validate(
                 check_reachable(beam_options, **places_read(comparison))
             before = _images_since(previous, target, beam_options, progress) if previous else None
             request = ValidationRequest(target, files, mode, gates, expectations, comparison, before)
-            with show_progress(progress):
-                run_pipeline(lambda pipeline: build_validate(pipeline, request), beam_options)
-        text = fetch_result(files.answer, "--report")
-        with suppress(OSError, EngineError):
-            storage.remove(files.answer)
+            found: ValidationReport = run_for_result(
+                lambda pipeline, _: build_validate(pipeline, request), beam_options, progress
+            )
     return replace(
-        ValidationReport.from_json(json.loads(text)),
+        found,
         files={
-            name: path
-            for name in ("report", "page", "junit", "statistics")
-            if (path := getattr(written, name))
+            name: path for name in ("report", "page", "junit", "statistics") if (path := getattr(files, name))
         },
     )
 
@@ -335,7 +332,7 @@ def print_files(files: Mapping[str, str]) -> None:
         print_table(console(), STATISTICS_COLUMNS, statistics_table(document))
     written = [printable(files[name]) for name in ("page", "report", "junit") if name in files]
     if written:
-        console().print(f"  see {', '.join(map(one_line, written))}", soft_wrap=True)
+        console().print(f"  see {', '.join(map(one_line, written))}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -207,13 +207,13 @@ def print_versions(result: VersionsResult) -> None:
     print_table(out, columns, picked, whole=("version", "state"))
     for record in result.versions:
         if record.problem:
-            out.print(f"  {record.problem}", soft_wrap=True)
+            out.print(f"  {record.problem}")
         for acceptance in record.acceptances:
-            out.print(f"  {record.version}: {one_line(str(acceptance))}", soft_wrap=True)
+            out.print(f"  {record.version}: {one_line(str(acceptance))}")
     if result.problem:
-        out.print(f"  {result.problem}", soft_wrap=True)
+        out.print(f"  {result.problem}")
     elif not result.latest:
-        out.print("  no version is published, so readers cannot open one yet", soft_wrap=True)
+        out.print("  no version is published, so readers cannot open one yet")
 
 
 def _fitting(width: int, rows: Sequence[Sequence[str]]) -> list[str]:

@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 from shardwright.schemas.missing_packages import needed_by
 
 if TYPE_CHECKING:
-    from shardwright.core.images.map_hook import DecodedImage, DroppedImage, MappedImage
-    from shardwright.transforms.plan import AssignShards, ForecastDataset
-    from shardwright.transforms.sources import ListSources
-    from shardwright.transforms.steps import BuildExamples, DecodeAndResize, ReadImages
-    from shardwright.transforms.validate import ValidateShards
-    from shardwright.transforms.write_shards import WritePlannedShards
+    from shardwright.core.images.map_hook import DecodedImage as DecodedImage
+    from shardwright.core.images.map_hook import DroppedImage as DroppedImage
+    from shardwright.core.images.map_hook import MappedImage as MappedImage
+    from shardwright.transforms.plan import AssignShards as AssignShards
+    from shardwright.transforms.plan import ForecastDataset as ForecastDataset
+    from shardwright.transforms.sources import ListSources as ListSources
+    from shardwright.transforms.steps import BuildExamples as BuildExamples
+    from shardwright.transforms.steps import DecodeAndResize as DecodeAndResize
+    from shardwright.transforms.steps import ReadImages as ReadImages
+    from shardwright.transforms.validate import ValidateShards as ValidateShards
+    from shardwright.transforms.write_shards import WritePlannedShards as WritePlannedShards
 
 _HOME = {
     "AssignShards": "transforms.plan",
@@ -32,19 +37,7 @@ _HOME = {
     "WritePlannedShards": "transforms.write_shards",
 }
 
-__all__ = [
-    "AssignShards",
-    "BuildExamples",
-    "DecodeAndResize",
-    "DecodedImage",
-    "DroppedImage",
-    "ForecastDataset",
-    "ListSources",
-    "MappedImage",
-    "ReadImages",
-    "ValidateShards",
-    "WritePlannedShards",
-]
+__all__ = [*_HOME]
 
 
 def __dir__() -> list[str]:

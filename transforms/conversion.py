@@ -36,6 +36,7 @@ from shardwright.transforms.shared import (
     in_global_window,
     report_sink,
 )
+from shardwright.transforms.validate import Validated
 
 _HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
 
@@ -83,24 +84,18 @@ def BeginConversion(pipeline: beam.pvalue.PBegin, job: ConversionSpec) -> beam.P
     )
 
 
-class _FindChanged(beam.DoFn):
-    """Yields whether a shard's plan differs from the plan in its ledger."""
-
-    def __init__(self, job: ConversionSpec) -> None:
-        self._job = job
-
-    def process(self, planned: PlannedShard, forecast: Forecast) -> Iterator[bool]:
-        path = storage.join(self._job.directory, ledger_file(*planned[:3]))
-        plan = plan_shard(planned, forecast, self._job.settings, self._job.versions)
-        try:
-            data = storage.read_bytes(path)
-            header = ledger_header(data)
-            changed = header.plan_digest != plan.digest
-            if not changed and lists_may_decide(header, plan.recipe):
-                changed = lists_decide_otherwise(load_ledger(data)[1], plan.recipe)
-        except (OSError, ValueError, TypeError):
-            changed = True
-        yield changed
+def _is_changed(planned: PlannedShard, forecast: Forecast, job: ConversionSpec) -> bool:
+    """Returns whether a shard's plan differs from the plan in its ledger."""
+    path = storage.join(job.directory, ledger_file(*planned[:3]))
+    plan = plan_shard(planned, forecast, job.settings, job.versions)
+    try:
+        data = storage.read_bytes(path)
+        header = ledger_header(data)
+        if header.plan_digest == plan.digest and lists_may_decide(header, plan.recipe):
+            return lists_decide_otherwise(load_ledger(data)[1], plan.recipe)
+        return header.plan_digest != plan.digest
+    except (OSError, ValueError, TypeError):
+        return True
 
 
 @composite
@@ -122,7 +117,7 @@ def RemoveCommit(
     """
     changed = (
         planned
-        | "FindChanged" >> beam.ParDo(_FindChanged(job), forecast).with_output_types(bool)  # bool
+        | "FindChanged" >> beam.Map(_is_changed, forecast, job).with_output_types(bool)  # bool
         | "AnyChanged" >> beam.CombineGlobally(any).with_output_types(bool).as_singleton_view()
     )  # bool
     return hold | "RemoveDatasetJson" >> beam.Map(remove_commit, changed, job).with_output_types(
@@ -167,9 +162,7 @@ def CommitDataset(
     results: beam.PCollection,
     job: ConversionSpec,
     forecast: beam.PCollection,
-    checks: beam.PCollection | None = None,
-    findings: Sequence[beam.PCollection] = (),
-    statistics: beam.PCollection | None = None,
+    verified: Validated,
     hold: beam.pvalue.AsSingleton | None = None,
 ) -> beam.PCollection:
     """Commits a dataset. `PCollection[ShardResult] -> PCollection[outcome]`.
@@ -178,9 +171,7 @@ def CommitDataset(
       results: The shards.
       job: The conversion.
       forecast: PCollection of the one Forecast.
-      checks: PCollection of ShardCheck. None if the shards were not verified.
-      findings: PCollections of FindingSummary.
-      statistics: PCollection of Statistics of the shards. None if no image was decoded.
+      verified: Results of checking the shards.
       hold: Side input of the lease. None to use the job's own lease.
     """
     return (
@@ -192,10 +183,10 @@ def CommitDataset(
             job,
             condensed(results),
             beam.pvalue.AsSingleton(forecast),
-            beam.pvalue.AsList(checks) if checks is not None else [],
-            added_statistics(statistics),
+            beam.pvalue.AsList(verified.checks) if verified.checks is not None else [],
+            beam.pvalue.AsIter(verified.findings),
+            added_statistics(verified.statistics),
             hold or job.hold,
-            *map(beam.pvalue.AsIter, findings),
         )
     )  # outcome
 
@@ -206,14 +197,14 @@ def _commit(
     parts: Iterable[CondensedResults],
     forecast: Forecast,
     checks: Sequence[ShardCheck],
+    findings: Iterable[FindingSummary],
     statistics: Statistics | None,
     hold: HeldLease | None,
-    *findings: Iterable[FindingSummary],
 ) -> dict[str, Any]:
     job, results = replace(job, hold=hold), merged_results(parts).as_results()
     if job.described and (refusal := refused_before(job)):
         raise DataRefused(refusal)
     with given_back(hold if job.described else None):  # otherwise the launcher gives the lease back
-        outcome = commit(job, forecast, results, checks, added_findings(*findings), statistics)
+        outcome = commit(job, forecast, results, checks, added_findings(findings), statistics)
     report_sink(job.output)
     return outcome

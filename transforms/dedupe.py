@@ -3,9 +3,11 @@
 `DedupeExact` keeps one of several images with equal source bytes, the one with the smallest key. References
 stay packed, and only checksums and keys are shuffled:
 
-    HashSources -> EncodedRefs with checksums; (checksum, (key, 1)) of each image
-    FindFirst   -> (checksum, (smallest key, number of images))
-    MarkCopies  -> EncodedRefs, with the copies marked
+    HashSources   -> EncodedRefs with checksums
+    NameKeys      -> (checksum, key) of each image
+    GroupBySha256 -> (checksum, [key])
+    FindFirst     -> (checksum, smallest key), if several images have it
+    MarkCopies    -> EncodedRefs, with the copies marked
 
 `LimitPerClass` takes at most N images of each class, those with the lowest hashes.
 """
@@ -13,6 +15,7 @@ stay packed, and only checksums and keys are shuffled:
 from __future__ import annotations
 
 import hashlib
+import heapq
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +32,6 @@ from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, en
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.transforms.shared import MergeAll, composite
 
-_KEYS = "keys"
 #: Number of hashes that may be collected for a class above its limit before the highest are dropped.
 _SLACK = 1024
 
@@ -49,24 +51,19 @@ def hash_ref(ref: ImageRef, max_bytes: int) -> ImageRef:
     return ref._replace(sha256=sha256)
 
 
-class _HashSources(beam.DoFn):
-    """Reads every candidate once; yields references with checksums, and the key of each checksum."""
+def keys_of(batch: EncodedRefs) -> Iterator[tuple[bytes, str]]:
+    """Yields the checksum and the key of each image whose checksum is known."""
+    for ref in decode_refs(batch):
+        if ref.sha256:
+            yield bytes.fromhex(ref.sha256), ref.key
 
-    def __init__(self, max_bytes: int, class_names: Sequence[str]) -> None:
-        self._max_bytes = max_bytes
-        self._class_names = frozenset(class_names)
 
-    def process(self, batch: EncodedRefs) -> Iterator[EncodedRefs | beam.pvalue.TaggedOutput]:
-        hashed = list(map_refs(self._hash, list(decode_refs(batch)), self._max_bytes))
-        for ref in hashed:
-            if ref.sha256:
-                yield beam.pvalue.TaggedOutput(_KEYS, (ref.sha256, (ref.key, 1)))
-        yield encode_refs(hashed)
-
-    def _hash(self, ref: ImageRef) -> ImageRef:
-        # An image of an unknown class is quarantined, so no copy may be removed in its favor.
-        known = not self._class_names or self._class_names.issuperset(ref.labels)
-        return hash_ref(ref, self._max_bytes) if ref.is_candidate and known else ref._replace(sha256="")
+def first_of_equal(images: tuple[bytes, Iterable[str]]) -> Iterator[tuple[str, str]]:
+    """Yields the checksum in hex and the smallest key of images with one checksum, if there are several."""
+    sha256, keys = images
+    smallest = heapq.nsmallest(2, keys)
+    if len(smallest) > 1:
+        yield sha256.hex(), smallest[0]
 
 
 def mark_copies(batch: EncodedRefs, first_keys: Mapping[str, str]) -> EncodedRefs:
@@ -95,23 +92,30 @@ def DedupeExact(
       max_bytes: Largest size of a file that is read.
       class_names: Class names that are allowed. Empty to allow any.
     """
+    names = frozenset(class_names)
+
+    def hashed_ref(ref: ImageRef) -> ImageRef:
+        # An image of an unknown class is quarantined, so no copy may be removed in its favor.
+        known = not names or names.issuperset(ref.labels)
+        return hash_ref(ref, max_bytes) if ref.is_candidate and known else ref._replace(sha256="")
+
+    def hash_sources(batch: EncodedRefs) -> EncodedRefs:
+        return encode_refs(map_refs(hashed_ref, list(decode_refs(batch)), max_bytes))
+
     hashed = (
         batches
         | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
-        | "HashSources"
-        >> beam.ParDo(_HashSources(max_bytes, class_names))
-        .with_output_types(EncodedRefs)
-        .with_outputs(_KEYS, main="hashed")
-    )  # EncodedRefs, (sha256, (key, 1))
-    copied = (
-        hashed[_KEYS]
-        | "FindFirst" >> beam.CombinePerKey(beam.combiners.TupleCombineFn(min, sum))  # (sha256, (key, count))
-        | "KeepCopied" >> beam.Filter(lambda item: item[1][1] > 1)  # (sha256, (key, count))
-        | "KeyOfFirst" >> beam.MapTuple(lambda sha256, first: (sha256, first[0]))  # (sha256, key)
+        | "HashSources" >> beam.Map(hash_sources).with_output_types(EncodedRefs)  # EncodedRefs
     )
-    return hashed.hashed | "MarkCopies" >> beam.Map(
-        mark_copies, beam.pvalue.AsDict(copied)
-    ).with_output_types(EncodedRefs)  # EncodedRefs
+    copied = (
+        hashed
+        | "NameKeys" >> beam.FlatMap(keys_of).with_output_types(tuple[bytes, str])  # (sha256, key)
+        | "GroupBySha256" >> beam.GroupByKey()  # (sha256, [key])
+        | "FindFirst" >> beam.FlatMap(first_of_equal).with_output_types(tuple[str, str])  # (sha256, key)
+    )
+    return hashed | "MarkCopies" >> beam.Map(mark_copies, beam.pvalue.AsDict(copied)).with_output_types(
+        EncodedRefs
+    )  # EncodedRefs
 
 
 class LowestHashes:

@@ -30,7 +30,7 @@ from shardwright.core.conversion.fingerprint import fingerprint_read
 from shardwright.core.images.near_duplicates import alike, bands_of
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
+from shardwright.schemas.image_ref import EncodedRefs, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.transforms.shared import composite
 
@@ -67,27 +67,24 @@ class Row(NamedTuple):
 Ranked = tuple[int, str]
 
 
-class _FingerprintSources(beam.DoFn):
+def _fingerprint_sources(
+    batch: EncodedRefs, recipe: ShardRecipe, class_names: frozenset[str]
+) -> Iterator[Any]:
     """Yields the rows of a batch by the bucket of the batch, and the digests of their bands by their own."""
-
-    def __init__(self, settings: ConvertSettings, keys: KeyRules, class_names: Sequence[str]) -> None:
-        self._recipe = ShardRecipe(settings, settings.record_layout, {}, keys=keys)  # to read, not to convert
-        self._class_names = frozenset(class_names)
-
-    def process(self, batch: EncodedRefs) -> Iterator[tuple[int, bytes] | beam.pvalue.TaggedOutput]:
-        refs = [ref for ref in decode_refs(batch) if ref.is_candidate and self._is_known(ref)]
-        found = map_reads(partial(fingerprint_read, self._recipe.settings), refs, self._recipe)
-        rows = [Row(ref.key, *seen) for ref, seen in zip(refs, found, strict=True) if seen is not None]
-        if not rows:
-            return
-        name = _name_of(rows)
-        yield _bucket_of(name), pickle.dumps((name, list(map(tuple, rows))))
-        for bucket, packed in bucketed_fingerprints(name, rows):
-            yield beam.pvalue.TaggedOutput(_FINGERPRINTS, (bucket, packed))
-
-    def _is_known(self, ref: ImageRef) -> bool:
-        # An image of an unknown class is quarantined, so no copy may be removed in its favor.
-        return not self._class_names or self._class_names.issuperset(ref.labels)
+    # An image of an unknown class is quarantined, so no copy may be removed in its favor.
+    refs = [
+        ref
+        for ref in decode_refs(batch)
+        if ref.is_candidate and (not class_names or class_names.issuperset(ref.labels))
+    ]
+    found = map_reads(partial(fingerprint_read, recipe.settings), refs, recipe)
+    rows = [Row(ref.key, *seen) for ref, seen in zip(refs, found, strict=True) if seen is not None]
+    if not rows:
+        return
+    name = _name_of(rows)
+    yield _bucket_of(name), pickle.dumps((name, list(map(tuple, rows))))
+    for bucket, packed in bucketed_fingerprints(name, rows):
+        yield beam.pvalue.TaggedOutput(_FINGERPRINTS, (bucket, packed))
 
 
 def _name_of(rows: Sequence[Row]) -> bytes:
@@ -226,11 +223,12 @@ def DedupeNear(
       class_names: Class names that are allowed. Empty to allow any.
     """
     packs = tuple[int, bytes]
+    recipe = ShardRecipe(settings, settings.record_layout, {}, keys=keys)  # to read, not to convert
     seen = (
         batches
         | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
         | "FingerprintSources"
-        >> beam.ParDo(_FingerprintSources(settings, keys, class_names))
+        >> beam.FlatMap(_fingerprint_sources, recipe, frozenset(class_names))
         .with_output_types(packs)
         .with_outputs(_FINGERPRINTS, main="rows")
     )  # (bucket, rows); (bucket, fingerprints)

@@ -110,19 +110,8 @@ def _unpacked(bucket: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterator[tuple
 
 def _with_relabels(_: bytes, total: Changes, relabels: Iterable[Relabel]) -> Changes:
     """Returns the changes with the most frequent class pairs, and the number of pairs."""
-    most = heapq.nlargest(MAX_PAIRS, relabels, key=_frequency)
+    most = heapq.nsmallest(MAX_PAIRS, relabels, key=lambda relabel: (-relabel[1], relabel[0]))
     return dataclasses.replace(total, relabels=Counter(dict(most)), pairs=sum(1 for _ in relabels))
-
-
-def _frequency(relabel: Relabel) -> tuple[int, tuple[str, str]]:
-    """Sort key for class pairs: by number of images, and for equal numbers by name in reverse."""
-    (old, new), count = relabel
-    return count, (_turned(old), _turned(new))
-
-
-def _turned(name: str) -> str:
-    """Returns a text that sorts in the reverse order of names."""
-    return "".join(chr(0x10FFFF - ord(char)) for char in name) + "\U0010ffff"
 
 
 @composite

@@ -1,4 +1,4 @@
-"""Beam transforms for the plan: batches of references, the forecast, and the references of each shard."""
+"""Beam transforms for the plan: batches, bounds of splits and folds, the forecast, and shards."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import apache_beam as beam
 from apache_beam.utils.windowed_value import WindowedValue
@@ -22,7 +23,9 @@ from shardwright.core.plan.assign import (
     shard_hashes,
     shard_of,
     shard_order,
+    shares_of,
 )
+from shardwright.core.plan.choose_parts import CollectedHashes, choose_parts
 from shardwright.core.plan.forecast import Placement, RefSummary, make_forecast
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.plan.unique_keys import MADE
@@ -41,8 +44,7 @@ from shardwright.schemas.image_ref import (
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan
-from shardwright.schemas.source_ids import number_text, source_id_of
-from shardwright.transforms.shared import in_global_window
+from shardwright.transforms.shared import MergeAll, composite, in_global_window
 
 _REFS_PER_BATCH = 1000
 #: Number of references that a worker collects before it emits them, sorted by shard.
@@ -52,6 +54,9 @@ _CHARACTERS_PER_REF = 500
 #: Number of buckets for the check of keys, and so of workers that can share it.
 _KEY_BUCKETS = 2048
 _SPLIT = ImageRef._fields.index("split")
+#: Settings that decide the hashes and the shares. If one of them changes, the parts are chosen again.
+_OF_SPLITS = ("split_mode", "splits", "seed", "split_by", "group_column", "label_regex", "label_separator")
+_DECIDING = {SPLIT: _OF_SPLITS, FOLD: (*_OF_SPLITS, "folds")}
 
 
 def _weight(ref: ImageRef) -> int:
@@ -104,6 +109,79 @@ class _SummarizeRefs(beam.DoFn):
         yield in_global_window(self._summary)
 
 
+def carried_bounds(settings: ConvertSettings, purpose: str, carried: Plan | None) -> PartBounds | None:
+    """Returns the bounds of the splits or folds of an earlier build, if they still apply."""
+    if carried is None:
+        return None
+    identity = settings.identity()
+    same = all(
+        (carried.settings.get(name) or "") == (identity.get(name) or "") for name in _DECIDING[purpose]
+    )
+    if not same:
+        return None
+    return carried.split_bounds if purpose == SPLIT else carried.fold_bounds
+
+
+class _CollectHashes(beam.DoFn):
+    """Collects the hashes of the candidates of a bundle."""
+
+    def __init__(self, settings: ConvertSettings, purpose: str) -> None:
+        self._settings = settings
+        self._purpose = purpose
+
+    def start_bundle(self) -> None:
+        self._collected = CollectedHashes(self._settings)
+        self._placement: Placement | None = None
+
+    def process(self, batch: EncodedRefs, splits: PartBounds | None) -> Iterator[CollectedHashes]:
+        if self._placement is None:
+            self._placement = Placement(self._settings, splits)
+        for ref in decode_refs(batch):
+            if ref.is_candidate:
+                self._collected.add(ref.key, self._placement.hashed(ref, self._purpose))
+        yield from ()
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        self._collected.taken.trim()
+        yield in_global_window(self._collected)
+
+
+@composite
+def ChooseParts(
+    batches: beam.PCollection,
+    settings: ConvertSettings,
+    purpose: str,
+    carried: Plan | None = None,
+    found: beam.pvalue.AsSingleton | None = None,
+    splits: beam.pvalue.AsSingleton | None = None,
+) -> beam.PCollection:
+    """Chooses the bounds of splits or folds. `PCollection[EncodedRefs] -> [PartBounds]`.
+
+    Args:
+      batches: References of images.
+      settings: Checked settings; the split mode is not `hash`.
+      purpose: `SPLIT` or `FOLD`.
+      carried: Plan to carry on.
+      found: Side input with the plan to carry on, if the job finds it itself; or None.
+      splits: For folds, side input with the bounds of the splits; None if `--splits` alone decides them.
+    """
+
+    def choose(collected: CollectedHashes, found: Plan | None) -> PartBounds:
+        shares = shares_of(settings, purpose)
+        return choose_parts(collected, shares, carried_bounds(settings, purpose, found or carried))
+
+    merge = MergeAll(partial(CollectedHashes, settings), finish=CollectedHashes.finish)
+    return (
+        batches
+        | "CollectHashes"
+        >> beam.ParDo(_CollectHashes(settings, purpose), splits).with_output_types(CollectedHashes)
+        # CollectedHashes of a bundle
+        | "MergeHashes" >> beam.CombineGlobally(merge).with_output_types(CollectedHashes)
+        # CollectedHashes of all bundles
+        | "ChooseBounds" >> beam.Map(choose, found).with_output_types(PartBounds)  # PartBounds
+    )
+
+
 class ForecastDataset(beam.PTransform):
     """Counts all references, samples some and plans. `PCollection[EncodedRefs] -> [Forecast]`.
 
@@ -130,9 +208,6 @@ class ForecastDataset(beam.PTransform):
     def expand(self, batches: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
         request, settings, splits, folds = self._request, self._request.settings, None, None
-        if settings.chooses_splits or settings.chooses_folds:
-            from shardwright.transforms.choose import ChooseParts  # needs NumPy
-
         if settings.chooses_splits:
             choose = ChooseParts(settings, SPLIT, request.carried, self._carried)
             splits = beam.pvalue.AsSingleton(batches | "ChooseSplits" >> choose)  # PartBounds
@@ -207,18 +282,8 @@ def _is_beyond(ref: ImageRef, settings: ConvertSettings, forecast: Forecast) -> 
     return limit_order(settings.seed, ref.key) > forecast.limit_cut
 
 
-class _CarriedPlacement:
-    """The placement by a plan; only another plan gets a new one."""
-
-    def __init__(self, settings: ConvertSettings) -> None:
-        self._settings = settings
-        self._made: tuple[Plan, Placement] | None = None
-
-    def of(self, plan: Plan) -> Placement:
-        """Returns the placement by a plan."""
-        if self._made is None or self._made[0] is not plan:
-            self._made = plan, Placement(self._settings, plan.split_bounds, plan.fold_bounds)
-        return self._made[1]
+def _carried_placement(settings: ConvertSettings, plan: Plan) -> Placement:
+    return Placement(settings, plan.split_bounds, plan.fold_bounds)
 
 
 class _HashesOfSparseSplits(beam.DoFn):
@@ -226,9 +291,9 @@ class _HashesOfSparseSplits(beam.DoFn):
 
     def __init__(self, settings: ConvertSettings) -> None:
         self._settings = settings
-        self._placement = _CarriedPlacement(settings)
 
     def start_bundle(self) -> None:
+        self._placement: Placement | None = None
         self._hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
 
     def process(self, batch: EncodedRefs, forecast: Forecast) -> Iterator[tuple[str, bytes]]:
@@ -240,9 +305,10 @@ class _HashesOfSparseSplits(beam.DoFn):
         }
         if not sparse:
             return
-        placement = self._placement.of(forecast.plan)
+        if self._placement is None:
+            self._placement = _carried_placement(self._settings, forecast.plan)
         for ref in decode_refs(batch):
-            split = placement.split(ref)
+            split = self._placement.split(ref)
             if split in sparse and ref.is_candidate and not _is_beyond(ref, self._settings, forecast):
                 self._hashes[split].append(shard_order(self._settings.seed, ref.key)[0])
         yield from ()
@@ -267,10 +333,15 @@ class _AssignShard(_SortInHand):
 
     def __init__(self, settings: ConvertSettings) -> None:
         self._settings = settings
-        self._placement = _CarriedPlacement(settings)
+
+    def start_bundle(self) -> None:
+        super().start_bundle()
+        self._placement: Placement | None = None
 
     def process(self, batch: EncodedRefs, forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
-        placement, folds = self._placement.of(forecast.plan), self._settings.folds
+        if self._placement is None:
+            self._placement = _carried_placement(self._settings, forecast.plan)
+        placement, folds = self._placement, self._settings.folds
         refs = [*decode_refs(batch)]
         hashes = shard_hashes(self._settings.seed, [ref.key for ref in refs])
         for ref, hash_bytes in zip(refs, hashes):

@@ -47,27 +47,6 @@ from shardwright.transforms.validate import Validated, verify_results
 _PLANNED = "planned"
 
 
-class _CompareShard(beam.DoFn):
-    def __init__(self, task: RebuildTask) -> None:
-        self._task = task
-
-    def process(self, planned: PlannedShard, forecast: Forecast, previous: PreviousState) -> Iterator[Any]:
-        task, place = self._task, ShardPlace(*planned[:3])
-        if not previous.ended:
-            task.hold.renew()  # all sources may have to be read
-        if previous.dataset is None:
-            yield Compared(planned[:2], True)
-            yield beam.pvalue.TaggedOutput(_PLANNED, planned)
-            return
-        planned = planned._replace(refs=list(planned.refs))
-        plan = plan_shard(planned, forecast, task.settings, task.versions)
-        latest = version_path(task.output, previous.version)
-        yield compare_shard(
-            place, plan, latest, previous.missing, task.rules.verify_sources, touched_files(task, previous)
-        )
-        yield beam.pvalue.TaggedOutput(_PLANNED, planned._replace(digests=plan.digests))
-
-
 class ComparedShards(NamedTuple):
     """The results of `CompareWithPrevious`.
 
@@ -100,6 +79,21 @@ def CompareWithPrevious(
       digests: PCollection of the digests of the listing's parts.
     """
 
+    def compare(planned: PlannedShard, forecast: Forecast, previous: PreviousState) -> Iterator[Any]:
+        if not previous.ended:
+            task.hold.renew()  # all sources may have to be read
+        if previous.dataset is None:
+            yield Compared(planned[:2], True)
+            yield beam.pvalue.TaggedOutput(_PLANNED, planned)
+            return
+        planned = planned._replace(refs=list(planned.refs))
+        plan = plan_shard(planned, forecast, task.settings, task.versions)
+        latest, place = version_path(task.output, previous.version), ShardPlace(*planned[:3])
+        yield compare_shard(
+            place, plan, latest, previous.missing, task.rules.verify_sources, touched_files(task, previous)
+        )
+        yield beam.pvalue.TaggedOutput(_PLANNED, planned._replace(digests=plan.digests))
+
     def decided(
         previous: PreviousState,
         compared: Sequence[Compared],
@@ -113,7 +107,7 @@ def CompareWithPrevious(
         report_decision(task, previous, decision, seen)
         return decision._replace(input=seen if seen.listing and task.request else None)
 
-    step = beam.ParDo(_CompareShard(task), forecast, beam.pvalue.AsSingleton(previous))
+    step = beam.FlatMap(compare, forecast, beam.pvalue.AsSingleton(previous))
     compared = planned | "CompareShard" >> step.with_output_types(Compared).with_outputs(
         _PLANNED, main="compared"
     )  # Compared, PlannedShard
@@ -192,13 +186,14 @@ def VerifyVersion(
         return check
 
     checks = results | "KnownChecks" >> beam.FlatMap(known).with_output_types(ShardCheck)  # ShardCheck
-    read, findings, statistics = verify_results(
+    verified = verify_results(
         results, forecast, task.directory, task.settings, to_check, previous, stores=True, hold=task.hold
     )
-    if read is not None:
-        read = read | "StillAtWork" >> beam.Map(still_at_work).with_output_types(ShardCheck)  # ShardCheck
+    if verified.checks is not None:
+        at_work = beam.Map(still_at_work).with_output_types(ShardCheck)
+        read = verified.checks | "StillAtWork" >> at_work  # ShardCheck
         checks = (checks, read) | "AllChecks" >> beam.Flatten()  # ShardCheck
-    return Validated(checks, findings | "AllFindings" >> beam.Flatten(), statistics)  # FindingSummary
+    return verified._replace(checks=checks)
 
 
 def _previous_checks(task: RebuildTask, previous: PreviousState, place: ShardPlace) -> Iterator[str]:

@@ -21,18 +21,14 @@ from shardwright.transforms.shared import composite
 _RESULTS = "results"
 
 
-class _SaveShard(beam.DoFn):
-    def __init__(self, decode: bool) -> None:
-        self._decode = decode
-
-    def process(self, task: SalvageTask, schema: RecordSchema) -> Iterator[Any]:
-        if task.hold is not None:
-            task.hold.renew()
-        saved = save_shard(task, schema, self._decode)
-        PROGRESS.add(checked_records=saved.records, checked_shards=1, findings=len(saved.lost))
-        if saved.result is not None:
-            yield beam.pvalue.TaggedOutput(_RESULTS, saved.result)
-        yield replace(saved, result=None)
+def _save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> Iterator[Any]:
+    if task.hold is not None:
+        task.hold.renew()
+    saved = save_shard(task, schema, decode)
+    PROGRESS.add(checked_records=saved.records, checked_shards=1, findings=len(saved.lost))
+    if saved.result is not None:
+        yield beam.pvalue.TaggedOutput(_RESULTS, saved.result)
+    yield replace(saved, result=None)
 
 
 @composite
@@ -56,7 +52,7 @@ def SalvageDataset(
         tasks
         | "SpreadOut" >> beam.Reshuffle()  # SalvageTask
         | "SaveShard"
-        >> beam.ParDo(_SaveShard(job.decode), beam.pvalue.AsSingleton(schema))
+        >> beam.FlatMap(_save_shard, beam.pvalue.AsSingleton(schema), job.decode)
         .with_output_types(SavedShard)
         .with_outputs(_RESULTS, main="saved")
     )  # SavedShard, ShardResult

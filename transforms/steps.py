@@ -117,21 +117,19 @@ class DecodeAndResize(beam.PTransform):
 
     def expand(self, images: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        return images | "DecodeImage" >> beam.ParDo(_DecodeImage(self._settings)).with_output_types(
+        return images | "DecodeImage" >> beam.Map(decode_element, self._settings).with_output_types(
             ImageElement
         )  # ImageElement
 
 
-class _DecodeImage(beam.DoFn):
-    def __init__(self, settings: ConvertSettings) -> None:
-        self._settings = settings
+def decode_element(element: ImageElement, settings: ConvertSettings) -> ImageElement:
+    """Decodes, resizes and encodes one image."""
 
-    def process(self, element: ImageElement) -> Iterator[ImageElement]:
-        def decode(element: ImageElement) -> ImageElement:
-            image = convert_image(element.data, element.ref.key, self._settings)
-            return element._replace(data=b"", image=image)
+    def decode(element: ImageElement) -> ImageElement:
+        image = convert_image(element.data, element.ref.key, settings)
+        return element._replace(data=b"", image=image)
 
-        yield attempt(element, decode)
+    return attempt(element, decode)
 
 
 class BuildExamples(beam.PTransform):

@@ -31,7 +31,6 @@ from shardwright.core.validation.duplicates import (
 from shardwright.core.validation.objects import drops_objects, find_dropped_objects
 from shardwright.core.validation.outliers import (
     ClassCounts,
-    ShardSizes,
     Sizes,
     check_balance,
     find_outliers,
@@ -62,63 +61,65 @@ class Validated(NamedTuple):
     """Outputs of a validation.
 
     Attributes:
-      checks: PCollection of ShardCheck, without the values in the other outputs.
+      checks: PCollection of ShardCheck, without the values in the other outputs. None if no shard was read.
       findings: PCollection of FindingSummary, for single shards and for comparisons.
       statistics: PCollection of Statistics, one for each shard. None if no image was decoded.
     """
 
-    checks: beam.PCollection
+    checks: beam.PCollection | None
     findings: beam.PCollection
     statistics: beam.PCollection | None = None
 
 
-class _CheckShard(beam.DoFn):
-    def __init__(self, depth: CheckDepth, stores: bool, hold: HeldLease | None, summaries: bool) -> None:
-        self._depth = depth
-        self._stores = stores
-        self._hold = hold
-        self._summaries = summaries
+def _check_shard(
+    task: ShardTask,
+    schema: RecordSchema,
+    totals: ShardTotals | None,
+    depth: CheckDepth,
+    stores: bool,
+    hold: HeldLease | None,
+    summaries: bool,
+) -> Iterator[Any]:
+    if stores and depth >= CheckDepth.FAST:
+        check = _checked(task, schema, depth, hold)
+    else:
+        check = sum_up(check_shard(task, schema, depth), depth)
+    if totals is not None:
+        for bucket in bucket_rows(_rows(check, depth), totals.buckets_of_rows):
+            yield beam.pvalue.TaggedOutput(_ROWS, bucket)
+    if totals is not None and depth >= CheckDepth.QUALITY:
+        buckets = totals.buckets
+        for fingerprints in bucketed_fingerprints(check.pictures, buckets):
+            yield beam.pvalue.TaggedOutput(_FINGERPRINTS, fingerprints)
+        for pictures in pictures_by_place(check.pictures, buckets):
+            yield beam.pvalue.TaggedOutput(_PLACES, pictures)
+        yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
+        yield beam.pvalue.TaggedOutput(_CLASSES, ClassCounts().add(check.pictures))
+        yield beam.pvalue.TaggedOutput(_STATISTICS, check.statistics)
+    found = sum(check.summary.counts.values())
+    if found:
+        yield beam.pvalue.TaggedOutput(_FINDINGS, check.summary)
+    PROGRESS.add(checked_records=check.records, checked_shards=1, findings=found)
+    yield ShardCheck(
+        check.file,
+        check.split,
+        check.records,
+        check.bytes,
+        ledger_summary=check.ledger_summary if summaries else None,
+        stored=check.stored,
+    )
 
-    def process(self, task: ShardTask, schema: RecordSchema, totals: ShardTotals | None) -> Iterator[Any]:
-        check = self._check(task, schema)
-        if totals is not None:
-            for bucket in bucket_rows(_rows(check, self._depth), totals.buckets_of_rows):
-                yield beam.pvalue.TaggedOutput(_ROWS, bucket)
-        if totals is not None and self._depth >= CheckDepth.QUALITY:
-            buckets = totals.buckets
-            for fingerprints in bucketed_fingerprints(check.pictures, buckets):
-                yield beam.pvalue.TaggedOutput(_FINGERPRINTS, fingerprints)
-            for pictures in pictures_by_place(check.pictures, buckets):
-                yield beam.pvalue.TaggedOutput(_PLACES, pictures)
-            yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
-            yield beam.pvalue.TaggedOutput(_CLASSES, ClassCounts().add(check.pictures))
-            yield beam.pvalue.TaggedOutput(_STATISTICS, check.statistics)
-        found = sum(check.summary.counts.values())
-        if found:
-            yield beam.pvalue.TaggedOutput(_FINDINGS, check.summary)
-        PROGRESS.add(checked_records=check.records, checked_shards=1, findings=found)
-        yield ShardCheck(
-            check.file,
-            check.split,
-            check.records,
-            check.bytes,
-            ledger_summary=check.ledger_summary if self._summaries else None,
-            stored=check.stored,
-        )
 
-    def _check(self, task: ShardTask, schema: RecordSchema) -> ShardCheck:
-        """Checks a shard, or returns the stored result of an earlier check."""
-        depth = self._depth
-        if not self._stores or depth < CheckDepth.FAST:
-            return sum_up(check_shard(task, schema, depth), depth)
-        known = stored_check(task, schema, depth)
-        if known is not None:
-            return known
-        # A check that decodes no image cannot save anything with the digests of sound records.
-        sound = sound_records(task, schema, depth) if depth >= CheckDepth.FULL else None
-        checked = sum_up(check_shard(task, schema, depth, sound), depth)
-        checked.stored = store_check(task, schema, depth, checked, self._hold)
-        return checked
+def _checked(task: ShardTask, schema: RecordSchema, depth: CheckDepth, hold: HeldLease | None) -> ShardCheck:
+    """Checks a shard and stores the result, or returns the stored result of an earlier check."""
+    known = stored_check(task, schema, depth)
+    if known is not None:
+        return known
+    # A check that decodes no image cannot save anything with the digests of sound records.
+    sound = sound_records(task, schema, depth) if depth >= CheckDepth.FULL else None
+    checked = sum_up(check_shard(task, schema, depth, sound), depth)
+    checked.stored = store_check(task, schema, depth, checked, hold)
+    return checked
 
 
 class SeenPictures(NamedTuple):
@@ -160,11 +161,11 @@ def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollect
         | "GroupPictures" >> beam.GroupByKey()  # ((what, bucket), [rows])
         | "LinkPictures" >> beam.FlatMap(_link, totals)  # (bucket, links)
         | "GroupLinks" >> beam.GroupByKey()  # (bucket, [links])
-        | "NameDuplicates" >> beam.Map(_name)
+        | "NameDuplicates" >> beam.Map(_summing(name_duplicates))
     )  # FindingSummary
     count = beam.CombineGlobally(MergeAll(Sizes, Sizes.add)).as_singleton_view()
     sizes = seen.sizes | "CountSizes" >> count  # Sizes
-    outliers = seen.sizes | "FindOutliers" >> beam.Map(_outliers, sizes)  # FindingSummary
+    outliers = seen.sizes | "FindOutliers" >> beam.Map(_summing(find_outliers), sizes)  # FindingSummary
     balance = (
         seen.classes
         | "CountClasses" >> beam.CombineGlobally(MergeAll(ClassCounts))  # ClassCounts
@@ -186,14 +187,6 @@ def _meeting(
 
 def _link(bucket: tuple[Bucket, Iterable[bytes]], totals: ShardTotals) -> Iterator[tuple[int, bytes]]:
     yield from link_pictures(bucket, totals.buckets)
-
-
-def _name(bucket: tuple[int, Iterable[bytes]]) -> FindingSummary:
-    return FindingSummary().add(name_duplicates(bucket))
-
-
-def _outliers(shard: ShardSizes, sizes: Sizes) -> FindingSummary:
-    return FindingSummary().add(find_outliers(shard, sizes))
 
 
 def _balance(counts: ClassCounts, schema: RecordSchema) -> FindingSummary:
@@ -238,8 +231,9 @@ class ValidateShards(beam.PTransform):
             sums = MergeAll(ShardTotals, ShardTotals.add).with_output_types(ShardTotals)
             totals = tasks | "CountShards" >> beam.CombineGlobally(sums).as_singleton_view()  # ShardTotals
             tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
-        do = _CheckShard(self._depth, self._stores, self._hold, self._summaries)
-        check = beam.ParDo(do, schema, totals).with_output_types(ShardCheck)
+        check = beam.FlatMap(
+            _check_shard, schema, totals, self._depth, self._stores, self._hold, self._summaries
+        ).with_output_types(ShardCheck)
         checked = tasks | "CheckShard" >> check.with_outputs(*_TAGS, main="checks")
         # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
         findings = [checked[_FINDINGS]]
@@ -247,15 +241,13 @@ class ValidateShards(beam.PTransform):
             findings.append(
                 checked[_ROWS]
                 | "GroupByBucket" >> beam.GroupByKey()  # ((what, bucket), [rows])
-                | "CompareBucket" >> beam.Map(_compare)
+                | "CompareBucket" >> beam.Map(_summing(compare_bucket))
             )  # FindingSummary
         if self._depth >= CheckDepth.QUALITY:
             seen = SeenPictures(*(checked[name] for name in (_FINGERPRINTS, _PLACES, _SIZES, _CLASSES)))
             findings.append(seen | "CompareImages" >> CompareImages(schema, totals))  # FindingSummary
-        together = findings[0]
-        if len(findings) > 1:
-            flatten = beam.Flatten().with_output_types(FindingSummary)
-            together = findings | "FindingsOfRecords" >> flatten  # FindingSummary
+        flatten = beam.Flatten().with_output_types(FindingSummary)
+        together = findings | "FindingsOfRecords" >> flatten  # FindingSummary
         return Validated(
             checked.checks, together, checked[_STATISTICS] if self._depth >= CheckDepth.QUALITY else None
         )
@@ -276,45 +268,40 @@ def CompareLedgers(
       directory: Directory that contains the shards.
       forecast: Side input of the one Forecast.
     """
-    read = beam.ParDo(_ReadLedger(directory), forecast).with_output_types(FindingSummary)
+    read = beam.FlatMap(_read_ledger, forecast, directory).with_output_types(FindingSummary)
     found = results | "ReadLedger" >> read.with_outputs(_ROWS, main="damaged")
     # FindingSummary, ((what, bucket), rows)
     equal = (
         found[_ROWS]
         | "GroupBySource" >> beam.GroupByKey()  # ((what, bucket), [rows])
-        | "CompareSources" >> beam.Map(_compare).with_output_types(FindingSummary)
+        | "CompareSources" >> beam.Map(_summing(compare_bucket)).with_output_types(FindingSummary)
     )  # FindingSummary
     return found.damaged, equal
 
 
-class _ReadLedger(beam.DoFn):
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-
-    def process(self, result: ShardResult, forecast: Forecast) -> Iterator[Any]:
-        # Records of a dataset with one split and one class have no differences.
-        compares = len(forecast.plan.shards) > 1 or len(forecast.plan.labels) > 1
-        if result.header.file and (compares or drops_objects(result.header)):
-            yield from self._read(result, buckets_of_rows(sum(forecast.candidates.values())))
-
-    def _read(self, result: ShardResult, count: int) -> Iterator[Any]:
-        """Yields the rows of a shard's ledger by bucket, and findings about it."""
-        ledger = ledger_file(*result.header.place)
-        path = storage.join(self._directory, ledger)
-        with storage.translated_errors("read", path):
-            data = storage.read_bytes(path)
-        try:
-            rows = rows_of_ledger(data, result.header.split, result.header.file)
-            packed = [*bucket_rows(rows, count, keys=False)]
-            dropped = drops_objects(result.header)
-            lost = [*find_dropped_objects(data, result.header.file)] if dropped else []
-        except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
-            message = f"its ledger {ledger} is damaged ({error})"
-            yield FindingSummary().add([Finding(FindingCode.LEDGER_MISMATCH, message, result.header.file)])
-        else:
-            if lost:
-                yield FindingSummary().add(lost)
-            yield from (beam.pvalue.TaggedOutput(_ROWS, bucket) for bucket in packed)
+def _read_ledger(result: ShardResult, forecast: Forecast, directory: str) -> Iterator[Any]:
+    """Yields the rows of a shard's ledger by bucket, and findings about it."""
+    header = result.header
+    # Records of a dataset with one split and one class have no differences.
+    compares = len(forecast.plan.shards) > 1 or len(forecast.plan.labels) > 1
+    if not header.file or not (compares or drops_objects(header)):
+        return
+    ledger = ledger_file(*header.place)
+    path = storage.join(directory, ledger)
+    with storage.translated_errors("read", path):
+        data = storage.read_bytes(path)
+    try:
+        rows = rows_of_ledger(data, header.split, header.file)
+        buckets = buckets_of_rows(sum(forecast.candidates.values()))
+        packed = [*bucket_rows(rows, buckets, keys=False)]
+        lost = [*find_dropped_objects(data, header.file)] if drops_objects(header) else []
+    except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
+        message = f"its ledger {ledger} is damaged ({error})"
+        yield FindingSummary().add([Finding(FindingCode.LEDGER_MISMATCH, message, header.file)])
+    else:
+        if lost:
+            yield FindingSummary().add(lost)
+        yield from (beam.pvalue.TaggedOutput(_ROWS, bucket) for bucket in packed)
 
 
 def verify_results(
@@ -326,7 +313,7 @@ def verify_results(
     *sides: beam.pvalue.AsSideInput,
     stores: bool = False,
     hold: HeldLease | None = None,
-) -> tuple[beam.PCollection | None, list[beam.PCollection], beam.PCollection | None]:
+) -> Validated:
     """Adds the steps that read written shards back, as `--verify` says.
 
     Args:
@@ -338,10 +325,6 @@ def verify_results(
       *sides: Side inputs of `tasks_of`.
       stores: Whether to store the results beside the shards, and to skip shards with a stored result.
       hold: Lease that the run must hold to store results. None if it needs no lease.
-
-    Returns:
-      PCollections of ShardCheck, of FindingSummary (several), and of Statistics. None for what `--verify`
-      does not ask for.
     """
     depth, layout = CheckDepth.of_verification(settings.verify), settings.record_layout
     checks = statistics = None
@@ -359,7 +342,8 @@ def verify_results(
     if depth <= CheckDepth.FRAMES:  # a deeper check compares the records
         compare = CompareLedgers(directory, beam.pvalue.AsSingleton(forecast))
         findings += results | "CompareLedgers" >> compare  # FindingSummary
-    return checks, findings, statistics
+    together = findings | "AllFindings" >> beam.Flatten().with_output_types(FindingSummary)  # FindingSummary
+    return Validated(checks, together, statistics)
 
 
 def _rows(check: ShardCheck, depth: CheckDepth) -> list[ComparedRecord]:
@@ -370,5 +354,6 @@ def _rows(check: ShardCheck, depth: CheckDepth) -> list[ComparedRecord]:
     return [row._replace(source=None) if row.number in looked else row for row in check.rows]
 
 
-def _compare(bucket: tuple[Bucket, Iterable[bytes]]) -> FindingSummary:
-    return FindingSummary().add(compare_bucket(bucket))
+def _summing(find: Callable[..., Iterable[Finding]]) -> Callable[..., FindingSummary]:
+    """Returns a function that sums up the findings of another one."""
+    return lambda *args: FindingSummary().add(find(*args))

@@ -12,7 +12,6 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import missing_shards, read_dataset
 from shardwright.core.rebuild.events import stage
 from shardwright.core.rebuild.task import OUTCOMES_DIR, RebuildTask, read_outcome
-from shardwright.core.result_files import was_left
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.spool import Spool
 from shardwright.core.versions import (
@@ -274,6 +273,5 @@ def remove_leftovers(output: str, made: str) -> None:
     for folder in folders:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for entry in list(os.scandir(folder)):
-                # Validations of a version may be at work.
-                if entry.is_file(follow_symlinks=False) and was_left(entry):
+                if entry.is_file(follow_symlinks=False) and storage.is_temporary(entry.name):
                     storage.remove(entry.path)

@@ -53,8 +53,6 @@ class ResultFiles:
       stats: Path of `stats.pb`, the statistics for TensorFlow Data Validation.
       page: Path of `report.html`.
       junit: Path of the report as JUnit XML.
-      answer: Path of a copy of the report for the command that waits for it, written last. Another validation
-        of the same dataset may write its own report meanwhile.
       hold: Lease that the run must hold for each file. None if it needs no lease.
     """
 
@@ -63,7 +61,6 @@ class ResultFiles:
     stats: str = ""
     page: str = ""
     junit: str = ""
-    answer: str = ""
     hold: HeldLease | None = None
 
 
@@ -190,13 +187,11 @@ def write_results(
         from shardwright.schemas.junit import junit_xml  # hardly anybody needs XML
 
         write_result(files.junit, junit_xml(found, expectations.names), "--junit")
-    digests = _digests_beside(contents, files, results.directory, fingerprint)
-    text = report_text(report, digests).encode()
-    write_result(files.report, text, "--report", hold=files.hold)
+    if files.report:
+        digests = _digests_beside(contents, files, results.directory, fingerprint)
+        write_result(files.report, report_text(report, digests).encode(), "--report", hold=files.hold)
     if files.page:
         write_result(files.page, _page(results, report, measured, files.page).encode(), "--html")
-    if files.answer:
-        write_result(files.answer, text, "--report")
     return report
 
 

@@ -276,7 +276,7 @@ def test_the_result_is_that_of_beam(
 ) -> None:
     old, new = datasets
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "run_pipeline", None)
+        patch.setattr(pipeline, "run_for_result", None)
         small = [diff(old, new), diff(new, old)]
     monkeypatch.setattr(pipeline, "MAX_RECORDS", 0)
     assert small == [diff(old, new), diff(new, old)]
@@ -296,9 +296,7 @@ def test_beam_is_not_imported(datasets: tuple[Path, Path]) -> None:
 
 def test_options_of_beam_are_respected(datasets: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[bool] = []
-    running = pipeline.run_pipeline
-    monkeypatch.setattr(
-        pipeline, "run_pipeline", lambda build, options: (ran.append(True), running(build, options))[1]
-    )
+    running = pipeline.run_for_result
+    monkeypatch.setattr(pipeline, "run_for_result", lambda *given: (ran.append(True), running(*given))[1])
     diff(*datasets, beam_options=["--direct_num_workers=1"])
     assert ran

@@ -14,7 +14,7 @@ from helpers.repository import PHOTOS
 
 from shardwright.core.report.render import verdict_of
 from shardwright.core.report.samples import read_validation
-from shardwright.pipelines import validate as command
+from shardwright.pipelines import prepare
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.findings_text import print_findings
@@ -124,7 +124,7 @@ def test_nothing_is_read_if_nothing_can_be_written(
     dataset: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_, **__: False)  # like on a read-only file system
-    monkeypatch.setattr("shardwright.pipelines.validate.run_pipeline", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr("shardwright.pipelines.prepare.run_pipeline", lambda *_: pytest.fail("it ran"))
     assert run(dataset) == 3
     err = capsys.readouterr().err
     assert "findings.json" in err and "choose another place with --report" in err
@@ -218,14 +218,14 @@ def test_a_version_published_during_a_validation_does_not_change_the_output(
     output = str(tmp_path / "out")
     first, second = (rebuild(input=str(PHOTOS), output=output, resize=8, limit=limit) for limit in (5, 4))
     assert main(["rollback", output, "--to", first.version]) == 0
-    run = command.run_pipeline
+    run = prepare.run_pipeline
 
     def then_publish(build: Any, options: Any) -> Any:
         result = run(build, options)
         assert main(["rollback", output, "--to", second.version]) == 0
         return result
 
-    monkeypatch.setattr(command, "run_pipeline", then_publish)
+    monkeypatch.setattr(prepare, "run_pipeline", then_publish)
     capsys.readouterr()
     assert main(["validate", output, "--quality"]) == 0
     out = capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ from helpers.from_nothing import Rebuilt, begin, write_bmps
 from helpers.hostile import picture
 
 from shardwright.core import storage
-from shardwright.core.result_files import answer_path
 from shardwright.core.storage import local
-from shardwright.pipelines import validate as validate_module
+from shardwright.pipelines import prepare
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.validate import validate
@@ -67,20 +65,19 @@ def test_damaged_versions_and_leftovers_do_not_stop_a_rebuild(rebuilt: Rebuilt) 
     assert not any(path.exists() for path in leftovers) and notes.exists()
 
 
-def test_a_rebuild_keeps_the_answer_of_a_running_validation(
+def test_a_validation_gets_its_result_while_a_rebuild_tidies_up(
     rebuilt: Rebuilt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version = rebuilt.latest
-    killed = Path(answer_path(str(version / "elsewhere.json")))  # this validation does not read it
+    killed = Path(storage.unfinished(str(version / "elsewhere.json")))  # this validation does not read it
     killed.write_bytes(b"{}")
-    os.utime(killed, (0, 0))
-    validated = validate_module.run_pipeline
+    validated = prepare.run_pipeline
 
     def rebuild_meanwhile(*args: Any) -> Any:
         validated(*args)
         assert rebuilt.again(compared=False).changed
 
-    monkeypatch.setattr(validate_module, "run_pipeline", rebuild_meanwhile)
+    monkeypatch.setattr(prepare, "run_pipeline", rebuild_meanwhile)
     assert validate(version, mode="fast").passed
     assert rebuilt.latest.name > version.name and not list(version.glob("*.tmp"))
 

@@ -21,7 +21,7 @@ from helpers.hostile import COMMAND, make_tree
 from PIL import Image
 
 from shardwright.core import commit, dataset_files, storage
-from shardwright.core.result_files import answer_path, remove_unfinished
+from shardwright.core.result_files import remove_unfinished
 from shardwright.core.sources.spool import Spool
 from shardwright.core.storage import local
 from shardwright.pipelines import cli
@@ -156,13 +156,10 @@ def test_other_threads_use_the_folder_of_the_process(base: Path) -> None:
 
 def test_leftovers_of_killed_commands_beside_results_are_removed(tmp_path: Path) -> None:
     result = str(tmp_path / "findings.json")
-    answers = [Path(answer_path(result)) for _ in range(2)]
-    gone = [Path(storage.unfinished(result)), answers[0]]
-    stay = [answers[1], Path(storage.unfinished(str(tmp_path / "mine.json"))), tmp_path / "findings.json.tmp"]
+    gone = [Path(storage.unfinished(result))]
+    stay = [Path(storage.unfinished(str(tmp_path / "mine.json"))), tmp_path / "findings.json.tmp"]
     for path in (*gone, *stay):
         path.write_bytes(b"{")
-    old = time.time() - 7200
-    os.utime(answers[0], (old, old))
     remove_unfinished([result, "", "gs://bucket/findings.json", str(tmp_path / "nowhere" / "x")])
     assert sorted(tmp_path.iterdir()) == sorted(stay)
 

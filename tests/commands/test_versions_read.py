@@ -11,11 +11,13 @@ import pytest
 from helpers.hostile import make_tree, run, sentence_of
 from helpers.versioned import V1, V2, V3, V4, add_version, latest_of, point_to
 
+from shardwright.pipelines import prepare
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.diff import diff
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.report import report
 from shardwright.pipelines.salvage import salvage
+from shardwright.pipelines.validate import validate
 
 Capture = pytest.CaptureFixture[str]
 
@@ -100,9 +102,7 @@ def test_salvage_reads_versions(out: Path, tmp_path: Path) -> None:
 
 def test_the_version_is_chosen_once(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pointer is switched while the command works."""
-    from shardwright.pipelines import validate as module
-
-    run_pipeline = module.run_pipeline
+    run_pipeline = prepare.run_pipeline
     for version in (V1, V2):
         (out / "versions" / version / "findings.json").unlink(missing_ok=True)
 
@@ -110,8 +110,8 @@ def test_the_version_is_chosen_once(out: Path, monkeypatch: pytest.MonkeyPatch) 
         point_to(out, V1)
         return run_pipeline(*arguments)
 
-    monkeypatch.setattr(module, "run_pipeline", moved_meanwhile)
-    found = module.validate(out)
+    monkeypatch.setattr(prepare, "run_pipeline", moved_meanwhile)
+    found = validate(out)
     assert found.dataset == f"{out}@{V2}"
     assert not (out / "versions" / V1 / "findings.json").exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
+from itertools import chain
 from pathlib import Path
 
 import apache_beam as beam
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
-from shardwright.transforms.dedupe import DedupeExact, mark_copies
+from shardwright.transforms.dedupe import DedupeExact, first_of_equal, mark_copies
 
 #: Few checksums and keys with characters that order and encode differently, so that many meet.
 _SHA256S = st.sampled_from([hashlib.sha256(bytes([number])).hexdigest() for number in range(4)])
@@ -26,7 +27,7 @@ def test_all_but_the_smallest_key_of_a_checksum_are_copies(images: dict[str, str
     keys = defaultdict(list)
     for ref in refs:
         keys[ref.sha256].append(ref.key)
-    copied = {sha256: min(found) for sha256, found in keys.items() if len(found) > 1}
+    copied = dict(chain.from_iterable(first_of_equal((bytes.fromhex(one), keys[one])) for one in keys))
     for ref, marked in zip(refs, decode_refs(mark_copies(encode_refs(refs), copied)), strict=True):
         first = min(keys[ref.sha256])
         if ref.key == first:

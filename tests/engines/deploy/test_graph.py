@@ -27,7 +27,7 @@ from helpers.cloud import (
 from helpers.repository import PHOTOS
 
 STEPS = [
-    "AssignShards", "BatchRefs", "BeginConversion", "CheckKeys", "CommitDataset",
+    "AllFindings", "AssignShards", "BatchRefs", "BeginConversion", "CheckKeys", "CommitDataset",
     "CompareLedgers", "DedupeExact", "ForecastDataset", "ListSources", "NamePlannedShards", "NameSchema",
     "NameShardTasks", "RemoveCommit", "VerifyShards", "WritePlannedShards",
 ]  # fmt: skip
@@ -40,8 +40,8 @@ REBUILD_STEPS = [
 #: Names that Beam gives to its own steps inside ours.
 BEAM_STEP = re.compile(
     r"FlatMap\(<lambda at core\.py:\d+>\)|Map\(decode\)"
-    r"|ParDo\((CombineValuesDoFn|_HashSources|_CheckShard|_ListPart|_ListAndDigest|_CompareLedgers|_CompareBucket"
-    r"|_CompareShard|_PairRenamed|_ReadLedger)\)"
+    r"|ParDo\((CombineValuesDoFn|_ListPart|_CompareLedgers|_CompareBucket|_PairRenamed)\)"
+    r"|FlatMap\((_check_shard|_read_ledger|compare)\)"
     r"|(Flat)?Map\((reify|restore)_metadata_default_window\)"
 )
 #: Types that may be grouped, reshuffled or used as side inputs; packed references are bytes.
@@ -54,7 +54,6 @@ CROSSING = {
 #: Steps whose element type Beam does not know; `test_boundaries.py` checks their actual data.
 UNTYPED = {
     "CompareLedgers/GroupBySource",
-    "DedupeExact/GroupBySha256",
     "GroupKeys",
     "VerifyShards/GroupByBucket",
     "RemoveCommit/RemoveDatasetJson side 0",
