@@ -40,7 +40,7 @@ from shardwright.pipelines.validate import validate
 from shardwright.pipelines.workers import workers_of
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.lease import Lease
-from shardwright.transforms import commit as commit_step
+from shardwright.transforms import conversion as commit_step
 
 Capture = pytest.CaptureFixture[str]
 STORAGE = "shardwright.core.storage"

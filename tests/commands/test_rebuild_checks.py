@@ -204,12 +204,12 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
 
 
 def test_a_damaged_ledger_refuses_the_version(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardwright.transforms import compare_ledgers
+    from shardwright.transforms import validate as transforms
 
     def damaged(data: bytes, split: str, file: str) -> Any:
         raise EOFError("it ends early")
 
-    monkeypatch.setattr(compare_ledgers, "rows_of_ledger", damaged)
+    monkeypatch.setattr(transforms, "rows_of_ledger", damaged)
     with pytest.raises(DataRefused, match="5 LEDGER_MISMATCH"):
         place.rebuild("fast")
 

@@ -31,7 +31,7 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError
 from shardwright.schemas.lease import Lease
 from shardwright.schemas.version import VersionState
-from shardwright.transforms import commit
+from shardwright.transforms import conversion
 from shardwright.transforms import rebuild as transforms
 from shardwright.transforms.write_shards import _WriteShard
 
@@ -432,7 +432,7 @@ def test_a_rebuild_that_comes_too_late_leaves_no_lease(folder: Path) -> None:
 
 def again(times: int, notes: list[Any]) -> Callable[..., Any]:
     """Returns a commit that runs several times, whatever the results."""
-    original = commit.commit
+    original = conversion.commit
 
     def run(*arguments: Any, **named: Any) -> Any:
         for _ in range(times - 1):
@@ -473,7 +473,7 @@ def test_a_repeated_commit_publishes_the_same(overwrite: bool, output: str, trut
     notes: list[Any] = []
     if overwrite:
         build(output, shards=3)
-    with mock.patch.object(commit, "commit", again(3, notes)):
+    with mock.patch.object(conversion, "commit", again(3, notes)):
         made = build(output, shards=2, overwrite=overwrite)
     assert made.dataset.fingerprint == document(truth)["fingerprint"]
     assert [note["fingerprint"] for note in notes] == [made.dataset.fingerprint] * 2
@@ -487,7 +487,7 @@ def test_a_repeated_refusal_is_the_same_refusal(output: str, tmp_path: Path) -> 
     (tmp_path / "in" / "a").mkdir(parents=True)
     (tmp_path / "in" / "a" / "1.jpg").write_bytes(b"no picture")
     notes: list[Any] = []
-    with mock.patch.object(commit, "commit", again(4, notes)), pytest.raises(DataRefused) as refused:
+    with mock.patch.object(conversion, "commit", again(4, notes)), pytest.raises(DataRefused) as refused:
         build(output, input=str(tmp_path / "in"))
     assert notes == [refused.value.message] * 3
     assert "dataset.json" not in storage.list_files(output)
