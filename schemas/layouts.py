@@ -166,6 +166,11 @@ class Layout:
             named[column.name] = column._replace(optional=known.optional and column.optional), first
         return tuple(column for column, _ in named.values())
 
+    @cached_property
+    def stores_annotations(self) -> bool:
+        """Whether records hold more than an image and its class: objects, or a mask."""
+        return self.needs not in (Needs.IMAGE, Needs.LABEL)
+
     @property
     def stores_size(self) -> bool:
         """Whether records state the stored picture's height and width."""

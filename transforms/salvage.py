@@ -15,8 +15,8 @@ from shardwright.core.salvage.commit import SalvageJob, commit_salvage, outcome_
 from shardwright.core.salvage.shard import SalvageTask, SavedShard, save_shard
 from shardwright.core.shards.condensed_results import CondensedResults, merged_results
 from shardwright.schemas.dataset import Dataset
+from shardwright.transforms.composite import composite
 from shardwright.transforms.conversion import condensed
-from shardwright.transforms.shared import composite
 
 _RESULTS = "results"
 

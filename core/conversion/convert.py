@@ -250,8 +250,10 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
             image = convert_image(read.data, ref.key, settings, reserve)
             if settings.drop:
                 check_quality(image, settings, reserve)
-        with UNDERWAY.working_on(ref.location, "annotate"):
-            annotated = annotate(ref, image, settings, recipe.ids, read.mask, reserve)
+        annotated = Annotated()
+        if recipe.layout.stores_annotations:
+            with UNDERWAY.working_on(ref.location, "annotate"):
+                annotated = annotate(ref, image, settings, recipe.ids, read.mask, reserve)
     except NotACandidate as left_out:
         if left_out.reason == FilterReason.SKIPPED_FORMAT:
             entry = _left_out(ref, Outcome.FILTERED, left_out.reason)

@@ -93,7 +93,7 @@ def annotate(
       ImageFault: If an annotation is bad and `bad_boxes` says that its image fails, or a mask cannot be used.
       EngineError: If the storage failed while a mask was read.
     """
-    if settings.record_layout.needs in (Needs.IMAGE, Needs.LABEL):
+    if not settings.record_layout.stores_annotations:
         return Annotated()
     annotations = decode_annotations(ref.annotations) if ref.annotations else Annotations()
     source = AnnotatedSource(annotations, ref, image.frame, settings, ids)

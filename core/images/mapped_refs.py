@@ -14,7 +14,6 @@ from shardwright.schemas.annotations import Annotations, ObjectAnnotation, decod
 from shardwright.schemas.columns import column_values, decode_extra, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, one_label
-from shardwright.schemas.layouts import Needs
 
 #: Stands between the key of a source image and the suffix of a picture that was made of it.
 SUFFIX_SEPARATOR = "#"
@@ -121,7 +120,7 @@ def _extra(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) -> str
 
 def _annotations(ref: ImageRef, mapped: MappedImage, settings: ConvertSettings) -> Annotations | None:
     """Returns the annotations of a picture that the source's do not fit; None if the layout stores none."""
-    if settings.record_layout.needs in (Needs.LABEL, Needs.IMAGE):
+    if not settings.record_layout.stores_annotations:
         return None
     annotations = decode_annotations(ref.annotations) if ref.annotations else Annotations()
     if annotations.has_mask_parts or annotations.semantic_mask or annotations.panoptic_mask:

@@ -1,0 +1,46 @@
+"""What a job knows of its runner, and reports to it."""
+
+from __future__ import annotations
+
+import contextlib
+
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    StandardOptions,
+)
+
+from shardwright.schemas.image_ref import printable
+
+
+def has_one_worker(options: PipelineOptions) -> bool:
+    """Returns whether a pipeline runs in this process, on one thread of Beam."""
+    direct = options.view_as(DirectOptions)
+    if options.view_as(StandardOptions).runner != "FnApiRunner":
+        return False
+    return bool(direct.direct_running_mode == "in_memory" and direct.direct_num_workers == 1)
+
+
+def uses_resource_hints(options: PipelineOptions) -> bool:
+    """Returns whether the runner chooses machines by resource hints, as Dataflow Prime does.
+
+    Others ignore what a hint says. Yet a step with a hint has an environment of its own, for which they would
+    start more workers.
+    """
+    services = options.view_as(GoogleCloudOptions).dataflow_service_options or ()
+    runner = options.view_as(StandardOptions).runner or ""
+    return "dataflow" in runner.lower() and "enable_prime" in services
+
+
+def report_source(path: str) -> None:
+    """Reports a file or folder that the job reads as Beam's lineage. Does nothing outside a worker."""
+    with contextlib.suppress(ValueError):  # Beam has no file system for it, such as `az://`
+        FileSystems.report_source_lineage(printable(path))
+
+
+def report_sink(path: str) -> None:
+    """Reports a folder that the job writes as Beam's lineage. Does nothing outside a worker."""
+    with contextlib.suppress(ValueError):
+        FileSystems.report_sink_lineage(printable(path))
