@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,164 +21,11 @@ from shardwright.schemas.errors import ImageFault
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 _SQUARE = Image.new("L", (128, 128), 90)
-#: Name of a bound -> (value for this test, a file within it, a file that exceeds it, the reason).
-CASES: dict[str, tuple[dict[str, int], Callable[[], bytes], Callable[[], bytes], QuarantineReason]] = {
-    "scans": (
-        {"scans": 1},
-        lambda: oversized.jpeg_of_scans(1, side=1024),
-        lambda: oversized.jpeg_of_scans(50, side=1024),
-        QuarantineReason.TOO_MANY_SCANS,
-    ),
-    "scans of small pictures": (
-        {"scans": 20},
-        lambda: oversized.jpeg_of_scans(60),
-        lambda: oversized.jpeg_of_scans(60, side=4096),
-        QuarantineReason.TOO_MANY_SCANS,
-    ),
-    "segments": (
-        {"segments": 100},
-        lambda: oversized.jpeg_of_segments(50),
-        lambda: oversized.jpeg_of_segments(100),
-        QuarantineReason.TOO_MANY_SEGMENTS,
-    ),
-    "fill bytes": (
-        {"stray_bytes": 100},
-        lambda: oversized.jpeg_of_segments(1, padding=100),
-        lambda: oversized.jpeg_of_segments(1, padding=102),
-        QuarantineReason.TOO_MANY_STRAY_BYTES,
-    ),
-    "exif of webp": (
-        {"tag_values": 100},
-        lambda: oversized.webp_of_exif(100),
-        lambda: oversized.webp_of_exif(101),
-        QuarantineReason.TOO_MANY_TAG_VALUES,
-    ),
-    "exif of png": (
-        {"tag_values": 100},
-        lambda: oversized.png_of_exif(100),
-        lambda: oversized.png_of_exif(101),
-        QuarantineReason.TOO_MANY_TAG_VALUES,
-    ),
-    "exif of jpeg": (
-        {"tag_values": 100},
-        lambda: oversized.jpeg_of_exif(100),
-        lambda: oversized.jpeg_of_exif(101),
-        QuarantineReason.TOO_MANY_TAG_VALUES,
-    ),
-    "values of tiff": (
-        {"tag_values": 100},
-        lambda: oversized.tiff_of_strips(40),
-        lambda: oversized.tiff_of_strips(60),
-        QuarantineReason.TOO_MANY_TAG_VALUES,
-    ),
-    "strips": (
-        {"strips": 50},
-        lambda: oversized.tiff_of_strips(50),
-        lambda: oversized.tiff_of_strips(51),
-        QuarantineReason.TOO_MANY_STRIPS,
-    ),
-    "chunks of png": (
-        {"chunks": 103},
-        lambda: oversized.png_of_texts(100),
-        lambda: oversized.png_of_texts(101),
-        QuarantineReason.TOO_MANY_CHUNKS,
-    ),
-    "a gif's comment": (
-        {"comment_blocks": 100},
-        lambda: oversized.gif_of_comment_blocks(99),
-        lambda: oversized.gif_of_comment_blocks(100),
-        QuarantineReason.TOO_MANY_COMMENT_BLOCKS,
-    ),
-    "a gif's comments": (
-        {"comment_blocks": 100},
-        lambda: oversized.gif_of_comments(50),
-        lambda: oversized.gif_of_comments(51),
-        QuarantineReason.TOO_MANY_COMMENT_BLOCKS,
-    ),
-    "commands of bmp": (
-        {"stray_bytes": 1},
-        lambda: oversized.run_length_bmp(8, 8, 8),
-        lambda: oversized.run_length_bmp(8, 8, 200),
-        QuarantineReason.TOO_MANY_STRAY_BYTES,
-    ),
-    "width of bmp": (
-        {"columns": 100},
-        lambda: oversized.run_length_bmp(100, 1, 1),
-        lambda: oversized.run_length_bmp(101, 1, 1),
-        QuarantineReason.TOO_MANY_COLUMNS,
-    ),
-    "pixels of bmp": (
-        {"runs": 2000},
-        lambda: oversized.run_length_bmp(8, 1, 1),
-        lambda: oversized.run_length_bmp(2001, 1, 1),
-        QuarantineReason.TOO_MANY_RUNS,
-    ),
-    "blocks of a gif": (
-        {"blocks": 100},
-        lambda: oversized.gif_of_comments(50),
-        lambda: _gif_of_pixel_blocks(100),
-        QuarantineReason.TOO_MANY_BLOCKS,
-    ),
-    "extensions of a gif": (
-        {"extension_blocks": 100},
-        lambda: oversized.gif_of_comment_blocks(99).replace(b"!\xfe", b"!\xff"),
-        lambda: oversized.gif_of_comment_blocks(100).replace(b"!\xfe", b"!\xff"),
-        QuarantineReason.TOO_MANY_EXTENSION_BLOCKS,
-    ),
-    "tags": (
-        {"tags": 20},
-        lambda: oversized.tiff_of_strips(4),
-        lambda: _with_exif(oversized.exif_of_shared_values(21, 8)),
-        QuarantineReason.TOO_MANY_TAGS,
-    ),
-    "bytes that tags share": (
-        {"shared_bytes": 1000},
-        lambda: _with_exif(oversized.exif_of_shared_values(1, 2000)),
-        lambda: _with_exif(oversized.exif_of_shared_values(100, 2000)),
-        QuarantineReason.TOO_MANY_SHARED_BYTES,
-    ),
-    "segments of exif": (
-        {"exif_segments": 3},
-        lambda: _with_exif(oversized.exif_of_shared_values(1, 8), 3),
-        lambda: _with_exif(oversized.exif_of_shared_values(1, 8), 4),
-        QuarantineReason.TOO_MANY_EXIF_SEGMENTS,
-    ),
-    "header of ppm": (
-        {"comments": 100},
-        lambda: oversized.long_ppm_header(70),
-        lambda: oversized.long_ppm_header(100),
-        QuarantineReason.TOO_MANY_COMMENTS,
-    ),
-    "boxes": (
-        {"boxes": 20},
-        lambda: iso_files.jxl_of_boxes(20),
-        lambda: iso_files.jxl_of_boxes(21),
-        QuarantineReason.TOO_MANY_BOXES,
-    ),
-    "tiles": (
-        {"tiles": 16},
-        lambda: iso_files.jp2_of(_SQUARE, tile_size=(32, 32)),
-        lambda: iso_files.jp2_of(_SQUARE, tile_size=(32, 16)),
-        QuarantineReason.TOO_MANY_TILES,
-    ),
-    "code blocks": (
-        {"code_blocks": 1000},
-        lambda: iso_files.jp2_of(_SQUARE, codeblock_size=(64, 64)),
-        lambda: iso_files.jp2_of(_SQUARE, codeblock_size=(4, 4)),
-        QuarantineReason.TOO_MANY_CODE_BLOCKS,
-    ),
-    "packets": (
-        {"packets": 100},
-        lambda: iso_files.jp2_of(_SQUARE),
-        lambda: iso_files.jp2_of(_SQUARE, quality_layers=[50, 20, 10, 5, 2]),
-        QuarantineReason.TOO_MANY_PACKETS,
-    ),
-}
 
 
-def _with_exif(exif: bytes, times: int = 1) -> bytes:
-    """Returns a JPEG with Exif data in this many segments."""
-    body = b"Exif\0\0" + exif
+def _with_tags(tags: int, size: int = 8, times: int = 1) -> bytes:
+    """Returns a JPEG with Exif data, whose tags share their bytes, in this many segments."""
+    body = b"Exif\0\0" + oversized.exif_of_shared_values(tags, size)
     segment = b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body
     plain = oversized.jpeg_of_segments(0)
     return plain[:2] + segment * times + plain[2:]
@@ -185,6 +35,61 @@ def _gif_of_pixel_blocks(blocks: int) -> bytes:
     """Returns a GIF whose pixels are in this many blocks of one byte, and a terminator."""
     head = b"GIF89a" + struct.pack("<HHBBB", 4, 4, 0x80, 0, 0) + bytes(6)
     return head + struct.pack("<BHHHHBB", 0x2C, 0, 0, 4, 4, 0, 2) + b"\x01\x00" * blocks + b"\x00;"
+
+
+def _gif_of_blocks(blocks: int) -> bytes:
+    return oversized.gif_of_comments(blocks) if blocks < 100 else _gif_of_pixel_blocks(blocks)
+
+
+def _gif_of_extension(blocks: int) -> bytes:
+    return oversized.gif_of_comment_blocks(blocks).replace(b"!\xfe", b"!\xff")
+
+
+def _jp2(options: dict[str, Any]) -> bytes:
+    return iso_files.jp2_of(_SQUARE, **options)
+
+
+class Case(NamedTuple):
+    """A bound for this test, and two files: one within the bound, and one that exceeds it."""
+
+    field: str
+    bound: int
+    make: Callable[[Any], bytes]
+    below: Any
+    above: Any
+
+    @property
+    def reason(self) -> str:
+        return f"TOO_MANY_{self.field.upper()}"
+
+
+CASES = {
+    "scans": Case("scans", 1, partial(oversized.jpeg_of_scans, side=1024), 1, 50),
+    "scans of small pictures": Case("scans", 20, partial(oversized.jpeg_of_scans, 60), 64, 4096),
+    "segments": Case("segments", 100, oversized.jpeg_of_segments, 50, 100),
+    "fill bytes": Case("stray_bytes", 100, partial(oversized.jpeg_of_segments, 1), 100, 102),
+    "exif of webp": Case("tag_values", 100, oversized.webp_of_exif, 100, 101),
+    "exif of png": Case("tag_values", 100, oversized.png_of_exif, 100, 101),
+    "exif of jpeg": Case("tag_values", 100, oversized.jpeg_of_exif, 100, 101),
+    "values of tiff": Case("tag_values", 100, oversized.tiff_of_strips, 40, 60),
+    "strips": Case("strips", 50, oversized.tiff_of_strips, 50, 51),
+    "chunks of png": Case("chunks", 103, oversized.png_of_texts, 100, 101),
+    "a gif's comment": Case("comment_blocks", 100, oversized.gif_of_comment_blocks, 99, 100),
+    "a gif's comments": Case("comment_blocks", 100, oversized.gif_of_comments, 50, 51),
+    "commands of bmp": Case("stray_bytes", 1, partial(oversized.run_length_bmp, 8, 8), 8, 200),
+    "width of bmp": Case("columns", 100, lambda width: oversized.run_length_bmp(width, 1, 1), 100, 101),
+    "pixels of bmp": Case("runs", 2000, lambda width: oversized.run_length_bmp(width, 1, 1), 8, 2001),
+    "blocks of a gif": Case("blocks", 100, _gif_of_blocks, 50, 100),
+    "extensions of a gif": Case("extension_blocks", 100, _gif_of_extension, 99, 100),
+    "tags": Case("tags", 20, _with_tags, 20, 21),
+    "bytes that tags share": Case("shared_bytes", 1000, partial(_with_tags, size=2000), 1, 100),
+    "segments of exif": Case("exif_segments", 3, partial(_with_tags, 1, 8), 3, 4),
+    "header of ppm": Case("comments", 100, oversized.long_ppm_header, 70, 100),
+    "boxes": Case("boxes", 20, iso_files.jxl_of_boxes, 20, 21),
+    "tiles": Case("tiles", 16, _jp2, {"tile_size": (32, 32)}, {"tile_size": (32, 16)}),
+    "code blocks": Case("code_blocks", 1000, _jp2, {"codeblock_size": (64, 64)}, {"codeblock_size": (4, 4)}),
+    "packets": Case("packets", 100, _jp2, {}, {"quality_layers": [50, 20, 10, 5, 2]}),
+}
 
 
 def _fault(data: bytes, given: str = "") -> ImageFault | None:
@@ -202,28 +107,27 @@ def _reason(data: bytes, given: str = "") -> str:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_file_is_refused_above_the_bound_and_accepted_below(name: str) -> None:
-    values, below, above, reason = CASES[name]
-    given = format_bounds(Bounds(**values))
+    case = CASES[name]
+    given = format_bounds(Bounds(**{case.field: case.bound}))
     # A BMP whose rows are all empty has no pixels, but is not refused for its runs.
-    assert _reason(below(), given) in ("", "CORRUPT" if name.endswith("of bmp") else "")
-    fault = _fault(above(), given)
-    assert fault is not None and fault.reason == reason
-    assert f"raise --bounds {reason}={getattr(Bounds(**values), reason[9:].lower())}" in fault.message
+    assert _reason(case.make(case.below), given) in ("", "CORRUPT" if name.endswith("of bmp") else "")
+    fault = _fault(case.make(case.above), given)
+    assert fault is not None and fault.reason == case.reason
+    assert f"raise --bounds {case.reason}={case.bound}" in fault.message
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_raising_the_bound_in_the_message_accepts_the_image(name: str) -> None:
-    values, _, above, reason = CASES[name]
+    case = CASES[name]
     if name.endswith("of bmp") or name == "blocks of a gif":
         return  # these pictures have no pixels
-    raised = format_bounds(Bounds(**{**values, reason[9:].lower(): 10**9}))
-    assert _reason(above(), raised) == ""
+    assert _reason(case.make(case.above), format_bounds(Bounds(**{case.field: 10**9}))) == ""
 
 
 def test_every_bound_has_a_code_and_a_case() -> None:
     codes = {code for code in QuarantineReason if code.startswith("TOO_MANY_")}
     assert codes - {"TOO_MANY_PIXELS"} == {f"TOO_MANY_{name.upper()}" for name in Bounds._fields}
-    assert codes - {"TOO_MANY_PIXELS"} == {reason for _, _, _, reason in CASES.values()}
+    assert codes - {"TOO_MANY_PIXELS"} == {case.reason for case in CASES.values()}
 
 
 @pytest.mark.parametrize(
@@ -255,8 +159,6 @@ def _ppm(magic: bytes, width: int, height: int, highest: int, body: bytes) -> by
 @pytest.mark.parametrize("highest", [1, 15, 100, 255, 256, 1000, 65535])
 @pytest.mark.parametrize("magic", [b"P2", b"P3", b"P5", b"P6"])
 def test_pnm_pixels_equal_pillows(magic: bytes, highest: int) -> None:
-    import io
-
     bands = 3 if magic in (b"P3", b"P6") else 1
     values = np.random.default_rng(7).integers(0, highest + 1, (5, 7, bands))
     values.flat[:2] = 0, highest
@@ -271,8 +173,6 @@ def test_pnm_pixels_equal_pillows(magic: bytes, highest: int) -> None:
 
 
 def test_pixels_of_plain_pbm_equal_pillows() -> None:
-    import io
-
     data = b"P1 3 2\n1 0#x\n1\n011"
     assert np.array_equal(np.asarray(pictures.opened(data)), np.asarray(Image.open(io.BytesIO(data))))
 

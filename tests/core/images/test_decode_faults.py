@@ -16,7 +16,6 @@ from helpers import pictures
 from PIL import Image, ImageCms
 
 from shardwright.core.images.decode import open_image
-from shardwright.core.images.metadata import strip_metadata
 from shardwright.core.images.signatures import (
     claims_to_be_image,
     is_image_name,
@@ -332,80 +331,3 @@ def test_a_broken_second_frame_does_not_affect_the_first() -> None:
     data = pictures.file_of(first, "GIF", save_all=True, append_images=[first.rotate(180)])
     cut = data[: (len(alone) + len(data)) // 2]
     assert np.array_equal(pictures.to_png(cut), np.asarray(first.convert("RGB")))
-
-
-# --- metadata ------------------------------------------------------------------------------------
-
-_XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/">a secret</x:xmpmeta>'
-
-
-def _exif() -> Image.Exif:
-    exif = Image.Exif()
-    exif[271] = "a secret camera"
-    exif.get_ifd(0x8825)[2] = (52.0, 31.0, 12.0)  # GPSLatitude
-    return exif
-
-
-def _tagged(format: str, **options: object) -> bytes:
-    return pictures.file_of(RGB, format, exif=_exif(), xmp=_XMP, icc_profile=SRGB, **options)
-
-
-def _jpeg_with_all() -> bytes:
-    data = _tagged("JPEG", comment=b"a secret", progressive=True)
-    photoshop = b"Photoshop 3.0\0 a secret"
-    maker = b"a secret in a maker's segment"
-    segments = b"".join(
-        b"\xff" + bytes((marker,)) + struct.pack(">H", len(content) + 2) + content
-        for marker, content in ((0xED, photoshop), (0xE4, maker))
-    )
-    return data[:2] + segments + data[2:] + b"a secret after the picture"
-
-
-def _mpo() -> bytes:
-    out = io.BytesIO()
-    RGB.save(out, "MPO", save_all=True, append_images=[RGB.rotate(180)], exif=_exif())
-    return out.getvalue()
-
-
-def _png_with_text() -> bytes:
-    data = _tagged("PNG")
-    return data[:33] + pictures.png_chunk(b"tEXt", b"Comment\0a secret") + data[33:]
-
-
-@pytest.mark.parametrize(
-    ("kind", "data"),
-    [
-        ("jpeg", _jpeg_with_all()),
-        ("jpeg", _mpo()),
-        ("png", _png_with_text()),
-        ("webp", _tagged("WEBP", lossless=True)),
-        ("webp", _tagged("WEBP")),
-    ],
-)
-def test_stripping_removes_the_metadata_and_keeps_the_picture(kind: str, data: bytes) -> None:
-    assert b"secret" in data
-    stripped = strip_metadata(data, kind)
-    assert b"secret" not in stripped
-    assert len(stripped) < len(data)
-    with Image.open(io.BytesIO(data)) as before, Image.open(io.BytesIO(stripped)) as after:
-        assert np.array_equal(np.asarray(before), np.asarray(after))
-        assert not after.getexif()
-        assert not after.info.get("xmp")
-        assert after.info.get("icc_profile") == before.info.get("icc_profile")
-    assert strip_metadata(stripped, kind) == stripped
-
-
-@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP"])
-def test_stripping_a_file_without_metadata_changes_nothing(format: str) -> None:
-    data = pictures.file_of(RGB, format)
-    assert strip_metadata(data, format.lower()) == data
-
-
-def test_stripping_keeps_the_markers_for_cmyk_and_restarts() -> None:
-    cmyk = pictures.file_of(RGB.convert("CMYK"), "JPEG")
-    restarts = pictures.file_of(RGB, "JPEG", restart_marker_rows=1, exif=_exif())
-    for data in (cmyk, restarts):
-        stripped = strip_metadata(data, "jpeg")
-        with Image.open(io.BytesIO(data)) as before, Image.open(io.BytesIO(stripped)) as after:
-            assert after.mode == before.mode
-            assert np.array_equal(np.asarray(before), np.asarray(after))
