@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions
 from apache_beam.transforms.environments import python_sdk_dependencies
-from helpers.repository import PHOTOS, ROOT
+from helpers.repository import PHOTOS
 
-from shardwright.pipelines import cli, options, progress
+from shardwright.pipelines import cli, options
 from shardwright.pipelines.run import as_shardwright_error
 from shardwright.pipelines.streams import forgiving_streams
 from shardwright.pipelines.tables import console, print_table
@@ -77,11 +75,6 @@ def test_our_own_options_keep_their_values(
     assert found == (report, fast, sources, places, [])
 
 
-def test_a_missing_value_is_reported() -> None:
-    with pytest.raises(UsageError, match="Argument --report: expected one argument"):
-        parsed("o", "--report", "--fast")
-
-
 @pytest.mark.parametrize("spelling", [["--runner", "DirectRunnr"], ["--runner=DirectRunnr"]])
 @pytest.mark.parametrize(
     "command",
@@ -127,13 +120,6 @@ def test_names_that_a_shell_expanded_are_not_inputs() -> None:
         options.with_places({}, ["photos/ant", "photos/bee", "out"])
 
 
-def test_a_conversion_accepts_positional_arguments(capsys: Capture, tmp_path: Path) -> None:
-    assert cli.main(["convert", str(PHOTOS), str(tmp_path / "out"), "--resize", "16"]) == 0
-    assert (tmp_path / "out" / "dataset.json").exists()
-    assert cli.main(["plan", str(PHOTOS)]) == 0
-    assert "61 images" in capsys.readouterr().out
-
-
 def test_help_accepts_a_command(capsys: Capture) -> None:
     with pytest.raises(SystemExit) as left:
         cli.main(["help", "convert"])
@@ -150,22 +136,6 @@ def test_a_rebuild_without_a_job_file_explains_how_to_write_one(capsys: Capture)
     assert "--job" in err and "shardwright init" in err
     assert cli.main(["rebuild", "a.yaml", "b.yaml"]) == 2
     assert "Name one job file, not 2" in capsys.readouterr().err
-
-
-def test_help_of_every_command_needs_no_beam() -> None:
-    script = (
-        "import sys\n"
-        "sys.modules['apache_beam'] = sys.modules['tensorflow'] = None\n"
-        "from shardwright.pipelines import cli\n"
-        "for name in cli.COMMANDS:\n"
-        "    try:\n"
-        "        cli.main([name, '--help'])\n"
-        "    except SystemExit as left:\n"
-        "        assert left.code == 0, name\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("usage: ") == len(cli.COMMANDS)
 
 
 class _Closed(io.TextIOWrapper):
@@ -223,32 +193,6 @@ def test_piped_output_is_never_wrapped() -> None:
     assert all(line == line.rstrip() for line in lines)
 
 
-def test_an_unchanged_state_is_printed_once(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "TICK_SECONDS", 0.001)
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    states = iter(["starting"] * 6 + ["listing"] * 3 + ["starting"])
-    stop = threading.Event()
-
-    def state(seconds: float, directory: str = "") -> str:
-        text = next(states, "")
-        if not text:
-            stop.set()
-        return text or "starting"
-
-    monkeypatch.setattr(progress, "progress_text", state)
-    progress._in_lines(stop, progress._Run(""))
-    err = capsys.readouterr().err.splitlines()
-    assert err == [f"shardwright: {text}" for text in ("starting", "listing", "starting")]
-
-
-def test_the_example_pipeline_explains_its_arguments() -> None:
-    script = ROOT / "examples" / "custom_pipeline.py"
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "needs a folder with one subfolder per class" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_a_space_in_the_value_of_a_beam_option_starts_no_argument() -> None:
     parser = options.make_parser("shardwright convert", "Converts.", "")
     options.add_input_and_output(parser)
@@ -282,12 +226,6 @@ def test_a_switch_may_have_a_value(argument: str, value: bool) -> None:
     assert settings_from(given("--input=x", argument)).overwrite is value
     assert settings_from(given(argument, "--input=x")).overwrite is value
     assert settings_from(given(argument.replace("overwrite", "strip-metadata"))).strip_metadata is value
-
-
-@pytest.mark.parametrize("value", ["1", "", "maybe", "out/"])
-def test_a_switch_accepts_no_other_value(value: str) -> None:
-    with pytest.raises(UsageError, match="write true or false"):
-        settings_from(given(f"--overwrite={value}"))
 
 
 def test_a_switch_that_is_off_does_not_override_the_job_file(tmp_path: Path) -> None:

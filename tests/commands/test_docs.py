@@ -24,7 +24,6 @@ from PIL import Image
 from shardwright.core.sources.source import SOURCES
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
-from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReason
 from shardwright.schemas.configuration.settings_values import setting_fields
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -194,12 +193,6 @@ def test_the_example_of_a_source_works(workplace: Path, monkeypatch: pytest.Monk
     assert made.run["detected_as"] == ["a list of paths and classes"]
 
 
-def test_every_source_is_documented() -> None:
-    text = (ROOT / "docs" / "sources.md").read_text()
-    for name in SOURCES:
-        assert f"| `{name}` |" in text, name
-
-
 @pytest.mark.slow
 def test_the_settings_by_task_are_accepted(workplace: Path, few_photos: Path) -> None:
     use_photos(workplace, few_photos)
@@ -215,14 +208,6 @@ def test_the_settings_by_task_are_accepted(workplace: Path, few_photos: Path) ->
         tried += 1
         assert cli.main(["plan", "--input=photos", *with_one_worker(shlex.split(row))]) == 0, row
     assert tried >= 9
-
-
-def test_every_code_is_documented() -> None:
-    text = (ROOT / "docs" / "dataset.md").read_text()
-    for codes in (QuarantineReason, FindingCode, FilterReason):
-        for code in codes:
-            if not code.startswith(("BOX_", "LENGTH_MISMATCH")):
-                assert f"`{code}`" in text, code
 
 
 def test_links_inside_the_documents_have_targets() -> None:

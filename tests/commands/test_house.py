@@ -13,6 +13,7 @@ from helpers.hostile import make_tree
 from helpers.repository import ROOT
 
 import shardwright
+from shardwright.pipelines.cli import COMMANDS
 
 ROOMS = ("package", "pipelines", "loader", "transforms", "core", "schemas")
 
@@ -49,12 +50,14 @@ def test_files_have_docstrings() -> None:
 #: Runs commands that need no Beam in one process, which would keep it.
 _WITHOUT_BEAM = """
 import sys
-from shardwright.pipelines.cli import main
+from shardwright.pipelines.cli import COMMANDS, main
 dataset, images, folder = sys.argv[1:]
+assert main(["layouts", "raw"]) == 0 and "numpy" not in sys.modules
 for line, code in (
-    (["--help"], 0), (["--version"], 0), (["convert", "--help"], 0), (["rebuild", "--help"], 0),
-    (["completion", "bash"], 0), (["layouts"], 0), (["inspect", dataset], 0), (["report", dataset], 0),
-    (["diff", "--help"], 0), (["versions", dataset], 2), (["rollback", dataset], 2),
+    (["--help"], 0), (["--version"], 0), *(([name, "--help"], 0) for name in COMMANDS),
+    (["completion", "bash"], 0), (["layouts"], 0), (["report", dataset], 0),
+    (["inspect", dataset, "--contact_sheet", f"{folder}/sheet.png"], 0), (["diff", dataset, dataset], 0),
+    (["versions", dataset], 2), (["rollback", dataset], 2),
     (["convert", images, f"{folder}/no", "--resize=x"], 2), (["convert", f"{folder}/none", f"{folder}/o"], 2),
     (["init", images, f"{folder}/pets", "--file", f"{folder}/job.yaml"], 0),
 ):
@@ -63,7 +66,7 @@ for line, code in (
     except SystemExit as end:
         ended = end.code or 0
     assert ended == code, line
-    assert not {"apache_beam", "grpc"} & set(sys.modules), line
+    assert not {"apache_beam", "google.cloud.storage", "grpc", "tensorflow"} & set(sys.modules), line
 """
 #: Converts with `python -m shardwright.pipelines.convert` and runs other commands, in one process.
 _PROGRAM = """
@@ -94,6 +97,8 @@ def test_commands_that_run_no_job_need_no_beam(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _WITHOUT_BEAM, str(tmp_path / "out"), str(images), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("usage: ") == len(COMMANDS) + 1
+    assert (tmp_path / "sheet.png").exists()
 
 
 def test_commands_import_no_tensorflow_and_no_user_modules_of_the_same_names_as_ours(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -310,13 +308,3 @@ def test_mistakes_are_reported_in_one_line(
     assert (code, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
-
-
-def test_neither_beam_nor_tensorflow_is_needed() -> None:
-    script = (
-        "import sys; from shardwright.pipelines.cli import main; assert main(['layouts', 'raw']) == 0; "
-        "assert not {'apache_beam', 'tensorflow', 'numpy'} & sys.modules.keys()"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert "tf.io.FixedLenFeature([], tf.int64)" in done.stdout

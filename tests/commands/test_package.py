@@ -124,8 +124,14 @@ def test_the_steps_compose_with_the_stock_writer_and_real_messages(tmp_path: Pat
     assert len(names) == len(paths)
 
 
-def test_the_example_pipeline_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_pipeline_explains_its_arguments_and_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = str(ROOT / "examples" / "custom_pipeline.py")
+    monkeypatch.setattr(sys, "argv", [script])
+    with pytest.raises(SystemExit, match="2"):
+        runpy.run_path(script, run_name="__main__")
+    assert "needs a folder with one subfolder per class" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", [script, str(PHOTOS), str(tmp_path / "out")])
     runpy.run_path(script, run_name="__main__")
     assert len(read_records(tmp_path.glob("out-*"))) == 61

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from apache_beam.metrics.metricbase import MetricName
 from helpers.repository import PHOTOS
 
 from shardwright.core.concurrency.progress import PROGRESS
-from shardwright.pipelines import cli
+from shardwright.pipelines import cli, progress
 from shardwright.pipelines.progress import progress_text, show_progress
 from shardwright.pipelines.run import metrics_of
 
@@ -53,6 +54,27 @@ def test_the_input_is_described_once_before_the_work(
     with show_progress(True):  # the command prints it itself
         PROGRESS.tree = "10 classes"
     assert not capsys.readouterr().err
+
+
+def test_an_unchanged_state_is_printed_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "TICK_SECONDS", 0.001)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    states = iter(["starting"] * 6 + ["listing"] * 3 + ["starting"])
+    told = threading.Event()
+
+    def state(seconds: float, directory: str = "") -> str:
+        text = next(states, "")
+        if not text:
+            told.set()
+        return text or "starting"
+
+    monkeypatch.setattr(progress, "progress_text", state)
+    with show_progress(True):
+        assert told.wait(60)
+    err = capsys.readouterr().err.splitlines()
+    assert err == [f"shardwright: {text}" for text in ("starting", "listing", "starting")]
 
 
 class _Told(MetricResults):
