@@ -13,6 +13,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pytest
+from helpers.resealing import frame
 from helpers.shard_damage import assert_complete, damage_shard
 
 from shardwright.core.records import framing, recovery
@@ -26,10 +27,6 @@ MEGABYTE = 1 << 20
 def _header(length: int) -> bytes:
     packed = length.to_bytes(8, "little")
     return packed + masked_crc32c(packed).to_bytes(4, "little")
-
-
-def _frame(data: bytes) -> bytes:
-    return _header(len(data)) + data + masked_crc32c(data).to_bytes(4, "little")
 
 
 class _Counted(io.FileIO):
@@ -89,7 +86,7 @@ def test_random_damage_is_detected_and_loses_no_sound_record(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(250):
         records = _records(rng)
-        shard = damage_shard(b"".join(map(_frame, records)), rng)
+        shard = damage_shard(b"".join(map(frame, records)), rng)
         data = shard.bytes.tobytes()
         found, read = _read(data)
         assert_complete(found, len(data))
@@ -109,7 +106,7 @@ def test_a_damaged_stream_yields_only_bytes_that_were_in_it(seed: int, compressi
     rng = random.Random(seed)
     for _ in range(100):
         records = [*_records(rng), rng.randbytes(3000)]
-        packed = damage_shard(pack(b"".join(map(_frame, records))), rng)
+        packed = damage_shard(pack(b"".join(map(frame, records))), rng)
         unpacked, error = decompress(io.BytesIO(packed.bytes.tobytes()), compression)
         with unpacked:
             sound = _sound(list(read_records(unpacked)))
@@ -123,7 +120,7 @@ def test_gzip_members_after_a_damaged_one_are_read(seed: int) -> None:
     rng = random.Random(seed)
     for _ in range(60):
         groups = [[rng.randbytes(rng.choice((0, 9, 700, 5000))) for _ in range(3)] for _ in range(5)]
-        members = [bytearray(gzip.compress(b"".join(map(_frame, group)))) for group in groups]
+        members = [bytearray(gzip.compress(b"".join(map(frame, group)))) for group in groups]
         hurt = sorted(rng.sample(range(5), rng.choice((1, 1, 2))))
         for number in hurt:
             place = rng.randrange(len(members[number]))
@@ -142,7 +139,7 @@ def test_gzip_members_after_a_damaged_one_are_read(seed: int) -> None:
 
 def test_the_lost_rest_of_a_stream_is_reported() -> None:
     records = [random.Random(number).randbytes(5000) for number in range(40)]
-    packed = bytearray(zlib.compress(b"".join(map(_frame, records))))
+    packed = bytearray(zlib.compress(b"".join(map(frame, records))))
     packed[len(packed) // 2] ^= 255
     packed[len(packed) // 2 + 1 :] = bytes(len(packed) // 2)
     unpacked, error = decompress(io.BytesIO(packed), "zlib")
@@ -185,13 +182,13 @@ def _lies_to_the_end(size: int) -> bytes:
 
 def _lies_among_empty_records(size: int) -> bytes:
     """Returns sound empty records, each after a header that states a much larger record."""
-    empty = _frame(b"")
+    empty = frame(b"")
     pieces = [_header(max(1, (size - place) // 2)) + empty for place in range(0, size, 28)]
     return b"".join(pieces)
 
 
 def _every_other_length_is_damaged(size: int) -> bytes:
-    sound = _frame(b"0123456789")
+    sound = frame(b"0123456789")
     return (sound + b"\1" + sound[1:]) * (size // 52)
 
 
@@ -224,7 +221,7 @@ def test_sound_records_among_false_headers_are_found() -> None:
     # The false headers use up the allowed work long before the large records come.
     large = [random.Random(number).randbytes(100_000) for number in range(5)]
     lies = b"".join(_header(450_000 + number) for number in range(2000))
-    data = b"".join(lies + _frame(record) for record in large)
+    data = b"".join(lies + frame(record) for record in large)
     found, _ = _read(data)
     assert _sound(found) == large
 
@@ -232,8 +229,8 @@ def test_sound_records_among_false_headers_are_found() -> None:
 def test_a_sound_record_inside_the_damaged_one_is_found() -> None:
     # 66 bytes of the first record are removed: together with the second it has exactly the right length.
     first, second, third = bytes(range(200)), b"s" * 50, b"third"
-    frame = _frame(first)
-    found, _ = _read(frame[:40] + frame[106:] + _frame(second) + _frame(third))
+    framed = frame(first)
+    found, _ = _read(framed[:40] + framed[106:] + frame(second) + frame(third))
     assert _sound(found) == [second, third]
 
 

@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from helpers.resealing import frame
 from helpers.shard_damage import assert_complete, damage_shard
 
 from shardwright.core.records.compression import compression_of, decompress
@@ -38,22 +39,15 @@ def _read(data: bytes) -> list[Record | DamagedRange]:
         return list(read_records(file))
 
 
-def _frame(data: bytes) -> bytes:
-    length = len(data).to_bytes(8, "little")
-    return b"".join(
-        (length, masked_crc32c(length).to_bytes(4, "little"), data, masked_crc32c(data).to_bytes(4, "little"))
-    )
-
-
 def test_one_frame_is_sound_or_not() -> None:
     for size in (0, 1, 300):
-        frame = _frame(b"x" * size)
-        assert data_of(frame) == data_of(frame, verify=False) == b"x" * size
-        for place in range(0, len(frame), 7):
+        whole = frame(b"x" * size)
+        assert data_of(whole) == data_of(whole, verify=False) == b"x" * size
+        for place in range(0, len(whole), 7):
             with pytest.raises(FrameDamage):
-                data_of(frame[:place] + bytes((frame[place] ^ 4,)) + frame[place + 1 :])
+                data_of(whole[:place] + bytes((whole[place] ^ 4,)) + whole[place + 1 :])
         with pytest.raises(FrameDamage, match=f"it has {size} bytes instead of {size + 1}"):
-            data_of(frame + b"x", verify=False)
+            data_of(whole + b"x", verify=False)
 
 
 def _sound(found: list[Record | DamagedRange]) -> list[bytes]:
@@ -82,7 +76,7 @@ def test_files_of_tensorflow_are_read(tmp_path: Path, compression: str) -> None:
             unpacked.close()
     else:
         found = _read(path.read_bytes())
-        assert path.read_bytes() == b"".join(map(_frame, RECORDS))
+        assert path.read_bytes() == b"".join(map(frame, RECORDS))
     assert _sound(found) == RECORDS
     assert not _damages(found)
 
@@ -91,7 +85,7 @@ def test_files_of_tensorflow_are_read(tmp_path: Path, compression: str) -> None:
     ("place", "code"), [(0, "LENGTH_CRC"), (9, "LENGTH_CRC"), (15, "DATA_CRC"), (12 + 50 + 1, "DATA_CRC")]
 )
 def test_damage_is_named_and_placed(place: int, code: str) -> None:
-    frames = [_frame(bytes((i,)) * 50) for i in range(3)]
+    frames = [frame(bytes((i,)) * 50) for i in range(3)]
     data = bytearray(b"".join(frames))
     data[len(frames[0]) + place] ^= 1
     first, damage, last = _read(bytes(data))
@@ -103,7 +97,7 @@ def test_damage_is_named_and_placed(place: int, code: str) -> None:
 
 @pytest.mark.parametrize("left", [1, 11, 12, 20, 65])
 def test_a_truncated_file_ends_with_one_damage(left: int) -> None:
-    data = _frame(b"a" * 50) * 2
+    data = frame(b"a" * 50) * 2
     found = _read(data[: 66 + left])
     assert [type(item) for item in found] == [Record, DamagedRange]
     assert found[1].code == "SHARD_TRUNCATED"
@@ -121,7 +115,7 @@ def test_a_fault_of_the_stream_is_reported_once_at_the_end(
     left: int, damages: list[tuple[int, int, int, str]], tmp_path: Path
 ) -> None:
     path = tmp_path / "unpacked"
-    path.write_bytes((_frame(b"a" * 50) * 2)[: 66 + left])
+    path.write_bytes((frame(b"a" * 50) * 2)[: 66 + left])
     with path.open("rb") as file:
         found = _damages(list(read_records(file, "the stream ends")))
     assert [(item.number, item.offset, item.end, item.message) for item in found] == damages
@@ -131,7 +125,7 @@ def test_a_fault_of_the_stream_is_reported_once_at_the_end(
 def test_a_length_beyond_the_file_hides_no_later_record() -> None:
     length = (10**9).to_bytes(8, "little")
     liar = length + masked_crc32c(length).to_bytes(4, "little") + b"x" * 30
-    found = _read(_frame(b"one") + liar + _frame(b"two"))
+    found = _read(frame(b"one") + liar + frame(b"two"))
     assert _sound(found) == [b"one", b"two"]
     assert [damage.code for damage in _damages(found)] == ["SHARD_TRUNCATED"]
 
@@ -140,13 +134,13 @@ def test_records_are_found_again_across_read_buffers() -> None:
     # the next sound header at every position around the end of the megabyte that is searched at once
     for shift in range(-14, 3):
         junk = b"\xff" * ((1 << 20) + 1 + shift)
-        found = _read(junk + _frame(b"here"))
+        found = _read(junk + frame(b"here"))
         assert _sound(found) == [b"here"], shift
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", bytes(5_000_000), random.Random(1).randbytes(5_000_000), b"\xff" * 5_000_000, _frame(b"") * 20_000],
+    [b"", bytes(5_000_000), random.Random(1).randbytes(5_000_000), b"\xff" * 5_000_000, frame(b"") * 20_000],
     ids=["empty", "zeros", "random", "ones", "empty records"],
 )
 def test_degenerate_files_take_little_time(data: bytes) -> None:
@@ -158,7 +152,7 @@ def test_degenerate_files_take_little_time(data: bytes) -> None:
 
 # --- compressed shards ---------------------------------------------------------------------------
 
-_SHARD = b"".join(_frame(record) for record in RECORDS) * 5
+_SHARD = b"".join(frame(record) for record in RECORDS) * 5
 _PACK = {"gzip": gzip.compress, "zlib": zlib.compress}
 
 
@@ -224,10 +218,10 @@ def test_garbage_after_the_stream_is_damage() -> None:
         ("a.tfrecord.gz", b"", "gzip"),
         ("a.tfrecord.zlib", b"", "zlib"),
         ("foreign", gzip.compress(b"x")[:2], "gzip"),
-        ("foreign", zlib.compress(_frame(b"x")), "zlib"),
+        ("foreign", zlib.compress(frame(b"x")), "zlib"),
         ("foreign", b"\x78\x9c" + b"x" * 20, "none"),
         ("a.tfrecord", b"\x05\0", "none"),
-        ("a.tfrecord.gz", _frame(b"x"), "none"),
+        ("a.tfrecord.gz", frame(b"x"), "none"),
     ],
 )
 def test_compression_is_detected_by_the_first_bytes_or_else_by_name(

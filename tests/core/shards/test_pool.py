@@ -45,31 +45,6 @@ def test_results_come_in_the_order_of_the_items(executor: ThreadPoolExecutor) ->
     assert list(_map(work, [], executor)) == []
 
 
-@pytest.mark.parametrize(
-    ("max_items", "max_weight", "weight"), [(24, 10**6, 1), (10**6, 640, 10), (16, 640, 100)]
-)
-def test_no_more_items_are_in_flight_than_the_bounds_allow(
-    executor: ThreadPoolExecutor, max_items: int, max_weight: int, weight: int
-) -> None:
-    lock = threading.Lock()
-    started, taken, most = 0, 0, 0
-
-    def work(item: int) -> int:
-        nonlocal started, most
-        with lock:
-            started += 1
-            most = max(most, started - taken)
-        return item
-
-    for _ in _map(work, range(400), executor, lambda item: weight, max_items, max_weight):
-        with lock:
-            taken += 1
-        time.sleep(0.0005)
-    # A chunk of up to eight items is being returned while the next one may begin.
-    assert most <= min(max_items, max_weight // weight) + 8
-    assert most > 1
-
-
 def test_a_function_gets_the_items_of_a_chunk_together(executor: ThreadPoolExecutor) -> None:
     chunks: list[list[int]] = []
 
@@ -129,24 +104,6 @@ def test_items_in_flight_keep_both_limits(
             # The others of its chunk take up room until the whole chunk is consumed.
             flying.discard(item)
     assert arrived == [*range(len(sequence))]
-
-
-def test_an_item_above_the_limit_runs_alone(executor: ThreadPoolExecutor) -> None:
-    running = 0
-    seen = []
-
-    def work(weight: int) -> int:
-        nonlocal running
-        running += weight
-        seen.append(running)
-        time.sleep(0.002)
-        running -= weight
-        return weight
-
-    weights = [10, 1000, 10, 1000, 1000, 10]
-    with ThreadPoolExecutor(1) as single:
-        assert list(_map(work, weights, single, lambda w: w, max_weight=100)) == weights
-    assert list(_map(lambda w: w, weights, executor, lambda w: w, max_weight=100)) == weights
 
 
 def test_sources_are_read_only_as_far_as_needed(executor: ThreadPoolExecutor) -> None:
