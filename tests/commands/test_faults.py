@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -309,6 +309,19 @@ def test_unexpected_errors_are_one_sentence_and_a_traceback_on_demand(
     assert done.err.splitlines()[-1].startswith("shardwright: The engine failed with ")
 
 
+def at_every_image(monkeypatch: pytest.MonkeyPatch, tree: Path, act: Callable[[str], None]) -> None:
+    """Calls a function before each image of a tree is opened; nothing waits before it is tried again."""
+    real = os.open
+
+    def opened(path: Any, *rest: Any, **more: Any) -> int:
+        if isinstance(path, str) and path.startswith(f"{tree}/"):
+            act(path)
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(read, "RETRY_AFTER", (0.0, 0.0))
+    monkeypatch.setattr(os, "open", opened)
+
+
 @pytest.mark.parametrize(
     ("number", "says"),
     [
@@ -320,11 +333,10 @@ def test_unexpected_errors_are_one_sentence_and_a_traceback_on_demand(
 def test_faults_of_the_storage_are_not_faults_of_an_image(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, number: int, says: str
 ) -> None:
-    def failing(ref: Any, max_bytes: int) -> bytes:
-        raise OSError(number, os.strerror(number), ref.uri)
+    def failing(path: str) -> None:
+        raise OSError(number, os.strerror(number), path)
 
-    monkeypatch.setattr(read, "RETRY_AFTER", (0.0, 0.0))
-    monkeypatch.setattr(read, "_read_local", failing)
+    at_every_image(monkeypatch, small, failing)
     sentence = sentence_of(run(capfd, "convert", "--input", small, "--output", tmp_path / "out"), 3)
     assert sentence.startswith(f"Cannot read {small}/") and says in sentence
 
@@ -332,17 +344,14 @@ def test_faults_of_the_storage_are_not_faults_of_an_image(
 def test_a_transient_fault_of_the_storage_is_retried(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
 ) -> None:
-    real = read._read_local
     failed: set[str] = set()
 
-    def flaky(ref: Any, max_bytes: int) -> bytes:
-        if ref.key not in failed:
-            failed.add(ref.key)
+    def flaky(path: str) -> None:
+        if path not in failed:
+            failed.add(path)
             raise OSError(errno.EIO, "once")
-        return real(ref, max_bytes)
 
-    monkeypatch.setattr(read, "RETRY_AFTER", (0.0, 0.0))
-    monkeypatch.setattr(read, "_read_local", flaky)
+    at_every_image(monkeypatch, small, flaky)
     assert run(capfd, "convert", "--input", small, "--output", tmp_path / "out").code == 0
     assert set(outcomes(tmp_path / "out").values()) == {"written"} and len(failed) == 6
 

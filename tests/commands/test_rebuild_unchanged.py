@@ -18,21 +18,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.examples import examples
 from helpers.from_nothing import alter_in_secret, other_pixels, write_bmps
 from helpers.hostile import picture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardwright.core import storage
-from shardwright.core.images import read as reading
 from shardwright.core.rebuild import events, finish, unchanged
-from shardwright.core.sources.listing import ListingDigest
+from shardwright.core.versions import read_pointer
 from shardwright.pipelines import rebuild as pipeline
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.rollback import rollback
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.version import INPUT_JSON, InputState
 
 JOB: dict[str, Any] = {
@@ -183,7 +182,7 @@ def test_each_change_is_planned(here: Path, kind: str) -> None:
     assert not ends_early()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(kinds=st.lists(st.sampled_from(sorted(CHANGES)), max_size=3, unique=True))
 def test_changes_together_are_planned(first: Path, kinds: list[str]) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
@@ -239,14 +238,14 @@ def test_images_whose_state_proves_nothing_are_read_each_time(
 
 
 def test_an_image_that_cannot_be_read_is_tried_each_time(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = reading._read_local
+    real = os.open
 
-    def locked(ref: ImageRef, max_bytes: int) -> bytes:
-        if ref.key == "a/0.bmp":
-            raise PermissionError(13, "Permission denied", ref.uri)
-        return read(ref, max_bytes)
+    def locked(path: Any, *rest: Any, **more: Any) -> int:
+        if path == "in/a/0.bmp":
+            raise PermissionError(13, "Permission denied", path)
+        return real(path, *rest, **more)
 
-    monkeypatch.setattr(reading, "_read_local", locked)
+    monkeypatch.setattr(os, "open", locked)
     touch(Path("in/a/0.bmp"))
     touch(Path("in/a/2.bmp"))
     result = rebuild(**JOB, max_bad_fraction=1.0)
@@ -279,11 +278,12 @@ def test_an_output_that_was_moved_is_known(here: Path) -> None:
 def test_another_version_that_is_published_meanwhile_is_seen(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = InputState.loads((Path("out") / INPUT_JSON).read_bytes())
+    state, pointer = InputState.loads((Path("out") / INPUT_JSON).read_bytes()), read_pointer("out")
     Path("in/a/new.bmp").write_bytes(picture(50, "BMP", 8))
     rebuild(**JOB)
     Path("in/a/new.bmp").unlink()
-    monkeypatch.setattr(unchanged, "_same_request", lambda task: state)
+    monkeypatch.setattr(unchanged, "read_input", lambda output: state)
+    monkeypatch.setattr(unchanged, "read_pointer", lambda output: pointer)
     assert not ends_early()
 
 
@@ -313,7 +313,7 @@ def test_an_interrupt_gives_the_lease_back(here: Path, monkeypatch: pytest.Monke
 
 
 def test_a_bug_is_reported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unchanged, "_list", lambda *_: 1 / 0)
+    monkeypatch.setattr(unchanged, "list_part", lambda *_: 1 / 0)
     with pytest.raises(EngineError, match="ZeroDivisionError"):
         ends_early()
 
@@ -325,9 +325,9 @@ def test_another_rebuild_at_work_is_not_disturbed(here: Path, monkeypatch: pytes
         with pytest.raises(EngineError, match=r"at work|is running|lease"):
             rebuild(**JOB)
         reported.append(True)
-        return ListingDigest()
+        return ()
 
-    monkeypatch.setattr(unchanged, "_list", listed)
+    monkeypatch.setattr(unchanged, "list_part", listed)
     assert not ends_early()
     assert reported
 
