@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from helpers.fewer_imports import late
-from helpers.planting import records_of, written_lines
-from helpers.resealing import frame
+from helpers.planting import written_lines
+from helpers.resealing import frame, read_shard
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
@@ -152,9 +152,9 @@ def test_changes_in_the_source_are_reported(copy: Path, photos: Path, name: str,
         assert finding.shard
         assert (finding.offset is None) == (finding.code is FindingCode.RECORD_MISSING)
         if name != "minimal" and finding.record is not None:
-            record = records_of(copy / name / finding.shard)[finding.record]
+            record = read_shard(copy / name / finding.shard)[finding.record]
             assert value_of(record, "image/filename").decode() == finding.key
-            offset = offset_of(records_of(copy / name / finding.shard), finding.record)
+            offset = offset_of(read_shard(copy / name / finding.shard), finding.record)
             assert finding.offset == offset
 
 
@@ -163,7 +163,7 @@ def test_swapped_pictures_are_reported(copy: Path, name: str) -> None:
     """Each record is sound by itself, including its source's checksum. Only the source shows the swap."""
     label, image = ("label", "image") if name == "minimal" else ("image/class/label", "image/encoded")
     shard = next((copy / name).glob("train-00000-*.tfrecord"))
-    records = records_of(shard)
+    records = read_shard(shard)
     keys = [line["key"] for line in written_lines(copy / name, shard.name)]
     labels = [value_of(data, label) for data in records]
     places = sorted((labels.index(0), labels.index(1)))  # in one class, it might only be another order
@@ -182,7 +182,7 @@ def test_swapped_pictures_are_reported(copy: Path, name: str) -> None:
 def test_changed_classes_in_records_are_reported(copy: Path) -> None:
     for name, feature in (("resized", "image__class__label"), ("minimal", "label")):
         shard = next((copy / name).glob("train-00000-*.tfrecord"))
-        records = records_of(shard)
+        records = read_shard(shard)
         label = value_of(records[1], feature.replace("__", "/"))
         records[1] = changed(records[1], **{feature: 1 - label})
         write_records(shard, records)
@@ -195,7 +195,7 @@ def test_changed_classes_in_records_are_reported(copy: Path) -> None:
 def test_changed_kept_bytes_are_reported(copy: Path) -> None:
     shard = next((copy / "kept").glob("train-*.tfrecord"))
     ledger = {line["key"]: line for line in written_lines(copy / "kept", shard.name)}
-    records = records_of(shard)
+    records = read_shard(shard)
     number = next(
         number
         for number, data in enumerate(records)
@@ -215,7 +215,7 @@ def test_changed_kept_bytes_are_reported(copy: Path) -> None:
 @pytest.mark.parametrize("name", ["resized", "minimal"])
 def test_a_duplicate_and_a_lost_record_are_reported(copy: Path, name: str) -> None:
     shard = next((copy / name).glob("train-00000-*.tfrecord"))
-    records = records_of(shard)
+    records = read_shard(shard)
     keys = [line["key"] for line in written_lines(copy / name, shard.name)]
     write_records(shard, [*records[:3], records[0], *records[4:]])
     found = compare(copy / name, copy / "source")

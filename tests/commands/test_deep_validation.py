@@ -11,8 +11,8 @@ import imagecodecs
 import numpy as np
 import pytest
 import tifffile
-from helpers.planting import records_of, rewrite, set_text, write_ledger, written_lines
-from helpers.resealing import settle
+from helpers.planting import rewrite, set_text, write_ledger, written_lines
+from helpers.resealing import read_shard, settle
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
@@ -152,7 +152,7 @@ def test_multispectral_images_are_measured_and_compared_with_their_source(
     for name, values in moments(pictures).items():
         assert found[name] == pytest.approx(values, rel=1e-5), name
     assert len(statistics["normalize"]["train"]["mean"]) == BANDS
-    (bands_of_one,) = parse_example(records_of(dataset / SHARD)[0])["image/encoded"].values
+    (bands_of_one,) = parse_example(read_shard(dataset / SHARD)[0])["image/encoded"].values
     other = np.frombuffer(bytes(bands_of_one), "<u2") + np.uint16(40)
     rewrite(dataset, set_text("image/encoded", other.tobytes()), 0, SHARD)
     assert {item.code for item in validate(dataset, against=source).findings} == {"SOURCE_CHANGED"}

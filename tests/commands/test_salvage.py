@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from helpers.hostile import make_tree, picture
+from helpers.resealing import frame, read_shard
 
 from shardwright.core import storage
 from shardwright.core.lease import HeldLease
-from shardwright.core.records.framing import FRAME_BYTES, Record, masked_crc32c
-from shardwright.core.records.recovery import read_records
+from shardwright.core.records.framing import FRAME_BYTES
 from shardwright.core.salvage.commit import SalvageJob, outcome_of
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
@@ -58,11 +58,6 @@ def _flip(path: Path, offset: int) -> None:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def _records(path: Path) -> list[bytes]:
-    with path.open("rb") as file:
-        return [item.data for item in read_records(file) if isinstance(item, Record)]
 
 
 def _check(result: SalvageResult, before: Path, lost: int) -> Path:
@@ -111,12 +106,12 @@ def test_a_sound_dataset_is_salvaged_unchanged(sound_dataset: Path, tmp_path: Pa
 
 def test_lost_records_are_named_and_all_others_kept(damaged: Path, tmp_path: Path) -> None:
     entries = _entries(damaged)
-    whole = _records(damaged / SHARD)
+    whole = read_shard(damaged / SHARD)
     first, second = entries[1], entries[4]
     _flip(damaged / SHARD, _offsets(damaged)[4] + 3)
     _flip(damaged / SHARD, _offsets(damaged)[1] + 50)
     path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, 2)
-    assert _records(path / SHARD) == [data for number, data in enumerate(whole) if number not in (1, 4)]
+    assert read_shard(path / SHARD) == [data for number, data in enumerate(whole) if number not in (1, 4)]
     lost = _lines(path / "lost.jsonl")
     assert [
         {name: line[name] for name in ("key", "shard", "record", "offset", "length", "code")}
@@ -249,7 +244,7 @@ def test_records_of_another_shard_are_left_out_if_that_is_damaged_too(tmp_path: 
     lost = made.dataset.splits["train"][0].records
     result = salvage(str(directory), str(tmp_path / "saved"))
     path = _check(result, directory, lost)
-    assert _records(path / first.name) == [] and _records(path / second.name) == _records(second)
+    assert read_shard(path / first.name) == [] and read_shard(path / second.name) == read_shard(second)
     assert result.outcome["unexpected"] == made.dataset.splits["train"][1].records - 1
 
 
@@ -313,14 +308,9 @@ def test_without_ledger_and_index_lost_records_are_counted(damaged: Path, tmp_pa
 
 def _reframe(path: Path, number: int, change: Callable[[bytes], bytes]) -> None:
     """Changes a record and gives it a correct frame."""
-    records = _records(path)
+    records = read_shard(path)
     records[number] = change(records[number])
-    frames = []
-    for data in records:
-        length = len(data).to_bytes(8, "little")
-        frames += [length, masked_crc32c(length).to_bytes(4, "little")]
-        frames += [data, masked_crc32c(data).to_bytes(4, "little")]
-    path.write_bytes(b"".join(frames))
+    path.write_bytes(b"".join(map(frame, records)))
 
 
 @pytest.mark.parametrize("fast", [False, True])
@@ -369,12 +359,12 @@ def test_records_before_the_damage_in_a_compressed_shard_are_saved(
         assert again.dataset.fingerprint == made.dataset.fingerprint
 
 
-def test_foreign_files_keep_their_names_and_sound_records(damaged: Path, tmp_path: Path) -> None:
+def test_foreign_files_keep_their_names_and_soundread_shard(damaged: Path, tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
     for item in damaged.glob("train*.tfrecord"):
         shutil.copy(item, files / item.name)
-    whole = _records(files / SHARD)
+    whole = read_shard(files / SHARD)
     _flip(files / SHARD, len(whole[0]) + FRAME_BYTES + 20)
     packed = gzip.compress((files / SHARD).read_bytes())
     (files / "packed.tfrecord.gz").write_bytes(packed)
@@ -384,7 +374,7 @@ def test_foreign_files_keep_their_names_and_sound_records(damaged: Path, tmp_pat
     assert sorted(item.name for item in saved.iterdir()) == sorted(
         [*(item.name for item in files.iterdir()), "lost.jsonl"]
     )
-    assert _records(saved / SHARD) == whole[:1] + whole[2:]
+    assert read_shard(saved / SHARD) == whole[:1] + whole[2:]
     plain = gzip.decompress((saved / "packed.tfrecord.gz").read_bytes())
     assert plain == (saved / SHARD).read_bytes()
     assert [(line["shard"], line["code"]) for line in _lines(saved / "lost.jsonl")] == [
@@ -457,8 +447,6 @@ def test_a_shard_name_with_another_directory_is_refused(damaged: Path, tmp_path:
 def test_an_interrupted_salvage_can_be_repeated(
     damaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shardwright.core import storage
-
     publish = storage.move_into_place
     left = [2]
 

@@ -10,12 +10,12 @@ import pytest
 from helpers.fewer_imports import late
 from helpers.planting import (
     SHARD,
-    records_of,
     rewrite,
     set_text,
     texts,
     written_lines,
 )
+from helpers.resealing import read_shard
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.validate import validate
@@ -64,7 +64,7 @@ def test_leakage_is_a_warning_unless_a_gate_names_it(dataset: Path) -> None:
     shard = "test-00000-of-00001.tfrecord"
     label = written_lines(dataset, shard)[0]["label"]
     number = next(i for i, line in enumerate(written_lines(dataset, SHARD)) if line["label"] == label)
-    leaked = tf.train.Example.FromString(records_of(dataset / SHARD)[number])
+    leaked = tf.train.Example.FromString(read_shard(dataset / SHARD)[number])
     sha256 = texts(leaked, "image/key/sha256")[0]
     rewrite(dataset, set_text("image/key/sha256", sha256), number=0, shard=shard, sha256=sha256.decode())
     report = validate(str(dataset))

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 from helpers.planting import (
     ledger_path,
-    records_of,
     remove,
     retype,
     rewrite,
@@ -25,7 +24,7 @@ from helpers.planting import (
     write_shard,
     written_lines,
 )
-from helpers.resealing import settle, sign
+from helpers.resealing import read_shard, settle, sign
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
@@ -90,7 +89,7 @@ def in_file(
 
 
 def not_an_example(dataset: Path) -> None:
-    records = records_of(dataset / TRAIN0)
+    records = read_shard(dataset / TRAIN0)
     records[9] = b"\x0a\xff\xff"
     write_shard(dataset, TRAIN0, records, written_lines(dataset, TRAIN0))
 
@@ -174,7 +173,7 @@ def add_field(dataset: Path) -> None:
 
 
 def other_order(dataset: Path) -> None:
-    records, lines = records_of(dataset / TRAIN1), written_lines(dataset, TRAIN1)
+    records, lines = read_shard(dataset / TRAIN1), written_lines(dataset, TRAIN1)
     for items in (records, lines):
         items[0], items[1] = items[1], items[0]  # type: ignore[index]
     write_shard(dataset, TRAIN1, records, lines)

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.fewer_imports import late
-from helpers.resealing import settle
-from shardwright.core.records.framing import Record
-from shardwright.core.records.recovery import read_records
+from helpers.resealing import read_shard, settle
 
 tf = late("tensorflow")
 
@@ -22,14 +20,9 @@ Edit = Callable[[Any], None]
 SHARD = "train-00001-of-00003.tfrecord"
 
 
-def records_of(path: Path) -> list[bytes]:
-    with path.open("rb") as file:
-        return [item.data for item in read_records(file) if isinstance(item, Record)]
-
-
 def rewrite(dataset: Path, edit: Edit, number: int = 2, shard: str = SHARD, **ledger: str) -> str:
     """Edits one record with TensorFlow, and its line in the ledger; returns its former key."""
-    records = records_of(dataset / shard)
+    records = read_shard(dataset / shard)
     lines = written_lines(dataset, shard)
     example = tf.train.Example.FromString(records[number])
     edit(example)

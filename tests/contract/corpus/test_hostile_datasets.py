@@ -6,7 +6,6 @@ dataset is validated in every mode, by processes whose memory is measured.
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import random
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from helpers.hostile import COMMAND, OUTCOMES, check_books, document
+from helpers.hostile import COMMAND, OUTCOMES, check_books, document, ledger_entries
 from tensorflow_metadata.proto.v0 import statistics_pb2
 
 pytestmark = pytest.mark.corpus
@@ -158,8 +157,8 @@ def test_undamaged_records_are_salvaged_after_random_damage(made: Path, tmp_path
     assert again["records"] + left_out == report["records"] < sound["ledger"]["written"]
     if made.name == "bare":
         return
-    keys = {entry["key"] for entry in _entries(made) if entry["outcome"] == "written"}
-    left = {entry["key"] for entry in _entries(tmp_path / "salvaged") if entry["outcome"] == "written"}
+    keys = {entry["key"] for entry in ledger_entries(made) if entry["outcome"] == "written"}
+    left = {entry["key"] for entry in ledger_entries(tmp_path / "salvaged") if entry["outcome"] == "written"}
     assert left < keys and len(left) == again["records"]
 
 
@@ -167,11 +166,3 @@ def test_diff_reports_the_differences_between_two_datasets(made: Path, sound_dat
     done = ran("diff", sound_dataset, made)
     assert done.code == 0 and "train" in done.output, done.output
     assert done.megabytes < USUAL
-
-
-def _entries(dataset: Path) -> list[dict[str, Any]]:
-    return [
-        json.loads(line)
-        for path in sorted((dataset / "_shards").iterdir())
-        for line in gzip.decompress(path.read_bytes()).splitlines()[1:]
-    ]

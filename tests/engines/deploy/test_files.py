@@ -1,77 +1,96 @@
-"""The Dockerfile and the scripts, as far as they can be checked without building or starting anything."""
+"""The Dockerfiles and the scripts, as far as they can be checked without a container engine or a cloud."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from helpers import dockerfiles
-from helpers.repository import ROOT
+from helpers.repository import PHOTOS, ROOT
 
 FOLDER = ROOT / "deploy" / "dataflow"
-DOCKERFILE = (FOLDER / "Dockerfile").read_text()
-instructions = partial(dockerfiles.instructions, FOLDER / "Dockerfile")
+WORKERS, GENERAL = FOLDER / "Dockerfile", ROOT / "docker" / "Dockerfile"
+PYTHON = re.findall(r"^PYTHON \?= python([\d.]+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SCRIPTS = sorted((ROOT / "deploy").rglob("*.sh"))
 
 
-def argument(name: str) -> str:
-    (value,) = re.findall(rf"^ARG {name}=(\S*)$", DOCKERFILE, re.MULTILINE)
-    return str(value).strip('"')
+def steps_of(path: Path) -> list[tuple[str, str]]:
+    """Returns every instruction of a Dockerfile and the text after it, including continuation lines."""
+    joined = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    lines = [line for line in joined.splitlines() if line.strip()]
+    return [(name, rest.strip()) for name, _, rest in (line.partition(" ") for line in lines)]
 
 
-def test_the_image_has_the_tested_versions() -> None:
-    assert argument("BEAM_VERSION") == version("apache-beam")
+def instructions(path: Path, name: str) -> list[list[str]]:
+    """Returns the words of every instruction of a kind."""
+    return [rest.split() for kind, rest in steps_of(path) if kind == name]
+
+
+def allowed_files(path: Path) -> set[str]:
+    """Returns what the .dockerignore beside a Dockerfile does not ignore."""
+    lines = path.with_name("Dockerfile.dockerignore").read_text().splitlines()
+    return {line[1:] for line in lines if line.startswith("!")}
+
+
+def copied_files(path: Path) -> set[str]:
+    """Returns what a Dockerfile copies from the repository."""
+    copies = [words for words in instructions(path, "COPY") if not words[0].startswith("--from")]
+    return {source for words in copies for source in words[:-1]}
+
+
+def test_the_image_of_workers_has_the_tested_versions() -> None:
     (pinned,) = re.findall(r"^apache-beam==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    assert argument("BEAM_VERSION") == pinned
-    (python,) = re.findall(r"^PYTHON \?= python([\d.]+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    bases = [words[0] for words in instructions("FROM")]
+    assert pinned == version("apache-beam") and [f"BEAM_VERSION={pinned}"] in instructions(WORKERS, "ARG")
+    bases = [words[0] for words in instructions(WORKERS, "FROM")]
+    (python,) = PYTHON
     assert f"python:{python}-slim" in bases and f"apache/beam_python{python}_sdk:${{BEAM_VERSION}}" in bases
     assert all(python in base or python.replace(".", "") in base for base in bases)
-    assert not re.search(r":latest|tensorflow", DOCKERFILE)
-    (install,) = [words for words in instructions("RUN") if "install" in words]
+    assert not re.search(r":latest|tensorflow", WORKERS.read_text())
+    (install,) = [words for words in instructions(WORKERS, "RUN") if "install" in words]
     assert install[install.index("--constraint") + 1] == "/constraints.txt"
-    assert ["constraints.txt", "/"] in instructions("COPY")
+    assert ["constraints.txt", "/"] in instructions(WORKERS, "COPY")
+
+
+def test_the_general_image_has_the_tested_versions() -> None:
+    assert [words[0] for words in instructions(GENERAL, "FROM")] == [f"python:{PYTHON[0]}-slim"] * 2
+    installs = [rest for name, rest in steps_of(GENERAL) if name == "RUN" and "uv pip install" in rest]
+    assert len(installs) == 2 and all("constraints constraints.txt" in rest for rest in installs)
 
 
 def test_workers_return_the_memory_of_large_pictures() -> None:
     """By default, malloc keeps blocks of up to 32 MB after it has seen some."""
-    settings = dict(part.split("=", 1) for words in instructions("ENV") for part in words)
+    settings = dict(part.split("=", 1) for words in instructions(WORKERS, "ENV") for part in words)
     assert settings["MALLOC_MMAP_THRESHOLD_"] == settings["MALLOC_TRIM_THRESHOLD_"] == str(1 << 20)
 
 
-def test_files_that_the_image_copies_exist_and_are_not_ignored() -> None:
-    copied = dockerfiles.copied_files(FOLDER / "Dockerfile")
-    assert copied == dockerfiles.allowed_files(FOLDER / "Dockerfile")
-    assert {
-        "package",
-        "pipelines",
-        "loader",
-        "transforms",
-        "core",
-        "schemas",
-        "setup.py",
-        "pyproject.toml",
-    } <= copied
+@pytest.mark.parametrize("dockerfile", [WORKERS, GENERAL], ids=["workers", "general"])
+def test_files_that_an_image_copies_exist_and_are_not_ignored(dockerfile: Path) -> None:
+    copied = copied_files(dockerfile)
+    assert copied == allowed_files(dockerfile)
+    rooms = {path.parent.name for path in ROOT.glob("*/py.typed")}
+    assert {*rooms, "setup.py", "pyproject.toml"} <= copied
     for source in copied:
         assert (ROOT / source).exists(), source
 
 
 def test_the_image_starts_beam_and_the_template_starts_main_py() -> None:
-    (environment,) = [words[0] for words in instructions("ENV") if words[0].startswith("FLEX_TEMPLATE")]
+    (environment,) = [
+        words[0] for words in instructions(WORKERS, "ENV") if words[0].startswith("FLEX_TEMPLATE")
+    ]
     place = environment.removeprefix("FLEX_TEMPLATE_PYTHON_PY_FILE=")
-    assert ["deploy/dataflow/main.py", place] in instructions("COPY")
+    assert ["deploy/dataflow/main.py", place] in instructions(WORKERS, "COPY")
     assert (FOLDER / Path(place).name).exists()
-    assert instructions("ENTRYPOINT") == [['["/opt/apache/beam/boot"]']]
-    targets = {words[-1] for words in instructions("COPY") if words[0].startswith("--from=")}
+    assert instructions(WORKERS, "ENTRYPOINT") == [['["/opt/apache/beam/boot"]']]
+    targets = {words[-1] for words in instructions(WORKERS, "COPY") if words[0].startswith("--from=")}
     assert {"/opt/apache/beam", "/opt/google/dataflow/python_template_launcher"} <= targets
 
 
@@ -187,3 +206,60 @@ def test_the_template_distinguishes_a_rebuild_from_a_conversion(given: list[str]
     assert arguments(given, {"SHARDWRIGHT_IMAGE": "x:1"}) == [command, *given, "--sdk_container_image=x:1"]
     mine = [*given, "--sdk_container_image=y:2"]
     assert arguments(mine, {"SHARDWRIGHT_IMAGE": "x:1"}) == [command, *mine]
+
+
+def test_the_image_has_bytecode() -> None:
+    steps = steps_of(GENERAL)
+    compiles = steps.index(("ENV", "UV_COMPILE_BYTECODE=1"))
+    assert compiles < min(number for number, (_, rest) in enumerate(steps) if "uv pip install" in rest)
+
+
+def test_the_image_runs_the_command_as_an_ordinary_user() -> None:
+    final = steps_of(GENERAL)[[name for name, _ in steps_of(GENERAL)].index("FROM", 1) :]
+    settings = dict(final)
+    assert json.loads(settings["ENTRYPOINT"]) == ["shardwright"]
+    user, group = settings["USER"].split(":")
+    assert int(user) > 0 and int(group) > 0
+    assert "RUN" not in settings, "the last image contains no tool that built it"
+
+
+@pytest.mark.slow
+def test_the_steps_of_the_build_give_a_command_that_converts(tmp_path: Path) -> None:
+    """Runs the build's steps in a folder that stands for the root of the image."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "python"], check=True)
+    place, search = tmp_path, os.pathsep.join([str(tmp_path / "python" / "bin"), "/usr/bin", "/bin"])
+    environment = {**os.environ, "PATH": search, "EXTRAS": "--extra heif"}
+    steps = steps_of(GENERAL)
+    for name, rest in steps[1 : [name for name, _ in steps].index("FROM", 1)]:
+        here = re.sub(r"(?<![\w.])/(src|opt)\b", f"{tmp_path}/\\1", rest)
+        if name == "WORKDIR":
+            place = Path(here)
+        elif name == "COPY":
+            *sources, target = here.split()
+            for source in sources:
+                copy_to(ROOT / source, place / target, target)
+        elif name == "ENV":
+            environment.update(word.split("=", 1) for word in here.split())
+        elif name == "RUN":
+            subprocess.run(["sh", "-c", here], cwd=place, env=environment, check=True)
+    command = tmp_path / "opt" / "shardwright" / "bin" / "shardwright"
+    (packages,) = command.parents[1].glob("lib/python*/site-packages")
+    for module in ("shardwright/pipelines/convert", "apache_beam/pipeline"):
+        folder, name = (packages / module).parent, (packages / module).name
+        assert list(folder.glob(f"__pycache__/{name}.*.pyc")), "every start would compile it"
+    options = ["--input", PHOTOS, "--output", "out", "--resize", "16", "--limit", "6"]
+    data = tmp_path / "data"
+    data.mkdir()
+    subprocess.run([command, "convert", *options], cwd=data, env={"HOME": "/tmp"}, check=True, timeout=300)
+    assert (data / "out" / "dataset.json").exists()
+    subprocess.run([command.with_name("python"), "-c", "import pillow_heif"], check=True)
+
+
+def copy_to(source: Path, target: Path, written: str) -> None:
+    """Copies like COPY: a file into a folder (its name ends with `/` or `.`), or the content of a folder."""
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        return
+    folder = target if written.endswith(("/", ".")) else target.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, folder)

@@ -393,16 +393,6 @@ def test_the_next_run_continues_after_a_death_before_the_pointer(
     _check(folder, made.version, 2)
 
 
-def test_a_version_without_pointer_can_be_published_by_hand(folder: Path) -> None:
-    DIES["GateVersion"] = 1
-    with pytest.raises(EngineError, match="the worker died"):
-        _rebuild(folder)
-    unseen = list_versions(str(folder / "out"))[-1]
-    accept(f"{folder}/out@{unseen.version}")
-    assert not _rebuild(folder).changed
-    _check(folder, unseen.version, 2)
-
-
 def test_the_next_run_continues_after_a_death_at_the_pointer(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
