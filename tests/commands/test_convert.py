@@ -1,4 +1,4 @@
-"""The main job end to end; TensorFlow reads its output."""
+"""The main job end to end: TensorFlow reads its output, `plan` forecasts it, and its limits are kept."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 from helpers.fewer_imports import late
-from helpers.hostile import shard_hashes
+from helpers.hostile import Done, check_books, document, make_tree, outcomes, run, sentence_of, shard_hashes
 from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.results import ConvertResult
@@ -171,21 +174,17 @@ def test_the_plan_predicts_what_convert_writes(convert_photos: Callable[..., Con
 
 
 @pytest.mark.parametrize("processes", [(), pytest.param((1, 2, 3, 8), marks=pytest.mark.slow)], ids=str)
-def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
+def test_the_contents_of_shards_do_not_depend_on_workers_or_runner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convert_photos: Callable[..., ConvertResult],
     processes: tuple[int, ...],
 ) -> None:  # fmt: skip
     from shardwright.core.concurrency import converters
-    from shardwright.core.sources import folder_walk
 
     settings = {"resize": 48, "splits": "train=0.8,test=0.2", "shards": "train=5,test=2"}
     hashes = []
-    for threads in (1, 2, 8):
+    for threads in (1, 8):
         monkeypatch.setattr(converters, "worker_threads", lambda threads=threads: threads)
         hashes.append(shard_hashes(Path(convert_photos(**settings).path)))
-    scan = folder_walk._scan
-    monkeypatch.setattr(folder_walk, "_scan", lambda folder: scan(folder)[::-1])
-    hashes.append(shard_hashes(Path(convert_photos(**settings).path)))
     # Worker processes do not import TensorFlow either: one that does fails.
     (tmp_path / "tensorflow.py").write_text("raise ImportError('tensorflow is not for workers')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -195,3 +194,183 @@ def test_the_contents_of_shards_do_not_depend_on_workers_runner_or_listing(
         hashes.append(shard_hashes(Path(convert_photos(beam_options=options, **settings).path)))
     assert len(hashes[0]) == 7
     assert all(found == hashes[0] for found in hashes)
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def _rows(out: str) -> list[list[str]]:
+    return [line.split() for line in out.splitlines() if line.strip()]
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    """A manifest of 20 photos, and 200 rows that name no photo."""
+    photos = sorted(PHOTOS.rglob("*.*"))[:20]
+    lines = ["image,label", *(f"{path},{path.parent.name}" for path in photos), *[",x"] * 200]
+    (tmp_path / "rows.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path / "rows.csv"
+
+
+def test_rows_without_an_image_are_shown_apart_from_the_splits(manifest: Path, capsys: Capture) -> None:
+    assert main(["plan", "--input", str(manifest), "--resize=16"]) == 0
+    rows = _rows(capsys.readouterr().out)
+    assert ["none", "200", "0", "0"] in rows
+    assert ["train", "20", "20", "1"] in [row[:4] for row in rows]
+
+
+def test_a_trial_run_has_its_share_of_bad_rows(manifest: Path, tmp_path: Path) -> None:
+    settings = {"input": manifest, "resize": 16, "limit": 3, "max_bad_fraction": 0.99}
+    made = convert(output=tmp_path / "out", **settings)
+    ledger = made.dataset.ledger
+    assert (ledger["listed"], ledger["written"]) == (220, 3)
+    assert 0 < ledger["quarantined"] < 200
+    assert (
+        ledger["reasons"]["filtered"] == plan(**settings).filtered == {"limit": 217 - ledger["quarantined"]}
+    )
+    assert made.metrics["files_quarantined"] == ledger["quarantined"] == made.metrics["quarantined_BAD_ROW"]
+    assert "records_none" not in made.metrics
+
+
+def test_ids_of_detection_begin_at_one_and_images_are_counted(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "in").mkdir()
+    for number, path in enumerate(sorted((PHOTOS / "fruit").iterdir())[:3], 1):
+        (tmp_path / "in" / f"{number}{path.suffix}").write_bytes(path.read_bytes())
+    names = [path.name for path in sorted((tmp_path / "in").iterdir())]
+    boxes = [(1, 1), (1, 1), (1, 2), (2, 2)]  # image, category
+    document = {
+        "images": [{"id": i, "file_name": name} for i, name in enumerate(names, 1)],
+        "categories": [{"id": 1, "name": "pip"}, {"id": 2, "name": "stalk"}],
+        "annotations": [
+            {"id": n, "image_id": image, "category_id": category, "bbox": [1, 1, 5, 5], "iscrowd": 0}
+            for n, (image, category) in enumerate(boxes, 1)
+        ],
+    }
+    (tmp_path / "in" / "boxes.json").write_text(json.dumps(document))
+    assert main(["plan", "--input", str(tmp_path / "in" / "boxes.json"), "--layout=detection"]) == 0
+    rows = _rows(capsys.readouterr().out)
+    assert ["1", "pip", "1"] in rows and ["2", "stalk", "2"] in rows
+
+
+def test_copies_are_left_out_whatever_objects_they_have(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.jpg", "b.jpg"):
+        (tmp_path / "in" / name).write_bytes((PHOTOS / "fruit" / "apple.jpg").read_bytes())
+    document = {
+        "images": [{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "b.jpg"}],
+        "categories": [{"id": 1, "name": "apple"}, {"id": 2, "name": "worm"}],
+        "annotations": [
+            {"id": n, "image_id": image, "category_id": category, "bbox": [1, 1, 5, 5]}
+            for n, (image, category) in enumerate([(1, 1), (1, 2), (2, 1), (2, 2)], 1)
+        ],
+    }
+    (tmp_path / "in" / "boxes.json").write_text(json.dumps(document))
+    (tmp_path / "names.txt").write_text("1:apple\n")
+    made = convert(
+        input=tmp_path / "in" / "boxes.json",
+        output=tmp_path / "out",
+        layout="detection",
+        class_names=tmp_path / "names.txt",
+        dedupe="exact",
+    )
+    assert (made.dataset.ledger["written"], made.dataset.ledger["deduplicated"]) == (1, 1)
+
+
+def bad_run(capfd: Capture, tmp_path: Path, bad: int, *options: object) -> Done:
+    """Converts ten images, some of which are bad."""
+    tree = make_tree(tmp_path / "in", images=10 - bad)
+    (tree / "ant").mkdir(parents=True, exist_ok=True)
+    for i in range(bad):
+        (tree / "ant" / f"bad{i}.png").write_bytes(b"no image %d" % i)
+    return run(capfd, "convert", "--input", tree, "--output", tmp_path / "out", "--shards=3", *options)
+
+
+def test_exactly_at_the_threshold_passes(capfd: Capture, tmp_path: Path) -> None:
+    assert bad_run(capfd, tmp_path, 3, "--max_bad_fraction=0.3").code == 0
+    assert check_books(tmp_path / "out") and document(tmp_path / "out")["ledger"]["quarantined"] == 3
+
+
+def test_too_many_bad_images_publish_nothing_and_resume_publishes_them(
+    capfd: Capture, tmp_path: Path
+) -> None:
+    sentence = sentence_of(bad_run(capfd, tmp_path, 3, "--max_bad_fraction=0.29"), 1)
+    output = tmp_path / "out"
+    assert "3 of 10 images are bad (3 NOT_AN_IMAGE), more than --max_bad_fraction 0.29 allows" in sentence
+    assert str(output / "quarantine.jsonl") in sentence and "--resume" in sentence
+    assert len((output / "quarantine.jsonl").read_text().splitlines()) == 3
+    assert not (output / "dataset.json").exists()
+    before = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
+    argv = ("convert", "--input", tmp_path / "in", "--output", output, "--shards=3", "--resume")
+    done = run(capfd, *argv, "--max_bad_fraction", "1")
+    assert done.code == 0 and "3 shards reused from the previous run" in done.out
+    assert {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")} == before
+    assert len(before) == 3
+    check_books(output)
+
+
+@pytest.mark.parametrize("fraction", ["0.01", "1"])
+def test_a_dataset_without_any_record_is_refused(capfd: Capture, tmp_path: Path, fraction: str) -> None:
+    sentence = sentence_of(bad_run(capfd, tmp_path, 10, f"--max_bad_fraction={fraction}"), 1)
+    assert "10 of 10 images are bad (10 NOT_AN_IMAGE): nothing was published" in sentence
+    assert not (tmp_path / "out" / "dataset.json").exists()
+
+
+def test_an_output_with_a_slash_at_its_end_is_shown_with_one(capfd: Capture, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "in")
+    (tree / "bee" / "bad.png").write_bytes(b"no image")
+    argv = ("convert", "--input", tree, "--output", f"{tmp_path}/out/")
+    assert f"Look at {tmp_path}/out/quarantine.jsonl;" in sentence_of(run(capfd, *argv), 1)
+    done = run(capfd, *argv, "--resume", "--max_bad_fraction=1")
+    assert f"see {tmp_path}/out/quarantine.jsonl\n" in done.out
+
+
+def test_images_of_many_channels_need_not_be_converted(capfd: Capture, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "in")
+    tifffile.imwrite(
+        tree / "bee" / "bands.tif",
+        np.ones((8, 8, 5), np.uint16),
+        photometric="minisblack",
+        planarconfig="contig",
+    )
+    argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--depth=keep")
+    sentence = sentence_of(run(capfd, *argv), 1)
+    (line,) = (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()
+    assert "keep them with --channels 5" in line
+    assert "; keep those of many channels with --channels 5, convert (to JPEG or PNG), fix or" in sentence
+
+
+def _records(output: Path) -> dict[str, list[int]]:
+    return {
+        split: [shard["records"] for shard in found["shards"]]
+        for split, found in document(output)["splits"].items()
+    }
+
+
+def _made(source: Path, output: Path, **settings: Any) -> Path:
+    convert(input=str(source), output=str(output), **settings)
+    return output
+
+
+def test_a_limit_leaves_no_shard_empty(tmp_path: Path) -> None:
+    source = make_tree(tmp_path / "in", images=80)
+    output = _made(source, tmp_path / "out", limit=20, shards=4)
+    (records,) = _records(output).values()
+    assert sum(records) == 20 and min(records) > 0
+    found = list(outcomes(output).values())
+    assert found.count("limit") == 60 and found.count("written") == 20
+
+
+def test_as_many_images_as_shards_fill_each_shard(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    source = make_tree(tmp_path / "in", images=12)
+    (source / "ant/notes.txt").write_text("no image")
+    output = _made(source, tmp_path / "out", shards=6, splits="train=0.5,test=0.5")
+    found = _records(output)
+    assert {split: len(records) for split, records in found.items()} == {"train": 6, "test": 6}
+    for records in found.values():
+        assert 0 not in records if sum(records) >= 6 else sum(records) <= 6
+    assert max(sum(records) for records in found.values()) >= 6
+    # The source is compared with the shards as they were filled.
+    done = run(capfd, "validate", "--dataset", output, "--against", source)
+    assert done.code == 0, done
+    again = _made(source, tmp_path / "again", plan_from=str(output / "dataset.json"))
+    assert document(again)["fingerprint"] == document(output)["fingerprint"]

@@ -332,18 +332,3 @@ def test_white_reaches_channels_and_near_duplicates(tmp_path: Path) -> None:
     convert(input=scans(tmp_path / "b"), output=str(tmp_path / "near"), white=4095, dedupe="near")
     ledger = json.loads((tmp_path / "near" / "dataset.json").read_text())["ledger"]
     assert ledger["deduplicated"] > 0
-
-
-def test_a_resumed_run_makes_only_the_missing_shard(tmp_path: Path) -> None:
-    pictures = RANDOM.integers(0, 65536, (12, 9, 14, 3), np.uint16)
-    source = folder_of(
-        tmp_path, {f"{i}.png": imagecodecs.png_encode(pixels) for i, pixels in enumerate(pictures)}
-    )
-    settings: dict[str, Any] = {"input": source, "depth": "keep", "resize": "8x6", "shards": 4}
-    out = tmp_path / "out"
-    convert(output=str(out), **settings)
-    shards = {path: path.read_bytes() for path in out.glob("*.tfrecord")}
-    max(shards, key=lambda path: len(shards[path])).unlink()
-    assert convert(output=str(out), resume=True, **settings).outcome["reused_shards"] == 3
-    assert {path: path.read_bytes() for path in out.glob("*.tfrecord")} == shards
-    assert json.loads((out / "dataset.json").read_text())["dtypes"] == {"uint16": 12}

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tifffile
+from helpers.annotation_sets.formats import FORMATS
 from helpers.annotation_sets.json_exports import put_label_studio
 from helpers.listing import Photo
 from helpers.repository import PHOTOS, ROOT
@@ -214,3 +215,23 @@ def test_links_inside_the_documents_have_targets() -> None:
     for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md"]:
         for link in re.findall(r"\]\(([^)#]+)\)", path.read_text()):
             assert (path.parent / link).exists() or "://" in link, f"{path.name}: {link}"
+
+
+_ROW = re.compile(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|$", re.MULTILINE)
+_EXAMPLES = dict(_ROW.findall((ROOT / "docs" / "sources.md").read_text().partition("\n## ")[0]))
+
+
+def test_every_source_has_an_example() -> None:
+    assert _EXAMPLES.keys() == SOURCES.keys()
+
+
+def _kinds(paths: list[str]) -> set[tuple[str, str]]:
+    """Returns the folder and the extension of each path."""
+    return {(str(PurePosixPath(path).parent), PurePosixPath(path).suffix) for path in paths}
+
+
+@pytest.mark.parametrize("source", sorted({form.source for form in FORMATS.values()}))
+def test_the_example_has_the_files_of_the_suite(tmp_path: Path, source: str) -> None:
+    next(form for form in FORMATS.values() if form.source == source).put(tmp_path)
+    files = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
+    assert _kinds(re.findall(r"`([^`]+)`", _EXAMPLES[source])) <= _kinds(files)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 import shutil
 import sys
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.fewer_imports import late
+from helpers.hostile import check_books
 from helpers.repository import PHOTOS, ROOT
 from helpers.tensorflow_records import read_records
 from PIL import Image, ImageOps
@@ -83,15 +82,6 @@ def dataset_of(made: RebuildResult) -> Dataset:
     return read_dataset(made.path)
 
 
-def ledger_lines(path: str) -> dict[str, Any]:
-    lines = [
-        json.loads(line)
-        for file in sorted(Path(path).glob("_shards/*.jsonl.gz"))
-        for line in gzip.decompress(file.read_bytes()).splitlines()[1:]
-    ]
-    return {line["key"]: line for line in lines}
-
-
 def test_a_hook_drops_fails_and_changes_images(photos: Path, tmp_path: Path) -> None:
     made = convert(
         input=photos, output=tmp_path / "out", map="hooks_of_test:chosen", max_bad_fraction=1, verify="full"
@@ -99,7 +89,7 @@ def test_a_hook_drops_fails_and_changes_images(photos: Path, tmp_path: Path) -> 
     total = made.dataset.ledger
     assert (total["listed"], total["written"], total["quarantined"], total["filtered"]) == (10, 6, 2, 2)
     assert total["reasons"] == {"filtered": {"dropped_by_map": 2}, "quarantined": {"MAP_FAILED": 2}}
-    lines = ledger_lines(made.path)
+    lines = check_books(Path(made.path))
     for key, line in lines.items():
         folder = key.partition("/")[0]
         if folder == "birds":
@@ -124,7 +114,7 @@ def test_several_images_of_one_source(photos: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert made.dataset.ledger["listed"] == made.dataset.ledger["written"] == 20
     found = records(made)
-    lines = ledger_lines(made.path)
+    lines = check_books(Path(made.path))
     for path in photos.glob("*/*"):
         key = path.relative_to(photos).as_posix()
         whole = ImageOps.exif_transpose(Image.open(path)).convert("RGB")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from helpers.from_nothing import (
 )
 from helpers.hostile import make_tree, picture
 from helpers.packing import tar_info, tar_of, zip_of
-from PIL import Image
 
 from shardwright.core import storage
 from shardwright.core.conversion.reusable import ReusableRecord
@@ -401,28 +400,3 @@ def test_changed_boxes_convert_only_their_image(make: Make, tmp_path: Path) -> N
     document["categories"] = [{"id": 1, "name": "ant"}, {"id": 2, "name": "cat"}]
     file.write_text(json.dumps(document))
     assert work(rebuilt)[2] == 2
-
-
-@pytest.fixture
-def masked(tmp_path: Path) -> Iterator[Path]:
-    """Images in `in` and masks in `masks`."""
-    for i, path in enumerate(write_bmps(tmp_path / "in", 4)):
-        mask = tmp_path / "masks" / path.relative_to(tmp_path / "in")
-        mask.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("L", (8, 8), i).save(mask.with_suffix(".png"))
-    yield tmp_path / "masks"
-
-
-@pytest.mark.slow
-def test_a_changed_mask_converts_only_its_image(make: Make, masked: Path) -> None:
-    rebuilt = make(layout="segmentation", source="semantic_masks", mask_dir=str(masked))
-    mask = masked / "b" / "1.png"
-    Image.new("L", (8, 8), 7).save(mask)
-    assert work(rebuilt)[2] == 1
-    other = masked.parent / "other.png"
-    Image.new("L", (8, 8), 9).save(other)
-    alter_in_secret(mask, other.read_bytes())
-    assert work(rebuilt, verify_sources=True)[2] == 1
-    mask.unlink()
-    assert work(rebuilt)[2] == 0
-    assert unchanged(rebuilt, verify_sources=True)

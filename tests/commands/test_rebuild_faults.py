@@ -31,7 +31,7 @@ from shardwright.pipelines.run import exit_code_of
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.lease import Lease
-from shardwright.schemas.version import LEASE_JSON, VersionState, is_version, next_version
+from shardwright.schemas.version import LEASE_JSON, VersionState
 
 
 @pytest.fixture(scope="module")
@@ -89,24 +89,6 @@ def test_a_full_disk_ends_the_rebuild_and_the_next_one_continues(
     _check_sound(folder, 2)
 
 
-def test_a_source_deleted_during_the_rebuild_is_unreadable(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = class_folders.list_class_folders
-
-    def listed(*arguments: Any) -> Iterator[Any]:
-        yield from list(real(*arguments))
-        (folder / "in" / "ant" / "new.jpg").unlink()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(class_folders, "list_class_folders", listed)
-        result = _rebuild(folder, max_bad_fraction=0.5)
-    assert result.outcome["work"]["quarantined"] == 1
-    result = _rebuild(folder)
-    assert result.outcome["work"]["quarantined"] == 0 and result.outcome["records"] == 12
-    _check_sound(folder, 3)
-
-
 def test_a_source_changed_during_the_rebuild_ends_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, victim = class_folders.list_class_folders, folder / "in" / "ant" / "new.jpg"
 
@@ -120,16 +102,6 @@ def test_a_source_changed_during_the_rebuild_ends_it(folder: Path, monkeypatch: 
             _rebuild(folder)
     assert _rebuild(folder).changed
     _check_sound(folder, 2)
-
-
-def test_an_empty_input_is_refused(folder: Path) -> None:
-    shutil.rmtree(folder / "in")
-    (folder / "in").mkdir()
-    pointer = (folder / "out" / "latest.json").read_bytes()
-    with pytest.raises(UsageError, match="is empty"):
-        _rebuild(folder)
-    assert (folder / "out" / "latest.json").read_bytes() == pointer
-    _check_sound(folder, 1)
 
 
 @pytest.mark.parametrize("existed", [False, True])
@@ -156,13 +128,6 @@ def test_a_clock_that_jumps_does_not_matter(folder: Path, monkeypatch: pytest.Mo
     third = _rebuild(folder)
     assert third.version > second.version and third.outcome["previous"] == second.version
     _check_sound(folder, 3)
-
-
-def test_versions_have_names_in_the_order_of_their_creation() -> None:
-    names: list[str] = []
-    for now in (1e9, 1e9, 5e8, 2e9, 1e9):
-        names.append(next_version(now, [*names, "no version"]))
-    assert names == sorted(set(names)) and all(map(is_version, names))
 
 
 def _look_often() -> None:

@@ -11,13 +11,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.from_nothing import begin, write_bmps
-from helpers.hostile import COMMAND, make_tree
+from helpers.hostile import make_tree
 from PIL import Image
 
 from shardwright.core import commit, dataset_files, storage
@@ -171,23 +170,6 @@ def test_a_validation_removes_leftovers_of_a_killed_one(dataset: Path, tmp_path:
         Path(storage.unfinished(str(copy / name))).write_bytes(b"half of it")
     assert validate(copy, mode="fast").passed
     assert not list(copy.rglob("*.tmp"))
-
-
-@pytest.mark.slow
-def test_leftovers_of_a_killed_conversion_are_removed_later(tmp_path: Path) -> None:
-    base = tmp_path / "tmp"
-    base.mkdir()
-    make_tree(tmp_path / "in")
-    environment = {**os.environ, "TMPDIR": str(base)}
-    command = [str(COMMAND), "convert", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
-        while not (tmp_path / "out").exists():
-            time.sleep(0.01)
-        process.kill()
-    assert list(base.iterdir())
-    subprocess.run([*command, "--overwrite"], env=environment, check=True, capture_output=True)
-    assert not list(base.iterdir())
-    assert not list((tmp_path / "out").rglob("*.tmp"))
 
 
 def test_a_library_call_runs_its_pipeline_in_that_folder(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

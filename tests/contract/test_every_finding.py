@@ -42,7 +42,7 @@ ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
     FindingCode.SHARD_REPAIRED: ("commands/test_scrub.py",),
     FindingCode.EXPECTATION: ("commands/test_gates.py",),
     FindingCode.PRIVATE_METADATA: ("commands/test_report.py",),
-    FindingCode.LABEL_CONFLICT: ("commands/test_equal_bytes.py",),
+    FindingCode.LABEL_CONFLICT: ("commands/test_dedupe_near.py",),
     **dict.fromkeys(
         QUALITY,
         (

@@ -1,4 +1,4 @@
-"""Copies are found whatever the order and the bundles, and marked with the key of the image that stays."""
+"""Copies are found whatever the order and the bundles; rows reach their bucket as they are."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import hashlib
 from collections import defaultdict
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
+import pytest
 from apache_beam.testing.util import assert_that
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.core.hash_buckets import bucket_of, pack_rows, unpack_rows
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.transforms.dedupe import DedupeExact, first_of_equal, mark_copies
@@ -60,3 +63,31 @@ def test_batches_stay_packed_and_unreadable_images_stay(tmp_path: Path) -> None:
     with beam.Pipeline("FnApiRunner") as pipeline:
         made = pipeline | beam.Create(batches).with_output_types(EncodedRefs) | DedupeExact(100)
         assert_that(made, check)
+
+
+TEXTS = ["", "a", "\ud800", "00", "ff", "FF", " 0", "é0", "0a\n0"]
+VALUES = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(TEXTS)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 500])
+def test_packs_of_any_size_are_unpacked(count: int) -> None:
+    rows = [(f"é{number}", number, None, "same") for number in range(count)]
+    pack = pack_rows(rows)
+    assert list(unpack_rows(pack)) == rows
+
+
+@given(st.integers(0, 4).flatmap(lambda width: st.lists(st.tuples(*[VALUES] * width), max_size=6)))
+def test_rows_keep_their_values_and_types(rows: list[tuple[Any, ...]]) -> None:
+    unpacked = list(unpack_rows(pack_rows(rows)))
+    assert repr(unpacked) == repr(rows if rows and rows[0] else [])
+
+
+def test_checksums_take_half_of_their_digits() -> None:
+    rows = [(f"{number * 7**70 % 2**256:064x}",) for number in range(100)]
+    assert len(pack_rows(rows)) < 100 * 33
+
+
+@pytest.mark.parametrize("buckets", [1, 16, 4096])
+def test_all_buckets_are_used(buckets: int) -> None:
+    found = {bucket_of(f"class/{number}.jpg", buckets) for number in range(20 * buckets)}
+    assert found == set(range(buckets))

@@ -1,27 +1,44 @@
-"""The place of an image: fixed hashes, fair shares, and little movement as data grows."""
+"""The place of an image: fixed hashes, fair, exact and stratified shares, and little movement of images."""
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.core.plan.assign import (
     HASH_RANGE,
+    SPLIT,
+    Divider,
+    HashedImage,
     fill_empty_shards,
     group_of,
     hash64,
+    ideal_bounds,
     limit_order,
     shard_of,
     shard_order,
 )
+from shardwright.core.plan.choose_parts import (
+    CollectedHashes,
+    allocate,
+    choose_bounds,
+    choose_buckets,
+    choose_parts,
+    cut,
+)
 from shardwright.core.plan.forecast import Placement
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
+from shardwright.schemas.part_bounds import BUCKETS, PartBounds
 
 KEYS = [f"cats/{i:05d}.jpg" for i in range(20_000)]
 
@@ -141,3 +158,163 @@ def test_a_growing_collection_moves_few_images() -> None:
 def test_shards_of_many_images_are_never_repaired() -> None:
     assert fill_empty_shards([0] * 128, 2) == {}
     assert fill_empty_shards(list(range(127)), 2) == {126: 1}
+
+
+SHARES = (Fraction(7, 10), Fraction(2, 10), Fraction(1, 10))
+HASHES = st.integers(0, HASH_RANGE - 1)
+
+
+@st.composite
+def some_shares(draw: st.DrawFn) -> tuple[Fraction, ...]:
+    weights = draw(st.lists(st.integers(1, 50), min_size=1, max_size=6))
+    return tuple(Fraction(weight, sum(weights)) for weight in weights)
+
+
+def sizes(values: Sequence[int], bounds: Sequence[int]) -> list[int]:
+    ends = (0, *bounds, HASH_RANGE)
+    return [sum(low <= value < high for value in values) for low, high in pairwise(ends)]
+
+
+@given(st.integers(0, 10_000), some_shares())
+def test_counts_are_those_of_the_largest_remainder(count: int, shares: tuple[Fraction, ...]) -> None:
+    counts = allocate(count, shares)
+    assert sum(counts) == count
+    rest = [share * count - int(share * count) for share in shares]
+    rounded_up = [part for part in range(len(shares)) if counts[part] > int(shares[part] * count)]
+    expected = sorted(range(len(shares)), key=lambda part: (-rest[part], part))[: len(rounded_up)]
+    assert sorted(expected) == rounded_up
+
+
+@given(st.sets(HASHES, min_size=1, max_size=200), some_shares())
+def test_each_part_gets_exactly_its_images(values: set[int], shares: tuple[Fraction, ...]) -> None:
+    counts = allocate(len(values), shares)
+    bounds = cut(np.array(sorted(values), np.uint64), counts, shares)
+    assert sizes(sorted(values), bounds) == counts
+
+
+@given(st.lists(st.tuples(HASHES, st.integers(1, 30)), min_size=1, max_size=40), some_shares())
+def test_a_group_stays_whole_and_the_nearer_end_is_taken(
+    groups: list[tuple[int, int]], shares: tuple[Fraction, ...]
+) -> None:
+    values = sorted(value for value, size in groups for _ in range(size))
+    counts = allocate(len(values), shares)
+    bounds = cut(np.array(values, np.uint64), counts, shares)
+    assert list(bounds) == sorted(bounds)
+    wanted = 0
+    for bound, count in zip(bounds, counts):
+        wanted += count
+        possible = {sum(value < edge for value in values) for edge in (*values, HASH_RANGE)}
+        found = sum(value < bound for value in values)
+        assert abs(found - wanted) == min(abs(number - wanted) for number in possible)
+
+
+def test_bounds_lie_as_near_to_the_shares_as_the_counts_allow() -> None:
+    ideal = ideal_bounds(SHARES)
+    hashes = {"one": [5], "low": list(range(10)), "spread": [i * HASH_RANGE // 1000 for i in range(1000)]}
+    bounds = choose_bounds(hashes, SHARES, {})
+    assert bounds["one"] == ideal  # later images of a class that has one are divided by the shares
+    assert bounds["low"] == (7, 9)
+    assert all(abs(found - best) <= HASH_RANGE // 1000 for found, best in zip(bounds["spread"], ideal))
+
+
+@given(st.dictionaries(st.text(max_size=3), st.integers(1, 60), max_size=30), some_shares(), st.integers())
+def test_every_class_and_the_whole_meet_their_shares(
+    numbers: Mapping[str, int], shares: tuple[Fraction, ...], seed: int
+) -> None:
+    chance = random.Random(seed)
+    hashes = {name: [chance.getrandbits(64) for _ in range(count)] for name, count in numbers.items()}
+    bounds = choose_bounds(hashes, shares, {})
+    whole = [0] * len(shares)
+    for name, values in hashes.items():
+        found = sizes(values, bounds[name])
+        assert all(abs(count - share * len(values)) < 1 for count, share in zip(found, shares))
+        whole = [before + count for before, count in zip(whole, found)]
+    total = sum(numbers.values())
+    assert all(abs(count - share * total) <= len(shares) for count, share in zip(whole, shares))
+
+
+def test_many_small_classes_do_not_leave_a_split_empty() -> None:
+    chance = random.Random(1)
+    hashes = {f"{i:04d}": [chance.getrandbits(64) for _ in range(3)] for i in range(1000)}
+    bounds = choose_bounds(hashes, SHARES, {})
+    whole = [sum(column) for column in zip(*(sizes(hashes[name], bounds[name]) for name in hashes))]
+    assert whole == [2100, 600, 300]
+
+
+@given(st.integers(), st.integers(1, 200), st.integers(1, 200))
+def test_classes_keep_their_bounds_as_the_data_grows(seed: int, first: int, more: int) -> None:
+    chance = random.Random(seed)
+    old = {name: [chance.getrandbits(64) for _ in range(first)] for name in "ab"}
+    before = choose_bounds(old, SHARES, {})
+    grown = {name: [*old.get(name, ()), *(chance.getrandbits(64) for _ in range(more))] for name in "abc"}
+    after = choose_bounds(grown, SHARES, before)
+    assert {name: after[name] for name in "ab"} == before
+    found = sizes(grown["c"], after["c"])
+    assert all(abs(count - share * more) < 1 for count, share in zip(found, SHARES))
+    assert choose_bounds({"c": grown["c"]}, SHARES, after) == after  # also of classes without an image
+
+
+def test_buckets_give_each_split_its_share_of_every_class() -> None:
+    chance = random.Random(2)
+    counts: dict[int, Counter[str]] = {}
+    for _ in range(600):  # patients with 1 to 20 images of one or two classes
+        kinds = chance.sample("abcd", chance.choice((1, 2)))
+        images = Counter(chance.choice(kinds) for _ in range(chance.randint(1, 20)))
+        of_bucket = counts.setdefault(chance.randrange(BUCKETS), Counter())
+        of_bucket.update({**images, "\x00": images.total()})
+    table = choose_buckets(counts, SHARES)
+    totals = sum(counts.values(), Counter())
+    for part, share in enumerate(SHARES):
+        mine = sum((found for bucket, found in counts.items() if table[bucket] == str(part)), Counter())
+        assert all(abs(mine[name] - share * total) < 0.005 * total for name, total in totals.items())
+    numbers = Counter(table)
+    assert [numbers[str(part)] for part in range(3)] == [717, 205, 102]
+
+
+def collected(settings: ConvertSettings, images: Mapping[str, HashedImage], parts: int) -> CollectedHashes:
+    keys = random.Random(parts).sample(sorted(images), len(images))
+    merged = CollectedHashes(settings)
+    for part in range(parts):
+        some = CollectedHashes(settings)
+        for key in keys[part::parts]:
+            some.add(key, images[key])
+        merged.merge(some)
+    return merged.finish()
+
+
+IMAGES = {
+    f"{i}.jpg": HashedImage(
+        None if i % 7 == 0 else "",
+        "cat" if i % 3 else f"cat{LABEL_SEPARATOR}dog",
+        hash64(0, SPLIT, f"{i}.jpg"),
+    )
+    for i in range(3000)
+}
+
+
+def test_the_order_of_the_images_does_not_matter() -> None:
+    for extra in ({}, {"limit": 500}, {"label_separator": "|"}, {"label_separator": "|", "limit": 2}):
+        settings = ConvertSettings(splits="a=0.5,b=0.3,c=0.2", split_mode="stratified", **extra)  # type: ignore[arg-type]
+        chosen = [choose_parts(collected(settings, IMAGES, parts), SHARES) for parts in (1, 2, 40)]
+        assert chosen[0] == chosen[1] == chosen[2]
+        assert bool(chosen[0].buckets) == bool(settings.label_separator)
+
+
+def test_under_a_limit_only_its_images_count() -> None:
+    settings = ConvertSettings(splits="a=0.7,b=0.2,c=0.1", split_mode="exact", limit=500)
+    bounds = choose_parts(collected(settings, IMAGES, 3), SHARES)
+    taken = sorted(IMAGES, key=lambda key: limit_order(0, key))[:500]
+    divided = [key for key in taken if IMAGES[key].scope == ""]
+    assert 0 < len(divided) < 500
+    divider = Divider(settings, SPLIT, bounds)
+    counts = Counter(divider.part(key, "", IMAGES[key].label) for key in divided)
+    assert [counts[part] for part in range(3)] == allocate(len(divided), SHARES)
+
+
+def test_images_of_a_class_without_bounds_are_divided_by_the_shares() -> None:
+    settings = ConvertSettings(splits="a=0.5,b=0.5", split_mode="stratified")
+    bounds = PartBounds({"": {"cat": (0,)}})
+    divider, plain = Divider(settings, SPLIT, bounds), Divider(settings, SPLIT)
+    keys = [f"{i}.jpg" for i in range(100)]
+    assert {divider.part(key, "", "cat") for key in keys} == {1}
+    assert [divider.part(key, "", "dog") for key in keys] == [plain.part(key, "", "dog") for key in keys]
