@@ -378,13 +378,8 @@ def test_a_copy_in_an_unknown_class_does_not_replace_the_known_one(capfd: Captur
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (b"resiz: 3", "unknown setting 'resiz'; did you mean resize?"),
         (b"zzzz: 3", "unknown setting 'zzzz'."),
-        (b"verbose: true", "unknown setting 'verbose'"),
-        (b"- resize", "write one `setting: value` on each line"),
-        (b"resize", "write one `setting: value` on each line"),
         (b"0", "write one `setting: value` on each line"),
-        (b"a: [", "is not YAML: "),
         (b"\xff\xfe\x00", "is not UTF-8 text"),
         (b"seed: 2020-13-45", "line 1, column 7: this is not YAML: this value cannot be read"),
         (b"seed: " + b"[" * 3000, "nested too deeply"),
@@ -392,13 +387,11 @@ def test_a_copy_in_an_unknown_class_does_not_replace_the_known_one(capfd: Captur
         (b"input: 5", "write one path or a list of paths"),
         (b"input: [a, [b]]", "write one path or a list of paths"),
         (b"seed: 1.5", "is not a whole number"),
-        (b"seed: .inf", "is not a number"),
         (b"quality: true", "is not a number"),
         (b"overwrite: 3", "write true or false"),
         (b"background: #ffffff", "background has no value; quote one that begins with #."),
         (b"class_names: [ant, bee]", "takes one value, not several"),
         (b"resize: {a: 1}", "takes one value, not several"),
-        (b"shards: 8\nshard_size: 1MB", "both choose the number of shards"),
     ],
 )
 def test_wrong_job_files_are_refused(

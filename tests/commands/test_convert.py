@@ -315,6 +315,15 @@ def test_a_dataset_without_any_record_is_refused(capfd: Capture, tmp_path: Path,
     assert not (tmp_path / "out" / "dataset.json").exists()
 
 
+def test_a_dataset_without_images_is_refused(capfd: Capture, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "in")
+    done = run(capfd, "convert", "--input", tree, "--output", tmp_path / "out", "--min_side=9999")
+    assert sentence_of(done, 1) == (
+        "No image was written, because all were filtered; nothing was published. Check --input."
+    )
+    assert not (tmp_path / "out" / "dataset.json").exists()
+
+
 def test_an_output_with_a_slash_at_its_end_is_shown_with_one(capfd: Capture, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "in")
     (tree / "bee" / "bad.png").write_bytes(b"no image")

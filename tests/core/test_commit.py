@@ -85,10 +85,6 @@ def test_a_record_that_cannot_be_read_back_is_found(forecast: Any, headers: list
     assert f"{first.file} should hold {first.records} records and {first.records - 1} came back" in message
 
 
-def _job(folder: Path, **values: Any) -> Any:
-    return SimpleNamespace(directory=str(folder), output=str(folder), hold=None, **values)
-
-
 def test_a_step_is_repeated_only_for_the_same_fingerprint(
     sound_dataset: Path, made: Dataset, tmp_path: Path
 ) -> None:
@@ -117,13 +113,6 @@ def test_annotations_that_cannot_be_used_are_warnings(headers: list[ShardHeader]
         "2 segments of masks are not listed by the source and not counted.",
     ]
     assert not list(commit._box_warnings({}, [ShardResult(bad)]))
-
-
-def test_a_dataset_without_images_is_not_published(tmp_path: Path) -> None:
-    report: Any = SimpleNamespace(errors=0)
-    assert commit._refusal(_job(tmp_path), LedgerTotals(), report) == (
-        "No image was written, because all were filtered; nothing was published. Check --input."
-    )
 
 
 CLASSES = [f"class {number:04d}" for number in range(1000)]

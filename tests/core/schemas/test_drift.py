@@ -61,13 +61,6 @@ def test_l_infinity_is_the_largest_difference_of_shares(old: dict[str, int], new
         assert difference[at] == pytest.approx(difference.max(), abs=1e-12)
 
 
-@given(COUNTS, st.integers(1, 50))
-def test_only_shares_count(counts: dict[str, int], factor: int) -> None:
-    found = distance(counts, {name: count * factor for name, count in counts.items()})
-    assert found.l_infinity == pytest.approx(0, abs=1e-12)
-    assert found.jensen_shannon == pytest.approx(0, abs=1e-6)
-
-
 def test_known_distances() -> None:
     assert distance({"a": 1}, {"b": 5}) == (1.0, "a", 1.0)
     assert distance({"a": 1, "b": 1}, {"a": 2, "b": 2}) == (0.0, "", 0.0)

@@ -235,12 +235,6 @@ def test_equal_references_are_packed_equally(refs: list[ImageRef]) -> None:
     assert encode_refs(iter(refs)) == encode_refs([ImageRef(*ref) for ref in refs])
 
 
-@given(_REFS)
-def test_a_single_reference_survives_a_stage_boundary(ref: ImageRef) -> None:
-    assert list(decode_refs(encode_refs([ref]))) == [ref]
-    assert list(decode_refs(encode_refs([ref, ref, ref]))) == [ref, ref, ref]
-
-
 def test_a_thousand_references_are_small() -> None:
     refs = [
         ImageRef(f"cats/{i:05d}.jpg", f"/data/cats/{i:05d}.jpg", "cats", size=1000 + i) for i in range(1000)

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.core import storage
-from shardwright.core import versions as pointers
 from shardwright.core.versions import (
     list_versions,
     located,
@@ -92,15 +91,15 @@ def test_a_pointer_to_a_missing_version_is_reported(out: str) -> None:
 
 
 def test_a_version_removed_during_the_search_is_reported(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    is_dataset = pointers._is_dataset
+    exists = storage.exists
 
-    def rebuilt_meanwhile(directory: str) -> bool:
-        if directory.endswith(V3):
-            shutil.rmtree(directory, ignore_errors=True)
+    def rebuilt_meanwhile(path: str) -> bool:
+        if V3 in path:
+            shutil.rmtree(os.path.dirname(path), ignore_errors=True)
             point_to(out, V2)
-        return is_dataset(directory)
+        return exists(path)
 
-    monkeypatch.setattr(pointers, "_is_dataset", rebuilt_meanwhile)
+    monkeypatch.setattr(storage, "exists", rebuilt_meanwhile)
     assert located(out) == f"{out}/versions/{V2}"
 
 
