@@ -16,7 +16,7 @@ from PIL import Image
 from shardwright.core.images.color import to_color
 from shardwright.core.images.decode import load_checked, open_image, upright
 from shardwright.core.images.deep_pixels import displayed
-from shardwright.core.images.pillow_settings import limit_of_process
+from shardwright.core.images.faults import limit_of_process
 from shardwright.core.records.encodings import plain_feature
 from shardwright.loader.sample_values import Pixels, converted, stored_types
 from shardwright.schemas.bounds import NO_BOUNDS

@@ -9,7 +9,7 @@ from shardwright.core.concurrency.pool import reserve_working_bytes
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.conversion.convert import ReadImage
 from shardwright.core.conversion.selection import check_quality
-from shardwright.core.images import color, decode, deep_pixels
+from shardwright.core.images import color, deep_pixels
 from shardwright.core.images.convert import (
     BYTES_PER_PIXEL,
     Reserve,
@@ -64,7 +64,7 @@ def fingerprint(
     width, height = opened.size
     scale = next((scale for scale in _SCALES if max(width, height) >= scale * _MIN_SIDE), 1)
     opened.reduce(scale)
-    working = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decode.decoder_bytes(opened))
+    working = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, opened.decoder_bytes())
     with transform_faults(opened.kind), reserve(working):
         if opened.deep is not None:
             image = deep_pixels.displayed(decode_deep(opened, settings))

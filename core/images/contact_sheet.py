@@ -12,10 +12,9 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from shardwright.core.images.color import to_color
-from shardwright.core.images.decode import load, load_checked, open_image, reduce_jpeg, upright
+from shardwright.core.images.decode import load, load_checked, open_image, upright
 from shardwright.core.images.deep_pixels import decode_raw, displayed
-from shardwright.core.images.faults import corrupt
-from shardwright.core.images.pillow_settings import pillow_settings
+from shardwright.core.images.faults import PillowSettings, corrupt
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, NotACandidate
@@ -69,7 +68,7 @@ def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS, side: int = SIDE)
             QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, "its bytes are not in a known image format"
         ) from None
     shorter = min(opened.image.size)
-    reduce_jpeg(opened, next((factor for factor in (8, 4, 2) if shorter >= 2 * side * factor), 1))
+    opened.reduce(next((factor for factor in (8, 4, 2) if shorter >= 2 * side * factor), 1))
     return _fitted(
         upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation), side
     )
@@ -182,7 +181,7 @@ def _fitted(image: Image.Image, side: int) -> Image.Image:
     return colored.resize(size, resample, reducing_gap=2.0 if scale < 1 else None)
 
 
-@pillow_settings(_MAX_PIXELS)  # a caller may have set a limit that captions exceed
+@PillowSettings(_MAX_PIXELS)  # a caller may have set a limit that captions exceed
 def draw_sheet(tiles: Sequence[Tile]) -> Image.Image:
     """Draws the tiles in a grid, row by row.
 

@@ -262,7 +262,7 @@ def brightness(data: bytes, name: str, settings: ConvertSettings, reserve: Reser
     header = opened.deep
     if header is None or not header.has_whole_range:
         return None
-    with reserve(decode.decoder_bytes(opened)):
+    with reserve(opened.decoder_bytes()):
         pixels = decode.load_samples(opened, settings.max_pixels)
         colors = pixels[..., :-1] if header.alpha and not settings.channels else pixels
         return Brightness(int(colors.max()), header.highest)
@@ -323,7 +323,7 @@ def _transform_picture(
     # Kept bytes are decoded only to check them; at a scale of 1/8 the decoder still reads the whole file.
     factor = opened.reduce(8 if keep else geometry.reduction())
     pixels = math.prod(opened.image.size)
-    working = max(pixels * BYTES_PER_PIXEL, decode.decoder_bytes(opened))
+    working = max(pixels * BYTES_PER_PIXEL, opened.decoder_bytes())
     if not keep:
         if color.is_translucent(opened.image) or opened.image.mode[0] in "IF":
             working = max(working, pixels * _FLATTENED_BYTES)
@@ -416,7 +416,7 @@ def _deep_bytes(opened: OpenedImage, header: DeepHeader, geometry: Geometry) -> 
     pixel = channels * header.sample_bytes
     source, target = math.prod(opened.size), math.prod(geometry.canvas)
     # A copy in another orientation or color, two planes for resampling, the result, and its encoded bytes.
-    return decode.decoder_bytes(opened) + source * (pixel + 8) + target * (2 * pixel + 8)
+    return opened.decoder_bytes() + source * (pixel + 8) + target * (2 * pixel + 8)
 
 
 def _samples_can_stay(
@@ -470,7 +470,7 @@ def map_image(
     size, frame = opened.size, _plan_frame(opened, settings)
     can_stay = settings.stored_format == "keep" and _bytes_can_stay(opened, frame.geometry, settings)
     # Twice the size of the flattened picture, because the hook needs memory, too.
-    working = max(math.prod(size) * _FLATTENED_BYTES * 2, decode.decoder_bytes(opened))
+    working = max(math.prod(size) * _FLATTENED_BYTES * 2, opened.decoder_bytes())
     with transform_faults(opened.kind), reserve(working):
         image, decoding = decode_upright(opened, settings)
         on_background = color.is_see_through(image)

@@ -10,10 +10,9 @@ from PIL.Image import Transpose
 
 from shardwright.core.images import deep_pixels
 from shardwright.core.images.deep_header import UINT8, DeepHeader
-from shardwright.core.images.faults import corrupt, unsupported
+from shardwright.core.images.faults import PillowSettings, corrupt, unsupported
 from shardwright.core.images.formats import format_of
 from shardwright.core.images.formats.opened_image import (
-    DecoderFaults,
     LoadedImage,
     OpenedImage,
     OpenOptions,
@@ -134,7 +133,7 @@ def open_image(
     """
     kind = check_kind(data[:HEAD_BYTES], name, skipped)
     options = OpenOptions(max_pixels, bounds, keep_depth, all_channels, white)
-    with DecoderFaults(kind, max_pixels):
+    with PillowSettings(max_pixels, kind):
         opened = format_of(kind).open(data, options)
         if keep_depth or all_channels or white:
             _choose_samples(opened, options)
@@ -153,17 +152,6 @@ def _choose_samples(opened: OpenedImage, options: OpenOptions) -> None:
     if options.all_channels and opened.deep is None:
         # A palette has one channel: its numbers are not colors.
         opened.deep = DeepHeader(UINT8, len(opened.image.getbands()), opened.image.size, highest=255)
-
-
-def reduce_jpeg(opened: OpenedImage, factor: int) -> int:
-    """Requests DCT-scaled decoding of a JPEG by 1/`factor`; returns the factor that will be used."""
-    return opened.reduce(factor)
-
-
-def decoder_bytes(opened: OpenedImage) -> int:
-    """Returns the largest number of bytes that decoding an image can take, after `reduce_jpeg`."""
-    needed, samples = opened.decoder_bytes(), opened.deep or opened.scaled
-    return max(needed, samples.decoded_bytes) if samples is not None else needed
 
 
 def load(opened: OpenedImage, max_pixels: int) -> Image.Image:
@@ -188,17 +176,17 @@ def load_checked(opened: OpenedImage, max_pixels: int, keep_damaged: bool = Fals
     """
     header = opened.scaled
     if header is not None:
-        picture = deep_pixels.picture_in_8_bits(_load_samples(opened, header, max_pixels), header)
+        picture = deep_pixels.picture_in_8_bits(load_samples(opened, max_pixels), header)
         profile = header.profile or opened.image.info.get("icc_profile")
         picture.info = {"icc_profile": profile} if profile else {}
         return LoadedImage(picture)
-    with DecoderFaults(opened.kind, max_pixels):
-        check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
+    with PillowSettings(max_pixels, opened.kind):
+        check_memory(opened.decoder_bytes(), max_pixels, len(opened.data))
         return opened.decode(keep_damaged)
 
 
 def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
-    """Decodes the samples of a picture with `deep` pixels, as they are in the file.
+    """Decodes the samples of a picture that has `deep` or `scaled` ones, as they are in the file.
 
     Returns:
       Samples of type uint8, uint16 or float32, with shape (height, width, channels). A TIFF is upright.
@@ -206,13 +194,10 @@ def load_samples(opened: OpenedImage, max_pixels: int) -> np.ndarray:
     Raises:
       ImageFault: If the pixels cannot be decoded or some are missing.
     """
-    assert opened.deep is not None
-    return _load_samples(opened, opened.deep, max_pixels)
-
-
-def _load_samples(opened: OpenedImage, header: DeepHeader, max_pixels: int) -> np.ndarray:
-    with DecoderFaults(opened.kind, max_pixels):
-        check_memory(decoder_bytes(opened), max_pixels, len(opened.data))
+    header = opened.deep or opened.scaled
+    assert header is not None
+    with PillowSettings(max_pixels, opened.kind):
+        check_memory(opened.decoder_bytes(), max_pixels, len(opened.data))
         samples = opened.read_samples(header)
         samples = samples.reshape(*samples.shape[:2], -1)
         width, height = header.size
@@ -259,7 +244,7 @@ def check_memory(needed: int, max_pixels: int, file_bytes: int) -> None:
     """Checks that a decoder does not need far more memory than the allowed pixels.
 
     Args:
-      needed: Number of bytes, from `decoder_bytes`.
+      needed: Number of bytes, from `OpenedImage.decoder_bytes`.
       max_pixels: Number of pixels of the largest accepted picture.
       file_bytes: Size of the file in bytes.
 

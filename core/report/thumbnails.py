@@ -21,7 +21,7 @@ from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.images.color import to_color
 from shardwright.core.images.contact_sheet import SIDE, thumbnail
 from shardwright.core.images.decode import open_image
-from shardwright.core.images.pillow_settings import pillow_settings
+from shardwright.core.images.faults import PillowSettings
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.preview.picture import record_of, record_thumbnail
 from shardwright.core.records.record_schema import RecordSchema
@@ -271,7 +271,7 @@ def _partial(data: bytes) -> Image.Image | None:
     kind = kind_of(data[:HEAD_BYTES])
     if kind not in _PARTIAL:
         return None
-    with pillow_settings(_MAX_SOURCE_PIXELS):
+    with PillowSettings(_MAX_SOURCE_PIXELS):
         image = Image.open(io.BytesIO(data), formats=[kind])
         if image.width * image.height > _MAX_SOURCE_PIXELS:
             return None

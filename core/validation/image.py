@@ -11,13 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from shardwright.core.images.convert import BYTES_PER_PIXEL, channels_of
-from shardwright.core.images.decode import (
-    decoder_bytes,
-    load_checked,
-    load_samples,
-    open_image,
-    reduce_jpeg,
-)
+from shardwright.core.images.decode import load_checked, load_samples, open_image
 from shardwright.core.images.deep_header import DeepHeader
 from shardwright.core.images.deep_pixels import decode_raw, displayed
 from shardwright.core.images.formats.opened_image import OpenedImage
@@ -125,9 +119,9 @@ def check_image(
     try:
         opened = open_image(encoded, "image", MAX_PIXELS, bounds, keep_depth=declared.dtype is not None)
         size = opened.image.size
-        reduced = not whole and reduce_jpeg(opened, _REDUCTION) > 1
+        reduced = not whole and opened.reduce(_REDUCTION) > 1
         if reserve is not None:
-            reserve(max(math.prod(opened.image.size) * BYTES_PER_PIXEL, decoder_bytes(opened)))
+            reserve(max(math.prod(opened.image.size) * BYTES_PER_PIXEL, opened.decoder_bytes()))
         if opened.deep is not None:
             return _check_deep(opened, opened.deep, declared, whole, Seen(problems, None, name))
         image = load_checked(opened, MAX_PIXELS, damaged_too).image

@@ -69,32 +69,40 @@ _EXTRANEOUS = re.compile(r"(\d+) extraneous bytes before marker 0x([0-9a-f]{2})"
 _REFUSED_BY_TURBOJPEG = ("could not determine subsampling", "could not determine colorspace")
 
 
-def segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yields the segments after the first marker, up to the end of the image, also of a damaged file.
+def segments(
+    data: bytes, bounds: Bounds = NO_BOUNDS, last: int = _END_OF_IMAGE
+) -> list[tuple[int, int, int]]:
+    """Returns the segments after the first marker, also of a damaged file.
 
     Bytes between two segments are stray, unless they are the data of a scan.
 
     Args:
       data: The whole file. A segment may state an end behind the end of the file.
+      bounds: Limit on segments.
+      last: The second byte of the marker of the last segment that is needed.
 
-    Yields:
-      The second byte of a segment's marker, the position of the marker, and the position after the segment.
-      The data of a scan is not part of its segment.
+    Returns:
+      For each segment, the second byte of its marker, the position of the marker, and the position after the
+      segment. The data of a scan is not part of its segment.
+
+    Raises:
+      ImageFault: If there are too many.
     """
-    position = _SOI_BYTES
-    while match := _MARKER.search(data, position):
+    found: list[tuple[int, int, int]] = []
+    marker, position = 0, _SOI_BYTES
+    while marker != last and marker != _END_OF_IMAGE and (match := _MARKER.search(data, position)):
         start = match.start()
         marker = data[start + 1]
-        end = start + 2
+        position = start + 2
         if marker not in _ALONE:
-            end += max(2, int.from_bytes(data[end : end + 2], "big"))
-        yield marker, start, end
-        if marker == _END_OF_IMAGE:
-            return
-        position = end
-        if marker == _START_OF_SCAN:
-            after = _AFTER_SCAN.search(data, end)
+            position += max(2, int.from_bytes(data[position : position + 2], "big"))
+        found.append((marker, start, position))
+        if len(found) > bounds.segments:
+            raise bounds.fault("segments", f"jpeg: it has at least {len(found)} segments")
+        if marker == _START_OF_SCAN and marker != last:
+            after = _AFTER_SCAN.search(data, position)
             position = len(data) if after is None else after.start()
+    return found
 
 
 class Frame(NamedTuple):
@@ -113,9 +121,7 @@ class Frame(NamedTuple):
     several_scans: bool
 
     def coefficient_bytes(self) -> int:
-        """Returns the bytes that libjpeg keeps, at full size even for a smaller result; 0 for one scan."""
-        if not self.several_scans:
-            return 0
+        """Returns the bytes of the coefficients, which are kept at full size even for a smaller result."""
         factors = [(max(1, both >> 4), max(1, both & 15)) for both in self.sampling or b"\x11"]
         max_across, max_down = max(h for h, _ in factors), max(v for _, v in factors)
         share = sum(Fraction(h * v, max_across * max_down) for h, v in factors)
@@ -135,11 +141,9 @@ def read_header(data: bytes, bounds: Bounds = NO_BOUNDS) -> Frame | None:
     frame: Frame | None = None
     exif: list[bytes] = []  # as Pillow joins it
     stray, expected = 0, _SOI_BYTES
-    for count, (marker, start, end) in enumerate(segments(data), 1):
+    for marker, start, end in segments(data, bounds, _START_OF_SCAN):
         stray += start - expected
         expected = end
-        if count > bounds.segments:
-            raise bounds.fault("segments", f"jpeg: it has at least {count} segments")
         if stray > bounds.stray_bytes:
             raise bounds.fault("stray_bytes", f"jpeg: it has at least {stray} bytes between its segments")
         if marker == _EXIF_MARKER and data.startswith(_EXIF, start + 4):
@@ -151,10 +155,9 @@ def read_header(data: bytes, bounds: Bounds = NO_BOUNDS) -> Frame | None:
             height, width, components = _SIZE.unpack_from(data, start + 5)
             sampling = data[start + 11 : start + 10 + 3 * components : 3]
             frame = Frame(width, height, sampling, marker not in _SEQUENTIAL)
-        elif marker == _START_OF_SCAN:
-            if frame is not None and len(data) > start + 4 and data[start + 4] < (len(frame.sampling) or 1):
-                frame = frame._replace(several_scans=True)
-            break
+        elif marker == _START_OF_SCAN and frame is not None and len(data) > start + 4:
+            components = len(frame.sampling) or 1
+            frame = frame._replace(several_scans=frame.several_scans or data[start + 4] < components)
     if exif:
         check_tags(b"".join(exif), "exif", bounds)
     return frame
@@ -174,7 +177,8 @@ class JpegImage(OpenedImage):
 
     def _read_header(self, max_pixels: int) -> Image.Image:
         self._frame = read_header(self.data, self.bounds)
-        self._coefficients = self._frame.coefficient_bytes() if self._frame is not None else 0
+        if self._frame is not None and self._frame.several_scans:
+            self._extra_bytes = self._frame.coefficient_bytes()
         return super()._read_header(max_pixels)
 
     def _check_content(self) -> None:
@@ -183,9 +187,7 @@ class JpegImage(OpenedImage):
             return
         pixels = self.image.width * self.image.height
         scans = 0
-        for count, (marker, _, _) in enumerate(segments(self.data), 1):
-            if count > self.bounds.segments:
-                raise self.bounds.fault("segments", f"jpeg: it has at least {count} segments")
+        for marker, _, _ in segments(self.data, self.bounds):
             scans += marker == _START_OF_SCAN
             if scans * pixels > self.bounds.scans * _PIXELS_OF_SCANS // _SCANS:
                 self.bounds.check("scans", scans, f"jpeg: it has at least {scans} scans of {pixels} pixels")
@@ -208,26 +210,10 @@ class JpegImage(OpenedImage):
         self.factor = factor if self.image.size == reduced else 1
         return self.factor
 
-    def decoder_bytes(self) -> int:
-        """Counts the coefficients of a picture with several scans."""
-        return self.image.width * self.image.height * self._bytes_per_pixel + self._coefficients
-
     def decode(self, keep_damaged: bool) -> LoadedImage:
-        """Decodes with TurboJPEG, or with Pillow what TurboJPEG does not support."""
-        try:
-            decoded = self._decode_strictly(keep_damaged)
-        except _CannotReport:
-            self.image.load()
-            return LoadedImage(self.image)
-        decoded.image.info = self.image.info
-        return decoded
-
-    def _decode_strictly(self, keep_damaged: bool) -> LoadedImage:
         """Decodes with TurboJPEG, and again without the bytes that cause a harmless warning.
 
-        Raises:
-          ImageFault: If the file is damaged or cannot be decoded.
-          _CannotReport: If TurboJPEG does not support this kind of JPEG.
+        Pillow decodes what TurboJPEG does not support.
         """
         note, data = "", self.data
         for _ in range(_MAX_CLEANINGS):
@@ -236,7 +222,8 @@ class JpegImage(OpenedImage):
             except ValueError as error:
                 warning = words_of_libjpeg(error)
             if any(words in warning.lower() for words in _REFUSED_BY_TURBOJPEG):
-                raise _CannotReport
+                self.image.load()
+                return LoadedImage(self.image)
             cleaned = _without_harmless(data, warning)
             if cleaned is None:
                 break
@@ -260,10 +247,13 @@ class JpegImage(OpenedImage):
                 f"it decodes to {pixels.shape[1]} x {pixels.shape[0]} pixels, not {width} x {height}"
             )
         if raw_mode == "RGBX":
-            return wrap_rgb(pixels)
-        if raw_mode == "CMYK" and "adobe_transform" in self.image.info:
-            raw_mode = "CMYK;I"  # Adobe's programs store the values inverted
-        return Image.frombytes(self.image.mode, (width, height), pixels, "raw", raw_mode)
+            decoded = wrap_rgb(pixels)
+        else:
+            if raw_mode == "CMYK" and "adobe_transform" in self.image.info:
+                raw_mode = "CMYK;I"  # Adobe's programs store the values inverted
+            decoded = Image.frombytes(self.image.mode, (width, height), pixels, "raw", raw_mode)
+        decoded.info = self.image.info
+        return decoded
 
     @staticmethod
     def without_metadata(data: bytes) -> bytes:
@@ -293,10 +283,6 @@ class JpegImage(OpenedImage):
                     break
                 yield MetadataBlock(kind, data[at + len(name) : at + _SEGMENT_BYTES])
                 at = data.find(name, at + len(name))
-
-
-class _CannotReport(Exception):
-    """TurboJPEG does not support this kind of JPEG, so damage cannot be detected."""
 
 
 def _decodes(marker: int, content: bytes) -> bool:
@@ -367,11 +353,9 @@ def _without_stray_bytes(data: bytes, count: int, marker: int) -> bytes | None:
 
 def _without_metadata(data: bytes) -> bytes | None:
     """Drops the segments with a profile or a program's own data (APP0 to APP15, except Adobe's)."""
-    kept, position, dropped = [], 0, False
-    for marker, start, end in segments(data):
-        if marker == _START_OF_SCAN:
-            break
+    kept, position = [], 0
+    for marker, start, end in segments(data, last=_START_OF_SCAN):
         if 0xE0 <= marker <= 0xEF and marker != 0xEE:
             kept.append(data[position:start])
-            position, dropped = end, True
-    return b"".join((*kept, data[position:])) if dropped else None
+            position = end
+    return b"".join((*kept, data[position:])) if kept else None

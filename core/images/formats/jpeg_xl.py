@@ -15,15 +15,13 @@ from typing import Any
 from PIL import Image
 
 from shardwright.core.images.color import scaled_to_8_bits, within
-from shardwright.core.images.faults import corrupt, truncated, unsupported
+from shardwright.core.images.faults import PillowSettings, corrupt, truncated, unsupported
 from shardwright.core.images.formats.iso_boxes import boxes
 from shardwright.core.images.formats.jpeg import JpegImage
 from shardwright.core.images.formats.opened_image import (
-    DecoderFaults,
     LoadedImage,
     OpenedImage,
     OpenOptions,
-    check_size,
     without_pixels,
 )
 from shardwright.schemas.bounds import Bounds
@@ -32,6 +30,7 @@ _KIND = "jpeg_xl"
 _CODESTREAM = b"\xff\x0a"
 #: Bytes of a codestream that its header takes at most, without an ICC profile and names of channels.
 _HEADER_BYTES = 1 << 12
+#: Bytes of a sample while libjxl computes with floating-point numbers.
 _BYTES_PER_CHANNEL = 10
 #: Number -> ratio of width and height.
 _RATIOS = {1: (1, 1), 2: (12, 10), 3: (4, 3), 4: (3, 2), 5: (16, 9), 6: (5, 4), 7: (2, 1)}
@@ -90,31 +89,28 @@ class JpegXlImage(OpenedImage):
 
     kind = _KIND
 
-    def __init__(self, data: bytes, options: OpenOptions, header: Header) -> None:
-        self.data = data
-        self.bounds = options.bounds
-        self.image = without_pixels(header.size, header.mode)
-        self.size = header.size
-        self.orientation = 1  # libjxl applies it
-        self.animated = header.is_animated
-        self._header = header
-
     @classmethod
     def open(cls, data: bytes, options: OpenOptions) -> OpenedImage:
         """Opens a file. One that was made from a JPEG is decoded as that JPEG."""
-        header = read_header(data, options.bounds)
-        check_size(header.size, options.max_pixels)
-        if not header.is_jpeg:
-            return cls(data, options, header)
+        opened = cls(data, options)
+        if not opened._header.is_jpeg:
+            return opened
         import imagecodecs
 
         original = bytes(imagecodecs.jpegxl_decode_jpeg(data, numthreads=1))
-        with DecoderFaults(UnpackedJpeg.kind, options.max_pixels):
+        with PillowSettings(options.max_pixels, UnpackedJpeg.kind):
             return UnpackedJpeg.open(original, options)
 
-    def decoder_bytes(self) -> int:
-        """Libjxl computes with floating-point numbers."""
-        return self.image.width * self.image.height * self._header.channels * _BYTES_PER_CHANNEL
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        self._header = read_header(self.data, self.bounds)
+        self._bytes_per_pixel = self._header.channels * _BYTES_PER_CHANNEL
+        return without_pixels(self._header.size, self._header.mode)
+
+    def _read_orientation(self) -> int:
+        return 1  # libjxl applies it
+
+    def _is_animated(self) -> bool:
+        return self._header.is_animated
 
     def decode(self, keep_damaged: bool) -> LoadedImage:
         """Decodes the first frame, upright, with libjxl."""

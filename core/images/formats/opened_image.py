@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
-from PIL.Image import DecompressionBombError, DecompressionBombWarning
+from PIL import Image
 
 from shardwright.core.images.deep_header import DeepHeader
-from shardwright.core.images.faults import corrupt
+from shardwright.core.images.faults import corrupt, too_many_pixels
 from shardwright.core.images.formats.tiff_tags import check_tags
-from shardwright.core.images.pillow_settings import change_settings, restore_settings
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
-from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault, words_of
 
 #: EXIF orientation (TIFF 6.0, tag 274).
 _ORIENTATION_TAG = 274
 ORIENTATIONS = range(1, 9)
 #: EXIF orientations of files that store columns as rows.
 _SWAPS_SIDES = frozenset((5, 6, 7, 8))
-#: The number of pixels in Pillow's message about a picture that is too large.
-_PIXELS_IN_MESSAGE = re.compile(r"\((\d+) pixels\)")
-_SIGNS_OF_TRUNCATION = ("truncated", "unexpected end", "buffer is not large enough")
 
 
 class OpenOptions(NamedTuple):
@@ -97,7 +89,7 @@ class OpenedImage:
 
     Raises:
       ImageFault: If it is damaged, too large, or has too many parts.
-      Exception: What Pillow raises (see `DecoderFaults`).
+      Exception: What Pillow raises (see `PillowSettings`).
     """
 
     kind: str
@@ -107,8 +99,9 @@ class OpenedImage:
     scaled: DeepHeader | None = None
     #: The plugin of Pillow that may open the format.
     _plugin: ClassVar[str] = ""
-    #: Largest number of bytes that the decoder holds for each pixel, with the decoded picture.
-    _bytes_per_pixel: ClassVar[int] = 4
+    #: Largest number of bytes that the decoder holds for each pixel, with the decoded picture, and besides.
+    _bytes_per_pixel: int = 4
+    _extra_bytes: int = 0
 
     def __init__(self, data: bytes, options: OpenOptions) -> None:
         self.data = data
@@ -163,7 +156,9 @@ class OpenedImage:
 
     def decoder_bytes(self) -> int:
         """Returns the largest number of bytes that decoding takes, with the decoded picture."""
-        return self.image.width * self.image.height * self._bytes_per_pixel
+        width, height = self.image.size
+        needed, samples = width * height * self._bytes_per_pixel + self._extra_bytes, self.deep or self.scaled
+        return max(needed, samples.decoded_bytes) if samples is not None else needed
 
     def deep_header(self) -> DeepHeader | None:
         """Returns the samples if they have more than 8 bits and `read_samples` can keep them, else None."""
@@ -177,7 +172,7 @@ class OpenedImage:
 
         Raises:
           ImageFault: If some are missing.
-          Exception: What the decoder raises (see `DecoderFaults`).
+          Exception: What the decoder raises (see `PillowSettings`).
         """
         self.image.load()
         return LoadedImage(self.image)
@@ -228,44 +223,6 @@ def check_size(size: tuple[int, int], max_pixels: int) -> None:
     """
     width, height = size
     if width * height > max_pixels:
-        raise _too_many_pixels(width * height, max_pixels)
+        raise too_many_pixels(width * height, max_pixels)
     if width < 1 or height < 1:
         raise corrupt(f"{width} x {height} pixels")
-
-
-class DecoderFaults:
-    """A block that sets Pillow's size limit, and turns any exception of a decoder into an `ImageFault`.
-
-    Every image enters a few; a generator would take twice the time.
-
-    Args:
-      kind: Name of the format, for messages.
-      max_pixels: Largest width x height that is accepted.
-    """
-
-    __slots__ = ("_kind", "_max_pixels")
-
-    def __init__(self, kind: str, max_pixels: int) -> None:
-        self._kind, self._max_pixels = kind, max_pixels
-
-    def __enter__(self) -> None:
-        change_settings(self._max_pixels)
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        restore_settings(self._max_pixels)
-        if not isinstance(error, Exception) or isinstance(error, (ImageFault, MemoryError)):
-            return
-        if isinstance(error, (DecompressionBombError, DecompressionBombWarning)):
-            pixels = _PIXELS_IN_MESSAGE.search(str(error))
-            raise _too_many_pixels(pixels[1] if pixels else "its", self._max_pixels) from None
-        if isinstance(error, UnidentifiedImageError):
-            raise corrupt(f"begins like {self._kind} but its header is damaged") from None
-        text = words_of(error)
-        truncated = isinstance(error, EOFError) or any(sign in text.lower() for sign in _SIGNS_OF_TRUNCATION)
-        reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
-        raise ImageFault(reason, Stage.DECODE, f"{self._kind}: {text}") from error
-
-
-def _too_many_pixels(pixels: int | str, max_pixels: int) -> ImageFault:
-    message = f"{pixels} pixels are more than {max_pixels}; raise --max_pixels to accept it"
-    return ImageFault(QuarantineReason.TOO_MANY_PIXELS, Stage.DECODE, message)

@@ -41,6 +41,8 @@ class PnmImage(OpenedImage):
         match = _HEADER.match(head)
         if (match is None or match.end() == len(head)) and len(head) < len(self.data):
             raise self.bounds.fault("comments", f"ppm: its header has at least {len(head) + 1} bytes")
+        if head[:2] in _TEXT:
+            self._extra_bytes = _BYTES_PER_BYTE_OF_TEXT * len(self.data)
         image = super()._read_header(max_pixels)
         #: The value of white; 1 for bits.
         self._highest = int(match[1]) if match and match[1] else 1
@@ -51,11 +53,6 @@ class PnmImage(OpenedImage):
         if self._highest <= 255:
             return None
         return DeepHeader(UINT16, len(self.image.getbands()), self.image.size, self._highest)
-
-    def decoder_bytes(self) -> int:
-        """Counts also the text and its numbers."""
-        text = _BYTES_PER_BYTE_OF_TEXT * len(self.data) if self.data[:2] in _TEXT else 0
-        return super().decoder_bytes() + text
 
     def decode(self, keep_damaged: bool) -> LoadedImage:
         """Decodes with Pillow what it decodes in C, and the rest here."""

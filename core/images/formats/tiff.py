@@ -16,10 +16,9 @@ from PIL.ExifTags import Base
 
 from shardwright.core.images import deep_pixels
 from shardwright.core.images.deep_header import FLOAT32, UINT8, UINT16, DeepHeader
-from shardwright.core.images.faults import unsupported
+from shardwright.core.images.faults import PillowSettings, unsupported
 from shardwright.core.images.formats.opened_image import (
     ORIENTATIONS,
-    DecoderFaults,
     LoadedImage,
     MetadataBlock,
     OpenedImage,
@@ -97,7 +96,7 @@ class TiffImage(OpenedImage):
             if options.all_channels or header.dtype != UINT8:
                 return TiffSamples(data, options, header)
         try:
-            with DecoderFaults("tiff", options.max_pixels):
+            with PillowSettings(options.max_pixels, "tiff"):
                 opened = cls(data, options)
         except ImageFault as fault:
             if fault.reason is QuarantineReason.CORRUPT:
@@ -154,6 +153,7 @@ class TiffSamples(OpenedImage):
     """A TIFF whose samples Pillow does not hold: its picture has a size, but no pixels."""
 
     kind = "tiff"
+    _bytes_per_pixel = 0  # only the samples
 
     def __init__(self, data: bytes, options: OpenOptions, header: TiffHeader) -> None:
         self.data = data
@@ -164,10 +164,6 @@ class TiffSamples(OpenedImage):
         self.animated = header.tags.next > 0
         self.deep = header
         self._header = header
-
-    def decoder_bytes(self) -> int:
-        """Counts the samples, because there is no picture."""
-        return self._header.decoded_bytes
 
     def read_samples(self, header: DeepHeader) -> np.ndarray:
         """Decodes all samples, upright."""
@@ -226,7 +222,7 @@ def _read_header(data: bytes, options: OpenOptions) -> TiffHeader:
     Raises:
       ImageFault: If it is damaged or too large, or the samples have a type that is not read.
     """
-    with DecoderFaults("tiff", options.max_pixels):
+    with PillowSettings(options.max_pixels, "tiff"):
         check_tags(data, "tiff", options.bounds)
         header = _header_of(_first_directory(data))
         check_size(header.size, options.max_pixels)

@@ -73,14 +73,15 @@ class WebpImage(OpenedImage):
         for count, _ in enumerate(chunks(self.data), 1):
             if count > self.bounds.chunks:
                 raise self.bounds.fault("chunks", f"webp: it has at least {count} chunks")
+        if b"VP8L" in self.data:
+            self._bytes_per_pixel = 8  # the lossless decoder keeps its own picture
         return super()._read_header(max_pixels)
 
-    def decoder_bytes(self) -> int:
-        """Counts the canvases of an animation, and the picture of the lossless decoder."""
-        if self.animated:
-            return self.image.width * self.image.height * _ANIMATED_BYTES
-        # The lossless decoder keeps its own picture.
-        return super().decoder_bytes() * (2 if b"VP8L" in self.data else 1)
+    def _is_animated(self) -> bool:
+        animated = super()._is_animated()
+        if animated:
+            self._bytes_per_pixel = _ANIMATED_BYTES
+        return animated
 
     def decode(self, keep_damaged: bool) -> LoadedImage:
         """Decodes after a check that the file has the length that it states."""

@@ -14,7 +14,7 @@ from helpers import pictures
 from helpers.mutants import picture
 from PIL import Image
 
-from shardwright.core.images.decode import load_checked, open_image, reduce_jpeg
+from shardwright.core.images.decode import load_checked, open_image
 from shardwright.core.images.formats.gif import check_first_frame
 from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.schemas.errors import ImageFault
@@ -51,7 +51,7 @@ def test_pixels_equal_pillows(factor: int) -> None:
                 expected.draft(None, (expected.width // factor, expected.height // factor))
             expected.load()
         opened = open_image(data, "x.jpg", MAX_PIXELS)
-        assert reduce_jpeg(opened, factor) == factor
+        assert opened.reduce(factor) == factor
         found = load_checked(opened, MAX_PIXELS).image
         assert (found.mode, found.size) == (expected.mode, expected.size)
         assert np.array_equal(np.asarray(found), np.asarray(expected))

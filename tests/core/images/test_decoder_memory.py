@@ -17,7 +17,7 @@ from PIL import Image
 
 from shardwright.core.images import color
 from shardwright.core.images.convert import convert_image
-from shardwright.core.images.decode import check_memory, decoder_bytes, open_image, reduce_jpeg
+from shardwright.core.images.decode import check_memory, open_image
 from shardwright.core.images.formats import png
 from shardwright.core.images.formats.jpeg import read_header
 from shardwright.core.images.read import read_image
@@ -32,8 +32,8 @@ RGB = Image.fromarray(pictures.rgb_pixels(SIDE, SIDE))
 
 def _needed(data: bytes, factor: int = 1) -> int:
     opened = open_image(data, "a", 10**6)
-    reduce_jpeg(opened, factor)
-    return decoder_bytes(opened)
+    opened.reduce(factor)
+    return opened.decoder_bytes()
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from helpers.iso_files import box
 from PIL import Image, ImageCms
 
 from shardwright.core.images.decode import load, open_image
+from shardwright.core.images.faults import PillowSettings
 from shardwright.core.images.formats import heif
-from shardwright.core.images.formats.opened_image import DecoderFaults, OpenOptions
+from shardwright.core.images.formats.opened_image import OpenOptions
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
 
@@ -235,7 +236,7 @@ class Heif:
 
 
 def _fault_of_parts(data: bytes) -> tuple[str, str]:
-    with pytest.raises(ImageFault) as fault, DecoderFaults("heif", MAX_PIXELS):
+    with pytest.raises(ImageFault) as fault, PillowSettings(MAX_PIXELS, "heif"):
         heif.HeifImage(data, OpenOptions(MAX_PIXELS, DEFAULT_BOUNDS))
     return fault.value.reason, fault.value.message.removeprefix("heif: ")
 

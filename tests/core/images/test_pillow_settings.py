@@ -16,7 +16,7 @@ from PIL import Image, ImageFile
 from shardwright.core.images.contact_sheet import thumbnail
 from shardwright.core.images.convert import convert_image
 from shardwright.core.images.decode import load, open_image
-from shardwright.core.images.pillow_settings import limit_of_process, pillow_settings
+from shardwright.core.images.faults import PillowSettings, limit_of_process
 from shardwright.core.images.quality_metrics import measure_quality
 from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.pipelines.convert import convert
@@ -155,11 +155,11 @@ def test_threads_share_the_settings_and_the_last_one_restores_them(odd_process: 
     data = PICTURES["palette"]
     in_threads(lambda: [load(open_image(data, "x", 10**7), 10**7) for _ in range(10)])
     limits = (10**6, 10**7)
-    with pillow_settings(limits[0]):
+    with PillowSettings(limits[0]):
         assert limits[0] == Image.MAX_IMAGE_PIXELS and limit_of_process() == 10
-        with pillow_settings(limits[1]):
+        with PillowSettings(limits[1]):
             assert limits[1] == Image.MAX_IMAGE_PIXELS
-            with pillow_settings(limits[0]):
+            with PillowSettings(limits[0]):
                 assert limits[1] == Image.MAX_IMAGE_PIXELS, "none is refused that one of them takes"
         assert limits[0] == Image.MAX_IMAGE_PIXELS
 
@@ -168,11 +168,11 @@ def test_changes_by_others_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     with warnings.catch_warnings():
         before = [*warnings.filters]
-        with pillow_settings(100), warnings.catch_warnings():
+        with PillowSettings(100), warnings.catch_warnings():
             Image.MAX_IMAGE_PIXELS = 77
         assert Image.MAX_IMAGE_PIXELS == 77
         assert warnings.filters == before
-        outer = pillow_settings(100)
+        outer = PillowSettings(100)
         outer.__enter__()
         with warnings.catch_warnings():  # ends after our code, and restores what it found
             outer.__exit__(None, None, None)
