@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -356,10 +355,8 @@ def listing_software(versions: Mapping[str, str]) -> dict[str, str]:
       versions: The result of `software_versions`.
     """
     found = {**versions, "python": platform.python_version(), "code": _code_state()}
-    for package in _LISTING_PACKAGES:
-        with contextlib.suppress(PackageNotFoundError):
-            found[package] = installed_version(package)
-    return found
+    installed = {package: installed_version(package) for package in _LISTING_PACKAGES}
+    return found | {package: number for package, number in installed.items() if number}
 
 
 @cache

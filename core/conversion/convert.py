@@ -28,10 +28,17 @@ from shardwright.core.images.annotate import (
     read_mask,
 )
 from shardwright.core.images.boxes import upright_size
-from shardwright.core.images.convert import ConvertedImage, Frame, Reserve, convert_image, map_image
+from shardwright.core.images.convert import ConvertedImage, Reserve, convert_image, map_image
 from shardwright.core.images.decode import no_image
-from shardwright.core.images.map_hook import Hook, MappedImage, call_hook, load_hook
-from shardwright.core.images.mapped_refs import decoded_image, mapped_ref
+from shardwright.core.images.geometry import Frame
+from shardwright.core.images.map_hook import (
+    Hook,
+    MappedImage,
+    call_hook,
+    decoded_image,
+    load_hook,
+    mapped_ref,
+)
 from shardwright.core.images.metadata import private_metadata
 from shardwright.core.images.read import check_sha256, expected_bytes, map_refs, read_image
 from shardwright.core.records.build import ExampleBuilder, check_labels
@@ -291,8 +298,8 @@ def _build(
         source_width=width,
         source_height=height,
         source_bytes=read.size,
-        decoder_warning=image.warning,
-        damaged=image.damaged,
+        decoder_warning=image.decoding.warning,
+        damaged=image.decoding.damaged,
         file_name=ref.file_name,
         fold=ref.fold if ref.fold >= 0 else None,
         private=",".join(private_metadata(image.encoded, _KIND_OF_FORMAT[image.format]))
@@ -304,7 +311,7 @@ def _build(
         entry,
         example,
         read.size,
-        image.decode_seconds,
+        image.decoding.seconds,
         on_background=image.on_background,
     )
 

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shardwright.core.images.convert import Frame
-from shardwright.core.images.geometry import Geometry
+from shardwright.core.images.geometry import Frame, Geometry
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault

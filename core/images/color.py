@@ -37,7 +37,7 @@ def is_see_through(image: Image.Image) -> bool:
     if not is_translucent(image):
         return False
     opaque = (255, 255)
-    return _expanded(image).getchannel("A").getextrema() != opaque
+    return expanded(image).getchannel("A").getextrema() != opaque
 
 
 def profile_of(image: Image.Image) -> bytes | None:
@@ -133,7 +133,7 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return gray
 
 
-def _expanded(image: Image.Image) -> Image.Image:
+def expanded(image: Image.Image) -> Image.Image:
     """Converts a picture to a mode with one value per channel: L, LA, RGB, RGBA, CMYK, LAB, YCbCr."""
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
         return _eight_bits(image)
@@ -195,7 +195,7 @@ def strips(image: Image.Image, rows: int) -> Iterator[tuple[int, Image.Image]]:
 def _to_mode(image: Image.Image, mode: str, background: tuple[int, int, int]) -> Image.Image:
     """Returns a picture in sRGB with the mode RGB or L."""
     profile = profile_of(image)
-    image = _expanded(image)
+    image = expanded(image)
     alpha = image.getchannel("A") if image.mode in ("RGBA", "LA") else None
     if alpha is not None:
         image = image.convert(_ALPHA_MODES[image.mode])

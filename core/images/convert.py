@@ -14,13 +14,12 @@ import numpy as np
 from PIL import Image
 
 from shardwright.core.images import color, decode, deep_pixels
-from shardwright.core.images.deep_header import FLOAT32, UINT8, UINT16, DeepHeader
+from shardwright.core.images.deep_pixels import FLOAT32, UINT8, UINT16, DeepHeader
 from shardwright.core.images.encode import encode_image
 from shardwright.core.images.faults import unsupported
 from shardwright.core.images.formats.opened_image import OpenedImage
-from shardwright.core.images.geometry import Geometry, plan_geometry
+from shardwright.core.images.geometry import Frame, Geometry, plan_geometry
 from shardwright.core.images.map_hook import MappedImage
-from shardwright.core.images.metadata import strip_metadata
 from shardwright.core.images.resize import resize
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -47,18 +46,18 @@ _ANY_SIZE = 2**31 - 1
 _NO_PICTURE = Image.new("L", (1, 1))
 
 
-class Frame(NamedTuple):
-    """The steps from the source image to the stored image, which boxes and masks follow too.
+class Decoding(NamedTuple):
+    """How a picture was decoded.
 
     Attributes:
-      size: Width and height of the source image in its file, before its EXIF orientation is applied.
-      orientation: EXIF orientation, 1 to 8.
-      geometry: Mapping of the upright picture to the result.
+      seconds: Seconds that decoding the pixels took.
+      warning: The decoder's warning about the file; empty without one.
+      damaged: Whether a part of the pixels is missing in the file; only with `--damaged keep`.
     """
 
-    size: tuple[int, int]
-    orientation: int
-    geometry: Geometry
+    seconds: float = 0.0
+    warning: str = ""
+    damaged: bool = False
 
 
 class ConvertedImage(NamedTuple):
@@ -73,9 +72,7 @@ class ConvertedImage(NamedTuple):
       kept: Whether the bytes are unchanged from the source.
       animated: Whether the source has more frames than the one that is stored.
       frame: The steps from the source image to the stored image.
-      decode_seconds: Seconds that decoding the pixels took.
-      warning: The decoder's warning about the file; empty without one.
-      damaged: Whether a part of the pixels is missing in the file; only with `--damaged keep`.
+      decoding: How the source was decoded.
       on_background: Whether a part of the picture shows the background color.
       dtype: Type of its samples: uint8, uint16 or float32.
     """
@@ -88,9 +85,7 @@ class ConvertedImage(NamedTuple):
     kept: bool
     animated: bool
     frame: Frame
-    decode_seconds: float = 0.0
-    warning: str = ""
-    damaged: bool = False
+    decoding: Decoding = Decoding()
     on_background: bool = False
     dtype: str = "uint8"
 
@@ -131,9 +126,9 @@ def convert_image(
     opened = open_chosen(data, name, settings)
     with transform_faults(opened.kind):
         if opened.deep is None:
-            image = _transform_picture(data, opened, settings, reserve)
+            image = _transform_picture(opened, settings, reserve)
         else:
-            image = _transform_samples(data, opened, opened.deep, settings, reserve)
+            image = _transform_samples(opened, opened.deep, settings, reserve)
         if settings.record_layout.pixel_type not in ("", image.dtype):
             image = _widened(image, settings, reserve)
         return image
@@ -277,24 +272,10 @@ def picture_of(image: ConvertedImage, settings: ConvertSettings) -> Image.Image:
         opened = decode.open_image(image.encoded, "image", _ANY_SIZE, settings.parsed_bounds, keep_depth=True)
         return deep_pixels.displayed(decode.load_samples(opened, _ANY_SIZE))
     opened = decode.open_image(image.encoded, "image", _ANY_SIZE, settings.parsed_bounds)
-    return decode.load_checked(opened, _ANY_SIZE, image.damaged).image
+    return decode.load_checked(opened, _ANY_SIZE, image.decoding.damaged).image
 
 
-class _Decoding(NamedTuple):
-    """How a picture was decoded.
-
-    Attributes:
-      seconds: Seconds that it took.
-      warning: The decoder's warning about the file; empty without one.
-      damaged: Whether a part of the pixels is missing in the file.
-    """
-
-    seconds: float
-    warning: str
-    damaged: bool
-
-
-def decode_upright(opened: OpenedImage, settings: ConvertSettings) -> tuple[Image.Image, _Decoding]:
+def decode_upright(opened: OpenedImage, settings: ConvertSettings) -> tuple[Image.Image, Decoding]:
     """Decodes a picture, and turns it upright; `opened` lets go of it.
 
     Raises:
@@ -302,7 +283,7 @@ def decode_upright(opened: OpenedImage, settings: ConvertSettings) -> tuple[Imag
     """
     started = time.perf_counter()
     loaded = decode.load_checked(opened, settings.max_pixels, settings.damaged == "keep")
-    decoding = _Decoding(time.perf_counter() - started, loaded.damage or loaded.note, bool(loaded.damage))
+    decoding = Decoding(time.perf_counter() - started, loaded.damage or loaded.note, bool(loaded.damage))
     # The source of a large picture is released as early as possible.
     opened.image = _NO_PICTURE
     return decode.upright(loaded.image, opened.orientation), decoding
@@ -313,13 +294,11 @@ def _plan_frame(opened: OpenedImage, settings: ConvertSettings) -> Frame:
     return Frame(opened.image.size, opened.orientation, geometry)
 
 
-def _transform_picture(
-    data: bytes, opened: OpenedImage, settings: ConvertSettings, reserve: Reserve
-) -> ConvertedImage:
+def _transform_picture(opened: OpenedImage, settings: ConvertSettings, reserve: Reserve) -> ConvertedImage:
     """Converts a picture that has 8 bits per channel when it is decoded."""
     upright_size, frame = opened.size, _plan_frame(opened, settings)
     geometry = frame.geometry
-    keep = settings.stored_format == "keep" and _bytes_can_stay(opened, geometry, settings)
+    keep = _bytes_can_stay(opened, geometry, settings)
     # Kept bytes are decoded only to check them; at a scale of 1/8 the decoder still reads the whole file.
     factor = opened.reduce(8 if keep else geometry.reduction())
     pixels = math.prod(opened.image.size)
@@ -331,7 +310,7 @@ def _transform_picture(
     with reserve(working):
         picture, decoding = decode_upright(opened, settings)
         if keep:
-            return _keep(data, opened.kind, picture, frame, decoding, settings)
+            return _keep(opened, channels_of(picture), frame, decoding, settings)
         on_background = color.is_see_through(picture) or geometry.canvas != geometry.size
         picture = color.to_color(picture, settings.color, settings.background_rgb)
         box = decode.reduced_box(geometry.box, upright_size, picture.size, factor, opened.orientation)
@@ -342,48 +321,41 @@ def _transform_picture(
 
 
 def _transform_samples(
-    data: bytes, opened: OpenedImage, header: DeepHeader, settings: ConvertSettings, reserve: Reserve
+    opened: OpenedImage, header: DeepHeader, settings: ConvertSettings, reserve: Reserve
 ) -> ConvertedImage:
     """Converts a picture with more than 8 bits per channel, or one whose channels are stored as they are."""
     frame = _plan_frame(opened, settings)
     geometry = frame.geometry
-    keep = settings.stored_format == "keep" and _samples_can_stay(opened, header, geometry, settings)
+    keep = _bytes_can_stay(opened, geometry, settings)
     with reserve(_deep_bytes(opened, header, geometry)):
         started = time.perf_counter()
         pixels = decode.load_samples(opened, settings.max_pixels)
-        decode_seconds = time.perf_counter() - started
-        on_background = deep_pixels.is_see_through(pixels, header) and not settings.channels
+        decoding = Decoding(time.perf_counter() - started)
         if keep:
-            stored = strip_metadata(data, opened.kind) if settings.strip_metadata else data
-            image_format, width, height = opened.kind, *opened.size
-            channels, dtype = header.channels, header.dtype
+            return _keep(opened, header.channels, frame, decoding, settings)._replace(dtype=header.dtype)
+        on_background = deep_pixels.is_see_through(pixels, header) or geometry.canvas != geometry.size
+        pixels = _upright_colors(pixels, opened, header, settings)
+        pixels = deep_pixels.resize(pixels, geometry, settings.resample)
+        channels, dtype = pixels.shape[-1], pixels.dtype.name
+        if settings.channels:
+            fill = np.zeros(channels, pixels.dtype)
         else:
-            pixels = _upright_colors(pixels, opened, header, settings)
-            pixels = deep_pixels.resize(pixels, geometry, settings.resample)
-            channels, dtype = pixels.shape[-1], pixels.dtype.name
-            if settings.channels:
-                fill = np.zeros(channels, pixels.dtype)
-            else:
-                fill = deep_pixels.background_of(channels, pixels.dtype, settings.background_rgb)
-            pixels = deep_pixels.pad(pixels, geometry, fill)
-            height, width = pixels.shape[:2]
-            image_format = "raw" if settings.stored_format == "raw" or dtype == FLOAT32 else "png"
-            stored = deep_pixels.encode(pixels, image_format)
-            padded = geometry.canvas != geometry.size
-            on_background = (on_background or padded) and not settings.channels
-    return ConvertedImage(
-        encoded=stored,
-        format=FORMAT_NAMES[image_format],
-        height=height,
-        width=width,
-        channels=channels,
-        kept=keep,
-        animated=opened.animated,
-        frame=frame,
-        decode_seconds=decode_seconds,
-        on_background=on_background and not keep,
-        dtype=dtype,
-    )
+            fill = deep_pixels.background_of(channels, pixels.dtype, settings.background_rgb)
+        pixels = deep_pixels.pad(pixels, geometry, fill)
+        image_format = "raw" if settings.stored_format == "raw" or dtype == FLOAT32 else "png"
+        return ConvertedImage(
+            encoded=deep_pixels.encode(pixels, image_format),
+            format=FORMAT_NAMES[image_format],
+            height=pixels.shape[0],
+            width=pixels.shape[1],
+            channels=channels,
+            kept=False,
+            animated=opened.animated,
+            frame=frame,
+            decoding=decoding,
+            on_background=on_background and not settings.channels,
+            dtype=dtype,
+        )
 
 
 def _upright_colors(
@@ -419,14 +391,9 @@ def _deep_bytes(opened: OpenedImage, header: DeepHeader, geometry: Geometry) -> 
     return opened.decoder_bytes() + source * (pixel + 8) + target * (2 * pixel + 8)
 
 
-def _samples_can_stay(
-    opened: OpenedImage, header: DeepHeader, geometry: Geometry, settings: ConvertSettings
-) -> bool:
-    """Returns whether the bytes of an image with 16 bits need no change, judging by its header."""
-    size = opened.image.size
-    if opened.kind != "png" or opened.orientation != 1 or opened.animated:
-        return False
-    if geometry.canvas != size or geometry.size != size:
+def _samples_can_stay(opened: OpenedImage, header: DeepHeader, settings: ConvertSettings) -> bool:
+    """Returns whether the samples of an upright picture with `deep` ones need no change."""
+    if opened.kind != "png":
         return False
     gray = header.channels < 3
     profile = color.profile_of(opened.image)
@@ -468,7 +435,7 @@ def map_image(
     """
     opened = open_chosen(data, name, settings)
     size, frame = opened.size, _plan_frame(opened, settings)
-    can_stay = settings.stored_format == "keep" and _bytes_can_stay(opened, frame.geometry, settings)
+    can_stay = _bytes_can_stay(opened, frame.geometry, settings)
     # Twice the size of the flattened picture, because the hook needs memory, too.
     working = max(math.prod(size) * _FLATTENED_BYTES * 2, opened.decoder_bytes())
     with transform_faults(opened.kind), reserve(working):
@@ -480,7 +447,7 @@ def map_image(
         for mapped in mapper(image, frame):
             fits = mapped.image.size == size and mapped.objects is None
             if can_stay and not mapped.suffix and _pixels_digest(mapped.image) == before:
-                yield mapped, _keep(data, opened.kind, image, frame, decoding, settings), fits
+                yield mapped, _keep(opened, channels_of(image), frame, decoding, settings), fits
                 continue
             picture = color.to_color(mapped.image, settings.color, settings.background_rgb)
             geometry = plan_geometry(*picture.size, settings.target, settings.fit)
@@ -506,10 +473,7 @@ def _fit(
     picture = resize(picture, geometry.size, settings.resample, box)
     if geometry.canvas == geometry.size:
         return picture
-    red, green, blue = settings.background_rgb
-    # ITU-R 601-2 luma, as in Pillow's convert("L")
-    gray = (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
-    padded = Image.new(picture.mode, geometry.canvas, (red, green, blue) if picture.mode == "RGB" else gray)
+    padded = Image.new("RGB", geometry.canvas, settings.background_rgb).convert(picture.mode)
     padded.paste(picture, geometry.offset)
     return padded
 
@@ -518,7 +482,7 @@ def _encode(
     picture: Image.Image,
     opened: OpenedImage,
     frame: Frame,
-    decoding: _Decoding,
+    decoding: Decoding,
     on_background: bool,
     settings: ConvertSettings,
 ) -> ConvertedImage:
@@ -536,20 +500,20 @@ def _encode(
         kept=False,
         animated=opened.animated,
         frame=frame,
-        decode_seconds=decoding.seconds,
-        warning=decoding.warning,
-        damaged=decoding.damaged,
+        decoding=decoding,
         on_background=on_background,
     )
 
 
 def _bytes_can_stay(opened: OpenedImage, geometry: Geometry, settings: ConvertSettings) -> bool:
-    """Returns whether an image needs no change, judging by its header."""
+    """Returns whether the bytes of an image are stored, which needs no change, judging by its header."""
     image = opened.image
-    if not opened.storable or opened.orientation != 1 or opened.animated:
+    if settings.stored_format != "keep" or not opened.storable or opened.orientation != 1 or opened.animated:
         return False
     if geometry.canvas != image.size or geometry.size != image.size:
         return False
+    if opened.deep is not None:
+        return _samples_can_stay(opened, opened.deep, settings)
     if opened.depth == 16:
         return False
     if not color.is_plain(image):
@@ -562,35 +526,19 @@ def _bytes_can_stay(opened: OpenedImage, geometry: Geometry, settings: ConvertSe
 
 
 def _keep(
-    data: bytes,
-    kind: str,
-    picture: Image.Image,
-    frame: Frame,
-    decoding: _Decoding,
-    settings: ConvertSettings,
+    opened: OpenedImage, channels: int, frame: Frame, decoding: Decoding, settings: ConvertSettings
 ) -> ConvertedImage:
-    """Keeps the bytes of an image.
-
-    Args:
-      data: The source file's bytes.
-      kind: Its format.
-      picture: Its decoded picture.
-      frame: The steps from the source to the stored image, which change nothing.
-      decoding: How it was decoded.
-      settings: Checked settings.
-    """
+    """Keeps the bytes of an image."""
     return ConvertedImage(
-        encoded=strip_metadata(data, kind) if settings.strip_metadata else data,
-        format=FORMAT_NAMES[kind],
+        encoded=opened.without_metadata(opened.data) if settings.strip_metadata else opened.data,
+        format=FORMAT_NAMES[opened.kind],
         height=frame.size[1],
         width=frame.size[0],
-        channels=channels_of(picture),
+        channels=channels,
         kept=True,
         animated=False,
         frame=frame,
-        decode_seconds=decoding.seconds,
-        warning=decoding.warning,
-        damaged=decoding.damaged,
+        decoding=decoding,
     )
 
 

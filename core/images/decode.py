@@ -9,7 +9,7 @@ from PIL import Image
 from PIL.Image import Transpose
 
 from shardwright.core.images import deep_pixels
-from shardwright.core.images.deep_header import UINT8, DeepHeader
+from shardwright.core.images.deep_pixels import UINT8, DeepHeader
 from shardwright.core.images.faults import PillowSettings, corrupt, unsupported
 from shardwright.core.images.formats import format_of
 from shardwright.core.images.formats.opened_image import (

@@ -7,18 +7,20 @@ uint16 or float32, in native byte order.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
 from PIL import Image, ImageCms
 
 from shardwright.core.images import color
-from shardwright.core.images.deep_header import DeepHeader
 from shardwright.core.images.faults import corrupt, unsupported
 from shardwright.core.images.geometry import Geometry
-from shardwright.core.images.rows_first import resize_rows_first
+from shardwright.core.images.resize import resize_rows_first
 from shardwright.schemas.sample_types import UINT16_OF_UINT8
 
+UINT8, UINT16, FLOAT32 = "uint8", "uint16", "float32"
 #: Weights of ITU-R 601-2 luma, of 65536, as in Pillow's convert("L").
 _LUMA = (19595, 38470, 7471)
 #: littlecms: compute each pixel instead of interpolating in a table, which is too coarse for 16 bits.
@@ -29,6 +31,54 @@ _PNG_LEVEL = 6
 SAMPLES_AT_ONCE = 1 << 20
 #: Number of pixels that are converted at once, because the steps need several times their size.
 _STRIP_PIXELS = 1 << 20
+
+
+@dataclass(frozen=True)
+class DeepHeader:
+    """The samples of a picture, known before it is decoded.
+
+    Attributes:
+      dtype: Type in which the samples are kept: uint8, uint16 or float32.
+      channels: Number of channels in the file, with alpha.
+      size: Width and height of the picture in pixels, upright if it is a TIFF.
+      highest: Value of white: 255, 65535, less for samples of 9 to 15 bits, and 1 for floating-point numbers.
+      alpha: `straight` or `premultiplied` if the last channel is alpha, else empty.
+      inverted: Whether the lowest value is white.
+      cmyk: Whether the color channels are inks.
+      profile: ICC profile, unless Pillow's image has it; empty if there is none.
+      problem: Why the color channels have no meaning as gray or RGB; empty if they have one.
+    """
+
+    dtype: str
+    channels: int
+    size: tuple[int, int]
+    highest: int = 65535
+    alpha: str = ""
+    inverted: bool = False
+    cmyk: bool = False
+    profile: bytes = b""
+    problem: str = ""
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of a sample, as it is decoded."""
+        return {UINT8: 1, UINT16: 2}.get(self.dtype, 4)
+
+    @property
+    def has_whole_range(self) -> bool:
+        """Whether samples have 16 bits, and the file does not state that they use fewer."""
+        return self.dtype == UINT16 and self.highest == 65535
+
+    def with_white(self, white: int) -> Self:
+        """Returns the header with a stated value of white for 16-bit samples; 0 for none."""
+        if not white or not self.has_whole_range:
+            return self
+        return replace(self, highest=min(white, self.highest))
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Largest number of bytes that decoding takes: all rows twice."""
+        return 2 * math.prod(self.size) * self.channels * self.sample_bytes
 
 
 def upright(pixels: np.ndarray, orientation: int) -> np.ndarray:

@@ -7,13 +7,11 @@ import io
 import os
 import threading
 import zlib
-from importlib.metadata import version
-from typing import IO
+from importlib.metadata import PackageNotFoundError, version
 
 import PIL
 from PIL import Image, features
 
-from shardwright.core.images.formats.heif import installed_heif_version
 from shardwright.core.images.formats.plugin import plugin_versions
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
@@ -22,12 +20,17 @@ from shardwright.schemas.image_formats import MAX_STORED_SIDE
 CODEC = "pillow"
 #: Name of the version of the decoder of HEIF in `dataset.json`.
 HEIF_DECODER = "pillow_heif"
+#: What a thread keeps: a file in memory, which each image overwrites.
+_OF_THREAD = threading.local()
 
 
 @functools.cache
 def installed_version(package: str) -> str:
-    """Returns the version of an installed package; reading its metadata takes milliseconds."""
-    return version(package)
+    """Returns the version of a package, empty if it is not installed; reading it takes milliseconds."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def codec_versions() -> dict[str, str]:
@@ -62,8 +65,8 @@ def decoder_versions() -> dict[str, str]:
     Only the images that are named like such a format depend on them, so installing or upgrading one rebuilds
     nothing else.
     """
-    found = {HEIF_DECODER: installed_heif_version()}
-    return {name: number for name, number in found.items() if number}
+    number = installed_version("pillow-heif")
+    return {HEIF_DECODER: number} if number else {}
 
 
 def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:
@@ -102,21 +105,14 @@ def _encode_jpeg(image: Image.Image, quality: int) -> bytes:
     Pillow releases the interpreter lock during encoding only if it writes to a real file. The bytes are the
     same.
     """
+    if not hasattr(_OF_THREAD, "file"):
+        has_files = hasattr(os, "memfd_create")
+        _OF_THREAD.file = (
+            os.fdopen(os.memfd_create("jpeg"), "r+b", buffering=0) if has_files else io.BytesIO()
+        )
     file = _OF_THREAD.file
     file.seek(0)
     image.save(file, "JPEG", quality=quality, subsampling="4:2:0", exif=b"", icc_profile=None, comment=b"")
     size = file.tell()
     file.seek(0)
-    return file.read(size)
-
-
-class _OfThread(threading.local):
-    """What a thread keeps: a file in memory, which each image overwrites."""
-
-    def __init__(self) -> None:
-        self.file: IO[bytes] = io.BytesIO()
-        if hasattr(os, "memfd_create"):
-            self.file = os.fdopen(os.memfd_create("jpeg"), "r+b", buffering=0)
-
-
-_OF_THREAD = _OfThread()
+    return bytes(file.read(size))

@@ -33,6 +33,20 @@ class Geometry(NamedTuple):
         return 1
 
 
+class Frame(NamedTuple):
+    """The steps from the source image to the stored image, which boxes and masks follow too.
+
+    Attributes:
+      size: Width and height of the source image in its file, before its EXIF orientation is applied.
+      orientation: EXIF orientation, 1 to 8.
+      geometry: Mapping of the upright picture to the result.
+    """
+
+    size: tuple[int, int]
+    orientation: int
+    geometry: Geometry
+
+
 def plan_geometry(width: int, height: int, target: tuple[int, int] | None, fit: str) -> Geometry:
     """Plans how a picture fits the target box, with the terms and the rounding of Pillow's ImageOps.
 
@@ -51,37 +65,26 @@ def plan_geometry(width: int, height: int, target: tuple[int, int] | None, fit: 
         return Geometry(whole, (width, height), (width, height))
     if fit == "stretch":
         return Geometry(whole, target, target)
-    if fit == "contain":
-        size = _contain(width, height, target)
-        return Geometry(whole, size, size)
-    if fit == "cover":
-        size = _cover(width, height, target)
+    if fit in ("contain", "cover"):
+        size = _scaled(width, height, target, inside=fit == "contain")
         return Geometry(whole, size, size)
     if fit == "fit":
         return Geometry(_middle(width, height, target), target, target)
     if fit == "pad":
-        size = _contain(width, height, target)
+        size = _scaled(width, height, target, inside=True)
         offset = (round((target[0] - size[0]) * 0.5), round((target[1] - size[1]) * 0.5))
         return Geometry(whole, size, target, offset)
     raise ValueError(f"unknown fit {fit!r}")
 
 
-def _contain(width: int, height: int, target: tuple[int, int]) -> tuple[int, int]:
+def _scaled(width: int, height: int, target: tuple[int, int], inside: bool) -> tuple[int, int]:
+    """Returns a size with the same aspect ratio that fits inside the target, or covers it."""
     ratio, target_ratio = width / height, target[0] / target[1]
-    if ratio > target_ratio:
+    if ratio == target_ratio:
+        return target
+    if (ratio > target_ratio) == inside:
         return target[0], max(1, round(height / width * target[0]))
-    if ratio < target_ratio:
-        return max(1, round(width / height * target[1])), target[1]
-    return target
-
-
-def _cover(width: int, height: int, target: tuple[int, int]) -> tuple[int, int]:
-    ratio, target_ratio = width / height, target[0] / target[1]
-    if ratio < target_ratio:
-        return target[0], max(1, round(height / width * target[0]))
-    if ratio > target_ratio:
-        return max(1, round(width / height * target[1])), target[1]
-    return target
+    return max(1, round(width / height * target[1])), target[1]
 
 
 def _middle(width: int, height: int, target: tuple[int, int]) -> tuple[float, float, float, float]:

@@ -13,8 +13,8 @@ from PIL import Image
 
 from shardwright.core.images import decode
 from shardwright.core.images.boxes import bad_annotation, is_upright
-from shardwright.core.images.convert import Frame
 from shardwright.core.images.formats.opened_image import OpenedImage
+from shardwright.core.images.geometry import Frame
 from shardwright.core.images.read import read_image
 from shardwright.core.images.resize import resize
 from shardwright.schemas.configuration.settings import ConvertSettings

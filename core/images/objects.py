@@ -28,8 +28,7 @@ from shardwright.core.images.boxes import (
     turn,
     upright_size,
 )
-from shardwright.core.images.convert import Frame
-from shardwright.core.images.geometry import Geometry
+from shardwright.core.images.geometry import Frame, Geometry
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault

@@ -19,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFilter
 
-from shardwright.core.images.color import strips
+from shardwright.core.images.color import expanded, strips
 from shardwright.core.images.near_duplicates import hash_and_patch
-from shardwright.core.images.resize import resize
-from shardwright.core.images.rows_first import resize_rows_first
+from shardwright.core.images.resize import resize, resize_rows_first
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Samples
 from shardwright.schemas.units import beside_limit
@@ -262,20 +261,14 @@ def eight_bits(image: Image.Image) -> Image.Image:
     mode = image.mode
     if mode in ("L", "RGB", "RGBA", "LA"):
         return image
-    if mode in ("P", "PA"):
-        return image.convert("RGBA" if mode == "PA" or "transparency" in image.info else "RGB")
-    if mode in ("La", "RGBa"):
-        return image.convert(mode.upper())
     if mode in ("I", "F") or mode.startswith("I;"):
         values = np.asarray(image, np.float64)
         scaled = np.nan_to_num(values) * (255 if mode == "F" else 255 / 65535)
         return Image.fromarray(np.clip(np.rint(scaled), 0, 255).astype(np.uint8))
-    if mode == "1":
-        return image.convert("L")
-    try:
-        return image.convert("RGB")
-    except ValueError:  # LAB: its lightness
-        return image.getchannel(0)
+    plain = image.convert("L") if mode == "1" else expanded(image)
+    if plain.mode == "LAB":
+        return plain.getchannel(0)  # its lightness
+    return plain if plain.mode in ("L", "RGB", "RGBA", "LA") else plain.convert("RGB")
 
 
 def _shrink(image: Image.Image) -> Image.Image:

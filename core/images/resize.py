@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import threading
 
-from cykooz_resizer import CropBox, FilterType, ResizeAlg, ResizeOptions, Resizer
 from PIL import Image
-
-from shardwright.core.images.rows_first import resize_rows_first
 
 #: Filters of the SIMD library that match Pillow's: the same kernels, widened when shrinking. On photographs
 #: its results are within 53 dB of Pillow's (bilinear: at most one level), the same for every instruction
 #: set, and take a sixth of the time. Pillow handles the others: nearest and box, where rounding decides
 #: between two pixels, and hamming, which the library does not have.
 _FILTERS = {
-    "bilinear": FilterType.bilinear,
-    "bicubic": FilterType.catmull_rom,
-    "lanczos": FilterType.lanczos3,
+    "bilinear": "bilinear",
+    "bicubic": "catmull_rom",
+    "lanczos": "lanczos3",
 }
 #: Largest picture, in pixels, whose working memory is kept for the next one.
 _KEPT_PIXELS = 1 << 22
-
-
-class _OfThread(threading.local):
-    """What a thread keeps: a resizer, with its working memory."""
-
-    def __init__(self) -> None:
-        self.resizer = Resizer()
-
-
-_OF_THREAD = _OfThread()
+#: What a thread keeps: a resizer, with its working memory.
+_OF_THREAD = threading.local()
 
 
 def resize(
@@ -53,12 +42,38 @@ def resize(
         return image
     if resample not in _FILTERS:
         return resize_rows_first(image, size, resample, box)
+    import cykooz_resizer as simd  # readers of datasets do not need it
+
     left, upper, right, lower = box
     # A rounding error may have put an edge outside of the picture.
-    crop = CropBox(left, upper, min(right, image.width) - left, min(lower, image.height) - upper)
+    crop = simd.CropBox(left, upper, min(right, image.width) - left, min(lower, image.height) - upper)
     target = Image.new(image.mode, size)
-    options = ResizeOptions(ResizeAlg.convolution(_FILTERS[resample]), crop_box=crop)
+    kernel = simd.ResizeAlg.convolution(getattr(simd.FilterType, _FILTERS[resample]))
+    options = simd.ResizeOptions(kernel, crop_box=crop)
     # A resizer keeps its working memory. After a large picture, this is too much to keep in every thread.
     large = max(image.width * image.height, size[0] * size[1]) > _KEPT_PIXELS
-    (Resizer() if large else _OF_THREAD.resizer).resize_pil(image, target, options)
+    resizer = None if large else getattr(_OF_THREAD, "resizer", None)
+    if resizer is None:
+        resizer = simd.Resizer()
+    if not large:
+        _OF_THREAD.resizer = resizer
+    resizer.resize_pil(image, target, options)
     return target
+
+
+def resize_rows_first(
+    image: Image.Image,
+    size: tuple[int, int],
+    resample: str,
+    box: tuple[float, float, float, float],
+) -> Image.Image:
+    """Resamples part of a picture in any mode with Pillow: each row, then each column.
+
+    Pillow 12 does so itself. Pillow 13 chooses the faster order, which rounds other pixels.
+    """
+    method = Image.Resampling[resample.upper()]
+    if method is Image.Resampling.NEAREST:
+        return image.resize(size, method, box=box)
+    left, upper, right, lower = box
+    rows = image.resize((size[0], image.height), method, box=(left, 0, right, image.height))
+    return rows.resize(size, method, box=(0, upper, size[0], lower))

@@ -12,8 +12,7 @@ from PIL import Image
 
 from shardwright.core.images.convert import BYTES_PER_PIXEL, channels_of
 from shardwright.core.images.decode import load_checked, load_samples, open_image
-from shardwright.core.images.deep_header import DeepHeader
-from shardwright.core.images.deep_pixels import decode_raw, displayed
+from shardwright.core.images.deep_pixels import DeepHeader, decode_raw, displayed
 from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.core.images.quality_metrics import eight_bits
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardwright.core.images.formats.avif import AvifImage
 from shardwright.core.images.formats.bmp import BmpImage
 from shardwright.core.images.formats.gif import GifImage
-from shardwright.core.images.formats.heif import HeifImage
+from shardwright.core.images.formats.heif import AvifImage, HeifImage
 from shardwright.core.images.formats.jpeg import JpegImage
 from shardwright.core.images.formats.jpeg2000 import Jpeg2000Image
 from shardwright.core.images.formats.jpeg_xl import JpegXlImage

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from shardwright.core.images.faults import truncated, unsupported
-from shardwright.core.images.formats.opened_image import LoadedImage, OpenedImage
+from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.schemas.bounds import NO_BOUNDS, Bounds
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, words_of
@@ -105,17 +105,8 @@ class GifImage(OpenedImage):
                 break  # Pillow looks for it, but does not decode it
         return super()._read_header(max_pixels)
 
-    def decode(self, keep_damaged: bool) -> LoadedImage:
-        """Decodes the first frame after a check that it is complete."""
-        damage = ""
-        try:
-            check_first_frame(self.data)
-        except ImageFault as fault:
-            if not keep_damaged:
-                raise
-            damage = fault.message
-        self.image.load()
-        return LoadedImage(self.image, damage=damage)
+    def _check_pixels(self) -> None:
+        check_first_frame(self.data)
 
 
 def check_first_frame(data: bytes) -> None:

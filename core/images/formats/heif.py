@@ -11,12 +11,10 @@ ITU-T H.265, 7.3 (the size of a frame).
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from PIL import Image
@@ -30,8 +28,6 @@ from shardwright.schemas.errors import words_of
 from shardwright.schemas.missing_packages import MissingPackage, needed_by
 
 _KIND = "heif"
-#: Name of the package that decodes HEIF, which an extra installs.
-PACKAGE = "pillow-heif"
 _HEVC = frozenset((b"hvc1", b"hev1"))
 #: Pixels that are decoded for each pixel of the picture: the picture, its alpha, and the edges of tiles.
 _PIXELS_PER_PIXEL, _MORE_PIXELS = 4, 1 << 24
@@ -76,15 +72,6 @@ class _Items:
     metadata: list[int] = field(default_factory=list)
 
 
-@functools.cache
-def installed_heif_version() -> str:
-    """Returns the version of the package that decodes HEIF; empty if it is not installed."""
-    try:
-        return version(PACKAGE)
-    except PackageNotFoundError:
-        return ""
-
-
 class HeifImage(OpenedImage):
     """A HEIF."""
 
@@ -113,6 +100,15 @@ class HeifImage(OpenedImage):
         if self.image.size != size:
             raise corrupt("heif: its pixels do not have the size of its header")
         return LoadedImage(self.image)
+
+
+class AvifImage(OpenedImage):
+    """An AVIF: a HEIF with frames of AV1. Pillow opens, checks and decodes it."""
+
+    kind = "avif"
+    _plugin = "AVIF"
+    #: Planes of up to 16 bits, the decoder's image, and Pillow's image.
+    _bytes_per_pixel = 14
 
 
 def check_heif(data: bytes, max_pixels: int, bounds: Bounds) -> None:

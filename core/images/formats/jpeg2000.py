@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from shardwright.core.images.color import scaled_to_8_bits
-from shardwright.core.images.deep_header import UINT16, DeepHeader
+from shardwright.core.images.deep_pixels import UINT16, DeepHeader
 from shardwright.core.images.faults import corrupt, truncated, unsupported
 from shardwright.core.images.formats.iso_boxes import Box, boxes, number
 from shardwright.core.images.formats.opened_image import LoadedImage, OpenedImage, check_size

@@ -9,10 +9,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from PIL import Image
 
-from shardwright.core.images.deep_header import DeepHeader
+from shardwright.core.images.deep_pixels import DeepHeader
 from shardwright.core.images.faults import corrupt, too_many_pixels
 from shardwright.core.images.formats.tiff_tags import check_tags
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
+from shardwright.schemas.errors import ImageFault
 
 #: EXIF orientation (TIFF 6.0, tag 274).
 _ORIENTATION_TAG = 274
@@ -165,7 +166,7 @@ class OpenedImage:
         return None
 
     def decode(self, keep_damaged: bool) -> LoadedImage:
-        """Decodes the pixels of the first frame, as stored.
+        """Decodes the pixels of the first frame, as stored, after a check that they are complete.
 
         Args:
           keep_damaged: Whether to return a damaged picture, as lenient decoders do, instead of refusing it.
@@ -174,8 +175,22 @@ class OpenedImage:
           ImageFault: If some are missing.
           Exception: What the decoder raises (see `PillowSettings`).
         """
+        damage = ""
+        try:
+            self._check_pixels()
+        except ImageFault as fault:
+            if not keep_damaged:
+                raise
+            damage = fault.message
+        return LoadedImage(self._load(bool(damage)), damage=damage)
+
+    def _check_pixels(self) -> None:
+        """Checks that all pixels are there, if Pillow does not."""
+
+    def _load(self, is_damaged: bool) -> Image.Image:
+        """Decodes the pixels of the first frame, also of a file that is damaged."""
         self.image.load()
-        return LoadedImage(self.image)
+        return self.image
 
     def read_samples(self, header: DeepHeader) -> np.ndarray:
         """Decodes the samples as they are in the file; raises what `decode` raises."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from PIL import Image, ImageFile
 
@@ -18,34 +17,22 @@ from shardwright.schemas.plugins import entry_points_of, load_plugin, package_of
 GROUP = "shardwright.decoders"
 
 
-class PluginDecoder(NamedTuple):
-    """A decoder of another package.
-
-    Attributes:
-      plugin: A plugin of Pillow. Creating it reads the header of a file, and `load` decodes the pixels.
-      accept: Returns whether a file begins like this format; takes up to 512 bytes.
-    """
-
-    plugin: type[ImageFile.ImageFile]
-    accept: Callable[[bytes], bool]
-
-
 @functools.cache
-def plugin_decoders() -> Mapping[str, PluginDecoder]:
+def plugin_decoders() -> Mapping[str, Any]:
     """Returns the decoders of installed packages by the name of the format, in the order of the names.
 
-    The object of an entry point is a subclass of `PIL.ImageFile.ImageFile` with a static method `accept`.
+    The object of an entry point is a plugin of Pillow: a subclass of `PIL.ImageFile.ImageFile`. Creating one
+    reads the header of a file, and `load` decodes the pixels. Its static method `accept` returns whether a
+    file begins like this format; it takes up to 512 bytes.
 
     Raises:
       EngineError: If one cannot be loaded or is not such a class.
     """
-    return {point.name: _load(point) for point in entry_points_of(GROUP)}
-
-
-def _load(point: EntryPoint) -> PluginDecoder:
     needed = "a subclass of PIL.ImageFile.ImageFile with a static method accept"
-    plugin = load_plugin(point, "decoder", needed, _is_decoder, EngineError)
-    return PluginDecoder(plugin, plugin.accept)
+    return {
+        point.name: load_plugin(point, "decoder", needed, _is_decoder, EngineError)
+        for point in entry_points_of(GROUP)
+    }
 
 
 def _is_decoder(plugin: Any) -> bool:
@@ -67,7 +54,8 @@ class PluginImage(OpenedImage):
 
     def _read_header(self, max_pixels: int) -> Image.Image:
         self.kind = plugin_kind(self.data[:HEAD_BYTES]) or ""
-        return plugin_decoders()[self.kind].plugin(io.BytesIO(self.data))
+        image: Image.Image = plugin_decoders()[self.kind](io.BytesIO(self.data))
+        return image
 
 
 def plugin_versions() -> dict[str, str]:

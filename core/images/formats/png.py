@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from shardwright.core.images.deep_header import UINT16, DeepHeader
+from shardwright.core.images.deep_pixels import UINT16, DeepHeader
 from shardwright.core.images.faults import corrupt, truncated
-from shardwright.core.images.formats.opened_image import LoadedImage, MetadataBlock, OpenedImage
-from shardwright.schemas.errors import ImageFault, words_of
+from shardwright.core.images.formats.opened_image import MetadataBlock, OpenedImage
+from shardwright.schemas.errors import words_of
 
 _SIGNATURE_BYTES = 8
 #: Bytes of length and type of a chunk, and of its checksum.
@@ -121,25 +121,16 @@ class PngImage(OpenedImage):
         channels += names_color and channels in (1, 3)
         return DeepHeader(UINT16, channels, self.image.size, alpha="straight" if has_alpha else "")
 
-    def decode(self, keep_damaged: bool) -> LoadedImage:
-        """Decodes after a check that the compressed pixels are complete."""
-        damage = ""
-        try:
-            check_pixels(self._pixels, pixel_bytes(self.data))
-        except ImageFault as fault:
-            if not keep_damaged:
-                raise
-            damage = fault.message
-        self.image.load()
-        self._scale_transparency()
-        return LoadedImage(self.image, damage=damage)
+    def _check_pixels(self) -> None:
+        check_pixels(self._pixels, pixel_bytes(self.data))
 
-    def _scale_transparency(self) -> None:
-        """Scales the transparent color to the depth of the decoded pixels.
+    def _load(self, is_damaged: bool) -> Image.Image:
+        """Decodes the pixels, and scales the transparent color to their depth.
 
         Pillow leaves it in the depth of the file. Pillow decodes only the upper bytes of 16-bit RGB, so all
         colors with the same upper bytes become transparent too.
         """
+        self.image.load()
         info, depth = self.image.info, self.depth
         key = info.get("transparency")
         if isinstance(key, str):  # a text chunk of the same name
@@ -148,6 +139,7 @@ class PngImage(OpenedImage):
             info["transparency"] = (key & (1 << depth) - 1) * (255 // ((1 << depth) - 1))
         elif isinstance(key, tuple) and depth == 16:
             info["transparency"] = tuple(value >> 8 for value in key)
+        return self.image
 
     def read_samples(self, header: DeepHeader) -> np.ndarray:
         """Decodes 16 bits with imagecodecs; Pillow would return 8."""
@@ -155,7 +147,7 @@ class PngImage(OpenedImage):
             return super().read_samples(header)
         import imagecodecs
 
-        check_pixels(self._pixels, pixel_bytes(self.data))
+        self._check_pixels()
         try:
             return np.asarray(imagecodecs.png_decode(self.data))
         except imagecodecs.PngError as error:

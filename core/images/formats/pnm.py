@@ -12,7 +12,7 @@ import re
 import numpy as np
 from PIL import Image, ImageFile
 
-from shardwright.core.images.deep_header import UINT16, DeepHeader
+from shardwright.core.images.deep_pixels import UINT16, DeepHeader
 from shardwright.core.images.faults import corrupt, truncated
 from shardwright.core.images.formats.opened_image import LoadedImage, OpenedImage
 from shardwright.schemas.errors import ImageFault

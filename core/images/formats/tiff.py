@@ -15,7 +15,7 @@ from PIL import TiffImagePlugin, UnidentifiedImageError
 from PIL.ExifTags import Base
 
 from shardwright.core.images import deep_pixels
-from shardwright.core.images.deep_header import FLOAT32, UINT8, UINT16, DeepHeader
+from shardwright.core.images.deep_pixels import FLOAT32, UINT8, UINT16, DeepHeader
 from shardwright.core.images.faults import PillowSettings, unsupported
 from shardwright.core.images.formats.opened_image import (
     ORIENTATIONS,

@@ -12,7 +12,7 @@ from PIL import Image
 
 from shardwright.core.images.faults import truncated
 from shardwright.core.images.formats.jpeg import wrap_rgb
-from shardwright.core.images.formats.opened_image import LoadedImage, MetadataBlock, OpenedImage
+from shardwright.core.images.formats.opened_image import MetadataBlock, OpenedImage
 
 _RIFF_HEADER_BYTES, _CHUNK_HEAD_BYTES = 12, 8
 _METADATA = {b"EXIF": "exif", b"XMP ": "xmp"}
@@ -83,20 +83,15 @@ class WebpImage(OpenedImage):
             self._bytes_per_pixel = _ANIMATED_BYTES
         return animated
 
-    def decode(self, keep_damaged: bool) -> LoadedImage:
-        """Decodes after a check that the file has the length that it states."""
-        damage, stated = "", _stated_bytes(self.data)
+    def _check_pixels(self) -> None:
+        stated = _stated_bytes(self.data)
         if len(self.data) < stated:
-            damage = f"webp: it ends after {len(self.data)} of {stated} bytes"
-            if not keep_damaged:
-                raise truncated(damage)
-        if not damage and not self.animated:
-            return LoadedImage(self._decode_still())
-        self.image.load()
-        return LoadedImage(self.image, damage=damage)
+            raise truncated(f"webp: it ends after {len(self.data)} of {stated} bytes")
 
-    def _decode_still(self) -> Image.Image:
-        """Decodes the pixels of a file with one frame to RGB or RGBA, as Pillow chooses."""
+    def _load(self, is_damaged: bool) -> Image.Image:
+        """Decodes the pixels of a sound file with one frame to RGB or RGBA, as Pillow chooses."""
+        if is_damaged or self.animated:
+            return super()._load(is_damaged)
         import imagecodecs
 
         pixels = imagecodecs.webp_decode(self.data, hasalpha=True)

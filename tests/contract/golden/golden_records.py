@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from shardwright.core.images.convert import ConvertedImage, Frame
-from shardwright.core.images.geometry import plan_geometry
+from shardwright.core.images.convert import ConvertedImage
+from shardwright.core.images.geometry import Frame, plan_geometry
 from shardwright.core.records.build import ExampleBuilder, label_ids
 from shardwright.schemas.columns import encode_extra
 from shardwright.schemas.configuration.layout_file import parse_layout_file

@@ -121,7 +121,7 @@ def test_damaged_images_are_kept_with_the_setting() -> None:
     assert "premature end" in loaded.damage.lower()
     converted = pictures.convert(closed, "x.jpg", damaged="keep")
     assert converted.kept
-    assert converted.damaged
+    assert converted.decoding.damaged
     assert check_image(closed, DeclaredImage(), damaged_too=True).problems == []
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from cykooz_resizer import CpuExtensions
+from cykooz_resizer import CpuExtensions, Resizer
 from helpers import pictures
 from helpers.examples import examples
 from helpers.pictures import file_of
@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 from shardwright.core.images import resize
 from shardwright.core.images.convert import convert_image
 from shardwright.core.images.geometry import plan_geometry
-from shardwright.core.images.rows_first import resize_rows_first
+from shardwright.core.images.resize import resize_rows_first
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.units import FITS
@@ -160,7 +160,7 @@ def test_resampling_is_the_same_for_every_instruction_set(
     image = Image.fromarray(_photo(333, 211))
     box = (10.25, 3.5, 320.75, 200.0)
     usual = resize.resize(image, (96, 61), resample, box)
-    plain = resize.Resizer()
+    plain = Resizer()
     plain.cpu_extensions = CpuExtensions.none
     monkeypatch.setattr(resize._OF_THREAD, "resizer", plain)
     assert np.array_equal(usual, resize.resize(image, (96, 61), resample, box))

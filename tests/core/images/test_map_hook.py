@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from shardwright.core.images.convert import Frame
-from shardwright.core.images.geometry import plan_geometry
+from shardwright.core.images.geometry import Frame, plan_geometry
 from shardwright.core.images.map_hook import (
     DecodedImage,
     DroppedImage,
     MappedImage,
     call_hook,
+    decoded_image,
     hook_version,
     load_hook,
+    mapped_ref,
 )
-from shardwright.core.images.mapped_refs import decoded_image, mapped_ref
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings

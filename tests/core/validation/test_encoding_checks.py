@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from shardwright.core.images.convert import ConvertedImage, Frame
-from shardwright.core.images.geometry import plan_geometry
+from shardwright.core.images.convert import ConvertedImage
+from shardwright.core.images.geometry import Frame, plan_geometry
 from shardwright.core.records.build import ExampleBuilder, label_ids
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.image import DeclaredImage, check_image
@@ -93,7 +93,6 @@ def found_in(
         format="raw" if layout.pixels else "jpg",
         height=HEIGHT, width=WIDTH, channels=3, kept=False, animated=False,
         frame=Frame((WIDTH, HEIGHT), 1, plan_geometry(WIDTH, HEIGHT, None, "stretch")),
-        decode_seconds=0.0,
     )  # fmt: skip
     examples = ExampleBuilder(layout, label_ids(LABELS, layout.first_label))
     features: dict[str, Any] = {**examples.features(ref, image, "0" * 64, annotated), **change}
