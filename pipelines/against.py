@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.core import storage
 from shardwright.core.dataset_files import left_behind, read_dataset
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.label_rules import LabelRules, make_label_rules
-from shardwright.core.sources.selection import make_listing_rules
+from shardwright.core.sources.rules import LabelRules, make_label_rules, make_listing_rules
 from shardwright.core.sources.source import check_settings
 from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import log

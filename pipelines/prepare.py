@@ -24,8 +24,7 @@ from shardwright.core.images.map_hook import hook_version, hook_versions
 from shardwright.core.overwrite import repair_swap
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.label_rules import make_label_rules
-from shardwright.core.sources.selection import make_listing_rules
+from shardwright.core.sources.rules import make_label_rules, make_listing_rules
 from shardwright.core.sources.source import Context, Input
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import given_names

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import apache_beam as beam
 
-from shardwright.core.sources.label_rules import LabelRules, RuleMatches
 from shardwright.core.sources.listing import ListingDigest, list_part, split_inputs
-from shardwright.core.sources.selection import ListingRules
+from shardwright.core.sources.rules import LabelRules, ListingRules, RuleMatches
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name, whole
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId

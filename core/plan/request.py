@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from shardwright.core.sources.folder_tree import WITH_METADATA
-from shardwright.core.sources.label_rules import LabelRules
-from shardwright.core.sources.selection import ListingRules
+from shardwright.core.sources.rules import LabelRules, ListingRules
 from shardwright.core.sources.source import SOURCES, Input
 from shardwright.core.sources.unused_settings import ConversionFacts
 from shardwright.schemas.configuration.setting import Affects

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -101,17 +100,11 @@ def split_folder(item: Input, tree: FolderTree, context: Context) -> Iterator[In
     Raises:
       EngineError: If a folder cannot be listed.
     """
-    meaning = asdict(replace(tree, empty=()))
+    meaning = replace(tree, empty=())
     is_whole = context.one_worker or tree.metadata or not storage.is_remote(item.path)
     for part in [WHOLE] if is_whole else _parts(item.path, tree):
         path = storage.join(item.path, part.folder).rstrip("/")
-        yield InputSplit(item, path, detail=json.dumps([*part, meaning]))
-
-
-def decode_part(detail: str) -> tuple[FolderPart, FolderTree]:
-    """Returns the part that `split_folder` describes, and the meaning of its folders."""
-    folder, deep, meaning = json.loads(detail)
-    return FolderPart(folder, deep), FolderTree(**meaning)
+        yield InputSplit(item, path, detail=(part, meaning))
 
 
 def _parts(path: str, tree: FolderTree) -> Iterator[FolderPart]:
@@ -126,7 +119,7 @@ def _parts(path: str, tree: FolderTree) -> Iterator[FolderPart]:
 
 
 def _list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    folder, tree = decode_part(part.detail)
+    folder, tree = part.detail
     yield from list_labelled(part.item, context.settings, tree, folder)
 
 

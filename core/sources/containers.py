@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -62,15 +61,13 @@ def filtered_part(item: Input, folder: str, files: Iterable[ContainerFile]) -> I
     """
     filtered = [file for file in files if file.filtered]
     if filtered:
-        yield InputSplit(item, folder, detail=json.dumps([None, filtered]))
+        yield InputSplit(item, folder, detail=filtered)
 
 
 def filtered_refs(part: InputSplit) -> list[ImageRef]:
     """Returns a reference to each file that is not read; none if the split is a container."""
-    first, *rest = json.loads(part.detail)
-    if first is not None:
-        return []
+    filtered = part.detail if isinstance(part.detail, list) else ()
     return [
         ImageRef(part.item.prefix + key_of(name), storage.join(part.path, name)).filtered(reason)
-        for name, _, reason in rest[0]
+        for name, _, reason in filtered
     ]

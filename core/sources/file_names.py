@@ -6,14 +6,9 @@ import re
 from collections.abc import Iterator
 
 from shardwright.core.sources.archives.files import first_archive
-from shardwright.core.sources.class_folders import (
-    NO_MEANING,
-    decode_part,
-    list_class_folders,
-    split_folder,
-)
+from shardwright.core.sources.class_folders import NO_MEANING, list_class_folders, split_folder
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.label_rules import take_apart
+from shardwright.core.sources.rules import take_apart
 from shardwright.core.sources.source import Context, InputSplit, Source
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -38,7 +33,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for each file in a part of a folder."""
     pattern = re.compile(context.settings.label_regex)
-    for ref in list_class_folders(part.item, part=decode_part(part.detail)[0]):
+    for ref in list_class_folders(part.item, part=part.detail[0]):
         yield take_apart(ref, pattern, part.item.prefix)
 
 

@@ -15,8 +15,7 @@ from shardwright.core.images.read import read_head
 from shardwright.core.images.signatures import HEAD_BYTES
 from shardwright.core.sources.image_files import folder_of
 from shardwright.core.sources.input_probe import is_pattern
-from shardwright.core.sources.label_rules import LabelRules, RuleMatches
-from shardwright.core.sources.selection import ListingRules
+from shardwright.core.sources.rules import LabelRules, ListingRules, RuleMatches
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.codes import QuarantineReason

@@ -7,11 +7,9 @@ parts. `kitti.py` is a short example.
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
@@ -213,14 +211,16 @@ class PairFormat:
 
     def split(self, item: Input, context: Context) -> Iterator[InputSplit]:
         """Yields parts of a few thousand images each, without reading their annotations."""
-        found = self._folders(look_at(item.path), context.settings)
-        prefixes = [self._prefix(item, folders, context.settings) for folders in found]
-        lists = {name: _read_lists(name) for name in {folders.lists for folders in found}}
+        found = [
+            (folders, self._prefix(item, folders, context.settings))
+            for folders in self._folders(look_at(item.path), context.settings)
+        ]
+        lists = {name: _read_lists(name) for name in {folders.lists for folders, _ in found}}
         absent = {name: {*stems} for name, stems in lists.items()}
-        for folders, prefix in zip(found, prefixes):
+        for folders, prefix in found:
             pairs = self._pairs(item, folders, prefix, lists[folders.lists], absent[folders.lists])
             yield from _parts(item, folders, pairs)
-        for folders, prefix in zip(found, prefixes):
+        for folders, prefix in found:
             missing = (
                 bad_entry(prefix + stem, join(folders.images, stem), f"it is listed, but {MISSING}")._replace(
                     split=lists[folders.lists][stem][0]
@@ -348,13 +348,10 @@ class PairFormat:
 
     def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields the references of a part with their annotations, and the ids of the classes."""
-        values, refs, files = json.loads(part.detail)
-        folders = PairedFolders(**values)
-        paths = json.loads(zlib.decompress(files.encode("latin-1")))
-        pairs = zip(decode_refs(refs.encode("latin-1")), paths)
+        folders, refs, files = part.detail
         yield from (ClassId(name, number) for number, name in folders.classes if name)
         read = partial(self._read, folders, context.settings)
-        yield from side_by_side(read, pairs, folders.annotations)
+        yield from side_by_side(read, zip(decode_refs(refs), files), folders.annotations)
 
     def _read(self, folders: PairedFolders, settings: ConvertSettings, pair: _Pair) -> ImageRef:
         ref, file = pair
@@ -465,9 +462,7 @@ def _parts(item: Input, folders: PairedFolders, pairs: Iterator[_Pair]) -> Itera
     """Yields the pairs of a folder in parts."""
     while batch := list(islice(pairs, _PART_IMAGES)):
         refs, files = zip(*batch)
-        packed = encode_refs(refs), zlib.compress(json.dumps(files).encode(), 1)
-        detail = json.dumps([asdict(folders), *(data.decode("latin-1") for data in packed)])
-        yield InputSplit(item, folders.annotations, detail=detail)
+        yield InputSplit(item, folders.annotations, detail=(folders, encode_refs(refs), files))
 
 
 # Pairs whose paths differ

@@ -81,7 +81,7 @@ class InputSplit(NamedTuple):
       begin: Begin of the range to list, as a byte offset or a row group, depending on the source.
       end: End of the range, exclusive; -1 for the end of the file.
       number: Number of the first row in the range, counted from 1.
-      detail: Other data that the source needs to list the part.
+      detail: What else the source needs to list the part; Beam pickles it.
     """
 
     item: Input
@@ -89,7 +89,7 @@ class InputSplit(NamedTuple):
     begin: int = 0
     end: int = -1
     number: int = 1
-    detail: str = ""
+    detail: Any = ""
 
 
 @dataclass(frozen=True)

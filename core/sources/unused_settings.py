@@ -60,48 +60,41 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _unmet(condition: Condition, name: str, facts: ConversionFacts) -> str:
-    """Returns the end of "--NAME has no effect ..." if a condition is not met; empty if it is or may be."""
+def _is_met(condition: Condition, name: str, facts: ConversionFacts) -> bool:
+    """Returns whether a condition of a setting is, or may be, met."""
     settings, needs = facts.settings, facts.settings.record_layout.needs
     match condition:
         case Condition.SOURCE:
-            return "" if _is_used(name, facts) else _not_used(name, facts)
+            return _is_used(name, facts)
         case Condition.RESIZING:
-            met, otherwise = bool(settings.resize), "without --resize"
+            return bool(settings.resize)
         case Condition.LOSSY_FORMAT:
-            met = settings.stored_format in ("keep", "jpeg", "webp")
-            otherwise = "on images that are not stored as JPEG or WebP"
+            return settings.stored_format in ("keep", "jpeg", "webp")
         case Condition.KEPT_ORIGINALS:
-            met = settings.stored_format == "keep"
-            otherwise = (
-                "unless the original bytes are kept (--image_format keep): re-encoded images have no metadata"
-            )
+            return settings.stored_format == "keep"
         case Condition.OBJECTS:
-            met = any(str(role).startswith("object_") for role in settings.record_layout.by_role())
-            otherwise = "with a layout that stores no objects"
+            return any(str(role).startswith("object_") for role in settings.record_layout.by_role())
         case Condition.CLASSES:
-            met = needs is not Needs.OBJECTS
-            otherwise = "with a layout of objects: images without objects are kept anyway"
+            return needs is not Needs.OBJECTS
         case Condition.STORED_CLASSES:
-            met, otherwise = needs is not Needs.IMAGE, "with a layout that stores no classes"
+            return needs is not Needs.IMAGE
         case Condition.SEVERAL_SPLITS:
-            met = len(settings.parsed_splits) > 1 or settings.folds > 0
-            otherwise = "without several --splits or --folds"
+            return len(settings.parsed_splits) > 1 or settings.folds > 0
         case Condition.DRAWN_SPLITS:
             # Folds do not depend on what decides the splits.
             has_folds = name != "splits" and settings.folds > 0
-            met = facts.splits_from is not SplitsFrom.SOURCE or has_folds
-            otherwise = "because the source names the split of every image"
+            return facts.splits_from is not SplitsFrom.SOURCE or has_folds
         case Condition.VISIBLE_BACKGROUND:
-            met = facts.on_background != 0
-            otherwise = "because no image was padded or has transparent pixels that were filled"
-    return "" if met else otherwise
+            return facts.on_background != 0
 
 
 def _why_unused(name: str, facts: ConversionFacts) -> str:
     """Returns the end of "--NAME has no effect ..."; empty if the setting has, or may have, an effect."""
     needs = settings_of(ConvertSettings)[name].needs
-    return next(filter(None, (_unmet(condition, name, facts) for condition in needs)), "")
+    unmet = next((condition for condition in needs if not _is_met(condition, name, facts)), None)
+    if unmet is Condition.SOURCE:
+        return _not_used(name, facts)
+    return unmet.value if unmet else ""
 
 
 def has_effect(name: str, facts: ConversionFacts) -> bool:

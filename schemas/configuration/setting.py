@@ -49,19 +49,24 @@ class Topic(Enum):
 
 
 class Condition(Enum):
-    """What a setting needs to have an effect; `sources/unused_settings.py` checks each condition."""
+    """What a setting needs to have an effect; the text ends "--NAME has no effect ..." if that is missing.
 
-    #: A source that uses the setting (`Source.settings`).
-    SOURCE = "source"
-    RESIZING = "resizing"
-    LOSSY_FORMAT = "lossy format"
-    KEPT_ORIGINALS = "kept originals"
-    OBJECTS = "objects"
-    CLASSES = "classes"
-    STORED_CLASSES = "stored classes"
-    SEVERAL_SPLITS = "several splits"
-    DRAWN_SPLITS = "drawn splits"
-    VISIBLE_BACKGROUND = "visible background"
+    `sources/unused_settings.py` checks each condition.
+    """
+
+    #: A source that uses the setting (`Source.settings`). A message names such sources.
+    SOURCE = "on this source"
+    RESIZING = "without --resize"
+    LOSSY_FORMAT = "on images that are not stored as JPEG or WebP"
+    KEPT_ORIGINALS = (
+        "unless the original bytes are kept (--image_format keep): re-encoded images have no metadata"
+    )
+    OBJECTS = "with a layout that stores no objects"
+    CLASSES = "with a layout of objects: images without objects are kept anyway"
+    STORED_CLASSES = "with a layout that stores no classes"
+    SEVERAL_SPLITS = "without several --splits or --folds"
+    DRAWN_SPLITS = "because the source names the split of every image"
+    VISIBLE_BACKGROUND = "because no image was padded or has transparent pixels that were filled"
 
 
 @dataclass(frozen=True)

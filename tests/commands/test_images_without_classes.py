@@ -16,8 +16,8 @@ from PIL import Image
 from shardwright import loader
 from shardwright.core.sources.folder_tree import FolderTree, decide
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.label_rules import make_label_rules
 from shardwright.core.sources.listing import list_part, split_inputs
+from shardwright.core.sources.rules import make_label_rules
 from shardwright.core.sources.source import Context
 from shardwright.core.sources.spool import Spool
 from shardwright.loader import Records

@@ -13,7 +13,7 @@ from helpers.storage.buckets import Bucket
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from shardwright.core.sources.class_folders import FolderPart, decode_part
+from shardwright.core.sources.class_folders import FolderPart
 from shardwright.core.sources.source import Context, Input, source_by_name
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -92,7 +92,7 @@ def test_each_class_folder_is_a_part(
     place = f"{bucket.url}/{root}"
     context = Context(ConvertSettings(input=(place,), **given), Spool("unused"))
     source = source_by_name("file_names" if given else "class_folders")
-    found = [decode_part(part.detail)[0] for part in source.split(Input(place, ""), context)]
+    found = [part.detail[0] for part in source.split(Input(place, ""), context)]
     assert found == [FolderPart(*part) if isinstance(part, tuple) else FolderPart(part) for part in parts]
 
 

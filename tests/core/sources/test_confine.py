@@ -13,8 +13,8 @@ from PIL import Image
 
 from shardwright.core.sources.input_probe import look_at
 from shardwright.core.sources.inputs import recognize
-from shardwright.core.sources.label_rules import make_label_rules
 from shardwright.core.sources.listing import Confinement, list_part, split_inputs
+from shardwright.core.sources.rules import make_label_rules
 from shardwright.core.sources.source import Context, Input
 from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import cli

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.core.sources.image_files import annotated
-from shardwright.core.sources.label_rules import LabelRules, make_label_rules
+from shardwright.core.sources.rules import LabelRules, make_label_rules
 from shardwright.schemas.annotations import (
     Annotations,
     ObjectAnnotation,
