@@ -6,11 +6,10 @@ import contextlib
 import errno
 import json
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from typing import Any, TypeVar
 
 from shardwright.core import storage
+from shardwright.core.concurrency.pool import map_ordered, reading_executor
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
@@ -20,9 +19,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MAX_BYTES = 16 << 20
-#: Objects that are read at once, and items in one batch.
-_REQUESTS_AT_ONCE = 32
-_TOGETHER = 1024
+#: Items that are being read or wait for the ones before them.
+_READS_AHEAD = 1024
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 #: Errors of a single file; other errors affect the whole machine.
 OF_ONE_FILE = (
@@ -125,9 +123,6 @@ def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], path
       path: Path that tells whether the items are remote.
     """
     if not storage.is_remote(path):
-        yield from map(function, items)
-        return
-    waiting = iter(items)
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
-        while batch := list(islice(waiting, _TOGETHER)):
-            yield from executor.map(function, batch)
+        return map(function, items)
+    executor = reading_executor()
+    return map_ordered(function, items, executor, weigh=lambda _: 0, max_items=_READS_AHEAD, chunk_items=1)

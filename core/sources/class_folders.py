@@ -21,7 +21,7 @@ from shardwright.core.images.signatures import (
 )
 from shardwright.core.sources.annotation_files import side_by_side
 from shardwright.core.sources.files_beside import (
-    MetadataReader,
+    add_metadata,
     check_columns,
     every_image_has_metadata,
     without_metadata,
@@ -130,7 +130,7 @@ def list_labelled(
     refs = list_class_folders(source, settings.folders_of_label, tree, part)
     refs = (_placed(ref, tree, source.prefix) for ref in refs)
     if tree.metadata:
-        yield from MetadataReader(settings, tree.names_classes).add_all(refs, source.path)
+        yield from add_metadata(refs, source.path, settings, tree.names_classes)
     else:
         yield from refs
 

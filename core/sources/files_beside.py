@@ -117,59 +117,50 @@ def check_columns(where: str, source: str, settings: ConvertSettings, unless: st
         )
 
 
-def read_beside(ref: ImageRef, name: str) -> bytes | None:
-    """Returns the content of an image's metadata file with an extension; None if there is none."""
+def _read_beside(ref: ImageRef, name: str) -> bytes | None:
     return read_annotation_file(f"{stem_of(ref.uri)}.{name}")
 
 
-class MetadataReader:
-    """Adds the content of metadata files to the references of their images.
+def add_metadata(
+    refs: Iterable[ImageRef],
+    path: str,
+    settings: ConvertSettings,
+    names_classes: bool,
+    read: Callable[[ImageRef, str], bytes | None] = _read_beside,
+) -> Iterator[ImageRef | ClassId]:
+    """Yields all references with the content of their metadata files, and the id of each numeric class once.
+
+    A class from folders is kept, unless `--label_column` names a field.
 
     Args:
+      refs: References of images and other files.
+      path: Their folder or archive. If it is remote, several files are read at once.
       settings: Checked settings.
       names_classes: Whether the folders of the images give their classes.
       read: Function of a reference and an extension; returns the content of that file beside the image, or
         None if there is none.
     """
+    hint = "" if names_classes or settings.folders != AUTO else _SHARDS_SAY_NONE
+    needed = {known: _metadata_needed(settings, known) for known in (False, True)}
 
-    def __init__(
-        self,
-        settings: ConvertSettings,
-        names_classes: bool,
-        read: Callable[[ImageRef, str], bytes | None] = read_beside,
-    ) -> None:
-        self._settings, self._read = settings, read
-        self._hint = "" if names_classes or settings.folders != AUTO else _SHARDS_SAY_NONE
-        self._needed = {known: _metadata_needed(settings, known) for known in (False, True)}
-
-    def add_all(self, refs: Iterable[ImageRef], path: str) -> Iterator[ImageRef | ClassId]:
-        """Yields all references with their metadata, and the id of each numeric class once.
-
-        Args:
-          refs: References of images and other files.
-          path: Their folder or archive. If it is remote, several files are read at once.
-        """
-        classes = NumberedClasses()
-        for ref, has_own_class in side_by_side(self._add, refs, path):
-            if has_own_class:
-                yield from classes.new_ids(ref)
-            yield ref
-
-    def _add(self, ref: ImageRef) -> tuple[ImageRef, bool]:
-        """Returns a reference with its metadata, and whether this gives its class.
-
-        A class from folders is kept, unless `--label_column` names a field.
-        """
-        needed = self._needed[bool(ref.label)] if ref.is_candidate else []
-        if not needed:
+    def with_files(ref: ImageRef) -> tuple[ImageRef, bool]:
+        """Returns a reference with its metadata, and whether this gives its class."""
+        names = needed[bool(ref.label)] if ref.is_candidate else []
+        if not names:
             return ref, False
-        has_own_class = _reads_class(self._settings, bool(ref.label))
+        has_own_class = _reads_class(settings, bool(ref.label))
         try:
-            files = {name: data for name in needed if (data := self._read(ref, name)) is not None}
-            ref = with_metadata(ref, files, self._settings)
+            files = {name: data for name in names if (data := read(ref, name)) is not None}
+            ref = with_metadata(ref, files, settings)
         except AnnotationFault as fault:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault)), False
-        return ref._replace(message=ref.message + self._hint if ref.message else ""), has_own_class
+        return ref._replace(message=ref.message + hint if ref.message else ""), has_own_class
+
+    classes = NumberedClasses()
+    for ref, has_own_class in side_by_side(with_files, refs, path):
+        if has_own_class:
+            yield from classes.new_ids(ref)
+        yield ref
 
 
 def _metadata_needed(settings: ConvertSettings, has_class: bool) -> list[str]:

@@ -179,11 +179,7 @@ def _class_names(values: Mapping[str, Any], folders: Sequence[str], option: str)
 
 
 def _lines(path: str) -> list[str]:
-    try:
-        text = (read_list_file(path) or b"").decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"--input {printable(path)} is not UTF-8 text; save it as UTF-8.") from None
-    return [line.strip() for line in text.rstrip().splitlines()]
+    return [line.strip() for line in storage.read_text("--input", path).rstrip().splitlines()]
 
 
 # Folders without a description

@@ -125,17 +125,18 @@ def read_text(option: str, path: str, content: str = "") -> str:
       UsageError: If it cannot be read or is not UTF-8.
     """
     require_known(option, path)
+    where = f"{option} {printable(path)}"
     try:
         # A shell's `<(...)` is a pipe.
         data = read_bytes(path) if is_remote(path) else Path(path).read_bytes()
-        check_utf8(f"{option} {path}", data)
+        check_utf8(where, data)
         return data.decode("utf-8-sig")
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         todo = f"name a file with {content}" if content else "check the path"
-        raise UsageError(f"{option} {path}: {reason}; {todo}.") from None
+        raise UsageError(f"{where}: {reason}; {todo}.") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{option} {path} is not UTF-8 text; save it as UTF-8.") from None
+        raise UsageError(f"{where} is not UTF-8 text; save it as UTF-8.") from None
 
 
 def read_bytes(path: str, version: str = "", limit: int = -1) -> bytes:
@@ -218,7 +219,7 @@ def stat(path: str) -> StoredObject | None:
 
 def size_of(path: str) -> int:
     """Returns the size of a file in bytes; raises FileNotFoundError or another OSError."""
-    return os.path.getsize(path) if not is_remote(path) else state_of(path).size
+    return state_of(path).size
 
 
 def state_of(path: str) -> StoredObject:
@@ -264,10 +265,7 @@ def write_bytes(path: str, data: bytes, inside: str = "") -> None:
     Raises:
       FileNotFoundError: If `inside` is missing on a disk.
     """
-    if inside and not is_remote(path):
-        local.write_bytes(path, data, inside)
-    else:
-        _run("write", path, lambda store: store.write(path, data))
+    _run("write", path, lambda store: store.write(path, data, inside))
 
 
 def alone_with(path: str) -> AbstractContextManager[None]:

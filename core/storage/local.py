@@ -70,9 +70,9 @@ class LocalStore(Store):
         finally:
             os.close(descriptor)
 
-    def write(self, path: str, data: bytes) -> None:
-        """Writes a file under another name, then renames it."""
-        write_bytes(path, data)
+    def write(self, path: str, data: bytes, inside: str = "") -> None:
+        """Writes a file under another name, then renames it; `inside` is not made if it is missing."""
+        _write(path, lambda file: file.write(data), inside)
 
     def write_if(self, path: str, data: bytes, version: str | None) -> bool:
         """Writes a file if its content still has a digest."""
@@ -83,7 +83,7 @@ class LocalStore(Store):
             with alone_in(folder):
                 if self._digest(path) != version:
                     return False
-                write_bytes(path, data, folder)
+                self.write(path, data, folder)
         except (FileNotFoundError, NotADirectoryError):  # the folder is gone and is not made again
             return False
         return True
@@ -156,11 +156,6 @@ def make_dirs(path: str, inside: str = "") -> None:
         folder = os.path.join(folder, part)
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
-
-
-def write_bytes(path: str, data: bytes, inside: str = "") -> None:
-    """Writes a file under another name, then renames it; `inside` is not made if it is missing."""
-    _write(path, lambda file: file.write(data), inside)
 
 
 def _write(path: str, fill: Callable[[IO[bytes]], object], inside: str = "") -> None:

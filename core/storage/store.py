@@ -117,8 +117,8 @@ class Store(ABC):
         """Reads a range of a file, of a version if given; the result is shorter at the end of the file."""
 
     @abstractmethod
-    def write(self, path: str, data: bytes) -> None:
-        """Writes a file that appears whole or not at all."""
+    def write(self, path: str, data: bytes, inside: str = "") -> None:
+        """Writes a file that appears whole or not at all; a disk must have the directory `inside`."""
 
     @abstractmethod
     def write_if(self, path: str, data: bytes, version: str | None) -> bool:
@@ -174,7 +174,7 @@ class RemoteStore(Store):
                 self._client, self._client_key = self.connect(values_of(options)), key
             return self._client
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, inside: str = "") -> None:
         """Writes a file in one upload."""
         self.upload(io.BytesIO(data), path)
 

@@ -31,7 +31,7 @@ from shardwright.core.sources.archives.members import is_left_out
 from shardwright.core.sources.archives.tars import COMPRESSED
 from shardwright.core.sources.class_folders import NO_FOLDER, find_tree, list_labelled, with_kind
 from shardwright.core.sources.files_beside import (
-    MetadataReader,
+    add_metadata,
     check_columns,
     is_metadata_name,
     stem_of,
@@ -118,8 +118,7 @@ def _list_archive(part: InputSplit, context: Context, folders: str) -> Iterator[
             member = metadata.get(f"{stem_of(path)}.{name}")
             return opened.read_metadata(member, name) if member else None
 
-        reader = MetadataReader(settings, tree.names_classes, read)
-        yield from reader.add_all(refs, opened.file or part.path)
+        yield from add_metadata(refs, opened.file or part.path, settings, tree.names_classes, read)
 
 
 def _usable(opened: OpenArchive) -> Iterator[ImageRef]:

@@ -76,7 +76,7 @@ def test_the_sources_use_the_settings_in_the_table() -> None:
         for module, name in (("rows", "SETTINGS"), ("image_tables", "TableFormat")):
             if re.search(rf"tables\.{module} import .*\b{name}\b", texts[source]):
                 texts[source] += (folder / "tables" / f"{module}.py").read_text()
-        if "with_metadata" in texts[source] or "MetadataReader" in texts[source]:
+        if "with_metadata" in texts[source] or "add_metadata" in texts[source]:
             texts[source] += (folder / "files_beside.py").read_text()
         if re.search(r"\blabelled\(", texts[source]):
             texts[source] += inspect.getsource(image_files.labelled)
