@@ -34,8 +34,7 @@ from shardwright.core.sources.folder_tree import (
     is_shard_number,
     split_folders,
 )
-from shardwright.core.sources.folder_walk import walk
-from shardwright.core.sources.image_files import files_below, is_hidden, key_of
+from shardwright.core.sources.image_files import files_below, is_hidden, key_of, walk
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.codes import FilterReason, QuarantineReason

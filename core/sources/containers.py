@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -26,6 +27,11 @@ class ContainerFile(NamedTuple):
     relative: str
     split: str = ""
     filtered: str = ""
+
+
+def content_digest(data: bytes | memoryview) -> str:
+    """Returns the digest of an image inside a file."""
+    return hashlib.blake2b(data, digest_size=8, usedforsecurity=False).hexdigest()
 
 
 def keeps_splits(settings: ConvertSettings) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import stat
@@ -11,7 +12,6 @@ from itertools import islice
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import side_by_side
-from shardwright.core.sources.hashing import name_hash
 from shardwright.core.sources.image_files import MISSING, below, is_file
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import ImageRef
@@ -20,6 +20,21 @@ from shardwright.schemas.image_ref import ImageRef
 MIN_LISTED = 10_000
 #: Objects to list for each wanted one: listing a thousand takes as long as one request.
 LISTED_FOR_EACH = 10
+
+
+def name_hash(name: str) -> int:
+    """Returns 64 bits of a name's BLAKE2b digest, which is the same in every process, unlike `hash`.
+
+    Hashes save memory where millions of names would be stored.
+
+    Args:
+      name: Name; bytes that are not UTF-8 are surrogate escapes.
+
+    Returns:
+      A number from 0 to 2**64 - 1.
+    """
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
 
 
 class FileStates:

@@ -30,6 +30,7 @@ from shardwright.core.sources.archives.files import (
 from shardwright.core.sources.archives.members import is_left_out
 from shardwright.core.sources.archives.tars import COMPRESSED
 from shardwright.core.sources.class_folders import NO_FOLDER, find_tree, list_labelled, with_kind
+from shardwright.core.sources.file_states import name_hash
 from shardwright.core.sources.files_beside import (
     add_metadata,
     check_columns,
@@ -37,7 +38,6 @@ from shardwright.core.sources.files_beside import (
     stem_of,
 )
 from shardwright.core.sources.folder_tree import IGNORE, FolderTree, decide, split_of_folder
-from shardwright.core.sources.hashing import name_hash
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.rules import take_apart
 from shardwright.core.sources.source import Context, InputSplit, Source

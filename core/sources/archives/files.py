@@ -35,8 +35,8 @@ from shardwright.core.sources.archives.tars import (
 )
 from shardwright.core.sources.archives.zips import END_SIGN, MAX_END_BYTES, list_zip
 from shardwright.core.sources.containers import state_of
+from shardwright.core.sources.file_states import name_hash
 from shardwright.core.sources.folder_tree import split_of_folder
-from shardwright.core.sources.hashing import name_hash
 from shardwright.core.sources.image_files import files_below, is_hidden
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit

@@ -23,12 +23,12 @@ from shardwright.core.sources.arrays.values import (
 )
 from shardwright.core.sources.containers import (
     ContainerFile,
+    content_digest,
     filtered_part,
     filtered_refs,
     keeps_splits,
     state_of,
 )
-from shardwright.core.sources.hashing import content_digest
 from shardwright.core.sources.image_files import is_hidden, key_of
 from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.source import Context, Input, InputSplit, Source

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwright.core.images.signatures import is_image_name, kind_of
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.hashing import content_digest
+from shardwright.core.sources.containers import content_digest
 from shardwright.core.sources.tables.columns import looks_like_path, usual_columns
 from shardwright.core.sources.tables.lines import named_value
 from shardwright.core.sources.tables.paths import EmbeddedImage

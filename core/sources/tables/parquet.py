@@ -17,7 +17,7 @@ from shardwright.core.concurrency.converters import Crashed, call_in_process
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.images.signatures import extension_of, kind_of
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.hashing import content_digest
+from shardwright.core.sources.containers import content_digest
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables.paths import EmbeddedImage
 from shardwright.core.storage.ranges import RangeReader, file_of

@@ -25,7 +25,7 @@ from shardwright.core.sources.archives.members import MemberStore
 from shardwright.core.sources.archives.tars import GZIP, unpack_tar
 from shardwright.core.sources.arrays.files import FileSlice, unpack
 from shardwright.core.sources.entries import XmlItems, stream_object
-from shardwright.core.sources.folder_walk import walk
+from shardwright.core.sources.image_files import walk
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables.image_tables import RowRuns
 from shardwright.core.sources.tables.lines import csv_cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from shardwright.core import storage
-from shardwright.core.sources.hashing import name_hash
+from shardwright.core.sources.file_states import name_hash
 
 
 def test_the_number_of_a_name_depends_on_its_bytes() -> None:
