@@ -79,11 +79,6 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     return found
 
 
-def _summarize(probe: InputProbe, settings: ConvertSettings) -> str:
-    semantic = settings.record_layout.needs is Needs.SEMANTIC
-    return ", class masks" if semantic else ", polygons of things"
-
-
 SOURCE = PairFormat(
     name="cityscapes",
     title="Cityscapes",
@@ -91,5 +86,7 @@ SOURCE = PairFormat(
     find=_find,
     parse=lambda data, folders: parse_polygons(data),
     provides=frozenset({Needs.OBJECTS, Needs.SEMANTIC}),
-    summarize=_summarize,
+    summarize=lambda probe, settings: (
+        ", class masks" if settings.record_layout.needs is Needs.SEMANTIC else ", polygons of things"
+    ),
 ).source()

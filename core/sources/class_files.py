@@ -20,8 +20,6 @@ _STRING = r"""\s*:\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')"""
 _NAME = re.compile(r"(?<![a-z_])name" + _STRING)
 _DISPLAY_NAME = re.compile(r"display_name" + _STRING)
 _ID = re.compile(r"(?<![a-z_])id\s*:\s*(\d{1,18})")
-_ESCAPE = re.compile(rb"\\([0-7]{1,3}|x[0-9a-fA-F]{1,2}|.)", re.DOTALL)
-_LETTERS = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 
 def class_names_of(name: str, text: str) -> Mapping[int, str]:
@@ -57,12 +55,7 @@ def parse_label_map(text: str) -> dict[int, str]:
 
 
 def _unquoted(match: re.Match[str]) -> str:
-    quoted = match[1] if match[1] is not None else match[2]
-    return _ESCAPE.sub(_unescaped, quoted.encode()).decode("utf-8", "replace")
-
-
-def _unescaped(match: re.Match[bytes]) -> bytes:
-    code = match[1]
-    if code[:1].isdigit():
-        return bytes((int(code, 8) & 0xFF,))
-    return bytes((int(code[1:], 16),)) if code[:1] == b"x" and len(code) > 1 else _LETTERS.get(code, code)
+    """Returns a string without its quotes; its escapes stand for bytes of UTF-8."""
+    quoted: str = match[1] if match[1] is not None else match[2]
+    unescaped = quoted.encode().decode("unicode_escape", "replace")
+    return unescaped.encode("latin-1", "replace").decode("utf-8", "replace")

@@ -159,6 +159,11 @@ def below(path: str, folder: str) -> str | None:
     return path.removeprefix(prefix) + slash if path.startswith(prefix) else None
 
 
+def as_prefix(folder: str) -> str:
+    """Returns how all paths in a folder begin, after resolving the links of a local one."""
+    return (folder if storage.is_remote(folder) else os.path.realpath(folder)).rstrip("/") + "/"
+
+
 def _plain(path: str) -> str:
     return path.rstrip("/") if storage.is_remote(path) else os.path.normpath(path)
 
@@ -174,7 +179,7 @@ def files_below(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
 
 
 def walk(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
-    """Yields (path relative to a folder on a disk, state) of everything except directories, depth first.
+    """Yields (path relative to a folder on a disk, state) of everything in it except directories.
 
     Links are followed, except those to a folder that contains them.
 
@@ -183,23 +188,19 @@ def walk(folder: str) -> Iterator[tuple[str, storage.StoredObject]]:
     Raises:
       EngineError: If a folder cannot be listed.
     """
-    root = os.fsencode(folder)
-    above = [_identity(bytes(parent)) for parent in Path(folder).resolve().parents]
-    above.append(_identity(root))
-    open_folders = [(iter(_scan(root)), b"")]
-    while open_folders:
-        entries, relative = open_folders[-1]
-        for entry in entries:
+    above = frozenset(_identity(bytes(parent)) for parent in Path(folder).resolve().parents)
+    waiting = [(os.fsencode(folder), b"", above)]
+    while waiting:
+        here, relative, above = waiting.pop()
+        above |= {_identity(here)}
+        inner = []
+        for entry in _scan(here):
             name = relative + entry.name
-            if not _leads_down(entry, above):
+            if _leads_down(entry, above):
+                inner.append((entry.path, name + b"/", above))
+            else:
                 yield os.fsdecode(name), _state_of(entry)
-                continue
-            open_folders.append((iter(_scan(entry.path)), name + b"/"))
-            above.append(_identity(entry.path))
-            break
-        else:
-            open_folders.pop()
-            above.pop()
+        waiting += reversed(inner)
 
 
 def _scan(folder: bytes) -> list[os.DirEntry[bytes]]:
@@ -239,7 +240,7 @@ def _state_of(entry: os.DirEntry[bytes]) -> storage.StoredObject:
     return storage.StoredObject(path, status.st_size, storage.local_version(status))
 
 
-def _leads_down(entry: os.DirEntry[bytes], above: Sequence[tuple[int, int]]) -> bool:
+def _leads_down(entry: os.DirEntry[bytes], above: Collection[tuple[int, int]]) -> bool:
     """Returns whether an entry is a directory, or a link to one, that does not contain the entry.
 
     Args:

@@ -12,14 +12,15 @@ from dataclasses import replace
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.images.signatures import is_image_name
-from shardwright.core.sources.files_beside import check_columns, stem_of
+from shardwright.core.sources.files_beside import check_columns
 from shardwright.core.sources.folder_tree import AUTO
+from shardwright.core.sources.image_files import as_prefix
 from shardwright.core.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.core.sources.open_images import DESCRIPTIONS, NOUN, RULE
 from shardwright.core.sources.source import Input, Source, all_sources, source_by_name
 from shardwright.core.sources.tables_beside import check_tables, is_text_name
 from shardwright.core.sources.yolo import holds_labels
+from shardwright.core.sources.yolo_dataset import texts_beside_images
 from shardwright.core.versions import located
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON
@@ -68,7 +69,7 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
                 item = item._replace(path=located(item.path))
                 probe = InputProbe(item.path, is_file=False)
             if output:
-                if _folder(output).startswith(_folder(item.path)):
+                if as_prefix(output).startswith(as_prefix(item.path)):
                     raise UsageError(
                         f"--output {printable(output)} lies inside --input {printable(item.path)}; choose a "
                         "place outside of it."
@@ -182,15 +183,10 @@ def _look_at_local(path: str) -> InputProbe:
 
 def _check_outside(option: str, path: str, output: str) -> None:
     """Checks that --overwrite would not replace files that are read."""
-    if _folder(path).startswith(_folder(output)):
+    if as_prefix(path).startswith(as_prefix(output)):
         raise UsageError(
             f"{option} {printable(path)} lies inside --output {printable(output)}; choose another --output."
         )
-
-
-def _folder(path: str) -> str:
-    """Returns the prefix of all paths in a folder."""
-    return (path if storage.is_remote(path) else os.path.realpath(path)).rstrip("/") + "/"
 
 
 def _look_at_remote(path: str) -> InputProbe:
@@ -252,7 +248,5 @@ def _label_file(probe: InputProbe, beside: bool) -> str:
         for folder in (labels, *map(labels.inside, labels.folders[:1])):
             texts += [storage.join(folder.path, name) for name in folder.files if name.endswith(".txt")][:1]
     if beside:
-        stems = {stem_of(name) for name in probe.files if is_image_name(name)}
-        named = [name for name in probe.files if name.endswith(".txt") and stem_of(name) in stems]
-        texts += [storage.join(probe.path, name) for name in named[:1]]
+        texts += [storage.join(probe.path, name) for name in texts_beside_images(probe)[:1]]
     return next(filter(holds_labels, texts), "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.images.decode import check_kind
 from shardwright.core.images.read import read_head
 from shardwright.core.images.signatures import HEAD_BYTES
-from shardwright.core.sources.image_files import folder_of
+from shardwright.core.sources.image_files import as_prefix, folder_of
 from shardwright.core.sources.input_probe import is_pattern
 from shardwright.core.sources.rules import LabelRules, ListingRules, RuleMatches
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name
@@ -110,7 +109,11 @@ class Confinement:
         settings = context.settings
         folder = folder_of(item.path) if item.is_file or is_pattern(item.path) else item.path
         places = (folder, settings.image_root, settings.mask_dir, context.spool.path)
-        self._roots = tuple(_resolved(place, whole_bucket=True) for place in places if place)
+        self._roots = tuple(
+            as_prefix("/".join(place.split("/")[:3]) if storage.is_remote(place) else place)
+            for place in places
+            if place
+        )
         self._folder = folder
 
     def check(self, ref: ImageRef) -> ImageRef:
@@ -133,22 +136,10 @@ class Confinement:
     def holds(self, path: str) -> bool:
         """Returns whether a file is below one of the places, after resolving symbolic links."""
         try:
-            found = _resolved(path)
+            found = as_prefix(path)
         except (OSError, ValueError):  # the path contains a NUL
             return False
         return any(found.startswith(root) for root in self._roots)
-
-
-def _resolved(path: str, whole_bucket: bool = False) -> str:
-    """Returns a path without links and `..`, with a slash at its end.
-
-    Args:
-      path: Local or remote path; a remote path has no links, and `..` has no meaning in it.
-      whole_bucket: Whether to return the bucket of a remote path.
-    """
-    if not storage.is_remote(path):
-        return os.path.realpath(path).rstrip("/") + "/"
-    return "/".join(path.split("/")[:3]) + "/" if whole_bucket else path
 
 
 @dataclass

@@ -200,9 +200,13 @@ def _find_names(probe: InputProbe) -> str:
 
 def _holds_labels(probe: InputProbe) -> bool:
     """Returns whether a folder has text files beside images, or the folders `images` and `labels`."""
+    return {"images", "labels"} <= {*probe.folders} or bool(texts_beside_images(probe))
+
+
+def texts_beside_images(probe: InputProbe) -> list[str]:
+    """Returns the names of the text files in a folder that are named like an image beside them."""
     stems = {stem_of(name) for name in probe.files if is_image_name(name)}
-    texts = [name for name in probe.files if name.lower().endswith(".txt")]
-    return {"images", "labels"} <= {*probe.folders} or any(stem_of(name) in stems for name in texts)
+    return [name for name in probe.files if name.lower().endswith(".txt") and stem_of(name) in stems]
 
 
 def _split_lists(probe: InputProbe) -> dict[str, str]:

@@ -26,7 +26,6 @@ from shardwright.core.storage.faults import Damaged
 from shardwright.core.storage.faults import changed as changed
 from shardwright.core.storage.faults import fault as fault
 from shardwright.core.storage.faults import translated_errors as translated_errors
-from shardwright.core.storage.listings import listed_pages
 from shardwright.core.storage.local import check_unchanged as check_unchanged
 from shardwright.core.storage.local import local_version as local_version
 from shardwright.core.storage.local import read_fully as read_fully
@@ -34,7 +33,7 @@ from shardwright.core.storage.local import unfinished as unfinished
 from shardwright.core.storage.retries import LAST_TRY_SECONDS as LAST_TRY_SECONDS
 from shardwright.core.storage.retries import at_most as at_most
 from shardwright.core.storage.retries import current
-from shardwright.core.storage.store import PART_BYTES, ListedPage, RemoteStore, Result, Store
+from shardwright.core.storage.store import PART_BYTES, RemoteStore, Result, Store
 from shardwright.core.storage.store import NoConditions as NoConditions
 from shardwright.core.storage.store import ObjectTooLarge as ObjectTooLarge
 from shardwright.core.storage.store import StoredObject as StoredObject
@@ -441,17 +440,8 @@ def list_objects(directory: str, deep: bool = True) -> Iterator[StoredObject]:
       directory: The directory.
       deep: Whether to include subfolders.
     """
-    yield from UNDERWAY.passing(item for page in _pages(directory, deep) for item in page.objects)
-
-
-def _pages(directory: str, deep: bool) -> Iterator[ListedPage]:
-    store = _store(directory)
-    if not is_remote(directory):
-        return store.list_pages(directory.rstrip("/") or directory, deep, "")
-    return listed_pages(
-        directory,
-        lambda token: store.list_pages(directory, deep, token),
-        lambda send: store.run("list", directory, send),
+    yield from UNDERWAY.passing(
+        item for page in _store(directory).pages(directory, deep) for item in page.objects
     )
 
 
@@ -469,7 +459,7 @@ def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
     prefix = directory.rstrip("/") + "/"
     files: list[str] = []
     folders: list[str] = []
-    for page in UNDERWAY.passing(_pages(directory, False)):
+    for page in UNDERWAY.passing(_store(directory).pages(directory, False)):
         files += [item.path.removeprefix(prefix) for item in page.objects]
         folders += page.folders
         if len(files) >= most and page.token:

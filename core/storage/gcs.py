@@ -35,7 +35,6 @@ from urllib3.exceptions import HTTPError
 from shardwright.core.concurrency.pool import CONNECTIONS
 from shardwright.core.storage import faults, object_store, retries
 from shardwright.core.storage.faults import Answer, BadAnswer, Damaged, Fault, Service
-from shardwright.core.storage.listings import folder_prefix
 from shardwright.core.storage.store import (
     PART_BYTES,
     ListedPage,
@@ -163,8 +162,7 @@ class GcsStore(RemoteStore):
     def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[ListedPage]:
         """Yields pages of a listing."""
         client = self.client()
-        bucket, name = self.split_path(directory)
-        prefix = folder_prefix(name)
+        bucket, prefix = self.split_folder(directory)
         blobs = client.google.list_blobs(
             client.google.bucket(bucket, user_project=client.user_project),
             prefix=prefix or None,

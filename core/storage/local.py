@@ -33,9 +33,9 @@ _LOCK_FILE = ".lock"
 class LocalStore(Store):
     """The local disk. The version of a file is the time of its last change, and for `write_if` its digest."""
 
-    def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[ListedPage]:
+    def pages(self, directory: str, deep: bool) -> Iterator[ListedPage]:
         """Yields the files of each folder."""
-        for folder, folders, names in os.walk(directory):
+        for folder, folders, names in os.walk(directory.rstrip("/") or directory):
             UNDERWAY.progress()
             files = []
             for name in names:
@@ -81,18 +81,12 @@ class LocalStore(Store):
             make_dirs(folder)
         try:
             with alone_in(folder):
-                if self._digest(path) != version:
+                if (digest_of(self.read(path)) if os.path.exists(path) else None) != version:
                     return False
                 self.write(path, data, folder)
         except (FileNotFoundError, NotADirectoryError):  # the folder is gone and is not made again
             return False
         return True
-
-    def _digest(self, path: str) -> str | None:
-        try:
-            return digest_of(self.read(path))
-        except FileNotFoundError:
-            return None
 
     def delete(self, path: str) -> None:
         """Removes a file."""

@@ -24,7 +24,6 @@ from obstore.exceptions import BaseError, PermissionDeniedError
 
 from shardwright.core.storage import retries
 from shardwright.core.storage.faults import Answer, BadAnswer, Damaged, Fault, Service, damaged
-from shardwright.core.storage.listings import folder_prefix
 from shardwright.core.storage.store import (
     PART_BYTES,
     ListedPage,
@@ -409,8 +408,7 @@ class ObjectStore(RemoteStore):
 
         obstore lists one level only as a whole. So a folder is listed as a stream until a folder is inside.
         """
-        bucket, name = self.split_path(directory)
-        prefix = folder_prefix(name)
+        bucket, prefix = self.split_folder(directory)
         stripped = prefix.rstrip("/")
         if stripped and not keeps_name(stripped):
             raise UsageError(f"Cannot list {printable(directory)}: names {self._rule()}")
@@ -422,15 +420,14 @@ class ObjectStore(RemoteStore):
             if token and names[-1] <= token:  # this server begins with its first name
                 continue
             if not deep and any("/" in item.removeprefix(prefix) for item in names):
-                yield self._level(bucket, prefix)
+                yield self._level(store, bucket, prefix)
                 return
             yield ListedPage(self._objects(bucket, prefix, items), [], names[-1])
         if is_empty:
             self._check_empty(bucket)
 
-    def _level(self, bucket: str, prefix: str) -> ListedPage:
+    def _level(self, store: Any, bucket: str, prefix: str) -> ListedPage:
         """Lists the objects and folders directly in a folder."""
-        store, _ = self._open(f"{self.paths}{bucket}/")
 
         async def listed() -> Any:
             return await asyncio.wait_for(

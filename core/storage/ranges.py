@@ -116,10 +116,6 @@ class RandomAccessFile(io.RawIOBase):
         """Returns true."""
         return True
 
-    def tell(self) -> int:
-        """Returns the position."""
-        return self._position
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Moves to a position, at the earliest to the beginning; returns it."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]

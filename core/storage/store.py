@@ -7,6 +7,7 @@ deadlines (`retries`) and one sentence for each error (`faults`).
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import threading
@@ -19,11 +20,15 @@ from shardwright.core.concurrency.workers import job_options, values_of
 from shardwright.core.storage.faults import Fault
 from shardwright.core.storage.retries import Contact, retried
 from shardwright.schemas.errors import EngineError
+from shardwright.schemas.image_ref import printable
 
 Result = TypeVar("Result")
 
 #: Size of the parts in bytes in which large objects are read and sent. One request carries one part.
 PART_BYTES = 16 << 20
+#: Number of consecutive pages without new paths; storages send some where objects were deleted.
+MAX_EMPTY_PAGES = 1000
+_DIGEST_BYTES = 16
 
 
 class NoConditions(EngineError):
@@ -99,8 +104,8 @@ class Store(ABC):
         return send()
 
     @abstractmethod
-    def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[ListedPage]:
-        """Yields the pages of the files below a directory, or directly in it, from a token of a page on."""
+    def pages(self, directory: str, deep: bool) -> Iterator[ListedPage]:
+        """Yields the pages of the files below a directory, or directly in it."""
 
     @abstractmethod
     def read(self, path: str, version: str = "", limit: int = -1) -> bytes:
@@ -133,6 +138,39 @@ class Store(ABC):
         """Returns the metadata of a file."""
 
 
+class _Seen:
+    """Distinguishes new paths from known ones.
+
+    Storages list in the byte order of names. While they do, a path takes 16 bytes here, and only a path that
+    is out of order is looked up.
+    """
+
+    def __init__(self) -> None:
+        self._last = b""
+        self._digests = bytearray()
+        self._known: set[bytes] | None = None
+
+    def is_new(self, path: str) -> bool:
+        """Returns whether a path is seen for the first time."""
+        name = path.encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(name, digest_size=_DIGEST_BYTES).digest()
+        if name > self._last:
+            self._last = name
+        else:
+            if self._known is None:
+                all_ = bytes(self._digests)
+                starts = range(0, len(all_), _DIGEST_BYTES)
+                self._known = {all_[start : start + _DIGEST_BYTES] for start in starts}
+                self._digests.clear()
+            if digest in self._known:
+                return False
+        if self._known is None:
+            self._digests += digest
+        else:
+            self._known.add(digest)
+        return True
+
+
 class RemoteStore(Store):
     """A storage that answers over a network.
 
@@ -151,6 +189,10 @@ class RemoteStore(Store):
     @abstractmethod
     def connect(self, options: Mapping[str, Any]) -> Any:
         """Returns a new client for the values of Beam's options; there are none if Beam is not in use."""
+
+    @abstractmethod
+    def list_pages(self, directory: str, deep: bool, token: str) -> Iterator[ListedPage]:
+        """Yields the pages that follow a token, as the storage sends them; all follow the empty token."""
 
     @abstractmethod
     def upload(self, file: IO[bytes], path: str) -> None:
@@ -182,6 +224,48 @@ class RemoteStore(Store):
         """Returns the bucket and the object name of a path."""
         bucket, _, name = path.partition("://")[2].partition("/")
         return bucket, name
+
+    def split_folder(self, path: str) -> tuple[str, str]:
+        """Returns the bucket of a folder and the prefix of its objects, which is empty for a whole bucket."""
+        bucket, name = self.split_path(path)
+        return bucket, f"{name}/" if name and not name.endswith("/") else name
+
+    def pages(self, directory: str, deep: bool) -> Iterator[ListedPage]:
+        """Yields the pages of a listing, without repeated paths and without markers of empty folders.
+
+        A listing that was cut off goes on after its last page.
+
+        Raises:
+          EngineError: If the listing does not end, because the storage repeats pages.
+        """
+        seen, tokens, empty, token = _Seen(), set[str](), 0, ""
+        pages: Iterator[ListedPage] | None = None
+
+        def next_page() -> ListedPage | None:
+            nonlocal pages
+            try:
+                if pages is None:
+                    pages = self.list_pages(directory, deep, token)
+                return next(pages, None)
+            except BaseException:
+                pages = None
+                raise
+
+        while (page := self.run("list", directory, next_page)) is not None:
+            objects = [item for item in page.objects if seen.is_new(item.path)]
+            folders = [name for name in dict.fromkeys(page.folders) if seen.is_new(f"{directory}/{name}/")]
+            yield ListedPage([item for item in objects if not item.path.endswith("/")], folders, page.token)
+            empty = 0 if objects or folders else empty + 1
+            token = page.token
+            if not token:
+                return
+            if token in tokens or empty >= MAX_EMPTY_PAGES:
+                raise EngineError(
+                    f"Cannot list {printable(directory)}: the storage sends the same page again and again; "
+                    "check what stands between this machine and the storage (a proxy, an emulator), then run "
+                    "again with --resume."
+                )
+            tokens.add(token)
 
     def run(self, doing: str, path: str, send: Callable[[], Result]) -> Result:
         """Calls a function that sends requests until it succeeds, within one deadline."""

@@ -195,7 +195,7 @@ class _Failing:
 ])  # fmt: skip
 @pytest.mark.parametrize(("function", "file"), [
     ("open_local", SHARD), ("open_local", LEDGER), ("open_local", INDEX), ("open_local", "labels.txt"),
-    ("list_pages", "dataset"),
+    ("pages", "dataset"),
 ])  # fmt: skip
 def test_unreadable_files_are_not_findings(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, copy: Path, function: str, file: str, number: int,

@@ -416,7 +416,7 @@ def test_an_answer_that_is_not_a_listing_is_retried(imitation: Imitation, bad: s
 
 
 def test_a_listing_that_repeats_itself_ends(imitation: Imitation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.core.storage.listings.MAX_EMPTY_PAGES", 5)
+    monkeypatch.setattr("shardwright.core.storage.store.MAX_EMPTY_PAGES", 5)
     monkeypatch.setattr("shardwright.core.storage.object_store.PAGE", 2)
     scripts: list[Callable[[Request], Response]] = [
         lambda request: Response(imitation.page("a", "b", token="more")),

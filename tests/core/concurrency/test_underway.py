@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO
+from typing import IO, Any
 
 import pytest
 
@@ -33,7 +33,7 @@ from shardwright.core.storage import ranges
 from shardwright.core.storage.local import read_fully
 from shardwright.core.storage.ranges import RangeReader
 from shardwright.core.storage.retries import Contact, Operation
-from shardwright.core.storage.store import ListedPage
+from shardwright.core.storage.store import ListedPage, RemoteStore
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.image_ref import ImageRef
 
@@ -222,7 +222,8 @@ def _list_objects(clock: Clock, tmp_path: Path) -> None:
                 names = (f"gs://b/{number:02}/{file:03}" for file in range(1000))
                 yield ListedPage([storage.StoredObject(name, 1, "1") for name in names], [], f"{number}")
 
-        store = SimpleNamespace(run=lambda doing, path, send: send(), list_pages=pages)
+        store: Any = SimpleNamespace(run=lambda doing, path, send: send(), list_pages=pages)
+        store.pages = partial(RemoteStore.pages, store)
         patch.setattr(storage, "_store", lambda path: store)
         assert sum(1 for _ in storage.list_objects("gs://b/")) == 40_000
 
