@@ -11,7 +11,7 @@ from shardwright.core.sources.image_files import bad_entry, class_name, is_folde
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.pairs import PairedFolders, PairFormat
 from shardwright.core.sources.shapes import hull
-from shardwright.core.sources.yolo_dataset import read_dataset
+from shardwright.core.sources.yolo_dataset import list_images, read_dataset
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -140,5 +140,6 @@ SOURCE = PairFormat(
     noun="label file",
     settings=frozenset(),
     file_of=label_path,
+    list_images=list_images,
     alone=_alone,
 ).source()
