@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from fractions import Fraction
 
 from PIL import ImageColor
@@ -66,6 +67,18 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     elif not plural and re.search(r"[^aeiou]y\Z", noun):
         plural = f"{noun[:-1]}ies"
     return f"{number:,} {plural or f'{noun}s'}"
+
+
+def listed(words: Iterable[str], most: int = 0) -> str:
+    """Returns words as a sentence names them; if `most` is positive, not more than this many.
+
+    >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d"], 2)
+    ('a, b and c', 'a, b and 2 more')
+    """
+    shown = list(words)
+    if 0 < most < len(shown):
+        shown[most:] = [f"{len(shown) - most:,} more"]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def is_or_are(number: int) -> str:

@@ -13,6 +13,7 @@ from itertools import islice
 
 from shardwright.core.images.formats import format_of
 from shardwright.core.images.formats.tiff_tags import GPS_DIRECTORY, tiff_tags
+from shardwright.schemas.units import listed
 
 POSITION, SERIAL_NUMBER, PERSON = "position", "serial_number", "person"
 #: All kinds of private data, in the order in which they are listed, and their names in sentences.
@@ -71,8 +72,7 @@ def private_metadata(data: bytes, kind: str) -> tuple[str, ...]:
 
 def in_words(kinds: Sequence[str]) -> str:
     """Returns kinds as part of a sentence: `a GPS position and a serial number`."""
-    words = [PRIVATE_KINDS[kind] for kind in kinds]
-    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
+    return listed(PRIVATE_KINDS[kind] for kind in kinds)
 
 
 def _of_exif(block: bytes) -> Iterator[str]:

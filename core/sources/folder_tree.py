@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import one_label, printable
-from shardwright.schemas.units import ALL_FOLDERS, LAST_FOLDER
+from shardwright.schemas.units import ALL_FOLDERS, LAST_FOLDER, listed
 
 #: Words for splits, in the order of listing.
 SPLIT_FOLDERS = (
@@ -129,10 +129,7 @@ def _label_of(folders: Sequence[str], depth: int) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    shown = [printable(name) for name in names]
-    if len(shown) > _NAMES_SHOWN:
-        return f"{', '.join(shown[:_NAMES_SHOWN])} and {len(shown) - _NAMES_SHOWN:,} more"
-    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+    return listed(map(printable, names), _NAMES_SHOWN)
 
 
 def decide(

@@ -65,7 +65,8 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
             item = item._replace(path=located(item.path))
         with UNDERWAY.working_on(item.path, "recognize"), storage.translated_errors("list", item.path):
             probe = _look_at_remote(item.path) if storage.is_remote(item.path) else _look_at_local(item.path)
-            if settings.source in _READS_DATASETS and _is_pointed_to(probe):
+            may_point = settings.source in _READS_DATASETS and not (probe.is_file or is_pattern(probe.path))
+            if may_point and LATEST_JSON in probe.files and DATASET_JSON not in probe.files:
                 item = item._replace(path=located(item.path))
                 probe = InputProbe(item.path, is_file=False)
             if output:
@@ -84,13 +85,6 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
                 "(archives) if they do."
             )
     return tuple(inputs)
-
-
-def _is_pointed_to(probe: InputProbe) -> bool:
-    """Returns whether a folder is not a dataset itself but points to one of its versions."""
-    if probe.is_file or is_pattern(probe.path):
-        return False
-    return LATEST_JSON in probe.files and DATASET_JSON not in probe.files
 
 
 def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Input:

@@ -279,16 +279,21 @@ class PairFormat:
             file = matches.get(path) or by_stem.get(stem) or usual
             place = self.file_of(ref.uri) if self.file_of else join(folders.annotations, file)
             used.add(below(place, folders.annotations) or "")
+            mask = files.get(file) if folders.has_masks else None
             why = faults.get(path)
             if len(splits) > 1:
                 why = f"it is listed both in {splits[0]} and in {splits[1]}"
+            elif folders.has_masks and mask is None:
+                why = "there is no mask for it"
             is_listed = splits if lists else file in files or not folders.only_annotated
             if not is_listed or not folders.annotations:
                 ref = ref.filtered(FilterReason.NOT_LISTED)
             elif why and ref.is_candidate:
                 ref = ref.quarantined(QuarantineReason.BAD_ANNOTATION, why)
-            elif folders.has_masks and ref.is_candidate:
-                ref = _with_mask(ref, files.get(file))
+            elif mask and ref.is_candidate:
+                ref = ref.annotated(
+                    Annotations(semantic_mask=mask.path, mask_size=mask.size, mask_version=mask.version)
+                )
             yield ref, place if ref.is_candidate and not folders.has_masks else ""
         for file in sorted({*by_stem.values()} - used | (faults.keys() & files.keys())):
             path, key, state = join(folders.annotations, file), _key_of_file(item, folders, file), files[file]
@@ -422,12 +427,6 @@ def _by_stem(files: Collection[str], suffixes: Sequence[str]) -> dict[str, str]:
     }
 
 
-def _with_mask(ref: ImageRef, mask: storage.StoredObject | None) -> ImageRef:
-    if mask is None:
-        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, "there is no mask for it")
-    return ref.annotated(Annotations(semantic_mask=mask.path, mask_size=mask.size, mask_version=mask.version))
-
-
 def _root_of(item: Input, folders: PairedFolders) -> str:
     """Returns the folder to which keys are relative."""
     here = folder_of(item.path) if item.is_file else item.path.rstrip("/") or "/"
@@ -495,25 +494,23 @@ class _Matcher:
     def pair(self, names_of_image: _NamesOf, names_of_file: _NamesOf) -> None:
         """Pairs what is left and has a common name."""
         by_name: defaultdict[str, set[str]] = defaultdict(set)
+        files_of: defaultdict[str, set[str]] = defaultdict(set)
         images_of: defaultdict[str, set[str]] = defaultdict(set)
         for file in self.files:
             for name in names_of_file(file):
                 by_name[name].add(file)
-        files_of = {
-            image: {file for name in names_of_image(image) for file in by_name.get(name, ())}
-            for image in self.images
-        }
-        for image, files in files_of.items():
-            for file in files:
+        for image in self.images:
+            for file in {file for name in names_of_image(image) for file in by_name.get(name, ())}:
+                files_of[image].add(file)
                 images_of[file].add(image)
         for image, files in files_of.items():
-            others = {other for file in files for other in images_of[file]}
+            file = min(files)
             if len(files) > 1:
                 self._note(image, f"there are several {self.noun}s that could be its own", files)
-            elif len(others) > 1:
-                self._note(image, f"there are several images that its {self.noun} fits", others)
-            elif files:
-                self.pairs[image] = min(files)
+            elif len(images_of[file]) > 1:
+                self._note(image, f"there are several images that its {self.noun} fits", images_of[file])
+            else:
+                self.pairs[image] = file
         for file, images in images_of.items():
             if len(images) > 1:
                 self._note(file, "it fits several images", images)

@@ -24,7 +24,7 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, as_in_keys,
 from shardwright.schemas.key_rules import KeyList, KeyRules, parse_key_list
 from shardwright.schemas.labels import lines_of, numbered_names
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.units import counted
+from shardwright.schemas.units import counted, listed
 
 #: Number of names or entries in a warning.
 _SHOWN = 5
@@ -371,7 +371,7 @@ def _unmatched_names(names: set[str], settings: ConvertSettings, rules: LabelRul
     ):
         if unused:
             hint = nearest(unused[0], sorted(known)) or "; check the spelling."
-            yield f"No image has the class {_shown(unused)} of {option} {where}{hint}"
+            yield f"No image has the class {listed(map(repr, unused), _SHOWN)} of {option} {where}{hint}"
 
 
 def _unmatched_entries(option: str, text: str, keys: KeyList, matches: RuleMatches) -> Iterator[str]:
@@ -380,7 +380,8 @@ def _unmatched_entries(option: str, text: str, keys: KeyList, matches: RuleMatch
     if patterns:
         which = option if len(keys.patterns) == 1 else f"{option} {text}:"
         match = "matches" if len(patterns) == 1 else "match"
-        yield f"{which} {_shown(patterns)} {match} no key; a key is the path below the input{key}."
+        shown = listed(map(repr, patterns), _SHOWN)
+        yield f"{which} {shown} {match} no key; a key is the path below the input{key}."
     lines = sorted(line for line in keys.keys if (option, line) not in matches.entries)
     if lines:
         first = next((line for line in lines if line in matches.similar), lines[0])
@@ -391,8 +392,3 @@ def _unmatched_entries(option: str, text: str, keys: KeyList, matches: RuleMatch
             f"the path below the input{key}; write patterns and folders beside @FILE, as in "
             f"{option} 'drafts/,@FILE'."
         )
-
-
-def _shown(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(repr, names[:_SHOWN])) + more

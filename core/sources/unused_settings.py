@@ -15,6 +15,7 @@ from shardwright.schemas.configuration.setting import Condition, settings_of
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import SplitsFrom
+from shardwright.schemas.units import listed
 
 
 @dataclass(frozen=True)
@@ -36,28 +37,16 @@ class ConversionFacts:
     on_background: int | None = None
 
 
-def _is_used(name: str, facts: ConversionFacts) -> bool:
-    """Returns whether a source of the conversion uses a setting."""
-    if facts.sources is None or (name == "extra_columns" and facts.settings.map):
-        return True  # a hook can fill the columns
-    return any(source_by_name(source).uses(name, facts.metadata) for source in facts.sources)
-
-
 def _not_used(name: str, facts: ConversionFacts) -> str:
     """Returns why a setting has no effect with these sources, and which sources use it."""
     sources = list(all_sources())
     users = [source.name for source in sources if source.uses(name)]
     text = (
-        f"on inputs that are read as {_listed(sorted(facts.sources or ()))}; only {_listed(users)} can use it"
+        f"on inputs that are read as {listed(sorted(facts.sources or ()))}; only {listed(users)} can use it"
     )
     if any(name in source.metadata_settings for source in sources):
         text += " (class_folders if a .json lies beside every image)"
     return text
-
-
-def _listed(names: Iterable[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _is_met(condition: Condition, name: str, facts: ConversionFacts) -> bool:
@@ -65,7 +54,9 @@ def _is_met(condition: Condition, name: str, facts: ConversionFacts) -> bool:
     settings, needs = facts.settings, facts.settings.record_layout.needs
     match condition:
         case Condition.SOURCE:
-            return _is_used(name, facts)
+            if facts.sources is None or (name == "extra_columns" and settings.map):
+                return True  # a hook can fill the columns
+            return any(source_by_name(source).uses(name, facts.metadata) for source in facts.sources)
         case Condition.RESIZING:
             return bool(settings.resize)
         case Condition.LOSSY_FORMAT:

@@ -219,7 +219,9 @@ class GcsStore(RemoteStore):
         if client.buckets is None or object_store.was_forked() or not object_store.keeps_name(name):
             return None
         if not client.credentials.valid:
-            self._renew_token(client.credentials)
+            with self._lock:  # one thread renews the token for all
+                if not client.credentials.valid:
+                    client.credentials.refresh(Request())
         try:
             return read(object_store.Reader(client.buckets.open(bucket), name, "version"))
         except ObjectTooLarge:
@@ -229,11 +231,6 @@ class GcsStore(RemoteStore):
             if object_store.is_refusal(error) or (is_emulator and object_store.is_foreign(error)):
                 return None
             raise
-
-    def _renew_token(self, credentials: Any) -> None:
-        with self._lock:  # one thread does it for all
-            if not credentials.valid:
-                credentials.refresh(Request())
 
     def write_if(self, path: str, data: bytes, version: str | None) -> bool:
         """Writes an object if its generation is unchanged."""

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import os
 import re
-import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -70,21 +69,13 @@ CERTIFICATES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 _PROBE = ".shardwright-no-such-object"
 
 
-_forked = False
-
-
-def _note_fork() -> None:
-    global _forked
-    _forked = _forked or "obstore" in sys.modules
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_fork)
+#: Process that imported obstore, whose threads do not exist in its children.
+_PROCESS = os.getpid()
 
 
 def was_forked() -> bool:
-    """Returns whether this is a child of `fork` whose parent used obstore."""
-    return _forked
+    """Returns whether this is a child of `fork` whose parent imported obstore."""
+    return os.getpid() != _PROCESS
 
 
 def keeps_name(name: str) -> bool:
@@ -298,7 +289,7 @@ class ObjectStore(RemoteStore):
         Raises:
           EngineError: In a child of `fork`.
         """
-        if _forked:
+        if was_forked():
             raise EngineError(
                 f"Cannot use {printable(path)}: {self.paths} does not work in a process that was forked "
                 "from one that used it; start processes with the method `forkserver`, in a DataLoader with "
@@ -423,8 +414,9 @@ class ObjectStore(RemoteStore):
                 yield self._level(store, bucket, prefix)
                 return
             yield ListedPage(self._objects(bucket, prefix, items), [], names[-1])
-        if is_empty:
-            self._check_empty(bucket)
+        if is_empty:  # to obstore, a login page may look like an empty listing; this raises `BadAnswer`
+            with contextlib.suppress(FileNotFoundError, PermissionDeniedError):
+                self.stat(f"{self.paths}{bucket}/{_PROBE}")
 
     def _level(self, store: Any, bucket: str, prefix: str) -> ListedPage:
         """Lists the objects and folders directly in a folder."""
@@ -438,15 +430,6 @@ class ObjectStore(RemoteStore):
             found = executor.submit(asyncio.run, listed()).result()
         folders = [item.removeprefix(prefix) for item in found["common_prefixes"]]
         return ListedPage(self._objects(bucket, prefix, found["objects"]), folders, "")
-
-    def _check_empty(self, bucket: str) -> None:
-        """Checks that an empty listing comes from the storage; to obstore, a login page may look like one.
-
-        Raises:
-          BadAnswer: If it does not.
-        """
-        with contextlib.suppress(FileNotFoundError, PermissionDeniedError):
-            self.stat(f"{self.paths}{bucket}/{_PROBE}")
 
     def _objects(self, bucket: str, prefix: str, items: Iterable[Any]) -> list[StoredObject]:
         """Returns the listed objects without folders that a console made.
