@@ -30,7 +30,6 @@ from shardwright.core.sources.image_files import (
 from shardwright.core.sources.image_lists import (
     ListFile,
     ListFormat,
-    files_of,
     named_folder,
     prefix_of_images,
     required_root,
@@ -154,7 +153,7 @@ class DocumentFormat(ListFormat):
         settings = context.settings
         with contextlib.ExitStack() as stack:
             documents = []
-            for file in files_of(part):
+            for file in part.detail:
                 with storage.translated_errors("read", file.path):
                     opened = stack.enter_context(storage.open_local(file.path))
                 documents.append(Document(file, self.open(opened, settings)))

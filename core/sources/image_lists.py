@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,11 +48,6 @@ class ListFile(NamedTuple):
     key: str
     split: str
     root: str = ""
-
-
-def files_of(part: InputSplit) -> list[ListFile]:
-    """Returns the files that are listed together as a part of an input."""
-    return [ListFile(*values) for values in json.loads(part.detail)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +174,7 @@ class ListFormat(ABC):
             group = (file.root or file.path, file.split) if self.is_joined else (file.path, "")
             groups.setdefault(group, []).append(file)
         for files in groups.values():
-            yield InputSplit(item, files[0].path, detail=json.dumps(files))
+            yield InputSplit(item, files[0].path, detail=files)
 
 
 def names_with(

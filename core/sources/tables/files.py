@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -116,7 +115,7 @@ class TableFile(NamedTuple):
     def parts(self, item: Input) -> Iterator[InputSplit]:
         """Yields the parts of the table that workers list in parallel."""
         for begin, end, number in ranges_of(self):
-            yield InputSplit(item, self.file.path, begin, end, number, json.dumps(self))
+            yield InputSplit(item, self.file.path, begin, end, number, self)
 
 
 def load_table(file: StoredObject, settings: ConvertSettings) -> Table:

@@ -23,7 +23,6 @@ from shardwright.core.sources.image_files import bad_entry, key_of
 from shardwright.core.sources.image_lists import (
     ListFile,
     ListFormat,
-    files_of,
     named_folder,
     prefix_of_images,
     required_root,
@@ -183,7 +182,7 @@ class TableFormat(ListFormat):
 
     def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields a reference for each image that a file names, and for each row that names none."""
-        (file,) = files_of(part)
+        file: ListFile = part.detail[0]
         table = self._load(file.path, context.settings)
         yield from map(ClassId, table.classes, range(len(table.classes)))
         classes = NumberedClasses()

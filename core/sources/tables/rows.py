@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -15,11 +14,10 @@ from shardwright.core.sources.image_files import annotated, labelled, split_in
 from shardwright.core.sources.moved_files import find_moved
 from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.tables.columns import HEIGHT, ML_USE, OBJECTS, ROLES, WIDTH
-from shardwright.core.sources.tables.files import Table, TableFile, rows_of
+from shardwright.core.sources.tables.files import TableFile, rows_of
 from shardwright.core.sources.tables.lines import Row
 from shardwright.core.sources.tables.objects import objects_of
 from shardwright.core.sources.tables.paths import EmbeddedImage, ImageRoot, state_of
-from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -59,8 +57,7 @@ class NumberedClasses:
 
 def list_rows(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every row of a part of a table, and the ids of its classes."""
-    file, table, *place = json.loads(part.detail)
-    source = TableFile(StoredObject(*file), Table(*table), *place)
+    source: TableFile = part.detail
     place_in_file = part.begin, part.end, part.number
     with storage.translated_errors("read", part.path):
         rows = rows_of(source, place_in_file, context.settings, context.spool)
