@@ -15,7 +15,7 @@ from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.image_files import annotated, class_name, number_in, split_in
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.tables.columns import USUAL, looks_like_path, named_column, plain_name
-from shardwright.core.sources.tables.image_tables import ImageTable, TableFormat, TableHead, read_head
+from shardwright.core.sources.tables.image_tables import ImageTable, TableHead, parse_head, table_format
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -43,7 +43,6 @@ _MISSING = -1
 _CORNER_NAMES = ("xmin", "ymin", "xmax", "ymax")
 #: Cells of a row without a header: path, x1, y1, x2, y2, class.
 _BARE_WIDTH = 6
-_SUFFIXES = (".csv", ".tsv", ".txt")
 #: How far a share may be outside 0 to 1, because of rounding or boxes that exceed the picture.
 _SLACK = 0.5
 _Value = TypeVar("_Value")
@@ -107,6 +106,8 @@ class BoxTable(ImageTable):
       columns: Positions of its columns.
       has_header: Whether its first row names the columns.
     """
+
+    fault_reason = QuarantineReason.BAD_ANNOTATION
 
     def __init__(self, head: TableHead, columns: BoxColumns, has_header: bool) -> None:
         super().__init__(head)
@@ -280,26 +281,26 @@ def _table_in(head: TableHead, settings: ConvertSettings) -> BoxTable | None:
 
 
 def _suits(probe: InputProbe, settings: ConvertSettings) -> bool:
-    has_name = not probe.is_file or probe.name.lower().endswith(_SUFFIXES)
     needs = settings.record_layout.needs
-    if not has_name or needs is Needs.OBJECTS:
-        return has_name
+    if needs is Needs.OBJECTS:
+        return True
     # A table with one box for each image may be meant for classes. Several boxes for one image decide it.
     is_table = probe.is_file and needs is Needs.LABEL
-    table = _table_in(read_head(probe.path), settings) if is_table else None
+    table = _table_in(parse_head(probe.head, probe.path), settings) if is_table else None
     images = [table.image_in(row) for row in table.first_rows] if table else []
     return len(set(images)) < len(images)
 
 
-SOURCE = TableFormat(
+SOURCE = table_format(
     name="box_table",
     title="a table of boxes",
     settings=frozenset({"image_root", "image_column", "label_column", "split_column"}),
     suffixes=(".csv", ".tsv"),
+    alone=(".txt",),
+    has_numbers=True,
     table_in=_table_in,
     noun="CSV file with boxes",
     rule="its header must name the image, the class and the sides, such as "
     "filename,class,xmin,ymin,xmax,ymax.",
     suits=_suits,
-    fault_reason=QuarantineReason.BAD_ANNOTATION,
 ).source()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.image_files import class_name, inner_path, labelled
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.moved_files import with_slashes
 from shardwright.core.sources.tables.columns import is_usual
-from shardwright.core.sources.tables.image_tables import ImageTable, TableFormat, TableHead
+from shardwright.core.sources.tables.image_tables import ImageTable, TableHead, table_format
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 
@@ -28,10 +29,16 @@ class ClassTable(ImageTable):
       settings: Checked settings.
     """
 
+    one_line = False
+
     def __init__(self, head: TableHead, settings: ConvertSettings) -> None:
         super().__init__(head)
-        self.classes = list(map(class_name, head.header[1:]))
+        self._classes = list(map(class_name, head.header[1:]))
         self._settings = settings
+
+    def class_ids(self) -> Iterator[ClassId]:
+        """Yields the ids of the classes, in the order of the columns."""
+        return map(ClassId, self._classes, range(len(self._classes)))
 
     def image_in(self, cells: Sequence[str]) -> str:
         """Returns the path of the image of a row."""
@@ -43,18 +50,24 @@ class ClassTable(ImageTable):
         wrong = next((value for value in values if value not in (*_YES, *_NO)), None)
         if wrong is not None:
             raise AnnotationFault(f"{wrong[:40]!r} is neither 0 nor 1")
-        return [name for name, value in zip(self.classes, values) if value in _YES]
+        return [name for name, value in zip(self._classes, values) if value in _YES]
 
     def annotate(self, ref: ImageRef, rows: Mapping[int, Sequence[str]]) -> ImageRef:
         """Returns a reference with its classes."""
+        if len(rows) > 1:
+            first, second = [*rows][:2]
+            raise UsageError(
+                f"{self.head.shown}: lines {first} and {second} both name {printable(ref.key)}; remove one of "
+                "them."
+            )
         (names,) = rows.values()
         return labelled(ref, names, "classes", self._settings)
 
     def describe(self) -> str:
         """Returns the number of classes."""
-        if not all(self.classes) or len(set(self.classes)) < len(self.classes):
+        if not all(self._classes) or len(set(self._classes)) < len(self._classes):
             raise UsageError(f"{self.head.shown}: its header names a class twice, or an empty class; fix it.")
-        return f"; a column for each of {counted(len(self.classes), 'class')}"
+        return f"; a column for each of {counted(len(self._classes), 'class')}"
 
 
 def _table_in(head: TableHead, settings: ConvertSettings) -> ClassTable | None:
@@ -70,16 +83,17 @@ def _suits(probe: InputProbe, settings: ConvertSettings) -> bool:
     return settings.record_layout.needs is Needs.LABEL and (not probe.is_file or probe.name == _NAME)
 
 
-SOURCE = TableFormat(
+SOURCE = table_format(
     name="class_columns",
     title="a table of classes",
     provides=frozenset({Needs.LABEL}),
     settings=frozenset({"image_root", "label_separator"}),
-    suffixes=_NAME,
+    suffixes=(_NAME,),
+    alone=(".csv", ".tsv", ".txt"),
     table_in=_table_in,
     noun=f"{_NAME} or other table of classes",
     rule="its header must name the image and then the classes (filename,cat,dog), and its rows must have 0 "
     "or 1 for each class.",
     suits=_suits,
-    one_row=True,
+    begin=lambda documents, _: documents[0].entries.class_ids(),
 ).source()

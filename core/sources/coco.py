@@ -27,7 +27,6 @@ from shardwright.core.sources.image_files import (
     number,
     parent_of,
 )
-from shardwright.core.sources.image_lists import ListFile
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.shapes import size_of
@@ -79,7 +78,7 @@ class _Coco(JsonItems):
       mask_states: States of these masks.
     """
 
-    def __init__(self, file: IO[bytes], settings: ConvertSettings) -> None:
+    def __init__(self, file: IO[bytes], path: str, settings: ConvertSettings) -> None:
         super().__init__(file)
         self.annotations = JsonItems(file)
         self.of_image: dict[Id | None, array[int]] = {}
@@ -197,7 +196,7 @@ def _box(value: Any) -> tuple[float, float, float, float] | None:
 # Which files of a folder are read
 
 
-def _is_coco(head: bytes) -> bool:
+def _is_coco(head: bytes, *_: object) -> bool:
     """Returns whether a file begins like COCO's JSON: an object with images or annotations."""
     keys = {"images": {"id", "file_name"}, "annotations": {"image_id"}}
     return any(
@@ -240,22 +239,22 @@ def _mask_folder(path: str, settings: ConvertSettings) -> str:
     return next(filter(is_folder, places), "")
 
 
-def _masks_of(file: ListFile, settings: ConvertSettings) -> str:
+def _masks_of(document: Document, settings: ConvertSettings) -> str:
     """Returns the folder with the panoptic masks of a file; empty if the layout does not store them."""
     required = settings.record_layout.needs is Needs.PANOPTIC
-    if not required and not (_stores(settings, _PANOPTIC_ROLES) and "panoptic" in file.key):
+    if not required and not (_stores(settings, _PANOPTIC_ROLES) and "panoptic" in document.file.key):
         return ""
-    found = _mask_folder(file.path, settings)
+    found = _mask_folder(document.file.path, settings)
     if required and not found:
         raise UsageError(
-            f"--input {printable(file.path)}: the folder with its masks is not beside it; name the folder "
-            "with --mask_dir."
+            f"--input {printable(document.file.path)}: the folder with its masks is not beside it; name the "
+            "folder with --mask_dir."
         )
     return found
 
 
-def _summarize(file: ListFile, images: Sequence[Any], settings: ConvertSettings) -> str:
-    masks = _masks_of(file, settings)
+def _summarize(document: Document, images: Sequence[Any], settings: ConvertSettings) -> str:
+    masks = _masks_of(document, settings)
     return f", masks in {printable(masks)}" if masks else ""
 
 
@@ -270,7 +269,7 @@ def _begin(
     Raises:
       UsageError: If the files have no annotations of the kind that the layout stores.
     """
-    files: list[_Coco] = [document.entries for document in documents]  # type: ignore[misc]
+    files: list[_Coco] = [document.entries for document in documents]
     path, layout = printable(documents[0].file.path), settings.record_layout
     kinds = set().union(*(file.kinds for file in files))
     needs_segments = layout.needs is Needs.PANOPTIC
@@ -295,7 +294,7 @@ def _begin(
                 "person_keypoints file, or choose --layout detection."
             )
     for document, file in zip(documents, files):
-        file.point_names, file.masks = names, _masks_of(document.file, settings)
+        file.point_names, file.masks = names, _masks_of(document, settings)
         file.mask_states = FileStates(file.masks, len(file.ids) if file.masks else 0)
         for category_id, category in file.categories.items():
             if isinstance(category_id, int):
@@ -339,7 +338,7 @@ class _Image:
           AnnotationFault: If it cannot be used.
           UsageError: If two files describe the same objects.
         """
-        file: _Coco = document.entries  # type: ignore[assignment]
+        file: _Coco = document.entries
         if file.ids[image] > 1:
             raise AnnotationFault(
                 "another image has the same id, so its annotations may belong to the other image"
@@ -406,7 +405,7 @@ def _annotate(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: 
         segments=image.segments,
         mask_size=image.mask.size,
         mask_version=image.mask.version,
-        keypoint_names=first.entries.point_names,  # type: ignore[attr-defined]
+        keypoint_names=first.entries.point_names,
     )
     image_id = _id_in(value, "id") or 0  # it has an id, or `_image_of` had refused it
     message = f"image {image_id} of {printable(first.file.key)}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shardwright.core.sources import shapes
 from shardwright.core.sources.annotation_files import AnnotationFault, faults_in
-from shardwright.core.sources.documents import DocumentFormat, ImagePaths
+from shardwright.core.sources.documents import Document, DocumentFormat, ImagePaths
 from shardwright.core.sources.entries import XmlElement, XmlItems
 from shardwright.core.sources.image_files import (
     annotated,
@@ -16,7 +16,6 @@ from shardwright.core.sources.image_files import (
     number_in,
     split_in,
 )
-from shardwright.core.sources.image_lists import ListFile
 from shardwright.core.sources.moved_files import with_slashes
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -85,7 +84,7 @@ def _drawn(shape: XmlElement, size: tuple[int, int] | None) -> tuple[shapes.Box 
     return None, None
 
 
-def _is_cvat(head: bytes) -> bool:
+def _is_cvat(head: bytes, *_: object) -> bool:
     """Returns whether a file begins like CVAT's XML."""
     begin = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     return (
@@ -111,7 +110,7 @@ def _annotate(ref: ImageRef, image: XmlElement, settings: ConvertSettings) -> Im
     return annotated(ref, objects_of(image))
 
 
-def _summarize(file: ListFile, images: Sequence[XmlElement], settings: ConvertSettings) -> str:
+def _summarize(document: Document, images: Sequence[XmlElement], settings: ConvertSettings) -> str:
     """Returns what is read from a file.
 
     Raises:
@@ -121,8 +120,8 @@ def _summarize(file: ListFile, images: Sequence[XmlElement], settings: ConvertSe
         return ", shapes"
     if images and not any(child.name == _TAG for image in images for child in image.children):
         raise UsageError(
-            f"--layout {settings.record_layout.name}: the first images of {printable(file.path)} have no "
-            "tags to use as classes; choose --layout detection."
+            f"--layout {settings.record_layout.name}: the first images of "
+            f"{printable(document.file.path)} have no tags to use as classes; choose --layout detection."
         )
     return ", tags"
 
@@ -133,9 +132,9 @@ SOURCE = DocumentFormat(
     noun="CVAT XML",
     rule="export the task as 'CVAT for images 1.1' and name annotations.xml or its folder.",
     entry="line",
-    suffixes=".xml",
+    suffixes=(".xml",),
     recognizes=_is_cvat,
-    open=lambda file, settings: XmlItems(file, _ROOT, _IMAGE, _REFUSED),
+    open=lambda file, *_: XmlItems(file, _ROOT, _IMAGE, _REFUSED),
     image_of=_image_of,
     annotate=_annotate,
     summarize=_summarize,

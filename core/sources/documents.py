@@ -1,8 +1,8 @@
-"""Sources with one file for many images, such as COCO's JSON: what all such formats have in common.
+"""Sources with one file for many images, such as COCO's JSON or a CSV file with a row for each box.
 
 A format recognizes a file by its first bytes, and says which image an entry names (`image_of`) and what the
-entry says about it (`annotate`). This module finds the images, reads large files entry by entry, and reports
-what has no partner. `create_ml.py` is a short example.
+entry says about it (`annotate`). This module finds the files of an input and their images, reads large files
+entry by entry, and reports what has no partner. `create_ml.py` is a short example.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
@@ -23,29 +23,49 @@ from shardwright.core.sources.image_files import (
     MISSING,
     bad_entry,
     below,
+    check_folders,
     inner_path,
     join,
     key_of,
+    split_token,
+    splits_of_files,
 )
-from shardwright.core.sources.image_lists import (
-    ListFile,
-    ListFormat,
-    named_folder,
-    prefix_of_images,
-    required_root,
-)
+from shardwright.core.sources.image_lists import key_prefix, named_folder, names_with, usual_root
+from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.moved_files import file_name, find_moved, with_slashes
-from shardwright.core.sources.source import Context, InputSplit
+from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.tables.paths import ImageRoot
+from shardwright.core.sources.tables.rows import NumberedClasses
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
+from shardwright.schemas.layouts import Needs
 
 #: Bytes at the beginning of a file from which its format and the folder of its images are found.
 _HEAD_BYTES = 1 << 20
 #: Number of entries whose images are tried to find their folder.
 _IMAGES_TRIED = 5
+#: Number of files, and of folders, that are tried to detect a format.
+_MAX_TRIED = 50
+#: Folder that may hold the files of formats with large files.
+_ANNOTATIONS = "annotations"
+
+
+class ListFile(NamedTuple):
+    """A file of an input.
+
+    Attributes:
+      key: Path relative to the input.
+      split: Split from its name or folder; empty if it is the only one.
+      root: Folder of its images; empty if its beginning does not show that.
+    """
+
+    path: str
+    key: str
+    split: str
+    root: str = ""
 
 
 class ImagePaths(NamedTuple):
@@ -54,7 +74,8 @@ class ImagePaths(NamedTuple):
     Attributes:
       written: The name as written. If it is a path below the folder of images, it gives the key of an image
         that is missing.
-      paths: Paths and file names that the image may have below the folder of images, the likeliest first.
+      paths: Paths and file names that the image may have below the folder of images, the likeliest first;
+        empty if the image is exactly where its name says, which may be outside of that folder.
       uri: The image in object storage, if no local file has one of the names; empty if there is none.
     """
 
@@ -63,24 +84,11 @@ class ImagePaths(NamedTuple):
     uri: str = ""
 
 
-class Entries(Protocol):
-    """The entries of an open file."""
-
-    def scan(self) -> Iterator[Any]:
-        """Yields all entries. Raises AnnotationFault if the file cannot be used."""
-
-    def number(self, index: int) -> int:
-        """Returns the number of an entry for messages: its place from 1, or its line."""
-
-    def read(self, index: int) -> Any:
-        """Returns an entry that `scan` yielded."""
-
-
 class Document(NamedTuple):
-    """A file and its entries."""
+    """A file and its entries, which `DocumentFormat.open` returned."""
 
     file: ListFile
-    entries: Entries
+    entries: Any
 
 
 #: An entry: the place of its file among those that are read together, and its own place in the file.
@@ -88,53 +96,170 @@ _Place = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DocumentFormat(ListFormat):
+class DocumentFormat:
     """A format with one file for many images.
 
     Attributes:
+      name: Name of the source.
+      title: Name of the format for messages.
+      noun: Name of one of its files, for messages about an input without one.
+      rule: What an input has to be; the end of these messages.
       entry: Word for an entry.
-      recognizes: Returns whether a file with these first bytes is of the format.
+      recognizes: Returns whether a file with these first bytes and this path is of the format.
       image_of: Returns what an entry says about the place of its image. Raises AnnotationFault if it names
         none.
       annotate: Returns a reference with the annotations of an entry. Raises AnnotationFault if they are
-        wrong. If several files may describe one image, it gets its entries as documents with numbers of
-        entries.
-      open: Returns the entries of an open file, of which only the beginning may be there.
+        wrong. If several entries may describe one image, it gets them as documents with numbers of entries.
+      settings: Settings that it uses.
+      provides: Kinds of annotations that it provides.
+      suffixes: Ends of the names of files, in lower case.
+      alone: Further ends of the names of files that are found only if they are the input.
+      suits: Returns whether `--source auto` looks for this format in an input.
+      leave_out: Returns file -> reason for the files that are left out.
+      open: Returns the entries of an open file with this path, of which only the beginning may be there.
+        They have the methods of `JsonItems`: `scan` yields all entries, and raises AnnotationFault if the
+        file cannot be used; `number` returns the number of an entry for messages, its place from 1 or its
+        line; and `read` returns one of the entries. Raises UsageError if the file is not of the format.
       summarize: Returns what a description says about a file, from its first entries. Raises UsageError if
         the layout does not fit them.
-      is_beside: Whether the images are below the folder of the file, so that its path is part of their keys;
-        otherwise usual folders are tried.
       begin: Yields class ids, and (file, name, fault) of entries without an image. Raises UsageError if the
         files do not fit the layout.
+      is_beside: Whether the images are below the folder of the file, so that its path is part of their keys;
+        otherwise usual folders are tried.
+      is_joined: Whether several files may describe one image.
+      repeats: Whether several entries of a file may describe one image.
+      has_keypoints: Whether it has key points.
+      has_numbers: Whether classes that are numbers have these as ids.
+      has_more_in_folders: Whether files in folders, also in `annotations`, belong to those at the top of an
+        input. Otherwise only split folders are searched, and only if no file is at the top.
+      unnamed: Reason for the quarantine of entries that name no image.
     """
 
+    name: str
+    title: str
+    noun: str
+    rule: str
     entry: str
-    recognizes: Callable[[bytes], bool]
+    recognizes: Callable[[bytes, str, ConvertSettings], bool]
     image_of: Callable[[Any, ConvertSettings], ImagePaths]
     annotate: Callable[[ImageRef, Any, ConvertSettings], ImageRef]
-    suffixes: str | tuple[str, ...] = ".json"
-    open: Callable[[IO[bytes], ConvertSettings], Entries] = lambda file, settings: JsonItems(file)
-    summarize: Callable[[ListFile, Sequence[Any], ConvertSettings], str] = lambda *_: ""
-    is_beside: bool = True
+    settings: frozenset[str]
+    provides: frozenset[Needs] = frozenset({Needs.OBJECTS})
+    suffixes: tuple[str, ...] = (".json",)
+    alone: tuple[str, ...] = ()
+    suits: Callable[[InputProbe, ConvertSettings], bool] = lambda *_: True
+    leave_out: Callable[[InputProbe, Sequence[str], ConvertSettings], Mapping[str, str]] = lambda *_: {}
+    open: Callable[[IO[bytes], str, ConvertSettings], Any] = lambda file, *_: JsonItems(file)
+    summarize: Callable[[Document, Sequence[Any], ConvertSettings], str] = lambda *_: ""
     begin: Callable[[Sequence[Document], ConvertSettings], Iterator[ClassId | tuple[Document, str, str]]] = (
         lambda *_: iter(())
     )
-    has_more_in_folders = True
+    is_beside: bool = True
+    is_joined: bool = False
+    repeats: bool = False
+    has_keypoints: bool = False
+    has_numbers: bool = False
+    has_more_in_folders: bool = True
+    unnamed: str = QuarantineReason.BAD_ANNOTATION
 
-    def is_one(self, path: str, settings: ConvertSettings) -> bool:
+    def source(self) -> Source:
+        """Returns the source that reads this format."""
+        return Source(
+            name=self.name,
+            provides=self.provides,
+            settings=self.settings,
+            accepts=self._accepts,
+            describe=self._describe,
+            list_part=self.list_part,
+            split=self._split,
+            has_keypoints=self.has_keypoints,
+        )
+
+    def _accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
+        if not self.suits(probe, settings):
+            return False
+        if probe.is_file:
+            has_name = probe.name.lower().endswith((*self.suffixes, *self.alone))
+            return has_name and self._is_one(probe.path, settings)
+        return next(self._names(probe, settings, _MAX_TRIED), None) is not None
+
+    def _names(self, probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> Iterator[str]:
+        """Yields the paths of the files in a folder, relative to it."""
+
+        def names_in(folder: InputProbe) -> list[str]:
+            return names_with(folder, self.suffixes, tried, lambda path: self._is_one(path, settings))
+
+        names = names_in(probe)
+        yield from names
+        if names and not self.has_more_in_folders:
+            return
+        folders = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
+        if self.has_more_in_folders:
+            folders = [name for name in probe.folders if name == _ANNOTATIONS or name in folders]
+        for folder in folders[:tried]:
+            yield from (f"{folder}/{name}" for name in names_in(probe.inside(folder)))
+
+    def _files(
+        self, probe: InputProbe, settings: ConvertSettings
+    ) -> tuple[dict[ListFile, str], Mapping[str, str]]:
+        """Returns the files of an input with their descriptions, and what is left out and why.
+
+        Raises:
+          UsageError: If there are none, or one does not fit the settings.
+        """
+        names = [""] if probe.is_file else [*self._names(probe, settings)]
+        if not names:
+            raise UsageError(f"--input {printable(probe.path)} holds no {self.noun}; {self.rule}")
+        left_out = self.leave_out(probe, names, settings)
+        files: dict[ListFile, str] = {}
+        for name, split in splits_of_files(name for name in names if name not in left_out).items():
+            path, key = (storage.join(probe.path, name), name) if name else (probe.path, probe.name)
+            file = ListFile(path, key, split)
+            root, description = self._examine(file, settings)
+            files[file._replace(root=root)] = description
+        return files, left_out
+
+    def _describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
+        """Returns a description of an input."""
+        check_folders(settings, self.settings)
+        files, left_out = self._files(probe, settings)
+        places = []
+        for file, description in files.items():
+            where = f"images in {printable(file.root)}" if file.root else "images beside it"
+            split = f", split {file.split}" if file.split else ""
+            places.append(f"{printable(file.key)} ({where}{split}{description})")
+        without = "; ".join(f"{printable(name)} ({why})" for name, why in left_out.items())
+        return f"{self.title}: {'; '.join(places)}{f'; left out: {without}' if without else ''}"
+
+    def _split(self, item: Input, context: Context) -> Iterator[InputSplit]:
+        """Yields a part for each file, or for all files that may describe the same images."""
+        groups: dict[tuple[str, str], list[ListFile]] = {}
+        for file in self._files(look_at(item.path), context.settings)[0]:
+            group = (file.root or file.path, file.split) if self.is_joined else (file.path, "")
+            groups.setdefault(group, []).append(file)
+        for files in groups.values():
+            yield InputSplit(item, files[0].path, detail=files)
+
+    def _is_one(self, path: str, settings: ConvertSettings) -> bool:
         """Returns whether a file is of the format."""
-        return path.lower().endswith(self.suffixes) and self.recognizes(_head(path))
+        return self.recognizes(_head(path), path, settings)
 
-    def examine(self, file: ListFile, settings: ConvertSettings) -> tuple[str, str]:
-        """Returns the folder of the images of a file, and a description of its first entries."""
+    def _examine(self, file: ListFile, settings: ConvertSettings) -> tuple[str, str]:
+        """Returns the folder of the images of a file, and a description of its first entries.
+
+        Raises:
+          UsageError: If the file does not fit the settings, or its images are missing.
+        """
+        opened = self.open(io.BytesIO(_head(file.path)), file.path, settings)
         entries: list[Any] = []
         with contextlib.suppress(AnnotationFault):  # the end of the file is missing
-            entries.extend(self.open(io.BytesIO(_head(file.path)), settings).scan())
+            entries.extend(opened.scan())
         images = []
         for entry in entries[:_IMAGES_TRIED]:
             with contextlib.suppress(AnnotationFault):
                 images.append(self.image_of(entry, settings))
-        return self._root(file.path, images, settings), self.summarize(file, entries, settings)
+        described = self.summarize(Document(file, opened), entries, settings)
+        return self._root(file.path, images, settings), described
 
     def _root(self, path: str, names: Sequence[ImagePaths], settings: ConvertSettings) -> str:
         """Returns the folder of the images of a file; empty if no names are given.
@@ -146,7 +271,13 @@ class DocumentFormat(ListFormat):
             return named_folder(path, settings)
         paths = [path for image in names for path in image.paths]
         inner = [inner for path in paths for inner in _inner_paths(path, "")]
-        return required_root(path, paths, settings, inner, [*map(file_name, paths)])
+        root = usual_root(path, settings, inner, [*map(file_name, paths)])
+        if not root and paths:
+            raise UsageError(
+                f"--input {printable(path)}: its images, such as {printable(paths[0])}, are neither beside "
+                "it nor in a usual folder; name the folder of its images with --image_root."
+            )
+        return root
 
     def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields a reference for each image that the files name, and for each entry without an image."""
@@ -156,7 +287,7 @@ class DocumentFormat(ListFormat):
             for file in part.detail:
                 with storage.translated_errors("read", file.path):
                     opened = stack.enter_context(storage.open_local(file.path))
-                documents.append(Document(file, self.open(opened, settings)))
+                documents.append(Document(file, self.open(opened, file.path, settings)))
             named: dict[ImagePaths, list[_Place]] = {}
             for index, document in enumerate(documents):
                 for entry, value in enumerate(_scan(document)):
@@ -171,24 +302,31 @@ class DocumentFormat(ListFormat):
             root = root or named_folder(file.path, settings)
             states = FileStates(root, len(named))
             images: dict[str, tuple[str, str, list[_Place]]] = {}
-            for names, uri, path, why in _find_images(named, root, states):
+            for names, uri, key, why in _find_images(named, root, states):
+                places = named.pop(names)
                 if uri:
-                    images.setdefault(uri, (path, why, []))[2].extend(named[names])
+                    images.setdefault(uri, (key, why, []))[2].extend(places)
                     continue
-                for index, entry in named[names]:
+                for index, entry in places:
                     yield self._bad_place(part, documents[index], entry, why)
-            prefix = prefix_of_images(part, root, context)
+            folder = "" if part.path == part.item.path else part.item.path
+            prefix = part.item.prefix + key_of(key_prefix(root, folder, settings.image_root))
             refs = (
                 ref
-                for uri, (path, why, places) in images.items()
+                for uri, (key, why, places) in images.items()
                 for ref in self._refer(
-                    ImageRef(prefix + key_of(path), uri), why, sorted(places), documents, part, settings
+                    ImageRef(prefix + key, uri), why, sorted(places), documents, part, settings
                 )
             )
-            yield from with_states(refs, states, root)
+            classes = NumberedClasses()
+            for ref in with_states(refs, states, root):
+                if self.has_numbers:
+                    yield from classes.new_ids(ref)
+                yield ref
 
     def _bad_place(self, part: InputSplit, document: Document, entry: int, why: str) -> ImageRef:
-        return _bad_entry(part, document, f"{self.entry} {document.entries.number(entry)}", why)
+        name = f"{self.entry} {document.entries.number(entry)}"
+        return _bad_entry(part, document, name, why, self.unnamed)
 
     def _refer(
         self,
@@ -203,20 +341,22 @@ class DocumentFormat(ListFormat):
         by_file: dict[int, int] = {}
         for index, entry in places:
             first = by_file.setdefault(index, entry)
-            if first != entry:
+            if first != entry and not self.repeats:
                 file, entries = documents[index]
                 earlier, again = map(entries.number, (first, entry))
                 why = f"{self.entry} {earlier} names the same image"
                 yield self._bad_place(part, documents[index], entry, why)
                 fault = fault or f"{self.entry}s {earlier} and {again} of {printable(file.key)} both name it"
-        several = [(documents[index], entry) for index, entry in by_file.items()]
+        used = places if self.repeats else by_file.items()
+        several = [(documents[index], entry) for index, entry in used]
         (file, entries), entry = several[0]
         where = f"{self.entry} {entries.number(entry)} of {printable(file.key)}"
         ref = ref._replace(split=file.split, message=where)
         try:
             if fault:
                 raise AnnotationFault(fault)
-            yield self.annotate(ref, several if self.is_joined else entries.read(entry), settings)
+            has_several = self.is_joined or self.repeats
+            yield self.annotate(ref, several if has_several else entries.read(entry), settings)
         except AnnotationFault as error:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{where}: {error}")
 
@@ -235,9 +375,12 @@ def _scan(document: Document) -> Iterator[Any]:
         raise UsageError(f"--input {printable(path)}: {fault}.") from None
 
 
-def _bad_entry(part: InputSplit, document: Document, name: str, why: str) -> ImageRef:
-    key = f"{part.item.prefix}{key_of(document.file.key)}:{name}"
-    return bad_entry(key, document.file.path, why)
+def _bad_entry(
+    part: InputSplit, document: Document, name: str, why: str, reason: str = QuarantineReason.BAD_ANNOTATION
+) -> ImageRef:
+    file = document.file
+    key = f"{part.item.prefix}{key_of(file.key)}:{name}"
+    return bad_entry(key, file.path, f"{name} of {printable(file.key)}: {why}", reason)
 
 
 def _inner_paths(path: str, root: str) -> Iterator[str]:
@@ -251,11 +394,12 @@ def _inner_paths(path: str, root: str) -> Iterator[str]:
 def _find_images(
     named: Collection[ImagePaths], root: str, states: FileStates
 ) -> Iterator[tuple[ImagePaths, str, str, str]]:
-    """Yields the URI of each image, its path below the folder for its key, and why it was not found.
+    """Yields the URI of each image, the end of its key, and why it was not found.
 
     If no path exists in the folder, the only file with one of the file names is the image. Without such a
     file, it is that in object storage. Otherwise it is missing; it has a URI then, if its path can be a key.
     """
+    anywhere = ImageRoot("" if root == "." else root)
     stated = {names: _find_inside(names, root, states) for names in named}
     lost = (path for names, inner in stated.items() if not inner for path in names.paths)
     moved = find_moved(lost, root)
@@ -264,9 +408,12 @@ def _find_images(
         if not path:
             path, fault = next((moved[path] for path in names.paths if path in moved), ("", ""))
         if inner := path or inner_path(names.written):
-            yield names, join(root, inner), inner, fault
+            yield names, join(root, inner), key_of(inner), fault
         elif names.uri and not fault:
-            yield names, names.uri, names.paths[0], ""
+            yield names, names.uri, key_of(names.paths[0]), ""
+        elif not names.paths:
+            key, uri = anywhere.find(names.written)
+            yield names, uri, key, ""
         else:
             written = printable(names.written)
             yield names, "", "", f"{fault} ({written})" if fault else f"{MISSING}: {written}"

@@ -1,180 +1,16 @@
-"""Files that list images, such as a CSV file of boxes: finds them in an input, and their images' folders."""
+"""The files of an input that list images, and the folders in which their images may be."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Sequence
 
 from shardwright.core import storage
-from shardwright.core.sources.image_files import (
-    below,
-    check_folders,
-    find_root,
-    folder_of,
-    join,
-    key_of,
-    parent_of,
-    split_token,
-    splits_of_files,
-)
-from shardwright.core.sources.input_probe import InputProbe, look_at
-from shardwright.core.sources.source import Context, Input, InputSplit, Source
+from shardwright.core.sources.image_files import below, find_root, folder_of, join, parent_of, split_token
+from shardwright.core.sources.input_probe import InputProbe
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
-from shardwright.schemas.labels import ClassId
-from shardwright.schemas.layouts import Needs
 
-#: Number of files, and of folders, that are tried to detect a format.
-_MAX_TRIED = 50
-#: Folder that may hold the files of formats with large files.
-_ANNOTATIONS = "annotations"
 #: Folders of images beside a file: of most exporters, and of FiftyOne.
 _IMAGE_FOLDERS = ("images", "data")
-
-
-class ListFile(NamedTuple):
-    """A file of an input.
-
-    Attributes:
-      key: Path relative to the input.
-      split: Split from its name or folder; empty if it is the only one.
-      root: Folder of its images; empty if its beginning does not show that.
-    """
-
-    path: str
-    key: str
-    split: str
-    root: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListFormat(ABC):
-    """A format of files that list images.
-
-    Attributes:
-      name: Name of the source.
-      title: Name of the format for messages.
-      noun: Name of one of its files, for messages about an input without one.
-      rule: What an input has to be; the end of these messages.
-      suffixes: Ends of the names, in lower case, of files that are found in folders.
-      settings: Settings that it uses.
-      provides: Kinds of annotations that it provides.
-      suits: Returns whether `--source auto` looks for this format in an input.
-      leave_out: Returns file -> reason for the files that are left out.
-      is_joined: Whether several files may describe one image.
-      has_keypoints: Whether it has key points.
-      has_more_in_folders: Whether files in folders, also in `annotations`, belong to those at the top of an
-        input. Otherwise only split folders are searched, and only if no file is at the top.
-    """
-
-    name: str
-    title: str
-    noun: str
-    rule: str
-    suffixes: str | tuple[str, ...]
-    settings: frozenset[str]
-    provides: frozenset[Needs] = frozenset({Needs.OBJECTS})
-    suits: Callable[[InputProbe, ConvertSettings], bool] = lambda probe, settings: True
-    leave_out: Callable[[InputProbe, Sequence[str], ConvertSettings], Mapping[str, str]] = lambda *_: {}
-    is_joined: bool = False
-    has_keypoints: bool = False
-    has_more_in_folders: ClassVar[bool] = False
-
-    @abstractmethod
-    def is_one(self, path: str, settings: ConvertSettings) -> bool:
-        """Returns whether a file is of the format."""
-
-    @abstractmethod
-    def examine(self, file: ListFile, settings: ConvertSettings) -> tuple[str, str]:
-        """Returns the folder of the images of a file, and what a description says about the file.
-
-        Raises:
-          UsageError: If the file does not fit the settings, or its images are missing.
-        """
-
-    @abstractmethod
-    def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-        """Yields a reference for each image of a part, and for each entry without an image."""
-
-    def source(self) -> Source:
-        """Returns the source that reads this format."""
-        return Source(
-            name=self.name,
-            provides=self.provides,
-            settings=self.settings,
-            accepts=self._accepts,
-            describe=self._describe,
-            list_part=self.list_part,
-            split=self._split,
-            has_keypoints=self.has_keypoints,
-        )
-
-    def _accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
-        if not self.suits(probe, settings):
-            return False
-        if probe.is_file:
-            return self.is_one(probe.path, settings)
-        return next(self._names(probe, settings, _MAX_TRIED), None) is not None
-
-    def _names(self, probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> Iterator[str]:
-        """Yields the paths of the files in a folder, relative to it."""
-
-        def names_in(folder: InputProbe) -> list[str]:
-            return names_with(folder, self.suffixes, tried, lambda path: self.is_one(path, settings))
-
-        names = names_in(probe)
-        yield from names
-        if names and not self.has_more_in_folders:
-            return
-        folders = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
-        if self.has_more_in_folders:
-            folders = [name for name in probe.folders if name == _ANNOTATIONS or name in folders]
-        for folder in folders[:tried]:
-            yield from (f"{folder}/{name}" for name in names_in(probe.inside(folder)))
-
-    def _files(
-        self, probe: InputProbe, settings: ConvertSettings
-    ) -> tuple[dict[ListFile, str], Mapping[str, str]]:
-        """Returns the files of an input with their descriptions, and what is left out and why.
-
-        Raises:
-          UsageError: If there are none, or one does not fit the settings.
-        """
-        names = [""] if probe.is_file else [*self._names(probe, settings)]
-        if not names:
-            raise UsageError(f"--input {printable(probe.path)} holds no {self.noun}; {self.rule}")
-        left_out = self.leave_out(probe, names, settings)
-        files: dict[ListFile, str] = {}
-        for name, split in splits_of_files(name for name in names if name not in left_out).items():
-            path, key = (storage.join(probe.path, name), name) if name else (probe.path, probe.name)
-            file = ListFile(path, key, split)
-            root, description = self.examine(file, settings)
-            files[file._replace(root=root)] = description
-        return files, left_out
-
-    def _describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
-        """Returns a description of an input."""
-        check_folders(settings, self.settings)
-        files, left_out = self._files(probe, settings)
-        places = []
-        for file, description in files.items():
-            where = f"images in {printable(file.root)}" if file.root else "images beside it"
-            split = f", split {file.split}" if file.split else ""
-            places.append(f"{printable(file.key)} ({where}{split}{description})")
-        without = "; ".join(f"{printable(name)} ({why})" for name, why in left_out.items())
-        return f"{self.title}: {'; '.join(places)}{f'; left out: {without}' if without else ''}"
-
-    def _split(self, item: Input, context: Context) -> Iterator[InputSplit]:
-        """Yields a part for each file, or for all files that may describe the same images."""
-        groups: dict[tuple[str, str], list[ListFile]] = {}
-        for file in self._files(look_at(item.path), context.settings)[0]:
-            group = (file.root or file.path, file.split) if self.is_joined else (file.path, "")
-            groups.setdefault(group, []).append(file)
-        for files in groups.values():
-            yield InputSplit(item, files[0].path, detail=files)
 
 
 def names_with(
@@ -226,41 +62,6 @@ def usual_root(path: str, settings: ConvertSettings, *attempts: Sequence[str]) -
     folders = _usual_folders(path, settings)
     roots = filter(None, (find_root(folders, names) for names in attempts))
     return next(roots, folders[0] if settings.image_root else "")
-
-
-def required_root(
-    path: str, written: Sequence[str], settings: ConvertSettings, *attempts: Sequence[str]
-) -> str:
-    """Returns the folder that `usual_root` does; empty if no names of images are given.
-
-    Args:
-      path: Path of the file.
-      written: Names of the images as written.
-      settings: Settings with `image_root`.
-      *attempts: Paths that they may have below the folder.
-
-    Raises:
-      UsageError: If no folder has one of the images.
-    """
-    root = usual_root(path, settings, *attempts)
-    if not root and written:
-        raise UsageError(
-            f"--input {printable(path)}: its images, such as {printable(written[0])}, are neither beside it "
-            "nor in a usual folder; name the folder of its images with --image_root."
-        )
-    return root
-
-
-def prefix_of_images(part: InputSplit, root: str, context: Context) -> str:
-    """Returns the prefix of the keys of a file's images.
-
-    Args:
-      part: The file.
-      root: Folder of its images.
-      context: Context with `--image_root`.
-    """
-    folder = "" if part.path == part.item.path else part.item.path
-    return part.item.prefix + key_of(key_prefix(root, folder, context.settings.image_root))
 
 
 def key_prefix(root: str, input_folder: str, named: str) -> str:

@@ -16,10 +16,9 @@ from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources import shapes
 from shardwright.core.sources.annotation_files import AnnotationFault, faults_in
-from shardwright.core.sources.documents import DocumentFormat, ImagePaths
+from shardwright.core.sources.documents import Document, DocumentFormat, ImagePaths
 from shardwright.core.sources.entries import first_item
 from shardwright.core.sources.image_files import annotated, class_name, is_text, labelled, number
-from shardwright.core.sources.image_lists import ListFile
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -224,7 +223,7 @@ def _annotate(ref: ImageRef, entry: Mapping[str, Any], settings: ConvertSettings
     return annotated(ref, objects_of(results or ()))
 
 
-def _summarize(file: ListFile, entries: Sequence[Any], settings: ConvertSettings) -> str:
+def _summarize(document: Document, entries: Sequence[Any], settings: ConvertSettings) -> str:
     """Returns the kinds of annotations in a file that are left out, judged by its first tasks.
 
     Raises:
@@ -241,8 +240,9 @@ def _summarize(file: ListFile, entries: Sequence[Any], settings: ConvertSettings
         lacks = "choices" if has_classes else "rectangles, polygons or ellipses"
         fitting = "detection" if has_classes else "classification for choices, or export other shapes as COCO"
         raise UsageError(
-            f"--layout {settings.record_layout.name}: the first tasks of {printable(file.path)} have "
-            f"{' and '.join(sorted(kinds))}, but no {lacks}; choose --layout {fitting}."
+            f"--layout {settings.record_layout.name}: the first tasks of "
+            f"{printable(document.file.path)} have {' and '.join(sorted(kinds))}, but no "
+            f"{lacks}; choose --layout {fitting}."
         )
     return f"; left out: {', '.join(sorted(left_out))}" if left_out else ""
 
@@ -253,7 +253,7 @@ SOURCE = DocumentFormat(
     noun="Label Studio JSON",
     rule="name the file, or the folder that holds it.",
     entry="task",
-    recognizes=lambda head: _is_export(first_item(head)),
+    recognizes=lambda head, *_: _is_export(first_item(head)),
     image_of=_image_of,
     annotate=_annotate,
     summarize=_summarize,

@@ -13,9 +13,10 @@ from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.box_table import BoxColumns, BoxTable
 from shardwright.core.sources.image_files import class_name, folder_of, inner_path, join
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.tables.image_tables import TableFormat, TableHead
+from shardwright.core.sources.tables.image_tables import TableHead, table_format
 from shardwright.core.sources.tables.lines import Lines, csv_cells
 from shardwright.schemas.annotations import ObjectAnnotation
+from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import check_utf8
@@ -46,6 +47,7 @@ class BoxFile(BoxTable):
         super().__init__(head, BoxColumns(place("ImageID"), place("LabelName"), sides=sides), has_header=True)
 
     is_relative = True
+    fault_reason = QuarantineReason.BAD_ROW
 
     def check_unit(self, box: Sequence[float], texts: Sequence[str]) -> None:
         """Does nothing, because the format decides the unit: a box outside of its picture is a bad box."""
@@ -93,11 +95,13 @@ def _table_in(head: TableHead, settings: ConvertSettings) -> BoxFile | None:
     return BoxFile(head) if set(_NEEDED) <= set(head.header) else None
 
 
-SOURCE = TableFormat(
+SOURCE = table_format(
     name="open_images",
     title="Open Images' boxes",
     settings=frozenset({"image_root"}),
-    suffixes=".csv",
+    suffixes=(".csv",),
+    alone=(".tsv", ".txt"),
+    has_numbers=True,
     table_in=_table_in,
     noun=NOUN,
     rule=RULE,

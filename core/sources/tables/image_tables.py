@@ -1,7 +1,7 @@
 """Lists the images of CSV files in a format with one or more rows for each image.
 
-A source gives a `TableFormat`, which recognizes its files, and an `ImageTable`, which says what the cells of
-a row mean. This module reads the rows.
+A source gives a function that recognizes its files, and an `ImageTable`, which says what the cells of a row
+mean. This module reads the rows as the entries of a document.
 """
 
 from __future__ import annotations
@@ -11,38 +11,24 @@ import os
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import IO, Any, NamedTuple
 
-from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.file_states import FileStates, with_states
-from shardwright.core.sources.image_files import bad_entry, key_of
-from shardwright.core.sources.image_lists import (
-    ListFile,
-    ListFormat,
-    named_folder,
-    prefix_of_images,
-    required_root,
-)
+from shardwright.core.sources.documents import Document, DocumentFormat, ImagePaths
+from shardwright.core.sources.image_files import inner_path
 from shardwright.core.sources.input_probe import HEAD_BYTES
-from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.tables.columns import check_named, named_columns
 from shardwright.core.sources.tables.heads import check_text, head_rows, sniff_delimiter
-from shardwright.core.sources.tables.lines import STEP, Cells, Lines, csv_cells, line_cells
+from shardwright.core.sources.tables.lines import STEP, Lines, csv_cells, line_cells
 from shardwright.core.sources.tables.paths import ImageRoot
-from shardwright.core.sources.tables.rows import NumberedClasses
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
-from shardwright.schemas.labels import ClassId
 from shardwright.schemas.units import counted
 
-#: Number of images to look for in a folder.
-_NAMES_TRIED = 5
 #: Longest path of an image.
 _MAX_PATH_LENGTH = 4096
 
@@ -52,15 +38,15 @@ class TableHead(NamedTuple):
 
     Attributes:
       path: Path of the file.
-      data: Its first bytes.
       delimiter: Delimiter of cells.
       rows: First rows; the first one may name the columns.
+      file: The open file; None if its rows are not read.
     """
 
     path: str
-    data: bytes
     delimiter: str
     rows: Sequence[list[str]]
+    file: IO[bytes] | None = None
 
     @property
     def shown(self) -> str:
@@ -73,28 +59,31 @@ class TableHead(NamedTuple):
         return [cell.strip() for cell in self.rows[0]] if self.rows else []
 
 
-def read_head(path: str) -> TableHead:
-    """Returns the beginning of a CSV file."""
-    with storage.translated_errors("read", path):
-        data = storage.read_head(path, HEAD_BYTES)
+def parse_head(data: bytes, path: str) -> TableHead:
+    """Returns the beginning of a CSV file, of which at least `HEAD_BYTES` are given if it has so many."""
     delimiter = sniff_delimiter(path, data)
-    return TableHead(path, data, delimiter, head_rows(data, delimiter))
+    return TableHead(path, delimiter, head_rows(data[:HEAD_BYTES], delimiter))
 
 
 class ImageTable(ABC):
-    """What the rows of a CSV file mean.
+    """A CSV file. An entry is a run: consecutive rows of one image; only its place is in memory.
 
     Attributes:
       head: Beginning of the file.
       has_header: Whether the first row names the columns.
-      classes: Names of the classes in the order of their ids; empty if the file does not list them.
+      one_line: Whether each row is a line. An image whose rows are lost in a quote that is not closed would
+        be stored without some of its objects.
+      fault_reason: Reason for the quarantine of an image with a bad row.
     """
 
     has_header = True
-    classes: Sequence[str] = ()
+    one_line = True
+    fault_reason: str = QuarantineReason.BAD_ROW
 
     def __init__(self, head: TableHead) -> None:
         self.head = head
+        self._parse = partial(line_cells if self.one_line else csv_cells, delimiter=head.delimiter)
+        self._places = array("q")  # first line, offset and number of bytes of each run
 
     @property
     def first_rows(self) -> Sequence[list[str]]:
@@ -133,151 +122,113 @@ class ImageTable(ABC):
           UsageError: If the first rows are not clear.
         """
 
-
-#: Line and cells of a row.
-_Cells = tuple[int, Sequence[str]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableFormat(ListFormat):
-    """A format with rows for each image.
-
-    Attributes:
-      table_in: Returns the table that begins with a head; None if the file is not of this format.
-      fault_reason: Reason for the quarantine of an image with a bad row.
-      one_row: Whether an image has one row, which may span several lines. Several rows are an error, as are
-        equal keys. Otherwise a row is a line.
-    """
-
-    table_in: Callable[[TableHead, ConvertSettings], ImageTable | None]
-    fault_reason: str = QuarantineReason.BAD_ROW
-    one_row: bool = False
-
-    def is_one(self, path: str, settings: ConvertSettings) -> bool:
-        """Returns whether a file is of the format."""
-        return self.table_in(read_head(path), settings) is not None
-
-    def examine(self, file: ListFile, settings: ConvertSettings) -> tuple[str, str]:
-        """Returns the folder of the images of a file, and a description of its columns."""
-        table = self._load(file.path, settings)
-        description = table.describe()
-        images = list(dict.fromkeys(filter(None, map(table.image_in, table.first_rows))))[:_NAMES_TRIED]
-        if not images or any(name.startswith("/") or "://" in name for name in images):
-            return named_folder(file.path, settings), description
-        return required_root(file.path, images, settings, images), description
-
-    def _load(self, path: str, settings: ConvertSettings) -> ImageTable:
-        """Returns the table of a file.
-
-        Raises:
-          UsageError: If it is not of this format, or has no column that the settings name.
-        """
-        head = read_head(path)
-        check_text(printable(path), head.data)
-        check_named(printable(path), head.header, named_columns(settings, self.settings))
-        table = self.table_in(head, settings)
-        if table is None:
-            raise UsageError(f"--input {printable(path)} is not a {self.noun}; {self.rule}")
-        return table
-
-    def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-        """Yields a reference for each image that a file names, and for each row that names none."""
-        file: ListFile = part.detail[0]
-        table = self._load(file.path, context.settings)
-        yield from map(ClassId, table.classes, range(len(table.classes)))
-        classes = NumberedClasses()
-        root = ImageRoot("" if file.root == "." else file.root)
-
-        def find(cells: Sequence[str]) -> tuple[str, str]:
-            path = table.image_in(cells)
-            try:
-                return root.find(path) if 0 < len(path) <= _MAX_PATH_LENGTH else ("", "")
-            except AnnotationFault:
-                return "", ""
-
-        # Rows are lines, because an image whose rows are lost in an unclosed quote would be stored without
-        # some of its objects.
-        parse = partial(csv_cells if self.one_row else line_cells, delimiter=table.head.delimiter)
-        with storage.translated_errors("read", file.path), storage.open_local(file.path) as opened:
-            runs = RowRuns(opened, parse, find)
-            for line, problem in runs.scan(table.has_header):
-                message = f"line {line} of {printable(file.key)}: {problem}"
-                key = f"{part.item.prefix}{key_of(file.key)}:line {line}"
-                yield bad_entry(key, file.path, message, QuarantineReason.BAD_ROW)
-            prefix = prefix_of_images(part, file.root, context)
-            refs = (
-                self._ref(ImageRef(prefix + key, uri, split=file.split), file, table, own)
-                for key, uri, rows in runs.images()
-                for own in ([[row] for row in rows] if self.one_row else [rows])
-            )
-            for ref in with_states(refs, FileStates(file.root, len(runs)), file.root):
-                if not table.classes:
-                    yield from classes.new_ids(ref)
-                yield ref
-
-    def _ref(self, ref: ImageRef, file: ListFile, table: ImageTable, rows: Sequence[_Cells]) -> ImageRef:
-        """Returns a reference with what its rows say, or quarantined if one of them is wrong."""
-        shown, width = printable(file.key), len(table.head.rows[0])
-        ref = ref._replace(message=f"line {rows[0][0]} of {shown}")
-        parsed: dict[int, Any] = {}
-        try:
-            for line, cells in rows:
-                if len(cells) != width:
-                    raise AnnotationFault(f"it has {counted(len(cells), 'cell')} instead of {width}")
-                parsed[line] = table.parse(cells)
-            return table.annotate(ref, parsed)
-        except AnnotationFault as fault:
-            return ref.quarantined(fault.reason or self.fault_reason, f"line {line} of {shown}: {fault}")
-
-
-class RowRuns:
-    """The rows of a file by image. Only the places of runs, consecutive rows of one image, are in memory.
-
-    An image takes 210 bytes, because most images have one run.
-
-    Args:
-      file: The file.
-      parse: Function that parses rows from lines, given the number of the first line.
-      find: Function that returns the key and the URI of the image of a row; empty texts for none.
-    """
-
-    def __init__(
-        self,
-        file: IO[bytes],
-        parse: Callable[[Lines, int], Iterator[Cells]],
-        find: Callable[[Sequence[str]], tuple[str, str]],
-    ) -> None:
-        self._file, self._parse, self._find = file, parse, find
-        # Key of the image -> offset, number of bytes and first line of each run.
-        self._runs: dict[str, array[int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._runs)
-
-    def scan(self, has_header: bool) -> Iterator[tuple[int, str]]:
-        """Stores the place of every run; yields (line, fault) for rows that name no image."""
-        begin = len(codecs.BOM_UTF8) if self._file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
-        self._file.seek(begin)
-        lines = Lines(iter(partial(self._file.read, STEP), b""), begin)
+    def scan(self) -> Iterator[str | AnnotationFault]:
+        """Yields the path of the image of each run, or what is wrong with a row that names none."""
+        file = self.head.file
+        assert file is not None
+        begin = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
+        file.seek(begin)
+        lines = Lines(iter(partial(file.read, STEP), b""), begin)
         rows = self._parse(lines, 1)
-        if has_header:
+        if self.has_header:
             next(rows, None)
         last, begin, line = "", lines.position, lines.count + 1
         for number, cells in UNDERWAY.passing(rows):
-            image = "" if isinstance(cells, str) else self._find(cells)[0]
-            if not image:
-                yield number, cells if isinstance(cells, str) else "it names no image"
-            elif image == last:
-                self._runs[image][-2] += lines.position - begin
+            fault = cells if isinstance(cells, str) else "it names no image"
+            image = "" if isinstance(cells, str) else self.image_in(cells)
+            if image and image == last:
+                self._places[-1] += lines.position - begin
             else:
-                self._runs.setdefault(image, array("q")).extend((begin, lines.position - begin, line))
+                self._places.extend((line if image else number, begin, lines.position - begin))
+                yield image or AnnotationFault(fault)
             last, begin, line = image, lines.position, lines.count + 1
 
-    def images(self) -> Iterator[tuple[str, str, list[_Cells]]]:
-        """Yields the key, the URI and the rows of each image, in the order of the file."""
-        for key, runs in self._runs.items():
-            rows: list[_Cells] = []
-            for begin, length, line in zip(runs[::3], runs[1::3], runs[2::3]):
-                parsed = self._parse(Lines([os.pread(self._file.fileno(), length, begin)]), line)
-                rows += [(number, cells) for number, cells in parsed if not isinstance(cells, str)]
-            yield key, self._find(rows[0][1])[1], rows
+    def number(self, index: int) -> int:
+        """Returns the first line of a run."""
+        return self._places[3 * index]
+
+    def read(self, index: int) -> Iterator[tuple[int, Sequence[str]]]:
+        """Yields the line and the cells of each row of a run."""
+        assert self.head.file is not None
+        line, begin, length = self._places[3 * index : 3 * index + 3]
+        data = os.pread(self.head.file.fileno(), length, begin)
+        for number, cells in self._parse(Lines([data]), line):
+            if not isinstance(cells, str):
+                yield number, cells
+
+
+def table_format(
+    *,
+    table_in: Callable[[TableHead, ConvertSettings], ImageTable | None],
+    noun: str,
+    rule: str,
+    settings: frozenset[str],
+    **others: Any,
+) -> DocumentFormat:
+    """Returns a format of CSV files.
+
+    Args:
+      table_in: Returns the table that begins with a head; None if the file is not of this format.
+      noun: See `DocumentFormat`.
+      rule: See `DocumentFormat`.
+      settings: Settings that it uses.
+      **others: Other fields of the format.
+    """
+
+    def open_table(file: IO[bytes], path: str, checked: ConvertSettings) -> ImageTable:
+        data = file.read(HEAD_BYTES)
+        file.seek(0)
+        check_text(printable(path), data)
+        head = parse_head(data, path)._replace(file=file)
+        check_named(printable(path), head.header, named_columns(checked, settings))
+        table = table_in(head, checked)
+        if table is None:
+            raise UsageError(f"--input {printable(path)} is not a {noun}; {rule}")
+        return table
+
+    return DocumentFormat(
+        noun=noun,
+        rule=rule,
+        settings=settings,
+        entry="line",
+        recognizes=lambda data, path, checked: table_in(parse_head(data, path), checked) is not None,
+        open=open_table,
+        image_of=_image_of,
+        annotate=_annotate,
+        summarize=lambda document, *_: document.entries.describe(),
+        is_beside=False,
+        repeats=True,
+        has_more_in_folders=False,
+        unnamed=QuarantineReason.BAD_ROW,
+        **others,
+    )
+
+
+def _image_of(image: str | AnnotationFault, settings: ConvertSettings) -> ImagePaths:
+    if isinstance(image, AnnotationFault):
+        raise image
+    if len(image) > _MAX_PATH_LENGTH:
+        raise AnnotationFault("it names no image")
+    if inner_path(image):
+        return ImagePaths(image, (image,))
+    ImageRoot("").find(image)  # checks that it can name an image
+    return ImagePaths(image, ())
+
+
+def _annotate(ref: ImageRef, runs: Sequence[tuple[Document, int]], settings: ConvertSettings) -> ImageRef:
+    """Returns a reference with what its rows say, or quarantined if one of them is wrong."""
+    document = runs[0][0]
+    table: ImageTable = document.entries
+    shown, width = printable(document.file.key), len(table.head.rows[0])
+    rows = [row for _, run in runs for row in table.read(run)]
+    line = rows[0][0]
+    ref = ref._replace(message=f"line {line} of {shown}")
+    parsed: dict[int, Any] = {}
+    try:
+        for line, cells in rows:
+            if len(cells) != width:
+                raise AnnotationFault(f"it has {counted(len(cells), 'cell')} instead of {width}")
+            parsed[line] = table.parse(cells)
+        return table.annotate(ref, parsed)
+    except AnnotationFault as fault:
+        return ref.quarantined(fault.reason or table.fault_reason, f"line {line} of {shown}: {fault}")

@@ -8,7 +8,6 @@ import itertools
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -24,11 +23,11 @@ from shardwright.core.records.compression import decompress_into
 from shardwright.core.sources.archives.members import MemberStore
 from shardwright.core.sources.archives.tars import GZIP, unpack_tar
 from shardwright.core.sources.arrays.files import FileSlice, unpack
+from shardwright.core.sources.box_table import BoxColumns, BoxTable
 from shardwright.core.sources.entries import XmlItems, stream_object
 from shardwright.core.sources.image_files import walk
 from shardwright.core.sources.spool import Spool
-from shardwright.core.sources.tables.image_tables import RowRuns
-from shardwright.core.sources.tables.lines import csv_cells
+from shardwright.core.sources.tables.image_tables import TableHead
 from shardwright.core.storage import ranges
 from shardwright.core.storage.local import read_fully
 from shardwright.core.storage.ranges import RangeReader
@@ -157,8 +156,8 @@ def _unpack_array(clock: Clock, tmp_path: Path) -> None:
 
 def _index_rows(clock: Clock, tmp_path: Path) -> None:
     file = SlowFile(b"a,1\n" * 40_000, clock, 2_000)
-    runs = RowRuns(file, partial(csv_cells, delimiter=","), lambda cells: ("a", "a"))
-    assert not list(runs.scan(has_header=False)) and len(runs) == 1
+    table = BoxTable(TableHead("a.csv", ",", [], file), BoxColumns(), has_header=False)
+    assert [*table.scan()] == ["a"]
 
 
 def _stream_json(clock: Clock, tmp_path: Path) -> None:

@@ -109,8 +109,8 @@ def test_an_image_that_is_listed_twice_is_quarantined(tmp_path: Path) -> None:
     file = "annotations.xml"
     assert listed(tmp_path).faults() == {
         f"images/{photos[0].name}": f"line 5 of {file}: lines 5 and 19 of {file} both name it",
-        "annotations.xml:line 19": "line 5 names the same image",
-        "annotations.xml:line 21": "line 5 names the same image",
+        "annotations.xml:line 19": f"line 19 of {file}: line 5 names the same image",
+        "annotations.xml:line 21": f"line 21 of {file}: line 5 names the same image",
     }
 
 

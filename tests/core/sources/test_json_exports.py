@@ -137,11 +137,11 @@ def test_unclear_tasks_are_quarantined(tmp_path: Path, photos: list[Photo]) -> N
     found = listed(path)
     messages = found.faults()
     assert "tasks 1 and 6 of out.json both name it" in messages[f"images/{photos[0].name}"]
-    assert messages["out.json:task 6"] == "task 1 names the same image"
+    assert messages["out.json:task 6"] == "task 6 of out.json: task 1 names the same image"
     assert "it has 4 annotations; mark one of them as ground truth" in messages[f"images/{photos[1].name}"]
     assert "it was skipped" in messages[f"images/{photos[2].name}"]
     assert "nobody has annotated it" in messages[f"images/{photos[3].name}"]
-    assert messages["out.json:task 5"] == f"its image is missing: {ROOT}gone.jpg"
+    assert messages["out.json:task 5"] == f"task 5 of out.json: its image is missing: {ROOT}gone.jpg"
     assert "it names no image" in messages["out.json:task 7"]
     assert messages.keys() == found.refs.keys()
     save(path, tasks)
