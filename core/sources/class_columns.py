@@ -55,11 +55,9 @@ class ClassTable(ImageTable):
     def annotate(self, ref: ImageRef, rows: Mapping[int, Sequence[str]]) -> ImageRef:
         """Returns a reference with its classes."""
         if len(rows) > 1:
-            first, second = [*rows][:2]
-            raise UsageError(
-                f"{self.head.shown}: lines {first} and {second} both name {printable(ref.key)}; remove one of "
-                "them."
-            )
+            first, second, *_ = rows
+            both = f"lines {first} and {second} both name {printable(ref.key)}"
+            raise UsageError(f"{self.head.shown}: {both}; remove one of them.")
         (names,) = rows.values()
         return labelled(ref, names, "classes", self._settings)
 

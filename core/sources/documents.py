@@ -24,13 +24,15 @@ from shardwright.core.sources.image_files import (
     bad_entry,
     below,
     check_folders,
+    find_root,
+    folder_of,
     inner_path,
     join,
     key_of,
+    parent_of,
     split_token,
     splits_of_files,
 )
-from shardwright.core.sources.image_lists import key_prefix, named_folder, names_with, usual_root
 from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.moved_files import file_name, find_moved, with_slashes
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
@@ -49,6 +51,8 @@ _HEAD_BYTES = 1 << 20
 _IMAGES_TRIED = 5
 #: Number of files, and of folders, that are tried to detect a format.
 _MAX_TRIED = 50
+#: Folders of images beside a file: of most exporters, and of FiftyOne.
+_IMAGE_FOLDERS = ("images", "data")
 #: Folder that may hold the files of formats with large files.
 _ANNOTATIONS = "annotations"
 
@@ -187,7 +191,7 @@ class DocumentFormat:
         """Yields the paths of the files in a folder, relative to it."""
 
         def names_in(folder: InputProbe) -> list[str]:
-            return names_with(folder, self.suffixes, tried, lambda path: self._is_one(path, settings))
+            return folder.files_with(self.suffixes, tried, lambda path: self._is_one(path, settings))
 
         names = names_in(probe)
         yield from names
@@ -296,7 +300,7 @@ class DocumentFormat:
                     except AnnotationFault as fault:
                         yield self._bad_place(part, document, entry, str(fault))
             for found in self.begin(documents, settings):
-                yield found if isinstance(found, ClassId) else _bad_entry(part, *found)
+                yield found if isinstance(found, ClassId) else self._bad_entry(part, *found)
             file = documents[0].file
             root = file.root or self._root(file.path, [*islice(named, _IMAGES_TRIED)], settings)
             root = root or named_folder(file.path, settings)
@@ -326,7 +330,12 @@ class DocumentFormat:
 
     def _bad_place(self, part: InputSplit, document: Document, entry: int, why: str) -> ImageRef:
         name = f"{self.entry} {document.entries.number(entry)}"
-        return _bad_entry(part, document, name, why, self.unnamed)
+        return self._bad_entry(part, document, name, why)
+
+    def _bad_entry(self, part: InputSplit, document: Document, name: str, why: str) -> ImageRef:
+        file = document.file
+        key = f"{part.item.prefix}{key_of(file.key)}:{name}"
+        return bad_entry(key, file.path, f"{name} of {printable(file.key)}: {why}", self.unnamed)
 
     def _refer(
         self,
@@ -373,14 +382,6 @@ def _scan(document: Document) -> Iterator[Any]:
             yield from document.entries.scan()
     except AnnotationFault as fault:
         raise UsageError(f"--input {printable(path)}: {fault}.") from None
-
-
-def _bad_entry(
-    part: InputSplit, document: Document, name: str, why: str, reason: str = QuarantineReason.BAD_ANNOTATION
-) -> ImageRef:
-    file = document.file
-    key = f"{part.item.prefix}{key_of(file.key)}:{name}"
-    return bad_entry(key, file.path, f"{name} of {printable(file.key)}: {why}", reason)
 
 
 def _inner_paths(path: str, root: str) -> Iterator[str]:
@@ -430,3 +431,44 @@ def _find_inside(names: ImagePaths, root: str, states: FileStates) -> str:
             if exists or (exists is None and inner == inner_path(names.written)):
                 return inner
     return ""
+
+
+def named_folder(path: str, settings: ConvertSettings) -> str:
+    """Returns `--image_root`, or the folder of the file."""
+    return settings.image_root.rstrip("/") or "/" if settings.image_root else folder_of(path)
+
+
+def usual_root(path: str, settings: ConvertSettings, *attempts: Sequence[str]) -> str:
+    """Returns the usual folder that has images of a file, or else `--image_root`; empty if there is neither.
+
+    Args:
+      path: Path of the file; the images of `instances_val2017.json` may be in `val2017/` or `val/`.
+      settings: Settings with `image_root`.
+      *attempts: Paths that a few images may have below the folder, the likeliest forms first.
+    """
+    stem = path.rpartition("/")[2].rpartition(".")[0]
+    inner = [name for name in (stem.rpartition("_")[2], split_token(stem)) if name]
+    here = named_folder(path, settings)
+    above = parent_of(here)
+    usual = [join(place, name) for name in _IMAGE_FOLDERS for place in (here, above)]
+    folders = [here, *usual, *(join(place, name) for name in inner for place in (here, above, *usual)), above]
+    if settings.image_root:
+        folders = [here, *(join(here, name) for name in inner)]
+    roots = filter(None, (find_root(folders, names) for names in attempts))
+    return next(roots, here if settings.image_root else "")
+
+
+def key_prefix(root: str, input_folder: str, named: str) -> str:
+    """Returns the prefix of the keys of an annotation file's images: their folder, if the input is a folder.
+
+    Args:
+      root: Folder of the images.
+      input_folder: The input if it is a folder; empty if it is the file.
+      named: Folder that `--image_root` names; empty if it is not given.
+    """
+    if not input_folder:
+        return ""
+    inner = below(f"{root}/", input_folder.rstrip("/"))
+    if inner is None and named:
+        inner = below(f"{root}/", named.rstrip("/"))
+    return f"{root.rpartition('/')[2]}/" if inner is None else inner

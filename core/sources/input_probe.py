@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -119,6 +119,19 @@ class InputProbe:
         """
         names = (name for folder in islice(self.folders_near(), 1, None) for name in folder.files)
         return sum(is_image_name(name) and not name.startswith(".") for name in names)
+
+    def files_with(
+        self, suffixes: str | tuple[str, ...], tried: int | None, is_one: Callable[[str], bool]
+    ) -> list[str]:
+        """Returns the names of the files in a folder that have a suffix and pass a test.
+
+        Args:
+          suffixes: Suffixes of the names, in lower case.
+          tried: Number of files to test, the first by name; None for all.
+          is_one: Returns whether the file with this path is of the format.
+        """
+        names = [name for name in self.files if name.lower().endswith(suffixes) and not name.startswith(".")]
+        return [name for name in names[:tried] if is_one(storage.join(self.path, name))]
 
     def inside(self, name: str) -> InputProbe:
         """Returns the probe of a file or folder inside; the same one each time for a folder.

@@ -12,6 +12,7 @@ from itertools import islice
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.containers import state_of
+from shardwright.core.sources.documents import key_prefix, usual_root
 from shardwright.core.sources.folder_tree import could_be_splits, split_of_folder
 from shardwright.core.sources.image_files import (
     check_folder,
@@ -20,10 +21,9 @@ from shardwright.core.sources.image_files import (
     inner_path,
     split_token,
 )
-from shardwright.core.sources.image_lists import key_prefix, names_with, usual_root
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
-from shardwright.core.sources.tables import heads
+from shardwright.core.sources.tables import texts
 from shardwright.core.sources.tables.columns import check_layout
 from shardwright.core.sources.tables.files import (
     TableFile,
@@ -49,10 +49,10 @@ _METADATA, _FILE_NAME = ("metadata.csv", "metadata.jsonl", "metadata.parquet"), 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     if not probe.is_file:
         return bool(_names_in(probe, settings, _FILES_TRIED))
-    may_be = heads.may_be_list(probe.name) and (
-        heads.is_listing(probe.head) or heads.is_path_list(probe.head)
+    may_be = texts.may_be_list(probe.name) and (
+        texts.is_listing(probe.head) or texts.is_path_list(probe.head)
     )
-    return bool(heads.kind_of(probe.name)) or may_be
+    return bool(texts.kind_of(probe.name)) or may_be
 
 
 def _names_in(probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> list[str]:
@@ -71,7 +71,7 @@ def _names_in(probe: InputProbe, settings: ConvertSettings, tried: int | None = 
 def _only_manifests(probe: InputProbe) -> list[str]:
     """Returns the file names in a folder that contains only manifests of one kind; else none."""
     names = [name for name in probe.files if not _is_marker(name)]
-    kinds = set(map(heads.kind_of, names))
+    kinds = set(map(texts.kind_of, names))
     if len(kinds) != 1 or "" in kinds or probe.folders:
         return []
     # The probe does not list all files of a large folder.
@@ -124,12 +124,12 @@ def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -
         return []
 
     def is_list(path: str) -> bool:
-        if not heads.is_path_list(storage.read_head(path, HEAD_BYTES)):
+        if not texts.is_path_list(storage.read_head(path, HEAD_BYTES)):
             return False
         file = state_of(path)
         return bool(_list_root(TableFile(file, load_table(file, settings), ""), settings))
 
-    return names_with(probe, heads.LIST_SUFFIXES, tried, is_list)
+    return probe.files_with(texts.LIST_SUFFIXES, tried, is_list)
 
 
 def _list_root(source: TableFile, settings: ConvertSettings) -> str:
@@ -152,7 +152,7 @@ def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: Co
     """
     table, path = load_table(file, settings), file.path
     root = settings.image_root or path.rpartition("/")[0] or ("/" if path.startswith("/") else "")
-    if table.kind != heads.LIST:
+    if table.kind != texts.LIST:
         folder = name.rpartition("/")[0]
         return TableFile(file, table, root, f"{folder}/" if folder else "", split_of_folder(folder))
     # Paths become keys. If they are relative to the folder of a split, that folder comes first.
@@ -190,7 +190,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
         _check_one_metadata(file.path)
     check_layout(printable(file.path), manifest.table.names, manifest.table.header, settings, "manifest")
     described = manifest.table.describe() + missing_images(manifest, settings)
-    if manifest.table.kind == heads.LIST:
+    if manifest.table.kind == texts.LIST:
         shown = printable(", ".join(name or probe.name for name in names))
         where = f"images in {printable(manifest.root) or 'the working directory'}"
         kind = "are splits" if len(names) > 1 else "is a split"

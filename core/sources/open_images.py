@@ -14,7 +14,7 @@ from shardwright.core.sources.box_table import BoxColumns, BoxTable
 from shardwright.core.sources.image_files import class_name, folder_of, inner_path, join
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.tables.image_tables import TableHead, table_format
-from shardwright.core.sources.tables.lines import Lines, csv_cells
+from shardwright.core.sources.tables.texts import Lines, csv_cells
 from shardwright.schemas.annotations import ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings

@@ -40,7 +40,6 @@ from shardwright.core.sources.image_files import (
     key_of,
     split_token,
 )
-from shardwright.core.sources.image_lists import names_with
 from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
@@ -399,7 +398,7 @@ def holds_below(
     """
     has_objects = settings.record_layout.needs is Needs.OBJECTS
     return any(
-        names_with(inner, suffix, _FILES_TRIED, is_one)
+        inner.files_with(suffix, _FILES_TRIED, is_one)
         for inner in probe.folders_near()
         if inner is probe or has_objects or not any(map(is_image_name, inner.files))
     )

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
@@ -25,9 +25,8 @@ from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables import columns, parquet
 from shardwright.core.sources.tables.columns import OBJECTS, usual_columns
 from shardwright.core.sources.tables.files import Table, TableFile
-from shardwright.core.sources.tables.objects import CLASSES
 from shardwright.core.sources.tables.parquet import kind_of_file
-from shardwright.core.sources.tables.rows import SETTINGS, list_rows
+from shardwright.core.sources.tables.rows import CLASSES, SETTINGS, list_rows
 from shardwright.core.sources.tfrecord.files import split_of
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.codes import FilterReason
@@ -60,26 +59,14 @@ _MAX_CLASSES, _MAX_DEPTH = 1_000_000, 8
 _LOOKED_AT = 16
 
 
-class FoundFiles(NamedTuple):
-    """The files of an input, also those that are left out, and the number of images beside them."""
-
-    files: list[ContainerFile]
-    images: int = 0
-
-    @property
-    def read(self) -> list[ContainerFile]:
-        """Files that are read."""
-        return [file for file in self.files if not file.filtered]
-
-
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     try:
         if not (probe.is_file or _may_hold_files(probe)):
             return False
-        found = _files(probe)
-        if not found.read or found.images:
+        files, _, images = _files(probe)
+        if not files or images:
             return False
-        first = containers.path_of(probe.path, probe.is_file, found.read[0].relative)
+        first = containers.path_of(probe.path, probe.is_file, files[0].relative)
         return table_in(containers.state_of(first), settings) is not None
     except UsageError:  # `_describe` reports it
         return True
@@ -120,28 +107,28 @@ def _table(path: str, settings: ConvertSettings) -> tuple[StoredObject, Table]:
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     shown = f"--input {printable(probe.path)}"
-    found = _files(probe)
-    if not found.read:
+    files, _, images = _files(probe)
+    if not files:
         raise UsageError(f"{shown} has no Parquet or Arrow files; check the path.")
-    first = [containers.path_of(probe.path, probe.is_file, file.relative) for file in found.read[:_LOOKED_AT]]
+    first = [containers.path_of(probe.path, probe.is_file, file.relative) for file in files[:_LOOKED_AT]]
     tables = [_table(path, settings)[1] for path in first]
-    kinds = Counter(kind_of_file(file.relative) or tables[0].kind for file in found.read)
+    kinds = Counter(kind_of_file(file.relative) or tables[0].kind for file in files)
     parts = [" and ".join(counted(count, f"{kind} file") for kind, count in kinds.items())]
-    splits = in_split_order({file.split for file in found.read if containers.keeps_splits(settings)} - {""})
+    splits = in_split_order({file.split for file in files if containers.keeps_splits(settings)} - {""})
     parts += [f"of {', '.join(splits)}"] if splits else []
     # The names are those of the classes of images, or of objects.
     noun = "objects" if settings.record_layout.needs is Needs.OBJECTS else "classes"
     names = f" ({counted(len(tables[0].classes), 'name')})" if tables[0].classes else ""
     described = columns.describe_columns(tables[0].names, tables[0].has_objects, {noun: names})
-    beside = f"; {counted(found.images, 'image file')} beside them are read only where a row has their path"
-    return f"{' '.join(parts)}: {described}{beside if found.images else ''}"
+    beside = f"; {counted(images, 'image file')} beside them are read only where a row has their path"
+    return f"{' '.join(parts)}: {described}{beside if images else ''}"
 
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each file or some of its row groups, and one for all other files."""
-    found = _files(InputProbe(item.path, item.is_file))
-    yield from containers.filtered_part(item, item.path, found.files)
-    for file in found.read:
+    files, left_out, _ = _files(InputProbe(item.path, item.is_file))
+    yield from containers.filtered_part(item, item.path, left_out)
+    for file in files:
         path = containers.path_of(item.path, item.is_file, file.relative)
         state, table = _table(path, context.settings)
         split = file.split if containers.keeps_splits(context.settings) else ""
@@ -155,8 +142,8 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     yield from containers.filtered_refs(part) or list_rows(part, context)
 
 
-def _files(probe: InputProbe) -> FoundFiles:
-    """Returns the file that is the input, or the files in the folder and its subfolders.
+def _files(probe: InputProbe) -> tuple[list[ContainerFile], list[ContainerFile], int]:
+    """Returns the files that are read, those that are left out, and the number of images beside them.
 
     Where the datasets library has saved a dataset, its `state.json` names the files.
 
@@ -164,7 +151,7 @@ def _files(probe: InputProbe) -> FoundFiles:
       UsageError: If a file that it names is missing, or it has a form that cannot be read.
     """
     if probe.is_file:
-        return FoundFiles([ContainerFile(probe.name)] if kind_of_file(probe.name, probe.head) else [])
+        return [ContainerFile(probe.name)] if kind_of_file(probe.name, probe.head) else [], [], 0
     names = sorted(name for name, _ in files_below(probe.path))
     splits: dict[str, str] = {}
     saved: set[str] = set()
@@ -173,13 +160,13 @@ def _files(probe: InputProbe) -> FoundFiles:
         if last == _STATE and not is_hidden(name):
             saved.add(above)
             splits.update(_saved(probe.path, above, set(names)))
-    files, images = [], 0
+    files, left_out, images = [], [], 0
     for name in names:
         above, _, last = name.rpartition("/")
         if name in splits:
             files.append(ContainerFile(name, splits[name]))
         elif is_hidden(name):
-            files.append(ContainerFile(name, filtered=FilterReason.DOTFILE))
+            left_out.append(ContainerFile(name, filtered=FilterReason.DOTFILE))
         elif kind_of_file(last):
             # state.json is complete, so other files in the folder are caches.
             if above not in saved and not last.startswith(_CACHE):
@@ -187,8 +174,8 @@ def _files(probe: InputProbe) -> FoundFiles:
         elif is_image_name(last):
             images += 1
         elif not _BESIDE.fullmatch(last):
-            files.append(ContainerFile(name, filtered=FilterReason.NOT_AN_IMAGE))
-    return FoundFiles(files, images)
+            left_out.append(ContainerFile(name, filtered=FilterReason.NOT_AN_IMAGE))
+    return files, left_out, images
 
 
 def split_of_file(relative: str) -> str:

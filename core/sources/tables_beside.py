@@ -14,7 +14,7 @@ from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.moved_files import with_slashes
 from shardwright.core.sources.tables.columns import usual_columns
 from shardwright.core.sources.tables.files import TableFile, first_images, open_table
-from shardwright.core.sources.tables.heads import CSV, JSONL, kind_of
+from shardwright.core.sources.tables.texts import CSV, JSONL, kind_of
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable

@@ -7,7 +7,6 @@ import math
 from shardwright.core import storage
 from shardwright.core.sources.entries import XmlElement, read_xml
 from shardwright.core.sources.image_files import class_name, is_text, join, number_in, split_token
-from shardwright.core.sources.image_lists import names_with
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.pairs import MASK_SUFFIXES, PairedFolders, PairFormat, holds_below
@@ -83,7 +82,7 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     years = [probe.inside(name) for name in probe.folders if name.startswith("VOC")]
     if found := [folders for year in years for folders in _find(year, settings)]:
         return found
-    if any(map(split_token, names)) and not names_with(probe, ".xml", _FILES_TRIED, _is_voc):
+    if any(map(split_token, names)) and not probe.files_with(".xml", _FILES_TRIED, _is_voc):
         return []
     return [_paired(root, root, root, settings)] if holds_below(probe, ".xml", _is_voc, settings) else []
 

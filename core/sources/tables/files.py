@@ -1,8 +1,14 @@
-"""Reads tables with a row for each image, in any kind of file: their columns, and ranges of their rows."""
+"""Reads tables with a row for each image, in any kind of file: their columns, and ranges of their rows.
+
+Rows of JSON Lines may contain their images as base64 text, also in data URLs. The text is a range of bytes in
+the file, from which a worker reads it again.
+"""
 
 from __future__ import annotations
 
+import base64
 import codecs
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,13 +16,16 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
+from shardwright.core.images.signatures import is_image_name, kind_of
 from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.hashing import content_digest
 from shardwright.core.sources.input_probe import HEAD_BYTES
 from shardwright.core.sources.source import Input, InputSplit
 from shardwright.core.sources.spool import Spool
-from shardwright.core.sources.tables import columns, heads, parquet
-from shardwright.core.sources.tables.base64_images import base64_column, embedded_image
-from shardwright.core.sources.tables.lines import (
+from shardwright.core.sources.tables import columns, parquet, texts
+from shardwright.core.sources.tables.columns import looks_like_path, usual_columns
+from shardwright.core.sources.tables.paths import EmbeddedImage, ImageRoot, state_of
+from shardwright.core.sources.tables.texts import (
     LONGEST,
     Lines,
     Row,
@@ -26,10 +35,11 @@ from shardwright.core.sources.tables.lines import (
     read_steps,
     text_rows,
 )
-from shardwright.core.sources.tables.paths import ImageRoot, state_of
 from shardwright.core.storage.store import StoredObject
+from shardwright.schemas.byte_range import BASE64, ByteRange
+from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import counted
 
@@ -81,12 +91,12 @@ class Table(NamedTuple):
 
     def describe(self) -> str:
         """Returns a description of the file for messages."""
-        if self.kind == heads.LIST:
+        if self.kind == texts.LIST:
             return "a list with a path and a class on each line"
-        if self.kind == heads.CSV and not self.header:
+        if self.kind == texts.CSV and not self.header:
             return "a CSV manifest without a header: [split,] image, class"
-        kind = "TSV" if self.kind == heads.CSV and self.delimiter == "\t" else self.kind
-        header = " with a header" if self.kind == heads.CSV else ""
+        kind = "TSV" if self.kind == texts.CSV and self.delimiter == "\t" else self.kind
+        header = " with a header" if self.kind == texts.CSV else ""
         notes = {"images": " as base64"} if self.is_base64 else {}
         return f"a {kind} manifest{header}: {columns.describe_columns(self.names, self.has_objects, notes)}"
 
@@ -127,7 +137,7 @@ def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
     table, first = open_table(file, settings)
     if table.names:
         return table
-    base64_images = base64_column(first, settings.image_column) if table.kind == heads.JSONL else ""
+    base64_images = base64_column(first, settings.image_column) if table.kind == texts.JSONL else ""
     named = replace(settings, image_column=base64_images or settings.image_column)
     names = columns.choose_columns(printable(file.path), table.header, named, first)
     return table._replace(names=names, is_base64=bool(base64_images))
@@ -145,16 +155,16 @@ def open_table(file: StoredObject, settings: ConvertSettings) -> _Opened:
     if not file.size:
         raise UsageError(f"--input {shown} is empty; add a row for each image.")
     head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
-    kind = heads.kind_of_table(name, head)
+    kind = texts.kind_of_table(name, head)
     if kind == parquet.PARQUET:
         return parquet.parse_apart(parquet.PARQUET, file.path, _parquet_table, file, settings), {}
-    heads.check_text(shown, head)
+    texts.check_text(shown, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
-    if kind == heads.LIST:
+    if kind == texts.LIST:
         columns.check_named(shown, ("path", "class"), columns.named_columns(settings))
-        return Table(heads.LIST, _BARE_NAMES, begin=begin), {}
+        return Table(texts.LIST, _BARE_NAMES, begin=begin), {}
     lines = Lines(read_steps(file, begin, file.size, HEAD_BYTES), begin)
-    if kind == heads.JSONL:
+    if kind == texts.JSONL:
         return _jsonl_table(shown, lines)
     return _csv_table(file.path, head, lines, settings)
 
@@ -181,15 +191,15 @@ def _packed_rows(file: StoredObject, names: Collection[str], begin: int, end: in
 
 
 def _csv_table(path: str, head: bytes, lines: Lines, settings: ConvertSettings) -> _Opened:
-    delimiter = heads.sniff_delimiter(path, head)
-    skip_spaces = heads.has_spaces_before_quotes(head, delimiter)
-    table = Table(heads.CSV, _BARE_NAMES, begin=lines.position)
+    delimiter = texts.sniff_delimiter(path, head)
+    skip_spaces = texts.has_spaces_before_quotes(head, delimiter)
+    table = Table(texts.CSV, _BARE_NAMES, begin=lines.position)
     table = table._replace(delimiter=delimiter, skip_spaces=skip_spaces)
     rows = csv_cells(lines, 1, delimiter, skip_spaces)
     _, first = next(rows, (0, "it holds no rows"))
     if isinstance(first, str):
         raise UsageError(f"--input {printable(path)}: {first}; name a manifest with a row for each image.")
-    if heads.is_bare(first) and not columns.named_columns(settings):
+    if texts.is_bare(first) and not columns.named_columns(settings):
         return table, {}
     table = table._replace(begin=lines.position, number=1 + lines.count)
     header = tuple(cell.strip() for cell in first)
@@ -214,7 +224,7 @@ def _jsonl_table(shown: str, lines: Lines) -> _Opened:
     # Objects may be lists, or have fields.
     tops = {name.partition(".")[0] for name in values} & {columns.OBJECTS}
     header = tuple(dict.fromkeys((*values, *tops)))
-    return Table(heads.JSONL, (), header, begin=begin), values
+    return Table(texts.JSONL, (), header, begin=begin), values
 
 
 def _values_in(row: Mapping[str, object], above: str = "", depth: int = 3) -> Iterator[tuple[str, object]]:
@@ -237,7 +247,7 @@ def ranges_of(source: TableFile) -> Iterator[tuple[int, int, int]]:
     begin, number = table.begin, table.number
     if file.size - begin > STRETCH:
         lines = Lines(read_steps(file, begin, file.size), begin)
-        is_csv = table.kind == heads.CSV
+        is_csv = table.kind == texts.CSV
         rows = csv_cells(lines, number, table.delimiter, table.skip_spaces) if is_csv else lines
         for _ in rows:
             if lines.position - begin >= STRETCH:
@@ -263,13 +273,13 @@ def rows_of(
         packed = parquet.parse_apart(parquet.PARQUET, file.path, _packed_rows, file, needed, begin, end)
         return enumerate(parquet.unpacked_rows(packed), number)
     lines = Lines(read_steps(file, begin, end), begin)
-    if table.kind == heads.CSV:
+    if table.kind == texts.CSV:
         cells = csv_cells(lines, number, table.delimiter, table.skip_spaces)
         places = {name: table.header.index(name) for name in needed.intersection(table.header)}
         named = partial(_named_cells, places, len(table.header))
         row_of = named if table.header else partial(_bare_row, settings)
         return ((line, row if isinstance(row, str) else row_of(row)) for line, row in cells)
-    if table.kind == heads.LIST:
+    if table.kind == texts.LIST:
         return text_rows(lines, number, partial(_listed_row, settings))
 
     def parse(text: str) -> Mapping[str, Any] | str:
@@ -294,7 +304,7 @@ def _named_cells(places: Mapping[str, int], width: int, cells: Sequence[str]) ->
 
 def _bare_row(settings: ConvertSettings, cells: Sequence[str]) -> Mapping[str, Any]:
     """Returns a row `[split,]image[,label...]` of a file without a header."""
-    split, image, *labels = cells if heads.has_split(cells) else ("", *cells)
+    split, image, *labels = cells if texts.has_split(cells) else ("", *cells)
     separator = settings.label_separator
     names = [name for text in labels for name in (text.split(separator) if separator else [text])]
     return {"image": image, "label": [name for name in names if name.strip()], columns.ML_USE: split}
@@ -302,7 +312,7 @@ def _bare_row(settings: ConvertSettings, cells: Sequence[str]) -> Mapping[str, A
 
 def _listed_row(settings: ConvertSettings, text: str) -> Mapping[str, Any]:
     """Returns a line with a path and a class, or with several classes that are numbers."""
-    path, label = heads.path_and_label(text)
+    path, label = texts.path_and_label(text)
     numbers = label.split()
     several = len(numbers) > 1 and not settings.label_separator and all(map(str.isdecimal, numbers))
     return {"image": path, "label": numbers if several else label}
@@ -340,3 +350,101 @@ def _may_exist(root: ImageRoot, path: str) -> bool:
     except AnnotationFault:
         return False
     return True
+
+
+#: Fields of an image that is an object.
+_BYTES, _PATH = "bytes", "path"
+_DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
+#: Number of characters to look at, and the fewest that an image has.
+_HEAD, _FEWEST = 88, 32
+#: Longest text that may be a path.
+_MAX_PATH_LENGTH = 1024
+
+
+def base64_column(values: Mapping[str, object], named: str) -> str:
+    """Returns the column with images as base64 text; empty if there is none, or a usual one has paths.
+
+    Args:
+      values: Known values in the first rows, by name.
+      named: Column that the settings name; empty for the usual ones.
+    """
+    names = [named]
+    if not named:
+        names = usual_columns("image", list(dict.fromkeys(name.partition(".")[0] for name in values)), {})
+        if any(looks_like_path(str(values.get(name, ""))[:_MAX_PATH_LENGTH]) for name in names):
+            return ""
+    candidates = (column for name in names for column in (name, f"{name}.{_BYTES}"))
+    return next((name for name in candidates if _is_image(values.get(name))), "")
+
+
+def _is_image(value: Any) -> bool:
+    """Returns whether a value is the base64 text of an image, or a data URL with it."""
+    if not isinstance(value, str):
+        return False
+    head = re.sub(r"\s", "", _payload(value)[:_HEAD])
+    try:
+        return len(head) >= _FEWEST and kind_of(_decoded(head[: len(head) // 4 * 4])) is not None
+    except ValueError:
+        return False
+
+
+def embedded_image(
+    row: dict[str, Any], name: str, line: bytes, offset: int, file: StoredObject
+) -> EmbeddedImage | AnnotationFault | str | None:
+    """Returns the image of a row, or why it cannot be read, or its path; None if the row has neither.
+
+    Args:
+      row: The row.
+      name: Name of its base64 text.
+      line: Line with the row.
+      offset: Byte offset of the line.
+      file: File with the line.
+    """
+    text = named_value(row, name)
+    outer, _, last = name.rpartition(".")
+    if text in (None, "") and last == _BYTES and outer:
+        text = named_value(row, f"{outer}.{_PATH}")
+        return text if isinstance(text, str) else None
+    if text in (None, ""):
+        return None
+    if not isinstance(text, str):
+        return _bad(f"its image is not base64 text but {type(text).__name__}")
+    payload = _payload(text)
+    if payload == text and is_image_name(text) and len(text) <= _MAX_PATH_LENGTH:
+        return text
+    try:
+        image = _decoded("".join(payload.split()))
+    except ValueError as error:
+        return _bad(f"its base64 cannot be read: {words_of(error)}")
+    written = next((spelling for spelling in _spellings(payload) if spelling in line), None)
+    if written is None:
+        return _bad("its base64 has unusual escapes; write it again")
+    place = ByteRange("", offset + line.find(written), len(written), BASE64, file.size, file.version)
+    return EmbeddedImage(place, len(image), content_digest(image))
+
+
+def _payload(text: str) -> str:
+    """Returns base64 text without the beginning of a data URL."""
+    url = _DATA_URL.match(text)
+    return text[url.end() :] if url else text
+
+
+def _bad(message: str) -> AnnotationFault:
+    return AnnotationFault(message, QuarantineReason.CORRUPT)
+
+
+def _spellings(payload: str) -> Iterator[bytes]:
+    """Yields the ways in which JSON writes base64 text: line ends and often slashes have a backslash."""
+    plain = payload.replace("\r", "\\r").replace("\n", "\\n").encode()
+    yield plain
+    yield plain.replace(b"/", b"\\/")
+
+
+def _decoded(text: str) -> bytes:
+    """Decodes base64 in its standard or URL-safe alphabet, with or without padding.
+
+    Raises:
+      ValueError: If the text is not base64.
+    """
+    data = text.replace("-", "+").replace("_", "/").encode()
+    return base64.b64decode(data + b"=" * (-len(data) % 4), validate=True)

@@ -20,9 +20,16 @@ from shardwright.core.sources.documents import Document, DocumentFormat, ImagePa
 from shardwright.core.sources.image_files import inner_path
 from shardwright.core.sources.input_probe import HEAD_BYTES
 from shardwright.core.sources.tables.columns import check_named, named_columns
-from shardwright.core.sources.tables.heads import check_text, head_rows, sniff_delimiter
-from shardwright.core.sources.tables.lines import STEP, Lines, csv_cells, line_cells
 from shardwright.core.sources.tables.paths import ImageRoot
+from shardwright.core.sources.tables.texts import (
+    STEP,
+    Lines,
+    check_text,
+    csv_cells,
+    head_rows,
+    line_cells,
+    sniff_delimiter,
+)
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError

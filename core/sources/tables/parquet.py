@@ -230,24 +230,18 @@ def open_rows(kind: str, file: StoredObject) -> Iterator[RowGroups | RecordBatch
 
 def is_bytes(type_: Any) -> bool:
     """Returns whether values of a type are bytes, also those of a dictionary."""
-    from pyarrow import types
-
-    tests = (types.is_binary, types.is_large_binary, types.is_binary_view)
-    return any(test(_single(type_)) for test in tests)
+    return _name_of(type_) in ("binary", "large_binary", "binary_view")
 
 
 def is_text(type_: Any) -> bool:
     """Returns whether values of a type are text, also those of a dictionary, or all are missing."""
+    return _name_of(type_) in ("string", "large_string", "string_view", "null")
+
+
+def _name_of(type_: Any) -> str:
     from pyarrow import types
 
-    tests = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
-    return any(test(_single(type_)) for test in tests)
-
-
-def _single(type_: Any) -> Any:
-    from pyarrow import types
-
-    return type_.value_type if types.is_dictionary(type_) else type_
+    return str(type_.value_type if types.is_dictionary(type_) else type_)
 
 
 def holds_images(opened: RowGroups | RecordBatches, name: str) -> bool:

@@ -1,29 +1,36 @@
-"""Converts the rows of a table with a row for each image to references."""
+"""Converts the rows of a table with a row for each image to references.
+
+A row may have the `objects` column of Hugging Face's imagefolder: lists of boxes and categories.
+"""
 
 from __future__ import annotations
 
+import ast
+import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.image_files import annotated, labelled, split_in
+from shardwright.core.sources.image_files import annotated, class_name, labelled, number, number_in, split_in
 from shardwright.core.sources.moved_files import find_moved
 from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.tables.columns import HEIGHT, ML_USE, OBJECTS, ROLES, WIDTH
 from shardwright.core.sources.tables.files import TableFile, rows_of
-from shardwright.core.sources.tables.lines import Row
-from shardwright.core.sources.tables.objects import objects_of
 from shardwright.core.sources.tables.paths import EmbeddedImage, ImageRoot, state_of
+from shardwright.core.sources.tables.texts import Row
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
 from shardwright.schemas.labels import MAX_OWN_ID, UNLABELLED, ClassId
 from shardwright.schemas.layouts import Needs
+from shardwright.schemas.units import counted
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
 #: Settings that `Rows` uses, out of those that only some sources use.
@@ -95,22 +102,22 @@ class Rows:
         """
         missing: list[tuple[int, Mapping[str, Any], ImageRef]] = []
         classes = NumberedClasses()
-        for number, row in rows:
-            ref = self._ref(number, row)
+        for line, row in rows:
+            ref = self._ref(line, row)
             if not self._classes and (ref.is_candidate or not self._reads_objects):
                 yield from classes.new_ids(ref)
             if not isinstance(row, str) and self._may_have_moved(ref):
-                missing.append((number, row, ref))
+                missing.append((line, row, ref))
             else:
                 yield ref
         image = self._names[0]
         moved = find_moved((_path(row[image]) for _, row, _ in missing), self._source.root or ".")
-        for number, row, ref in missing:
+        for line, row, ref in missing:
             path, fault = moved.get(_path(row[image]), ("", ""))
             if path:
-                ref = self._ref(number, {**row, image: path})
+                ref = self._ref(line, {**row, image: path})
             elif fault:
-                ref = ref.quarantined(QuarantineReason.UNREADABLE, f"{self._row}{number}: {fault}")
+                ref = ref.quarantined(QuarantineReason.UNREADABLE, f"{self._row}{line}: {fault}")
             yield ref
 
     @staticmethod
@@ -120,7 +127,7 @@ class Rows:
             return storage.is_remote(ref.uri) and "\\" in ref.uri
         return ref.reason == QuarantineReason.UNREADABLE and not os.path.lexists(ref.uri)
 
-    def _ref(self, number: int, row: Mapping[str, Any] | str) -> ImageRef:
+    def _ref(self, line: int, row: Mapping[str, Any] | str) -> ImageRef:
         """Returns the reference of a row, which may be a message about what is wrong with it."""
         ref: ImageRef | None = None
         reason: str = QuarantineReason.BAD_ROW
@@ -128,7 +135,7 @@ class Rows:
             if isinstance(row, str):
                 raise AnnotationFault(row)
             image = row.get(self._names[0])
-            ref = ImageRef(*self._find(number, image))
+            ref = ImageRef(*self._find(line, image))
             ref = self._with_values(ref, row)
             if isinstance(image, AnnotationFault):
                 raise image
@@ -138,24 +145,24 @@ class Rows:
                 uri, byte_count, version = state_of(ref.uri)
                 ref = ref._replace(uri=uri, size=byte_count, version=version)
             lacks = "" if ref.label or self._reads_objects else " has no class"
-            ref = ref._replace(message=f"{self._row}{number}{lacks}")
+            ref = ref._replace(message=f"{self._row}{line}{lacks}")
             if not self._reads_objects:
                 return ref
             reason = QuarantineReason.BAD_ANNOTATION
             size = row.get(WIDTH), row.get(HEIGHT)
             return annotated(ref, objects_of(row.get(OBJECTS), size, self._classes))
         except AnnotationFault as fault:
-            ref = ref or ImageRef(f"{self._own_key}:{number}", self._source.file.path, split=NO_SPLIT)
-            return ref.quarantined(fault.reason or reason, f"{self._row}{number}: {fault}")
+            ref = ref or ImageRef(f"{self._own_key}:{line}", self._source.file.path, split=NO_SPLIT)
+            return ref.quarantined(fault.reason or reason, f"{self._row}{line}: {fault}")
 
-    def _find(self, number: int, image: Any) -> tuple[str, str]:
+    def _find(self, line: int, image: Any) -> tuple[str, str]:
         """Returns (key, URI) of the image of a row.
 
         Raises:
           AnnotationFault: If the row has none.
         """
         if isinstance(image, EmbeddedImage | AnnotationFault):
-            return f"{self._own_key}!{number:06d}", self._source.file.path
+            return f"{self._own_key}!{line:06d}", self._source.file.path
         key, uri = self._images.find(_path(image))
         return self._prefix + key, uri
 
@@ -249,3 +256,113 @@ def _sha256(value: Any) -> str:
     if text and not _SHA256.match(text):
         raise AnnotationFault(f"its sha256 is not 64 hexadecimal digits but {text[:80]!r}")
     return text.lower()
+
+
+_BOXES = ("bbox", "bboxes", "boxes")
+#: Usual names of the classes of objects.
+CLASSES = (
+    "category", "categories", "label", "labels", "category_id", "category_ids", "class", "classes",
+    "class_name", "category_name", "name",
+)  # fmt: skip
+_OUTLINES = ("segmentation", "segmentations")
+_AREAS = ("area", "areas")
+_CROWDS = ("iscrowd", "is_crowd")
+
+
+def objects_of(value: Any, size: Sequence[Any] = (), class_names: Sequence[str] = ()) -> Annotations:
+    """Returns the annotations in the `objects` of a row, with boxes of x, y, width and height in pixels.
+
+    Args:
+      value: Mapping of `bbox`, `categories` and similar names to lists, or a list of objects, or either as
+        text.
+      size: Width and height of the image; empty or None if the row has none.
+      class_names: Names of the classes whose numbers the objects have; empty if they have names.
+
+    Raises:
+      AnnotationFault: If the objects are wrong; the message says why.
+    """
+    columns = _columns(_parsed(value))
+    boxes, classes = _first(columns, _BOXES), _first(columns, CLASSES)
+    if boxes is None or classes is None:
+        missing = "bbox" if boxes is None else "categories"
+        raise AnnotationFault(f"its objects have no {missing}")
+    if len(boxes) != len(classes):
+        several = f"{counted(len(boxes), 'box')} and {counted(len(classes), 'category')}"
+        raise AnnotationFault(f"its objects have {several}")
+    rows = [_box(place, box) for place, box in enumerate(boxes)]
+    _check_pixels(rows)
+    others = (chain(_first(columns, names) or (), repeat(None)) for names in (_OUTLINES, _AREAS, _CROWDS))
+    objects = [
+        ObjectAnnotation(
+            _label(value, class_names),
+            (left, top, left + width, top + height),
+            crowd=bool(crowd),
+            area=number(area),
+            segmentation=outline or None if isinstance(outline, list | Mapping) else None,
+        )
+        for (left, top, width, height), value, outline, area, crowd in zip(rows, classes, *others)
+    ]
+    sides = [number_in(side) if isinstance(side, str) else number(side) for side in size]
+    whole = [int(side) for side in sides if side is not None and side >= 1]
+    return Annotations(objects=tuple(objects), size=(whole[0], whole[1]) if len(whole) == 2 else None)
+
+
+def _parsed(value: Any) -> Any:
+    """Returns the objects in a CSV cell, which are written as JSON or as Python literals."""
+    if isinstance(value, str) and value.strip():
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            pass
+        try:
+            return ast.literal_eval(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            raise AnnotationFault("its objects are not JSON") from None
+    return value
+
+
+def _columns(value: Any) -> Mapping[str, Sequence[Any]]:
+    """Returns a mapping of name to the list of the values of all objects."""
+    if isinstance(value, Mapping):
+        return {name: values for name, values in value.items() if isinstance(values, list | tuple)}
+    if isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value):
+        names = {name for item in value for name in item}
+        columns = {name: [item.get(name) for item in value] for name in names}
+        return columns if value else {_BOXES[0]: [], CLASSES[0]: []}
+    raise AnnotationFault(
+        "it has no objects" if value in (None, "") else "its objects are neither lists nor a list"
+    )
+
+
+def _first(columns: Mapping[str, Sequence[Any]], names: Sequence[str]) -> Sequence[Any] | None:
+    return next((columns[name] for name in names if name in columns), None)
+
+
+def _box(place: int, box: Any) -> tuple[float, float, float, float]:
+    sides = [number(side) for side in box] if isinstance(box, list | tuple) else []
+    if len(sides) != 4 or None in sides:
+        raise AnnotationFault(f"the bbox of object {place} is {str(box)[:80]} instead of x, y, width, height")
+    left, top, width, height = (float(side) for side in sides if side is not None)
+    return left, top, width, height
+
+
+def _check_pixels(boxes: Sequence[Sequence[float]]) -> None:
+    """Checks that boxes are not relative to the image size.
+
+    Raises:
+      AnnotationFault: If they are relative; the format has pixels only.
+    """
+    sides = [side for box in boxes for side in box]
+    if sides and all(0 <= side <= 1 for side in sides) and any(side != int(side) for side in sides):
+        raise AnnotationFault(
+            "its boxes are shares of the image; bbox must be x, y, width and height in pixels"
+        )
+
+
+def _label(value: Any, class_names: Sequence[str]) -> str:
+    """Returns the name of a class; empty for a number without one."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return class_name(value)
+    if not class_names:
+        return str(value)
+    return class_names[value] if value in range(len(class_names)) else ""

@@ -21,9 +21,9 @@ from shardwright.core import storage
 from shardwright.core.sources import manifest
 from shardwright.core.sources.source import Context, Input
 from shardwright.core.sources.spool import Spool
-from shardwright.core.sources.tables import files, heads
+from shardwright.core.sources.tables import files, texts
 from shardwright.core.sources.tables import lines as table_lines
-from shardwright.core.sources.tables.lines import Lines, csv_cells, text_rows
+from shardwright.core.sources.tables.texts import Lines, csv_cells, text_rows
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.labels import ClassId
 
@@ -50,7 +50,7 @@ def one_pass(data: bytes, delimiter: str, skip_spaces: bool) -> list[tuple[int, 
 
 def in_ranges(data: bytes, stretch: int, step: int, delimiter: str, skip_spaces: bool) -> list[Any]:
     """Returns the same, read one range at a time."""
-    table = files.Table(heads.CSV, (), delimiter=delimiter, skip_spaces=skip_spaces)
+    table = files.Table(texts.CSV, (), delimiter=delimiter, skip_spaces=skip_spaces)
     with tempfile.NamedTemporaryFile() as file, mock.patch.object(files, "STRETCH", stretch):
         file.write(data)
         file.flush()

@@ -16,7 +16,7 @@ from helpers.records import balanced, examples, value, values
 from pyarrow import parquet
 
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.tables.objects import objects_of
+from shardwright.core.sources.tables.rows import objects_of
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 

@@ -10,7 +10,7 @@ from helpers.listing import listed, put_photos
 from helpers.records import balanced, examples, labels_by_key
 
 from shardwright.core.sources.image_files import splits_of_files
-from shardwright.core.sources.tables.heads import is_path_list, path_and_label
+from shardwright.core.sources.tables.texts import is_path_list, path_and_label
 from shardwright.pipelines.convert import convert
 
 
