@@ -81,7 +81,7 @@ class InputSplit(NamedTuple):
       begin: Begin of the range to list, as a byte offset or a row group, depending on the source.
       end: End of the range, exclusive; -1 for the end of the file.
       number: Number of the first row in the range, counted from 1.
-      detail: What else the source needs to list the part; it can be pickled.
+      detail: What else the source needs to list the part; Beam pickles it.
     """
 
     item: Input

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import codecs
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -185,11 +185,6 @@ def _parquet_table(file: StoredObject, settings: ConvertSettings) -> Table:
         return Table(parquet.PARQUET, names, header)
 
 
-def _packed_rows(file: StoredObject, names: Collection[str], begin: int, end: int) -> bytes:
-    with parquet.open_rows(parquet.PARQUET, file) as opened:
-        return parquet.packed_columns(opened, names, begin, end)
-
-
 def _csv_table(path: str, head: bytes, lines: Lines, settings: ConvertSettings) -> _Opened:
     delimiter = texts.sniff_delimiter(path, head)
     skip_spaces = texts.has_spaces_before_quotes(head, delimiter)
@@ -265,13 +260,12 @@ def rows_of(
     begin, end, number = part
     needed = columns.needed_columns(table.names, settings)
     if table.has_images and spool is not None:
-        image = table.names[0]
-        others = needed - {image}
+        image, *_ = table.names
+        others = needed.intersection(table.header) - {image}
         rows = parquet.rows_with_images(table.kind, file, image, others, (begin, end), spool)
         return enumerate(rows, number)
     if table.kind == parquet.PARQUET:
-        packed = parquet.parse_apart(parquet.PARQUET, file.path, _packed_rows, file, needed, begin, end)
-        return enumerate(parquet.unpacked_rows(packed), number)
+        return enumerate(parquet.read_rows(table.kind, file, needed, begin, end), number)
     lines = Lines(read_steps(file, begin, end), begin)
     if table.kind == texts.CSV:
         cells = csv_cells(lines, number, table.delimiter, table.skip_spaces)

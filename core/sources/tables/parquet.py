@@ -275,34 +275,40 @@ def _sizes(kind: str, file: StoredObject) -> list[tuple[int, int]]:
         return [*opened.sizes()]
 
 
-def packed_columns(opened: RowGroups | RecordBatches, names: Collection[str], begin: int, end: int) -> bytes:
-    """Returns columns as an Arrow stream, which is smaller than their values in Python.
+def read_rows(
+    kind: str, file: StoredObject, names: Collection[str], begin: int, end: int
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows in some groups of a file.
 
     Args:
-      opened: The file.
+      kind: Parquet or Arrow.
+      file: The file.
       names: Names of the columns; those that the file lacks are left out.
       begin: First group.
       end: End of the groups.
+
+    Raises:
+      UsageError: If the file is damaged.
     """
     import pyarrow
 
-    fields = [field for field in opened.schema if field.name in names]
-    if not fields:
-        return b""
-    schema, out = pyarrow.schema(fields), pyarrow.BufferOutputStream()
-    with pyarrow.ipc.new_stream(out, schema) as writer:
-        for batch in opened.batches(schema.names, begin, end, _ROWS_AT_ONCE):
-            writer.write_batch(pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema))
-    return bytes(out.getvalue())
-
-
-def unpacked_rows(packed: bytes) -> Iterator[dict[str, Any]]:
-    """Yields the rows of packed columns."""
-    import pyarrow
-
-    for batch in pyarrow.ipc.open_stream(packed) if packed else ():
+    packed = parse_apart(kind, file.path, _packed_columns, kind, file, names, begin, end)
+    for batch in pyarrow.ipc.open_stream(packed):
         columns = map(python_values, batch.columns)
         yield from (dict(zip(batch.schema.names, values)) for values in zip(*columns))
+
+
+def _packed_columns(kind: str, file: StoredObject, names: Collection[str], begin: int, end: int) -> bytes:
+    """Returns columns as an Arrow stream, which is smaller than their values in Python."""
+    import pyarrow
+
+    with open_rows(kind, file) as opened:
+        fields = [field for field in opened.schema if field.name in names]
+        schema, out = pyarrow.schema(fields), pyarrow.BufferOutputStream()
+        with pyarrow.ipc.new_stream(out, schema) as writer:
+            for batch in opened.batches(schema.names, begin, end, _ROWS_AT_ONCE) if fields else ():
+                writer.write_batch(pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema))
+        return bytes(out.getvalue())
 
 
 def python_values(column: Any) -> list[Any]:
@@ -352,27 +358,24 @@ def rows_with_images(
       UsageError: If the file is damaged; damaged images of a Parquet file are left out.
       EngineError: If the file has changed since it was listed.
     """
-    copy = partial(parse_apart, kind, file.path, _copy_rows, kind, file, image, others, groups)
-    results: list[tuple[list[Copied], bytes]] = []
+    begin, end = groups
+    copy = partial(parse_apart, kind, file.path, _copy_images, kind, file, image, begin, end)
+    results: list[list[Copied]] = []
     identity = f"{file.path}:{file.size}:{file.version}:{groups}:{image}"
     spooled = spool.fill(identity, file.path, lambda out: results.append(copy(out.name)))
     # If another attempt has written the file, only the places of the images are needed.
-    copied, packed = results[0] if results else copy(os.devnull)
+    copied = results[0] if results else copy(os.devnull)
     size = storage.size_of(spooled)
-    rows = unpacked_rows(packed) if packed else repeat({}, len(copied))
+    rows = read_rows(kind, file, others, begin, end) if others else repeat({}, len(copied))
     for value, row in zip(copied, rows, strict=True):
         if isinstance(value, EmbeddedImage):
             value = value._replace(place=value.place._replace(file=spooled, file_size=size))
         yield {**row, image: value}
 
 
-def _copy_rows(
-    kind: str, file: StoredObject, image: str, others: Collection[str], groups: tuple[int, int], path: str
-) -> tuple[list[Copied], bytes]:
-    """Copies the images of some groups to a file; returns where they are, and the packed other columns."""
+def _copy_images(kind: str, file: StoredObject, image: str, begin: int, end: int, path: str) -> list[Copied]:
     with open_rows(kind, file) as opened:
-        copied = copy_images(_images(opened, image, *groups), path, file.size)
-        return copied, packed_columns(opened, others, *groups)
+        return copy_images(_images(opened, image, begin, end), path, file.size)
 
 
 def _images(opened: RowGroups | RecordBatches, name: str, begin: int, end: int) -> Iterator[Image]:

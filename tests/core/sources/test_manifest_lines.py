@@ -22,7 +22,6 @@ from shardwright.core.sources import manifest
 from shardwright.core.sources.source import Context, Input
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables import files, texts
-from shardwright.core.sources.tables import lines as table_lines
 from shardwright.core.sources.tables.texts import Lines, csv_cells, text_rows
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.labels import ClassId
@@ -95,7 +94,7 @@ def test_an_unclosed_quote_is_distinguished_from_one_closed_at_the_end() -> None
 
 
 def test_a_quote_with_too_much_text_loses_only_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_lines, "LONGEST", 1000)
+    monkeypatch.setattr(texts, "LONGEST", 1000)
     limit = csv.field_size_limit(1000)
     data = b'a,b\nc,"d\n' + b"e,f\n" * 2000
     found = list(csv_cells(Lines(steps_of(data, 300)), 1, ","))
@@ -106,7 +105,7 @@ def test_a_quote_with_too_much_text_loses_only_its_lines(monkeypatch: pytest.Mon
 
 
 def test_an_endless_line_needs_no_memory_and_loses_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_lines, "LONGEST", 1000)
+    monkeypatch.setattr(texts, "LONGEST", 1000)
     for ending in (b"\n", b"\r", b"\r\n"):
         for step in (7, 100, 999):
             data = ending.join((b"a,b", b"x" * 5000, b"c,d", b"y" * 5000))
