@@ -7,7 +7,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
@@ -42,7 +42,6 @@ from shardwright.schemas.layouts import FeatureRole, Needs
 _OBJECT_KEYS = {"category_id", "bbox"}
 _KINDS = {"segments_info", "caption", "keypoints", *_OBJECT_KEYS}
 _PANOPTIC_ROLES = (FeatureRole.PANOPTIC_CATEGORY, FeatureRole.PANOPTIC_INSTANCE)
-_NO_MASK = storage.StoredObject("", -1, "")
 
 Id = int | str
 
@@ -314,102 +313,87 @@ def _image_of(value: Any, settings: ConvertSettings) -> ImagePaths:
     return ImagePaths(name, (name,))
 
 
-@dataclass
-class _Image:
-    """What several files say about one image.
+def _with_document(
+    said: Annotations, objects: dict[Any, ObjectAnnotation], document: Document, image: Id | None
+) -> Annotations:
+    """Returns annotations of an image with what another file says.
 
-    Attributes:
-      objects: Objects by the id of their annotation; one without an id has a key of its own. None if no file
-        lists objects.
-      captions: Captions.
-      mask: Panoptic mask; no path if there is none.
-      segments: Segments of the mask.
+    Args:
+      said: What other files say; its objects are an empty tuple if one of them lists objects.
+      objects: Objects by the id of their annotation, to which those of the file are added; one without an id
+        has a key of its own.
+      document: The file.
+      image: Id of the image.
+
+    Raises:
+      AnnotationFault: If it cannot be used.
+      UsageError: If two files describe the same objects.
     """
-
-    objects: dict[Any, ObjectAnnotation] | None = None
-    captions: list[str] = field(default_factory=list)
-    mask: storage.StoredObject = _NO_MASK
-    segments: tuple[PanopticSegment, ...] = ()
-
-    def add(self, document: Document, image: Id | None) -> None:
-        """Adds what a file says.
-
-        Raises:
-          AnnotationFault: If it cannot be used.
-          UsageError: If two files describe the same objects.
-        """
-        file: _Coco = document.entries
-        if file.ids[image] > 1:
-            raise AnnotationFault(
-                "another image has the same id, so its annotations may belong to the other image"
-            )
-        if file.has_objects and (file.kinds & _OBJECT_KEYS or not file.kinds):
-            if self.objects and file.kinds:
-                self._add_key_points(document, file, image)
-                return
-            self.objects = self.objects or {}
-        for value in file.annotations_of(image):
-            if "segments_info" in value:
-                if file.masks:
-                    self._add_segments(value, file)
-            elif "caption" in value and not _OBJECT_KEYS & value.keys():
-                if not is_text(value["caption"]):
-                    raise AnnotationFault("one of its captions is not text")
-                self.captions.append(value["caption"].strip())
-            elif self.objects is not None:
-                found = _id_in(value, "id")
-                key = (len(self.objects),) if found is None or found in self.objects else found
-                self.objects[key] = file.object_of(value)
-
-    def _add_key_points(self, document: Document, file: _Coco, image: Id | None) -> None:
-        """Adds the key points of a file that repeats the objects of another file."""
-        assert self.objects is not None
-        if not file.point_names or "person_keypoints" not in document.file.key:
-            raise UsageError(
-                f"--input {printable(document.file.path)} and another JSON file both list the objects of the "
-                "same images; name one of them as --input."
-            )
-        for value in file.annotations_of(image):
+    file: _Coco = document.entries
+    if file.ids[image] > 1:
+        raise AnnotationFault(
+            "another image has the same id, so its annotations may belong to the other image"
+        )
+    if file.has_objects and (file.kinds & _OBJECT_KEYS or not file.kinds):
+        if objects and file.kinds:
+            _add_key_points(objects, document, image)
+            return said
+        said = replace(said, objects=())
+    for value in file.annotations_of(image):
+        if "segments_info" in value:
+            said = _with_segments(said, value, file) if file.masks else said
+        elif "caption" in value and not _OBJECT_KEYS & value.keys():
+            if not is_text(value["caption"]):
+                raise AnnotationFault("one of its captions is not text")
+            said = replace(said, captions=(*said.captions, value["caption"].strip()))
+        elif said.objects is not None:
             found = _id_in(value, "id")
-            if found not in self.objects:
-                raise AnnotationFault(f"no object has the id {found!r} of its key points")
-            self.objects[found] = replace(self.objects[found], keypoints=file.keypoints_of(value))
+            objects[(len(objects),) if found is None or found in objects else found] = file.object_of(value)
+    return said
 
-    def _add_segments(self, value: Mapping[str, Any], file: _Coco) -> None:
-        if self.mask.path:
-            raise AnnotationFault("it has two panoptic masks")
-        name = value.get("file_name")
-        mask = inner_path(name) if isinstance(name, str) else ""
-        if not mask:
-            raise AnnotationFault(
-                f"the file_name {name!r} of its mask is not a file in the folder of the masks"
-            )
-        path, infos = join(file.masks, mask), value["segments_info"]
-        segments = infos if isinstance(infos, list) else [None]
-        self.segments = tuple(map(file.segment_of, segments))
-        self.mask = file.mask_states.find(path) or storage.StoredObject(path, -1, "")
+
+def _add_key_points(objects: dict[Any, ObjectAnnotation], document: Document, image: Id | None) -> None:
+    """Adds the key points of a file that repeats the objects of another file."""
+    file: _Coco = document.entries
+    if not file.point_names or "person_keypoints" not in document.file.key:
+        raise UsageError(
+            f"--input {printable(document.file.path)} and another JSON file both list the objects of the "
+            "same images; name one of them as --input."
+        )
+    for value in file.annotations_of(image):
+        found = _id_in(value, "id")
+        if found not in objects:
+            raise AnnotationFault(f"no object has the id {found!r} of its key points")
+        objects[found] = replace(objects[found], keypoints=file.keypoints_of(value))
+
+
+def _with_segments(said: Annotations, value: Mapping[str, Any], file: _Coco) -> Annotations:
+    if said.panoptic_mask:
+        raise AnnotationFault("it has two panoptic masks")
+    name = value.get("file_name")
+    mask = inner_path(name) if isinstance(name, str) else ""
+    if not mask:
+        raise AnnotationFault(f"the file_name {name!r} of its mask is not a file in the folder of the masks")
+    path, infos = join(file.masks, mask), value["segments_info"]
+    segments = tuple(map(file.segment_of, infos if isinstance(infos, list) else [None]))
+    state = file.mask_states.find(path)
+    size, version = (state.size, state.version) if state else (-1, "")
+    return replace(said, panoptic_mask=path, segments=segments, mask_size=size, mask_version=version)
 
 
 def _annotate(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: ConvertSettings) -> ImageRef:
     """Returns the reference of an image with the annotations of all files."""
-    image = _Image()
     values = [(document, document.entries.read(index)) for document, index in entries]
-    for document, value in values:
-        image.add(document, _id_in(value, "id"))
     first, value = values[0]
-    annotations = Annotations(
-        objects=None if image.objects is None else tuple(image.objects.values()),
-        size=size_of(value),
-        captions=tuple(image.captions),
-        panoptic_mask=image.mask.path,
-        segments=image.segments,
-        mask_size=image.mask.size,
-        mask_version=image.mask.version,
-        keypoint_names=first.entries.point_names,
-    )
+    said = Annotations(size=size_of(value), keypoint_names=first.entries.point_names)
+    objects: dict[Any, ObjectAnnotation] = {}
+    for document, image in values:
+        said = _with_document(said, objects, document, _id_in(image, "id"))
+    if said.objects is not None:
+        said = replace(said, objects=tuple(objects.values()))
     image_id = _id_in(value, "id") or 0  # it has an id, or `_image_of` had refused it
     message = f"image {image_id} of {printable(first.file.key)}"
-    return annotated(ref, annotations)._replace(source_id=number_text(image_id), message=message)
+    return annotated(ref, said)._replace(source_id=number_text(image_id), message=message)
 
 
 SOURCE = DocumentFormat(

@@ -135,13 +135,17 @@ class _Window:
                     return value if piece.isascii() else parse_item(piece.encode("latin-1")), begin, length
             self.more()
 
+    def members(self, begin: str, end: str) -> Iterator[None]:
+        """Yields at the beginning of each member of an array or object between two characters."""
+        self.expect(begin)
+        character = self.expect(end) if self.skip_space() == end else ""
+        while character != end:
+            yield
+            character = self.expect(f",{end}")
+
     def items(self, name: str) -> Iterator[Item]:
         """Yields the items of an array."""
-        self.expect("[")
-        end = self.expect("]") if self.skip_space() == "]" else ""
-        while end != "]":
-            yield Item(name, *self.value())
-            end = self.expect(",]")
+        return (Item(name, *self.value()) for _ in self.members("[", "]"))
 
 
 def stream_object(file: IO[bytes]) -> Iterator[Item]:
@@ -151,9 +155,7 @@ def stream_object(file: IO[bytes]) -> Iterator[Item]:
       AnnotationFault: If the file is not a JSON object, or is incomplete.
     """
     window = _Window(file)
-    window.expect("{")
-    end = window.expect("}") if window.skip_space() == "}" else ""
-    while end != "}":
+    for _ in window.members("{", "}"):
         name = window.value()[0]
         if not isinstance(name, str):
             raise window.fault("an object has a name that is not a string")
@@ -162,7 +164,6 @@ def stream_object(file: IO[bytes]) -> Iterator[Item]:
             yield from window.items(name)
         else:
             yield Item(name, *window.value())
-        end = window.expect(",}")
     window.check_end()
 
 
