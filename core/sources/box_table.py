@@ -90,12 +90,8 @@ def _box_columns(header: Sequence[str], settings: ConvertSettings) -> BoxColumns
     return BoxColumns(image, label, split, sides, size if _MISSING not in size else (), has_extents)
 
 
-class _Box(NamedTuple):
-    """What a row says: an object, if the image has any, and the size and split of the image, if given."""
-
-    item: ObjectAnnotation | None
-    size: tuple[int, int] | None
-    split: str
+#: An object, if a row has one, and the size and the split of its image, if given.
+_Box = tuple[ObjectAnnotation | None, tuple[int, int] | None, str]
 
 
 class BoxTable(ImageTable):
@@ -162,7 +158,7 @@ class BoxTable(ImageTable):
     def parse(self, cells: Sequence[str]) -> _Box:
         """Returns the object of a row, and the size and split of its image."""
         split = split_in(cells[self._columns.split]) if self._columns.split != _MISSING else ""
-        return _Box(self.object_in(cells), self._size(cells), split)
+        return self.object_in(cells), self._size(cells), split
 
     def object_in(self, cells: Sequence[str]) -> ObjectAnnotation | None:
         """Returns the object of a row; None for an image without objects.
@@ -213,9 +209,9 @@ class BoxTable(ImageTable):
 
     def annotate(self, ref: ImageRef, rows: Mapping[int, _Box]) -> ImageRef:
         """Returns a reference with its objects."""
-        size = _only("sizes", {line: box.size for line, box in rows.items() if box.size})
-        split = _only("splits", {line: box.split for line, box in rows.items()})
-        objects = tuple(box.item for box in rows.values() if box.item)
+        size = _only("sizes", {line: size for line, (_, size, _) in rows.items() if size})
+        split = _only("splits", {line: split for line, (_, _, split) in rows.items()})
+        objects = tuple(item for item, *_ in rows.values() if item)
         return annotated(
             ref._replace(split=split or ref.split), Annotations(objects, relative=self.is_relative, size=size)
         )

@@ -235,31 +235,32 @@ def table_in(file: StoredObject, settings: ConvertSettings) -> Table | None:
             raise UsageError(f"--input {printable(file.path)} is empty; write it again or remove it.")
         head = storage.read_range(file.path, 0, parquet.HEAD_BYTES, file.size, file.version)
         kind = parquet.kind_of_file(file.path.rpartition("/")[2], head) or parquet.PARQUET
-        return parquet.parse_apart(kind, file.path, _table_in, kind, file, settings)
+        table: Table | None = parquet.read_apart(kind, file, _table_in, kind, printable(file.path), settings)
+    return table
 
 
-def _table_in(kind: str, file: StoredObject, settings: ConvertSettings) -> Table | None:
-    shown = printable(file.path)
-    with parquet.open_rows(kind, file) as opened:
-        header = opened.schema.names
-        columns.check_unique(shown, header)
-        features = _features(opened.schema)
-        image = _image_column(shown, opened, features, settings.image_column)
-        if not image:
-            return None
-        label = settings.label_column
-        if not label and not usual_columns("label", header, {}):
-            numbered = [name for name in header if _names_of(features.get(name))]
-            label = numbered[0] if len(numbered) == 1 else ""
-        named = replace(settings, image_column=image, label_column=label)
-        names = columns.choose_columns(shown, header, named, {})
-        columns.check_layout(shown, names, header, settings, "parquet")
-        classes = {
-            Needs.LABEL: _names_of(features.get(names[1])),
-            Needs.OBJECTS: _object_classes(features.get(OBJECTS)),
-        }
-        classes_of_rows = classes.get(settings.record_layout.needs, ())
-        return Table(kind, names, tuple(header), has_images=True, classes=classes_of_rows)
+def _table_in(
+    opened: parquet.RowGroups | parquet.RecordBatches, kind: str, shown: str, settings: ConvertSettings
+) -> Table | None:
+    header = opened.schema.names
+    columns.check_unique(shown, header)
+    features = _features(opened.schema)
+    image = _image_column(shown, opened, features, settings.image_column)
+    if not image:
+        return None
+    label = settings.label_column
+    if not label and not usual_columns("label", header, {}):
+        numbered = [name for name in header if _names_of(features.get(name))]
+        label = numbered[0] if len(numbered) == 1 else ""
+    named = replace(settings, image_column=image, label_column=label)
+    names = columns.choose_columns(shown, header, named, {})
+    columns.check_layout(shown, names, header, settings, "parquet")
+    classes = {
+        Needs.LABEL: _names_of(features.get(names[1])),
+        Needs.OBJECTS: _object_classes(features.get(OBJECTS)),
+    }
+    classes_of_rows = classes.get(settings.record_layout.needs, ())
+    return Table(kind, names, tuple(header), has_images=True, classes=classes_of_rows)
 
 
 def _image_column(

@@ -78,17 +78,11 @@ class InputSplit(NamedTuple):
     Attributes:
       item: Input.
       path: File or folder to list.
-      begin: Begin of the range to list, as a byte offset or a row group, depending on the source.
-      end: End of the range, exclusive; -1 for the end of the file.
-      number: Number of the first row in the range, counted from 1.
       detail: What else the source needs to list the part; Beam pickles it.
     """
 
     item: Input
     path: str
-    begin: int = 0
-    end: int = -1
-    number: int = 1
     detail: Any = ""
 
 

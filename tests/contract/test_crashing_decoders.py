@@ -18,7 +18,8 @@ import pytest
 from helpers.hostile import COMMAND, check_books, document, make_tree, picture, run
 from pyarrow import parquet
 
-from shardwright.core.sources.tables.parquet import parse_apart
+from shardwright.core.sources.containers import state_of
+from shardwright.core.sources.tables.parquet import read_apart
 from shardwright.schemas.errors import UsageError
 
 #: Python runs this in each new process. Worker processes of the pool meet the image `BAD` with an accident.
@@ -218,7 +219,7 @@ import sys
 from pyarrow import parquet
 
 from shardwright.schemas.errors import UsageError
-from shardwright.core.sources.tables.parquet import parse_apart
+from shardwright.core.sources.tables.parquet import read_apart
 parquet.ParquetFile(sys.argv[1]).metadata.row_group(0).column(0)
 """
 
@@ -245,6 +246,12 @@ def test_a_footer_that_crashes_its_library_refuses_the_file(
     assert run(capfd, "convert", tmp_path / "in", tmp_path / "out", f"--pool={pool}").code == 0
 
 
-def test_a_file_whose_library_crashes_is_named() -> None:
-    with pytest.raises(UsageError, match=r"in/a\.arrow cannot be read as Arrow \(.* crashed: SIGABRT\)"):
-        parse_apart("Arrow", "in/a.arrow", os.abort)
+def _abort(_: object) -> None:
+    os.abort()
+
+
+def test_a_file_whose_library_crashes_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"image": ["a.png"]}), path)
+    with pytest.raises(UsageError, match=r"/a\.parquet cannot be read as Parquet \(.* crashed: SIGABRT\)"):
+        read_apart("Parquet", state_of(str(path)), _abort)

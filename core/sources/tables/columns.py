@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from shardwright.core.images.signatures import is_image_name
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -151,18 +151,6 @@ def choose_columns(
             "name the column with their paths with --image_column."
         )
     return tuple(chosen)
-
-
-def needed_columns(names: Iterable[str], settings: ConvertSettings) -> set[str]:
-    """Returns the columns whose values become part of a record; a table may lack some of them.
-
-    Args:
-      names: Names of the columns for `ROLES`.
-      settings: Checked settings.
-    """
-    extra = (column.name for column in settings.parsed_extra_columns)
-    objects = (OBJECTS, WIDTH, HEIGHT) if settings.record_layout.needs is Needs.OBJECTS else ()
-    return {*names, *extra, *objects} - {""}
 
 
 def check_layout(

@@ -25,22 +25,13 @@ from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables import columns, parquet, texts
 from shardwright.core.sources.tables.columns import looks_like_path, usual_columns
 from shardwright.core.sources.tables.paths import EmbeddedImage, ImageRoot, state_of
-from shardwright.core.sources.tables.texts import (
-    LONGEST,
-    Lines,
-    Row,
-    csv_cells,
-    json_object,
-    named_value,
-    read_steps,
-    text_rows,
-)
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted
 
 #: Number of bytes of CSV or JSON Lines in one range.
@@ -106,7 +97,7 @@ _Opened = tuple[Table, Mapping[str, object]]
 
 
 class TableFile(NamedTuple):
-    """A table, and what its place says about its rows; `InputSplit.detail` carries it.
+    """A table, and what its place says about its rows.
 
     Attributes:
       file: The file.
@@ -124,8 +115,8 @@ class TableFile(NamedTuple):
 
     def parts(self, item: Input) -> Iterator[InputSplit]:
         """Yields the parts of the table that workers list in parallel."""
-        for begin, end, number in ranges_of(self):
-            yield InputSplit(item, self.file.path, begin, end, number, self)
+        for place in ranges_of(self):
+            yield InputSplit(item, self.file.path, (self, place))
 
 
 def load_table(file: StoredObject, settings: ConvertSettings) -> Table:
@@ -157,40 +148,38 @@ def open_table(file: StoredObject, settings: ConvertSettings) -> _Opened:
     head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
     kind = texts.kind_of_table(name, head)
     if kind == parquet.PARQUET:
-        return parquet.parse_apart(parquet.PARQUET, file.path, _parquet_table, file, settings), {}
+        return parquet.read_apart(parquet.PARQUET, file, _parquet_table, printable(file.path), settings), {}
     texts.check_text(shown, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
     if kind == texts.LIST:
         columns.check_named(shown, ("path", "class"), columns.named_columns(settings))
         return Table(texts.LIST, _BARE_NAMES, begin=begin), {}
-    lines = Lines(read_steps(file, begin, file.size, HEAD_BYTES), begin)
+    lines = texts.Lines(texts.read_steps(file, begin, file.size, HEAD_BYTES), begin)
     if kind == texts.JSONL:
         return _jsonl_table(shown, lines)
     return _csv_table(file.path, head, lines, settings)
 
 
-def _parquet_table(file: StoredObject, settings: ConvertSettings) -> Table:
-    shown = printable(file.path)
-    with parquet.open_rows(parquet.PARQUET, file) as opened:
-        header = tuple(opened.schema.names)
-        names = columns.choose_columns(shown, header, settings, {})
-        type_ = opened.schema.field(names[0]).type
-        has_images = parquet.is_bytes(type_) and parquet.holds_images(opened, names[0])
-        if has_images or not (parquet.is_text(type_) or parquet.is_bytes(type_)):
-            raise UsageError(
-                f"--input {shown}: its column {printable(names[0])!r} holds no paths but "
-                f"{'images' if has_images else str(type_)[:60]}; name the column of paths with "
-                "--image_column, or choose --source parquet if the images are inside."
-            )
-        return Table(parquet.PARQUET, names, header)
+def _parquet_table(opened: parquet.RowGroups, shown: str, settings: ConvertSettings) -> Table:
+    header = tuple(opened.schema.names)
+    names = columns.choose_columns(shown, header, settings, {})
+    type_ = opened.schema.field(names[0]).type
+    has_images = parquet.is_bytes(type_) and parquet.holds_images(opened, names[0])
+    if has_images or not (parquet.is_text(type_) or parquet.is_bytes(type_)):
+        raise UsageError(
+            f"--input {shown}: its column {printable(names[0])!r} holds no paths but "
+            f"{'images' if has_images else str(type_)[:60]}; name the column of paths with "
+            "--image_column, or choose --source parquet if the images are inside."
+        )
+    return Table(parquet.PARQUET, names, header)
 
 
-def _csv_table(path: str, head: bytes, lines: Lines, settings: ConvertSettings) -> _Opened:
+def _csv_table(path: str, head: bytes, lines: texts.Lines, settings: ConvertSettings) -> _Opened:
     delimiter = texts.sniff_delimiter(path, head)
     skip_spaces = texts.has_spaces_before_quotes(head, delimiter)
     table = Table(texts.CSV, _BARE_NAMES, begin=lines.position)
     table = table._replace(delimiter=delimiter, skip_spaces=skip_spaces)
-    rows = csv_cells(lines, 1, delimiter, skip_spaces)
+    rows = texts.csv_cells(lines, 1, delimiter, skip_spaces)
     _, first = next(rows, (0, "it holds no rows"))
     if isinstance(first, str):
         raise UsageError(f"--input {printable(path)}: {first}; name a manifest with a row for each image.")
@@ -203,15 +192,15 @@ def _csv_table(path: str, head: bytes, lines: Lines, settings: ConvertSettings) 
     return table._replace(names=(), header=header), dict(zip(header, cells))
 
 
-def _jsonl_table(shown: str, lines: Lines) -> _Opened:
+def _jsonl_table(shown: str, lines: texts.Lines) -> _Opened:
     begin = lines.position
     values: dict[str, object] = {}
     for text in lines:
-        row = json_object(text)
+        row = texts.json_object(text)
         if isinstance(row, dict):
             for column, value in _values_in(row):
                 values.setdefault(column, value)
-        if lines.position >= (HEAD_BYTES if values else LONGEST):
+        if lines.position >= (HEAD_BYTES if values else texts.LONGEST):
             break
     if not values:
         what = "none of its first lines is a JSON object" if lines.count else "it holds no rows"
@@ -241,9 +230,9 @@ def ranges_of(source: TableFile) -> Iterator[tuple[int, int, int]]:
         return
     begin, number = table.begin, table.number
     if file.size - begin > STRETCH:
-        lines = Lines(read_steps(file, begin, file.size), begin)
+        lines = texts.Lines(texts.read_steps(file, begin, file.size), begin)
         is_csv = table.kind == texts.CSV
-        rows = csv_cells(lines, number, table.delimiter, table.skip_spaces) if is_csv else lines
+        rows = texts.csv_cells(lines, number, table.delimiter, table.skip_spaces) if is_csv else lines
         for _ in rows:
             if lines.position - begin >= STRETCH:
                 yield begin, lines.position, number
@@ -254,11 +243,13 @@ def ranges_of(source: TableFile) -> Iterator[tuple[int, int, int]]:
 
 def rows_of(
     source: TableFile, part: tuple[int, int, int], settings: ConvertSettings, spool: Spool | None = None
-) -> Iterator[Row]:
+) -> Iterator[texts.Row]:
     """Yields the rows in a range that `ranges_of` yielded; images inside a row need a spool."""
     file, table, *_ = source
     begin, end, number = part
-    needed = columns.needed_columns(table.names, settings)
+    needed = {*table.names, *(column.name for column in settings.parsed_extra_columns)} - {""}
+    if settings.record_layout.needs is Needs.OBJECTS:
+        needed |= {columns.OBJECTS, columns.WIDTH, columns.HEIGHT}
     if table.has_images and spool is not None:
         image, *_ = table.names
         others = needed.intersection(table.header) - {image}
@@ -266,27 +257,27 @@ def rows_of(
         return enumerate(rows, number)
     if table.kind == parquet.PARQUET:
         return enumerate(parquet.read_rows(table.kind, file, needed, begin, end), number)
-    lines = Lines(read_steps(file, begin, end), begin)
+    lines = texts.Lines(texts.read_steps(file, begin, end), begin)
     if table.kind == texts.CSV:
-        cells = csv_cells(lines, number, table.delimiter, table.skip_spaces)
+        cells = texts.csv_cells(lines, number, table.delimiter, table.skip_spaces)
         places = {name: table.header.index(name) for name in needed.intersection(table.header)}
         named = partial(_named_cells, places, len(table.header))
         row_of = named if table.header else partial(_bare_row, settings)
         return ((line, row if isinstance(row, str) else row_of(row)) for line, row in cells)
     if table.kind == texts.LIST:
-        return text_rows(lines, number, partial(_listed_row, settings))
+        return texts.text_rows(lines, number, partial(_listed_row, settings))
 
     def parse(text: str) -> Mapping[str, Any] | str:
-        row = json_object(text)
+        row = texts.json_object(text)
         if isinstance(row, str):
             return row
-        values = {name: named_value(row, name) for name in needed}
+        values = {name: texts.named_value(row, name) for name in needed}
         if table.is_base64:
             image, line = table.names[0], text.encode("utf-8", "surrogateescape")
             values[image] = embedded_image(row, image, line, lines.position - len(line), file)
         return values
 
-    return text_rows(lines, number, parse)
+    return texts.text_rows(lines, number, parse)
 
 
 def _named_cells(places: Mapping[str, int], width: int, cells: Sequence[str]) -> Mapping[str, Any] | str:
@@ -394,10 +385,10 @@ def embedded_image(
       offset: Byte offset of the line.
       file: File with the line.
     """
-    text = named_value(row, name)
+    text = texts.named_value(row, name)
     outer, _, last = name.rpartition(".")
     if text in (None, "") and last == _BYTES and outer:
-        text = named_value(row, f"{outer}.{_PATH}")
+        text = texts.named_value(row, f"{outer}.{_PATH}")
         return text if isinstance(text, str) else None
     if text in (None, ""):
         return None

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat
-from typing import Any, TypeVar
+from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import Crashed, call_in_process
@@ -27,8 +27,6 @@ from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import counted, format_size
-
-Result = TypeVar("Result")
 
 PARQUET, ARROW = "Parquet", "Arrow"
 #: Smallest number of bytes, or of rows, of the groups of rows in a part, except for the last part.
@@ -59,32 +57,6 @@ def kind_of_file(name: str, head: bytes = b"") -> str:
     """Returns the kind of a file, by its first bytes or else by its name; empty if it is of no such kind."""
     by_name = _EXTENSIONS.get(extension_of(name), "")
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), by_name)
-
-
-def parse_apart(kind: str, path: str, function: Callable[..., Result], *args: Any) -> Result:
-    """Calls a function that parses a file with a library in C, and returns its result.
-
-    Damage can crash such a library, so a local file is parsed in a worker process. Remote files are parsed
-    here, because a worker process does not know the options of their storage.
-
-    Args:
-      kind: Format of the file, for messages.
-      path: Path of the file.
-      function: Function of a module.
-      *args: Its arguments.
-
-    Raises:
-      UsageError: If the process crashed.
-    """
-    if storage.is_remote(path):
-        return function(*args)
-    try:
-        return call_in_process(function, *args)
-    except Crashed as crash:
-        raise UsageError(
-            f"--input {printable(path)} cannot be read as {kind} (the library that reads it crashed: "
-            f"{crash.how}); write it again or leave it out."
-        ) from None
 
 
 class RowGroups:
@@ -136,7 +108,7 @@ class RowGroups:
         Raises:
           OSError: If a group has more or fewer rows than the file states.
         """
-        for group in range(begin, self._file.metadata.num_row_groups if end is None else end):
+        for group in range(self._file.metadata.num_row_groups)[begin:end]:
             stated, count = self._file.metadata.row_group(group).num_rows, 0
             for batch in self._file.iter_batches(rows, row_groups=[group], columns=names, use_threads=False):
                 count += batch.num_rows
@@ -193,8 +165,7 @@ class RecordBatches:
         options = pyarrow.ipc.IpcReadOptions(included_fields=fields)
         if self._is_file:
             file = pyarrow.ipc.open_file(source, options=options)
-            last = file.num_record_batches if end is None else end
-            batches: Iterator[Any] = map(file.get_batch, range(begin, last))
+            batches: Iterator[Any] = map(file.get_batch, range(file.num_record_batches)[begin:end])
         else:
             batches = islice(pyarrow.ipc.open_stream(source, options=options), begin, end)
         for batch in batches:
@@ -206,19 +177,39 @@ class RecordBatches:
                 raise OSError("it has no mark at the end of its stream, so rows may be missing")
 
 
-@contextlib.contextmanager
-def open_rows(kind: str, file: StoredObject) -> Iterator[RowGroups | RecordBatches]:
-    """Opens a Parquet or Arrow file.
+def read_apart(kind: str, file: StoredObject, function: Callable[..., Any], *args: Any) -> Any:
+    """Calls a function that reads a file with a library in C, and returns its result.
+
+    Damage can crash such a library, so a local file is read in a worker process. Remote files are read here,
+    because a worker process does not know the options of their storage.
+
+    Args:
+      kind: Parquet or Arrow.
+      file: The file.
+      function: Function of a module, which is called with the open file.
+      *args: Its other arguments.
 
     Raises:
-      UsageError: If the file is damaged or of another kind, also when the `with` block reads from it.
+      UsageError: If the file is damaged or of another kind, or the process crashed.
       EngineError: If it has changed since it was listed.
     """
+    if storage.is_remote(file.path):
+        return _read(kind, file, function, *args)
+    try:
+        return call_in_process(_read, kind, file, function, *args)
+    except Crashed as crash:
+        raise UsageError(
+            f"--input {printable(file.path)} cannot be read as {kind} (the library that reads it crashed: "
+            f"{crash.how}); write it again or leave it out."
+        ) from None
+
+
+def _read(kind: str, file: StoredObject, function: Callable[..., Any], *args: Any) -> Any:
     import pyarrow
 
     with RangeReader(*file[:3]) as ranges:
         try:
-            yield (RowGroups if kind == PARQUET else RecordBatches)(file.path, ranges)
+            return function((RowGroups if kind == PARQUET else RecordBatches)(file.path, ranges), *args)
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
@@ -260,7 +251,7 @@ def parts_of(kind: str, file: StoredObject) -> list[tuple[int, int, int]]:
       UsageError: If the file is damaged.
     """
     with storage.translated_errors("read", file.path):
-        sizes = parse_apart(kind, file.path, _sizes, kind, file)
+        sizes = read_apart(kind, file, _sizes)
     parts, begin, first, rows, size = [], 0, 0, 0, 0
     for number, (group_rows, group_size) in enumerate(sizes, 1):
         rows, size = rows + group_rows, size + group_size
@@ -270,9 +261,8 @@ def parts_of(kind: str, file: StoredObject) -> list[tuple[int, int, int]]:
     return parts
 
 
-def _sizes(kind: str, file: StoredObject) -> list[tuple[int, int]]:
-    with open_rows(kind, file) as opened:
-        return [*opened.sizes()]
+def _sizes(opened: RowGroups | RecordBatches) -> list[tuple[int, int]]:
+    return [*opened.sizes()]
 
 
 def read_rows(
@@ -292,23 +282,22 @@ def read_rows(
     """
     import pyarrow
 
-    packed = parse_apart(kind, file.path, _packed_columns, kind, file, names, begin, end)
+    packed = read_apart(kind, file, _packed_columns, names, begin, end)
     for batch in pyarrow.ipc.open_stream(packed):
         columns = map(python_values, batch.columns)
         yield from (dict(zip(batch.schema.names, values)) for values in zip(*columns))
 
 
-def _packed_columns(kind: str, file: StoredObject, names: Collection[str], begin: int, end: int) -> bytes:
+def _packed_columns(opened: RowGroups | RecordBatches, names: Collection[str], begin: int, end: int) -> bytes:
     """Returns columns as an Arrow stream, which is smaller than their values in Python."""
     import pyarrow
 
-    with open_rows(kind, file) as opened:
-        fields = [field for field in opened.schema if field.name in names]
-        schema, out = pyarrow.schema(fields), pyarrow.BufferOutputStream()
-        with pyarrow.ipc.new_stream(out, schema) as writer:
-            for batch in opened.batches(schema.names, begin, end, _ROWS_AT_ONCE) if fields else ():
-                writer.write_batch(pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema))
-        return bytes(out.getvalue())
+    fields = [field for field in opened.schema if field.name in names]
+    schema, out = pyarrow.schema(fields), pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(out, schema) as writer:
+        for batch in opened.batches(schema.names, begin, end, _ROWS_AT_ONCE) if fields else ():
+            writer.write_batch(pyarrow.RecordBatch.from_arrays(batch.columns, schema=schema))
+    return bytes(out.getvalue())
 
 
 def python_values(column: Any) -> list[Any]:
@@ -359,7 +348,7 @@ def rows_with_images(
       EngineError: If the file has changed since it was listed.
     """
     begin, end = groups
-    copy = partial(parse_apart, kind, file.path, _copy_images, kind, file, image, begin, end)
+    copy = partial(read_apart, kind, file, _copy_images, image, begin, end, file.size)
     results: list[list[Copied]] = []
     identity = f"{file.path}:{file.size}:{file.version}:{groups}:{image}"
     spooled = spool.fill(identity, file.path, lambda out: results.append(copy(out.name)))
@@ -373,9 +362,10 @@ def rows_with_images(
         yield {**row, image: value}
 
 
-def _copy_images(kind: str, file: StoredObject, image: str, begin: int, end: int, path: str) -> list[Copied]:
-    with open_rows(kind, file) as opened:
-        return copy_images(_images(opened, image, begin, end), path, file.size)
+def _copy_images(
+    opened: RowGroups | RecordBatches, image: str, begin: int, end: int, file_size: int, path: str
+) -> list[Copied]:
+    return copy_images(_images(opened, image, begin, end), path, file_size)
 
 
 def _images(opened: RowGroups | RecordBatches, name: str, begin: int, end: int) -> Iterator[Image]:

@@ -84,7 +84,8 @@ class ImageRoot:
         if match and match[1].lower() != "file":
             return self._find_object(path, match[1].lower(), match[2])
         if match:
-            path = _path_of_file_uri(match[2])
+            path = match[2].removeprefix("localhost") if match[2].startswith("localhost/") else match[2]
+            path = os.fsdecode(unquote_to_bytes(path.encode("utf-8", "surrogateescape"))).replace("\0", "")
         if path.endswith(("/", "/.", "/..")) or path in (".", ".."):
             raise AnnotationFault(f"its path {_quoted(path)} names a folder")
         if path.startswith("/"):
@@ -129,12 +130,6 @@ def _check_object(uri: str) -> None:
 def _normal(path: str) -> str:
     """Returns a path without empty, `.` and `..` segments; a `..` at the top is dropped."""
     return posixpath.normpath(f"/{path}").lstrip("/")
-
-
-def _path_of_file_uri(rest: str) -> str:
-    """Returns the path after `file://`, with percent escapes decoded."""
-    path = rest.removeprefix("localhost") if rest.startswith("localhost/") else rest
-    return os.fsdecode(unquote_to_bytes(path.encode("utf-8", "surrogateescape"))).replace("\0", "")
 
 
 def _quoted(path: str) -> str:

@@ -64,10 +64,9 @@ class NumberedClasses:
 
 def list_rows(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every row of a part of a table, and the ids of its classes."""
-    source: TableFile = part.detail
-    place_in_file = part.begin, part.end, part.number
+    source, place = part.detail
     with storage.translated_errors("read", part.path):
-        rows = rows_of(source, place_in_file, context.settings, context.spool)
+        rows = rows_of(source, place, context.settings, context.spool)
         yield from Rows(source, part.item.prefix, context.settings).refs(rows)
     yield from map(ClassId, source.table.classes, range(len(source.table.classes)))
 
@@ -136,7 +135,14 @@ class Rows:
                 raise AnnotationFault(row)
             image = row.get(self._names[0])
             ref = ImageRef(*self._find(line, image))
-            ref = self._with_values(ref, row)
+            label, split, group, sha256 = map(row.get, self._names[1:])
+            ref = self._with_label(ref, label) if self._reads_classes else ref
+            ref = ref._replace(
+                split=self._split(split) if split else self._source.split,
+                group=_text(group, "group"),
+                sha256=_sha256(sha256) if sha256 else "",
+                extra=self._extra_values(row) if self._extra else "",
+            )
             if isinstance(image, AnnotationFault):
                 raise image
             if isinstance(image, EmbeddedImage):
@@ -165,21 +171,6 @@ class Rows:
             return f"{self._own_key}!{line:06d}", self._source.file.path
         key, uri = self._images.find(_path(image))
         return self._prefix + key, uri
-
-    def _with_values(self, ref: ImageRef, row: Mapping[str, Any]) -> ImageRef:
-        """Returns a reference with the class, split, group, sha256 and extra values of its row.
-
-        Raises:
-          AnnotationFault: If a value is wrong.
-        """
-        label, split, group, sha256 = map(row.get, self._names[1:])
-        ref = self._with_label(ref, label) if self._reads_classes else ref
-        return ref._replace(
-            split=self._split(split) if split else self._source.split,
-            group=_text(group, "group"),
-            sha256=_sha256(sha256) if sha256 else "",
-            extra=self._extra_values(row) if self._extra else "",
-        )
 
     def _with_label(self, ref: ImageRef, value: Any) -> ImageRef:
         """Returns a reference with the classes of its row."""

@@ -133,6 +133,29 @@ def test_messages_about_faults_name_the_line(tmp_path: Path, photos: list[Photo]
     assert found.refs[names[4]].label == 'a "cat"'
 
 
+@pytest.mark.parametrize(
+    ("path", "folder", "prefix"),
+    [
+        ("{images}/{name}", ".", "images/"),
+        ("../images/{name}", "tables", "images/"),
+        ("images/../images/./{name}", ".", "images/"),
+        (r"C:\photos\{name}", ".", ""),
+    ],
+)
+def test_paths_may_lead_elsewhere_or_be_of_another_machine(
+    tmp_path: Path, photos: list[Photo], path: str, folder: str, prefix: str
+) -> None:
+    images = tmp_path / "images"
+    rows = []
+    for photo in photos:
+        name = path.format(images=images, name=photo.name)
+        rows += [row.replace(photo.name, name) for row in rows_of([photo])]
+    found = listed(put(tmp_path / folder / "boxes.csv", HEADER, rows))
+    assert not found.reasons()
+    check(found, photos, prefix)
+    assert all(Path(ref.uri).samefile(images / ref.key.removeprefix(prefix)) for ref in found.refs.values())
+
+
 def test_several_files_give_splits(tmp_path: Path) -> None:
     expected = {}
     for split in ("train", "test"):
