@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name, kind_of
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.hashing import content_digest
+from shardwright.core.sources.containers import content_digest
 from shardwright.core.sources.input_probe import HEAD_BYTES
 from shardwright.core.sources.source import Input, InputSplit
 from shardwright.core.sources.spool import Spool
