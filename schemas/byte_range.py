@@ -30,7 +30,7 @@ class ByteRange(NamedTuple):
         the bytes begin at `offset`.
       crc32: Checksum of the unpacked bytes; -1 if unknown.
       shape: (height, width, channels) of raw pixels.
-      planar: Whether raw pixels are stored channel by channel.
+      planar: Whether raw pixels are stored channel by channel; None if that is unknown.
       dtype: NumPy's name of the type of raw pixels, with its byte order.
       keep: Whether raw pixels keep their type and all channels (`--depth keep`, `--channels`, `--white`).
     """
@@ -44,7 +44,7 @@ class ByteRange(NamedTuple):
     name: str | None = None
     crc32: int = -1
     shape: tuple[int, ...] = ()
-    planar: bool = False
+    planar: bool | None = False
     dtype: str = "|u1"
     keep: bool = False
 

@@ -161,19 +161,18 @@ def as_thumbnail(image: Image.Image) -> Thumbnail:
 def _facts(data: bytes, schema: RecordSchema) -> PictureSize | None:
     """Returns the size of a stored image: from its header, or from its record for raw pixels."""
     record = record_of(data, schema)
-    name = record.name(FeatureRole.ENCODED)
-    span = record.only_bytes(name)
-    if span is None:
+    part = record.only_part(record.name(FeatureRole.ENCODED))
+    if part is None:
         return None
     if size := size_of(record):
         width, height = size
     else:
         try:
-            encoded = record.value_of(name, span)
+            encoded = record.value_of(part)
             width, height = open_image(encoded, "image", _MAX_PIXELS, schema.bounds).image.size
         except Exception:  # raw pixels whose order the record does not state
             return None
-    return PictureSize(width, height, record.size_of(name, span))
+    return PictureSize(width, height, record.size_of(part))
 
 
 def read_quarantine(directory: str) -> list[Quarantined]:

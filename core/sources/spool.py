@@ -11,9 +11,16 @@ from typing import IO
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.dataset import WORK_DIR
 
 _DIRECTORY = "spool"
+
+
+def whole_file(path: str) -> ByteRange:
+    """Returns all bytes of a file that does not change."""
+    size = storage.size_of(path)
+    return ByteRange(path, 0, size, file_size=size)
 
 
 @dataclass(frozen=True)
@@ -31,8 +38,8 @@ class Spool:
         """Path of the folder with the spool files."""
         return storage.join(self.directory, WORK_DIR, _DIRECTORY)
 
-    def fill(self, identity: str, place: str, write: Callable[[IO[bytes]], object]) -> str:
-        """Returns the path of a spool file, which is written if it does not exist.
+    def fill(self, identity: str, place: str, write: Callable[[IO[bytes]], object]) -> ByteRange:
+        """Returns all bytes of a spool file, which is written if it does not exist.
 
         The file name is a hash of the source's identity. A second attempt or run thus reuses finished
         files, and names from archives never become file names.
@@ -50,7 +57,7 @@ class Spool:
         path = storage.join(self.path, name)
         with storage.translated_errors("spool to", path):
             if storage.exists(path):
-                return path
+                return whole_file(path)
             storage.make_dirs(self.path, inside=self.directory)
             temporary = storage.temporary_path(self.directory, name, existing=True)
             try:
@@ -61,7 +68,7 @@ class Spool:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
                 raise
-        return path
+            return whole_file(path)
 
     def remove(self) -> None:
         """Removes all spool files."""

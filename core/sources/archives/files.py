@@ -342,12 +342,11 @@ def _list_members(opened: OpenArchive, context: Context) -> None:
                 "its name says archive, but its bytes are not an archive; copy or pack it again",
             )
         state, unpacked = f"{size}:{version}", reader
+        whole = ByteRange("", 0, size, file_size=size, file_version=version)
         if opened.kind in COMPRESSED:
             identity = "\0".join((path, state, _SPOOL_FORMAT))
-            opened.file = context.spool.fill(identity, path, lambda out: unpack_tar(reader, opened.kind, out))
-            unpacked = stack.enter_context(open_ranges(opened.file))
-            version = ""  # another run may write the spool file again, with the same content
-        whole = ByteRange(opened.file, 0, unpacked.size, file_size=unpacked.size, file_version=version)
+            whole = context.spool.fill(identity, path, lambda out: unpack_tar(reader, opened.kind, out))
+            unpacked, opened.file = stack.enter_context(open_ranges(whole.file)), whole.file
         is_zip = opened.kind == ZIP
         try:
             for ref in list_zip(reader, whole) if is_zip else list_tar(unpacked.read_at, whole, state):

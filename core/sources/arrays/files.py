@@ -341,16 +341,8 @@ def spooled_rows(file_slice: FileSlice, name: str, array: np.ndarray, context: C
             UNDERWAY.progress()
             out.write(np.ascontiguousarray(array[first : first + step]).data)
 
-    return Rows(_spooled(file_slice, name, write, context), row_bytes, count, tuple(shape), array.dtype.str)
-
-
-def _spooled(
-    file_slice: FileSlice, name: str, write: Callable[[IO[bytes]], object], context: Context
-) -> FileSlice:
-    """Returns a spool file with bytes that a function makes of others and writes."""
-    path = context.spool.fill(f"{file_slice}:{name}", file_slice.uri, write)
-    size = storage.size_of(path)
-    return FileSlice(file_slice.uri, ByteRange(path, 0, size, file_size=size))
+    place = context.spool.fill(f"{file_slice}:{name}", file_slice.uri, write)
+    return Rows(FileSlice(file_slice.uri, place), row_bytes, count, tuple(shape), array.dtype.str)
 
 
 def unpack(
@@ -382,6 +374,7 @@ def unpack(
             raise ImageFault(QuarantineReason.CORRUPT, Stage.LIST, message) from error
 
     try:
-        return _spooled(file_slice, f"{name}:{limit}", write, context), None
+        place = context.spool.fill(f"{file_slice}:{name}:{limit}", file_slice.uri, write)
     except ImageFault as fault:
         return file_slice, fault
+    return FileSlice(file_slice.uri, place), None

@@ -354,11 +354,11 @@ def rows_with_images(
     spooled = spool.fill(identity, file.path, lambda out: results.append(copy(out.name)))
     # If another attempt has written the file, only the places of the images are needed.
     copied = results[0] if results else copy(os.devnull)
-    size = storage.size_of(spooled)
     rows = read_rows(kind, file, others, begin, end) if others else repeat({}, len(copied))
     for value, row in zip(copied, rows, strict=True):
         if isinstance(value, EmbeddedImage):
-            value = value._replace(place=value.place._replace(file=spooled, file_size=size))
+            place = value.place._replace(file=spooled.file, file_size=spooled.file_size)
+            value = value._replace(place=place)
         yield {**row, image: value}
 
 

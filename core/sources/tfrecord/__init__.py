@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import IO, Any
+from functools import cached_property, partial
+from typing import IO
 
 from shardwright.core import storage
 from shardwright.core.records.compression import HEAD_BYTES, compression_of, decompress_into
@@ -37,18 +37,14 @@ from shardwright.core.sources.tfrecord.images import NoImage, image_of, pixels_a
 from shardwright.core.sources.tfrecord.record import (
     MAX_NAME,
     SOURCE_ID,
-    LedgerKeys,
-    OwnRecords,
+    KnownRecords,
     SourceRecord,
-    base64_size,
-    own_records,
 )
 from shardwright.core.sources.tfrecord.values import annotations_of, classes_of_image, extra_of
-from shardwright.schemas.byte_range import BASE64, ByteRange
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import FindingCode, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.example import Span
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, key_from_bytes, number_text, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
@@ -67,11 +63,11 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
             raise UsageError(f"--input {printable(path)} is a link to nowhere; fix or remove it.")
-    own = own_records(files.dataset_of(read[0]), settings.record_layout) if read[0].own else None
-    names = files.check_sample(probe.path, paths, settings, own)
-    if not (names or own) and probe.head and not files.holds_records(probe.name, probe.head):
+    known = files.known_records(read[0], settings)
+    names = files.check_sample(probe.path, paths, settings, known)
+    if not (names or read[0].own) and probe.head and not files.holds_records(probe.name, probe.head):
         raise UsageError(f"{shown} is not a TFRecord file; check the path.")
-    if own:
+    if read[0].own:
         return f"{counted(len(read), 'shard')} of a dataset of shardwright"
     return counted(len(read), "TFRecord file") + (f" (records with {files.listed(names)})" if names else "")
 
@@ -93,8 +89,7 @@ class _Opened:
       part: Split with the file.
       file: Description of the file.
       settings: Checked settings.
-      class_names: Class names by id, from the file that lists them.
-      own: Description of the records, if they belong to a dataset of Shardwright.
+      known: What is known about its records.
       records: Unpacked file.
       unpacked: Range of that file, which says where it is, and its size and version.
       keys: Keys that are already used.
@@ -104,8 +99,7 @@ class _Opened:
     part: InputSplit
     file: RecordFile
     settings: ConvertSettings
-    class_names: Mapping[int, str]
-    own: OwnRecords | None
+    known: KnownRecords
     records: IO[bytes]
     unpacked: ByteRange
     keys: set[str] = field(default_factory=set)
@@ -121,9 +115,11 @@ class _Opened:
         """Whether raw pixels are stored channel by channel, if the records do not tell."""
         return pixels_are_planar(files.first_records(self.records), self.settings)
 
-    def place(self, base: int, span: Span, **how: Any) -> str:
-        """Returns the byte range of a span of the record that begins at `base`, encoded for a reference."""
-        return self.unpacked._replace(offset=base + span.begin, length=span.end - span.begin, **how).encode()
+    def place(self, base: int, part: ByteRange) -> str:
+        """Returns the place of a part of the record that begins at `base`, encoded for a reference."""
+        file, _, _, _, size, version, *_ = self.unpacked
+        offset = base + part.offset
+        return part._replace(file=file, offset=offset, file_size=size, file_version=version).encode()
 
     def key_of(self, name: str, number: int) -> str:
         """Returns a key with a record's name, or with its number if the name is empty or used."""
@@ -141,27 +137,24 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     if filtered := filtered_refs(part):
         yield from filtered
         return
-    file = RecordFile(*json.loads(part.detail))
-    layout = context.settings.record_layout
+    file, settings = RecordFile(*json.loads(part.detail)), context.settings
+    known = files.known_records(file, settings, part.path)
     with storage.translated_errors("read", part.path):
         state = storage.state_of(part.path)
-        own = own_records(files.dataset_of(file), layout, part.path) if file.own else None
-        class_names = own.names if own else files.class_names_in(file.classes)
         compression = compression_of(part.path, storage.read_head(part.path, HEAD_BYTES))
         unpacked, fault = ByteRange("", 0, 0, file_size=state.size, file_version=state.version), ""
         if compression != "none":
-            spooled, fault = _spool(part.path, state, compression, context.spool)
-            unpacked = ByteRange(spooled, 0, 0, file_size=storage.size_of(spooled))
+            unpacked, fault = _spool(part.path, state, compression, context.spool)
         with storage.open_local(unpacked.file or part.path) as records:
-            opened = _Opened(part, file, context.settings, class_names, own, records, unpacked)
+            opened = _Opened(part, file, settings, known, records, unpacked)
             yield from _list_records(opened, fault)
         if storage.stat(part.path) != state:
             raise storage.changed(part.path)
     yield from _class_ids(opened)
 
 
-def _spool(path: str, state: storage.StoredObject, compression: str, spool: Spool) -> tuple[str, str]:
-    """Unpacks a file once; returns the spool file and the fault of the compressed stream."""
+def _spool(path: str, state: storage.StoredObject, compression: str, spool: Spool) -> tuple[ByteRange, str]:
+    """Unpacks a file once; returns the bytes in the spool and the fault of the compressed stream."""
     faults: list[str] = []
 
     def unpack(target: IO[bytes]) -> None:
@@ -180,9 +173,9 @@ def _class_ids(opened: _Opened) -> Iterator[ClassId]:
 
     Ids of a dataset of Shardwright are shifted to the first id of the layout to write.
     """
-    shift = opened.own.id_shift(opened.settings.record_layout) if opened.own else 0
+    shift = opened.known.id_shift(opened.settings.record_layout)
     in_records = {item._replace(text="") for item in opened.class_ids}
-    others = {ClassId(name, number) for number, name in opened.class_names.items()} - in_records
+    others = {ClassId(name, number) for number, name in opened.known.names.items()} - in_records
     names, numbers = {item.name for item in in_records}, {item.id for item in in_records}
     conflict = any(item.name in names or item.id in numbers for item in others)
     for item in opened.class_ids if conflict else opened.class_ids | others:
@@ -197,7 +190,7 @@ def _list_records(opened: _Opened, fault: str) -> Iterator[ImageRef]:
       fault: Fault of the compressed stream; empty if there is none.
     """
     count = 0
-    for item in read_records(opened.records, None if opened.own else fault):
+    for item in read_records(opened.records, None if opened.file.own else fault):
         count = item.number + 1
         if isinstance(item, Record):
             yield _reference(opened, item)
@@ -206,7 +199,7 @@ def _list_records(opened: _Opened, fault: str) -> Iterator[ImageRef]:
         reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
         where = f"record {item.number}, bytes {item.offset:,} to {item.end:,}"
         yield _faulty(opened, item.number, reason, f"{where}: {item.message}")
-    expected = opened.own.count if opened.own else count
+    expected = max(count, opened.known.count)
     message = fault or f"the file ends after {count:,} of {counted(expected, 'record')}"
     for lost in range(count, min(expected, count + _MAX_MISSING)):
         yield _faulty(opened, lost, QuarantineReason.TRUNCATED, message)
@@ -222,7 +215,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
     """Returns a reference to the image of a record that is not damaged."""
     where = f"record {record.number}, byte {record.offset:,}"
     try:
-        example = SourceRecord(record.data, opened.own.feature_names if opened.own else None)
+        example = SourceRecord(record.data, opened.known.feature_names)
     except ValueError as error:
         message = f"{where}: not a tf.train.Example: {error}"
         return _faulty(opened, record.number, QuarantineReason.CORRUPT, message)
@@ -233,30 +226,19 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
         version=f"{masked_crc32c(record.data):08x}",
         message=where,
     )
-    reason = QuarantineReason.CORRUPT
+    reason, base = QuarantineReason.CORRUPT, record.offset + HEADER_BYTES
     try:
         ref = ref._replace(key=_key(opened, example, record), source_id=_source_id(example))
         ref = ref._replace(file_name=_file_name(opened, example, record, ref.key))
-        image = image_of(example, opened.own, opened.settings)
-        base = record.offset + HEADER_BYTES
-        length = image.span.end - image.span.begin
-        ref = ref._replace(
-            size=base64_size(record.data, image.span) if image.method == BASE64 else length,
-            place=opened.place(
-                base,
-                image.span,
-                method=image.method,
-                shape=image.shape,
-                planar=opened.planar if image.planar is None and image.shape[-1] > 1 else bool(image.planar),
-                dtype=image.dtype,
-                keep=bool(image.shape) and opened.settings.keeps_samples(image.dtype),
-            ),
-        )
+        image = image_of(example, opened.known, opened.settings)
+        if image.shape:
+            planar = opened.planar if image.planar is None and image.shape[-1] > 1 else bool(image.planar)
+            image = image._replace(planar=planar, keep=opened.settings.keeps_samples(image.dtype))
+        ref = ref._replace(size=example.size_of(image), place=opened.place(base, image))
         reason = QuarantineReason.BAD_ANNOTATION
         ref = _with_classes(ref, opened, example, base)
         reason = QuarantineReason.BAD_ROW
-        columns = opened.own.columns if opened.own else {}
-        return ref._replace(extra=extra_of(example, columns, opened.settings))
+        return ref._replace(extra=extra_of(example, opened.known.columns, opened.settings))
     except ValueError as error:
         ref = ref if ref.key else ref._replace(key=opened.key_of("", record.number))
         reason = error.reason if isinstance(error, NoImage) else reason
@@ -265,18 +247,14 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
 
 def _key(opened: _Opened, example: SourceRecord, record: Record) -> str:
     """Returns the key of a record."""
-    prefix, keys = opened.part.item.prefix, opened.own.keys if opened.own else LedgerKeys()
-    if record.offset in keys.by_offset:
-        return prefix + keys.by_offset[record.offset]
-    name = b""
-    for feature in example.names.file_names:
-        span = example.only_bytes(feature)
-        if span and 0 < span.end - span.begin <= MAX_NAME:
-            name = example.value_of(feature, span)
-            break
-    if opened.own and name and example.name(FeatureRole.KEY):
+    prefix, known = opened.part.item.prefix, opened.known
+    if record.offset in known.keys_by_offset:
+        return prefix + known.keys_by_offset[record.offset]
+    parts = filter(None, map(example.only_part, example.names.file_names))
+    name = next((example.value_of(part) for part in parts if 0 < part.length <= MAX_NAME), b"")
+    if opened.file.own and name and example.name(FeatureRole.KEY):
         text = str(name, "utf-8")
-        return prefix + keys.by_name.get(text, text)
+        return prefix + known.keys_by_name.get(text, text)
     return opened.key_of(key_from_bytes(name), record.number)
 
 
@@ -290,7 +268,7 @@ def _file_name(opened: _Opened, example: SourceRecord, record: Record, key: str)
     """Returns the file name that a record gives its image; empty if it gives none, or its key."""
     has_name = example.name(FeatureRole.KEY)
     name = example.text(FeatureRole.KEY if has_name else FeatureRole.FILE_BASENAME)
-    before = opened.own.keys.by_offset.get(record.offset, "") if opened.own else ""
+    before = opened.known.keys_by_offset.get(record.offset, "")
     is_key = opened.part.item.prefix + name == key
     return "" if is_key or name in (before, before.rpartition("/")[2]) else name
 
@@ -305,7 +283,7 @@ def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, base: i
     layout = settings.record_layout
     if layout.needs is Needs.LABEL:
         synsets = FeatureRole.SYNSET in layout.by_role()
-        classes = classes_of_image(example, opened.class_names, opened.own is not None, synsets)
+        classes = classes_of_image(example, opened.known.names, opened.file.own, synsets)
         if len(classes.names) > 1 and not settings.label_separator:
             count = counted(len(classes.names), "class")
             raise ValueError(f"it has {count}; set --label_separator to store several for an image")
@@ -313,19 +291,14 @@ def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, base: i
         if not classes.names:
             ref = ref._replace(message=f"{ref.message}: it has no class")
     else:
-
-        def place_of(name: str, span: Span) -> str:
-            return opened.place(base, span, method=example.method_of(name))
-
-        must = settings.unlabelled != "keep"
-        annotations, classes = annotations_of(example, layout, opened.class_names, place_of, must)
+        must, place_of = settings.unlabelled != "keep", partial(opened.place, base)
+        annotations, classes = annotations_of(example, layout, opened.known.names, place_of, must)
         class_names = sorted({name for name in classes.names if name})
         ref = ref.annotated(annotations)._replace(label=LABEL_SEPARATOR.join(class_names))
     opened.class_ids.update(classes.ids)
     if (split := example.name(FeatureRole.SPLIT)) and not ref.split and keeps_splits(settings):
-        spans = example.bytes_of(split) or [Span(0, 0)]
-        text = example.value_of(split, spans[0]).decode("utf-8", "replace")
-        return ref._replace(split=split_name(text))
+        values = map(example.value_of, example.parts_of(split) or ())
+        return ref._replace(split=split_name(next(values, b"").decode("utf-8", "replace")))
     return ref
 
 

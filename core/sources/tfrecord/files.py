@@ -22,7 +22,13 @@ from shardwright.core.sources.containers import ContainerFile, keeps_splits
 from shardwright.core.sources.image_files import folder_of, join, split_token
 from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.core.sources.tfrecord.images import image_of
-from shardwright.core.sources.tfrecord.record import PIXEL_MASKS, FeatureNames, OwnRecords, SourceRecord
+from shardwright.core.sources.tfrecord.record import (
+    PIXEL_MASKS,
+    FeatureNames,
+    KnownRecords,
+    SourceRecord,
+    own_records,
+)
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
@@ -232,24 +238,25 @@ def _own_files(folder: str, dataset: Dataset, pattern: str, keep_splits: bool) -
     return files
 
 
-def dataset_of(file: RecordFile) -> Dataset:
-    """Returns the Shardwright dataset that a file belongs to.
+def known_records(file: RecordFile, settings: ConvertSettings, path: str = "") -> KnownRecords:
+    """Returns what `dataset.json`, or the file of class names, says about the records of a file.
+
+    Args:
+      file: Description of the file.
+      settings: Checked settings.
+      path: Path of the file if it is going to be listed.
 
     Raises:
-      UsageError: If its `dataset.json` is damaged.
+      UsageError: If the file that says it is damaged.
     """
+    if not file.classes:
+        return KnownRecords()
     with storage.translated_errors("read", file.classes):
-        return Dataset.from_bytes(storage.read_bytes(file.classes), file.classes)
-
-
-def class_names_in(path: str) -> Mapping[int, str]:
-    """Returns the class names by id in a file of class names; none if the path is empty."""
-    if not path:
-        return {}
-    with storage.translated_errors("read", path):
-        data = storage.read_bytes(path)
-    check_utf8(printable(path), data)
-    return class_names_of(path, data.decode("utf-8-sig", "replace"))
+        data = storage.read_bytes(file.classes)
+    if file.own:
+        return own_records(Dataset.from_bytes(data, file.classes), settings.record_layout, path)
+    check_utf8(printable(file.classes), data)
+    return KnownRecords(names=class_names_of(file.classes, data.decode("utf-8-sig", "replace")))
 
 
 def first_records(file: IO[bytes]) -> Iterator[bytes]:
@@ -279,7 +286,7 @@ def _beginning(path: str) -> IO[bytes]:
 
 
 def check_sample(
-    path: str, files: Sequence[str], settings: ConvertSettings, own: OwnRecords | None
+    path: str, files: Sequence[str], settings: ConvertSettings, known: KnownRecords
 ) -> list[str]:
     """Returns the names of the features in the first records of some files, sorted.
 
@@ -287,7 +294,7 @@ def check_sample(
       path: Path of the input.
       files: Its files.
       settings: Checked settings.
-      own: Description of the records, if they belong to a dataset of Shardwright.
+      known: What is known about the records.
 
     Raises:
       UsageError: If no record has an image and the annotations that the layout needs.
@@ -297,25 +304,25 @@ def check_sample(
     fault: ValueError | None = None
     for data in _sample(files):
         try:
-            records.append(SourceRecord(data, own.feature_names if own else None))
+            records.append(SourceRecord(data, known.feature_names))
         except ValueError as error:
             fault = error
     if isinstance(fault, NotAnExample) or (fault and not records):
         raise UsageError(
             f"--input {shown}: its records are not tf.train.Example ({fault}); convert reads no others."
         )
-    faults = [_image_fault(record, own, settings) for record in records]
+    faults = [_image_fault(record, known, settings) for record in records]
     if faults and all(faults):
         raise UsageError(f"--input {shown}: the first record: {faults[0]}.")
     features = sorted({name for record in records for name in record.features})
     _check_needs(shown, features, [record.names for record in records], settings)
-    _check_columns(shown, features, own.columns if own else {}, settings)
+    _check_columns(shown, features, known.columns, settings)
     return features
 
 
-def _image_fault(record: SourceRecord, own: OwnRecords | None, settings: ConvertSettings) -> str:
+def _image_fault(record: SourceRecord, known: KnownRecords, settings: ConvertSettings) -> str:
     try:
-        image_of(record, own, settings)
+        image_of(record, known, settings)
     except ValueError as error:
         return str(error)
     return ""

@@ -7,18 +7,17 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
 from shardwright.core.images.byte_ranges import are_planar, bare_pixels
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.sources.tfrecord.record import OwnRecords, SourceRecord
+from shardwright.core.sources.tfrecord.record import KnownRecords, SourceRecord
 from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.example import FeatureType, Span
+from shardwright.schemas.example import FeatureType
 from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.sample_types import HIGHEST
@@ -38,24 +37,6 @@ _TENSOR_TYPES = {
 }  # fmt: skip
 
 
-class FoundImage(NamedTuple):
-    """Position and encoding of the image in a record.
-
-    Attributes:
-      span: Byte range of the image in the record.
-      method: Method of `ByteRange`: stored, base64, or a method for raw pixels.
-      shape: Height, width and channels of raw pixels.
-      planar: Whether raw pixels are stored channel by channel; None if the record does not tell.
-      dtype: NumPy name of the pixel type.
-    """
-
-    span: Span
-    method: str = STORED
-    shape: tuple[int, ...] = ()
-    planar: bool | None = False
-    dtype: str = "|u1"
-
-
 class NoImage(ValueError):
     """Raised if a record has no readable image.
 
@@ -68,21 +49,22 @@ class NoImage(ValueError):
         self.reason = reason
 
 
-def image_of(record: SourceRecord, own: OwnRecords | None, settings: ConvertSettings) -> FoundImage:
-    """Returns the position of the image in a record.
+def image_of(record: SourceRecord, known: KnownRecords, settings: ConvertSettings) -> ByteRange:
+    """Returns where the image is in a record, and how it is stored (`find_image`).
 
     Raises:
       NoImage: If the record has no image.
       ValueError: If the record is malformed.
     """
     shape = parse_pixel_shape(settings.pixel_shape) if settings.pixel_shape else None
-    return own_image(record, own, shape) if own else find_image(record, shape)
+    return own_image(record, known, shape) if known.feature_names else find_image(record, shape)
 
 
-def find_image(record: SourceRecord, pixel_shape: tuple[int, ...] | None) -> FoundImage:
-    """Returns the position of the image in a record.
+def find_image(record: SourceRecord, pixel_shape: tuple[int, ...] | None) -> ByteRange:
+    """Returns where the image is in a record, and how it is stored.
 
-    Image files take precedence over raw pixels, and features with known names over others.
+    Image files take precedence over raw pixels, and features with known names over others. If the record does
+    not tell whether raw pixels are stored channel by channel, `planar` is None.
 
     Args:
       record: Record to search.
@@ -92,45 +74,44 @@ def find_image(record: SourceRecord, pixel_shape: tuple[int, ...] | None) -> Fou
       NoImage: If the record has no image.
       ValueError: If the record is malformed.
     """
-    data, names = record.data, record.names
-    values = [(name, span) for name in names.images if (span := record.only_bytes(name))]
-    for name, span in values:
-        if _is_file(data, span):
-            is_pixels = _is_rather_pixels(record, span, pixel_shape)
-            return _pixels(record, name, span, pixel_shape) if is_pixels else FoundImage(span)
-    for name in names.others[:_MAX_OTHERS]:
-        other = record.only_bytes(name)
-        if other and _is_file(data, other):
-            return FoundImage(other)
+    names = record.names
+    parts = [(name, part) for name in names.images if (part := record.only_part(name))]
+    for name, part in parts:
+        if _is_file(record, part):
+            is_pixels = _is_rather_pixels(record, part, pixel_shape)
+            return _pixels(record, name, part, pixel_shape) if is_pixels else part
+    for other in map(record.only_part, names.others[:_MAX_OTHERS]):
+        if other and _is_file(record, other):
+            return other
     for name in names.images:
         if record.kind_of(name) in (FeatureType.FLOAT, FeatureType.INT64):
             return _numbers(record, name, pixel_shape)
-    if not values:
+    if not parts:
         features = ", ".join(sorted(record.features)[:12]) or "none"
         if names.images and record.bytes_of(names.images[0]):
             raise NoImage(f"its feature {names.images[0]!r} has several values instead of one image")
         raise NoImage(f"it holds no image, which convert needs (features: {features})")
-    name, span = values[0]
-    _check_not_empty(name, span)
-    image = _serialized_tensor(data, span) or _base64_file(data, span)
+    name, part = parts[0]
+    _check_not_empty(name, part)
+    image = _serialized_tensor(record, part) or _base64_file(record, part)
     if image:
         return image
-    if kind_of(_head(data, span)) and not _is_rather_pixels(record, span, pixel_shape):
-        return FoundImage(span)  # the decoder reports that the kind is not supported
-    return _pixels(record, name, span, pixel_shape)
+    if kind_of(_head(record, part)) and not _is_rather_pixels(record, part, pixel_shape):
+        return part  # the decoder reports that the kind is not supported
+    return _pixels(record, name, part, pixel_shape)
 
 
-def _head(data: bytes, span: Span) -> bytes:
-    return data[span.begin : min(span.end, span.begin + HEAD_BYTES)]
+def _head(record: SourceRecord, part: ByteRange) -> bytes:
+    return record.stored(part._replace(length=min(part.length, HEAD_BYTES)))
 
 
-def _check_not_empty(name: str, span: Span) -> None:
-    if span.begin == span.end:
+def _check_not_empty(name: str, part: ByteRange) -> None:
+    if not part.length:
         raise NoImage(f"its feature {name!r} is empty", QuarantineReason.EMPTY_FILE)
 
 
-def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...] | None) -> FoundImage:
-    """Returns the position of the image in a record of Shardwright, as its dataset describes it.
+def own_image(record: SourceRecord, own: KnownRecords, pixel_shape: tuple[int, ...] | None) -> ByteRange:
+    """Returns where the image is in a record of Shardwright, as its dataset describes it.
 
     Args:
       record: Record to search.
@@ -142,23 +123,23 @@ def own_image(record: SourceRecord, own: OwnRecords, pixel_shape: tuple[int, ...
       ValueError: If the record is malformed.
     """
     name = record.name(FeatureRole.ENCODED)
-    span = record.only_bytes(name)
-    if span is None:
+    part = record.only_part(name)
+    if part is None:
         raise NoImage(f"its feature {name!r} does not hold one image")
-    _check_not_empty(name, span)
-    method, size, dtype = record.method_of(name), record.size_of(name, span), _own_type(record, own)
+    _check_not_empty(name, part)
+    size, dtype = record.size_of(part), _own_type(record, own)
     if not own.raw and dtype.name in HIGHEST:  # floats are always raw pixels
-        return FoundImage(span, method)
-    if name in record.names.encoded and method == STORED:
-        tensor = _serialized_tensor(record.data, span)
+        return part
+    if name in record.names.encoded and part.method == STORED:
+        tensor = _serialized_tensor(record, part)
         if tensor is None:
             raise NoImage(f"its feature {name!r} is not a tensor of pixels", QuarantineReason.CORRUPT)
         return tensor
     shape, _ = _shape(record, size // dtype.itemsize, pixel_shape, own)
     if prod(shape) * dtype.itemsize != size:
         raise _not_pixels(f"{size:,} bytes", name, shape, "" if dtype.itemsize == 1 else f" of {dtype.name}")
-    pixels = BASE64_PIXELS if method == BASE64 else PIXELS
-    return FoundImage(span, pixels, shape, dtype=dtype.newbyteorder("<").str)
+    pixels = BASE64_PIXELS if part.method == BASE64 else PIXELS
+    return part._replace(method=pixels, shape=shape, dtype=dtype.newbyteorder("<").str)
 
 
 def _not_pixels(content: str, name: str, shape: tuple[int, ...], kind: str = "") -> NoImage:
@@ -168,7 +149,7 @@ def _not_pixels(content: str, name: str, shape: tuple[int, ...], kind: str = "")
     )
 
 
-def _own_type(record: SourceRecord, own: OwnRecords) -> np.dtype:
+def _own_type(record: SourceRecord, own: KnownRecords) -> np.dtype:
     """Returns the type of the samples of a record's image.
 
     Raises:
@@ -182,16 +163,14 @@ def _own_type(record: SourceRecord, own: OwnRecords) -> np.dtype:
     return np.dtype(dtype)
 
 
-def pixel_values(record: SourceRecord, image: FoundImage) -> np.ndarray:
+def pixel_values(record: SourceRecord, image: ByteRange) -> np.ndarray:
     """Returns the values of raw pixels as a flat array.
 
     Raises:
       ImageFault: If the pixels are damaged.
       ValueError: If their number does not match their shape.
     """
-    data = record.data[image.span.begin : image.span.end]
-    place = ByteRange("", 0, len(data), image.method, dtype=image.dtype)
-    return np.frombuffer(bare_pixels(data, place), image.dtype).reshape(prod(image.shape))
+    return np.frombuffer(bare_pixels(record.stored(image), image), image.dtype).reshape(prod(image.shape))
 
 
 def pixels_are_planar(records: Iterable[bytes], settings: ConvertSettings) -> bool:
@@ -202,42 +181,43 @@ def pixels_are_planar(records: Iterable[bytes], settings: ConvertSettings) -> bo
             # Faults are reported when the record is listed or converted.
             with contextlib.suppress(ValueError, ImageFault):
                 record = SourceRecord(data)
-                image = image_of(record, None, settings)
+                image = image_of(record, KnownRecords(), settings)
                 if image.planar is None:
                     yield pixel_values(record, image), image.shape
 
     return are_planar(pictures())
 
 
-def _base64_file(data: bytes, span: Span) -> FoundImage | None:
+def _base64_file(record: SourceRecord, part: ByteRange) -> ByteRange | None:
     """Returns an image file that is stored as base64; None if the bytes are something else."""
-    head = data[span.begin : min(span.end, span.begin + HEAD_BYTES // 3 * 4)]
-    if (span.end - span.begin) % 4 or not _BASE64.match(head):
+    head = record.stored(part._replace(length=min(part.length, HEAD_BYTES // 3 * 4)))
+    if part.length % 4 or not _BASE64.match(head):
         return None
     url_safe = head.replace(b"+", b"-").replace(b"/", b"_")
     if kind_of(base64.urlsafe_b64decode(url_safe)) not in SUPPORTED_KINDS:
         return None
-    return FoundImage(span, BASE64)
+    return part._replace(method=BASE64)
 
 
-def _is_file(data: bytes, span: Span) -> bool:
-    head = _head(data, span)
+def _is_file(record: SourceRecord, part: ByteRange) -> bool:
+    head = _head(record, part)
     # Raw pixels may begin like a JPEG XL without boxes, whose signature has only two bytes.
     return kind_of(head) in SUPPORTED_KINDS and not head.startswith(b"\xff\x0a")
 
 
-def _is_rather_pixels(record: SourceRecord, span: Span, pixel_shape: tuple[int, ...] | None) -> bool:
+def _is_rather_pixels(record: SourceRecord, part: ByteRange, pixel_shape: tuple[int, ...] | None) -> bool:
     """Returns whether bytes that begin like an image file are raw pixels, judged by their number.
 
     Dark pixels may begin with the few bytes of a signature by chance. The eight bytes of PNG, or the end
     marker of JPEG, are not a coincidence.
     """
-    data = record.data
-    if data.startswith(b"\x89PNG\r\n\x1a\n", span.begin) or data.endswith(b"\xff\xd9", span.begin, span.end):
+    end = part.offset + part.length
+    if record.data.startswith(b"\x89PNG\r\n\x1a\n", part.offset):
+        return False
+    if record.data.endswith(b"\xff\xd9", part.offset, end):
         return False
     with contextlib.suppress(NoImage):
-        size = span.end - span.begin
-        return prod(_shape(record, size, pixel_shape)[0]) == size
+        return prod(_shape(record, part.length, pixel_shape)[0]) == part.length
     return False
 
 
@@ -264,7 +244,7 @@ def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
 
 
 def _shape(
-    record: SourceRecord, count: int, pixel_shape: tuple[int, ...] | None, own: OwnRecords | None = None
+    record: SourceRecord, count: int, pixel_shape: tuple[int, ...] | None, own: KnownRecords | None = None
 ) -> tuple[tuple[int, ...], bool | None]:
     """Returns the shape of raw pixels and whether they are planar; None if the record does not tell.
 
@@ -296,23 +276,25 @@ def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _pixels(record: SourceRecord, name: str, span: Span, pixel_shape: tuple[int, ...] | None) -> FoundImage:
+def _pixels(
+    record: SourceRecord, name: str, part: ByteRange, pixel_shape: tuple[int, ...] | None
+) -> ByteRange:
     """Returns bytes as raw pixels.
 
     Raises:
       NoImage: If the bytes are not pixels.
     """
-    size = span.end - span.begin
+    size = part.length
     shape, planar = _shape(record, size, pixel_shape)
     count = prod(shape)
     if size == count:
-        return FoundImage(span, PIXELS, shape, planar)
-    if size in (-(-count // 3) * 4, -(-count * 4 // 3)) and _BASE64.match(_head(record.data, span)):
-        return FoundImage(span, BASE64_PIXELS, shape, planar)
+        return part._replace(method=PIXELS, shape=shape, planar=planar)
+    if size in (-(-count // 3) * 4, -(-count * 4 // 3)) and _BASE64.match(_head(record, part)):
+        return part._replace(method=BASE64_PIXELS, shape=shape, planar=planar)
     raise _not_pixels(f"{size:,} bytes", name, shape, ", and no image file")
 
 
-def _numbers(record: SourceRecord, name: str, pixel_shape: tuple[int, ...] | None) -> FoundImage:
+def _numbers(record: SourceRecord, name: str, pixel_shape: tuple[int, ...] | None) -> ByteRange:
     """Returns a list of numbers as raw pixels.
 
     Raises:
@@ -321,32 +303,32 @@ def _numbers(record: SourceRecord, name: str, pixel_shape: tuple[int, ...] | Non
     span = record.packed(name)
     if span is None:
         raise NoImage(f"its feature {name!r} has no values in one piece")
-    floats = record.kind_of(name) is FeatureType.FLOAT
-    if floats:
-        count = (span.end - span.begin) // 4
-    else:  # every number ends with a byte whose highest bit is not set
-        packed = np.frombuffer(record.data, np.uint8, span.end - span.begin, span.begin)
-        count = int(np.count_nonzero(packed < 0x80))
+    length = span.end - span.begin
+    method, dtype, count = PIXELS, "<f4", length // 4
+    if record.kind_of(name) is FeatureType.INT64:  # each ends with a byte whose highest bit is not set
+        packed = np.frombuffer(record.data, np.uint8, length, span.begin)
+        method, dtype, count = VARINT_PIXELS, "<i4", int(np.count_nonzero(packed < 0x80))
     shape, planar = _shape(record, count, pixel_shape)
     if count != prod(shape):
         raise _not_pixels(f"{count:,} numbers", name, shape)
-    return FoundImage(span, PIXELS if floats else VARINT_PIXELS, shape, planar, "<f4" if floats else "<i4")
+    return ByteRange("", span.begin, length, method, shape=shape, planar=planar, dtype=dtype)
 
 
-def _serialized_tensor(data: bytes, span: Span) -> FoundImage | None:
+def _serialized_tensor(record: SourceRecord, part: ByteRange) -> ByteRange | None:
     """Returns the image in a TensorProto, as `tf.io.serialize_tensor` writes it; None if there is none."""
-    if data[span.begin] != 0x08:  # its first field, the type
+    if record.data[part.offset] != 0x08:  # its first field, the type
         return None
     try:
-        kind, sides, content, texts = find_tensor(data, *span)
+        kind, sides, content, texts = find_tensor(record.data, part.offset, part.offset + part.length)
     except ValueError:
         return None
-    if len(texts) == 1 and _is_file(data, Span(*texts[0])):
-        return FoundImage(Span(*texts[0]))
+    pixels, *files = (part._replace(offset=begin, length=end - begin) for begin, end in (content, *texts))
+    if len(files) == 1 and _is_file(record, files[0]):
+        return files[0]
     dtype = _TENSOR_TYPES.get(kind)
     if dtype is None or len(sides) not in (2, 3) or min(sides) < 1:
         return None
-    if prod(sides) * np.dtype(dtype).itemsize != content[1] - content[0]:
+    if prod(sides) * np.dtype(dtype).itemsize != pixels.length:
         return None
     *shape, planar = _oriented(sides)
-    return FoundImage(Span(*content), PIXELS, _checked(tuple(shape)), planar, dtype)
+    return pixels._replace(method=PIXELS, shape=_checked(tuple(shape)), planar=planar, dtype=dtype)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.records.encodings import plain_feature
-from shardwright.schemas.byte_range import BASE64, STORED
+from shardwright.schemas.byte_range import BASE64, STORED, ByteRange
 from shardwright.schemas.dataset import (
     SHARDS_DIR,
     Dataset,
@@ -27,7 +27,7 @@ from shardwright.schemas.example import ExampleSpans, Feature, FeatureType, Span
 from shardwright.schemas.feature_roles import FLAGS
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureSpec, Layout
-from shardwright.schemas.ledger import written_entries
+from shardwright.schemas.ledger import Entry, written_entries
 from shardwright.schemas.tensor_proto import find_tensor
 
 SOURCE_ID = "image/source_id"
@@ -156,12 +156,6 @@ def names_of_specs(specs: Sequence[FeatureSpec]) -> FeatureNames:
     return FeatureNames(by_role, names, encoded=encoded)
 
 
-def base64_size(data: bytes, span: Span) -> int:
-    """Returns the number of bytes that a span of base64 text stands for."""
-    padding = data.count(b"=", max(span.begin, span.end - 2), span.end)
-    return (span.end - span.begin) // 4 * 3 - padding
-
-
 class SourceRecord(ExampleSpans):
     """Decoded features of a record. An empty name stands for a feature that records do not have.
 
@@ -201,47 +195,49 @@ class SourceRecord(ExampleSpans):
         is_stored = feature.type is FeatureType.BYTES and feature.values
         return plain_feature(spec, feature) if is_stored else Feature(None, [])
 
-    def bytes_of(self, name: str) -> list[Span] | None:
-        """Returns the positions of the values in a list of bytes, also within a serialized tensor.
-
-        Values may be base64 text, which `method_of` tells.
+    def parts_of(self, name: str) -> list[ByteRange] | None:
+        """Returns where the values in a list of bytes are in the record, also within a serialized tensor.
 
         Raises:
           ValueError: If the feature is malformed.
         """
-        spans = super().bytes_of(name)
-        spec = self.names.encoded.get(name)
-        if not spans or spec is None or spec.encoding is not Encoding.TENSOR or spec.dtype != "object":
-            return spans
-        self.feature(name)  # raises if the tensor is malformed
-        return list(map(Span._make, find_tensor(self.data, *spans[0]).texts))
+        spans, spec = self.bytes_of(name), self.names.encoded.get(name)
+        if spans is None:
+            return None
+        method = BASE64 if spec is not None and spec.encoding is Encoding.BASE64 else STORED
+        if spans and spec is not None and spec.encoding is Encoding.TENSOR and spec.dtype == "object":
+            self.feature(name)  # raises if the tensor is malformed
+            spans = list(map(Span._make, find_tensor(self.data, *spans[0]).texts))
+        return [ByteRange("", begin, end - begin, method) for begin, end in spans]
 
-    def only_bytes(self, name: str) -> Span | None:
-        """Returns the position of the only value in a list of bytes; None if it has none or several.
+    def only_part(self, name: str) -> ByteRange | None:
+        """Returns where the only value in a list of bytes is; None if it has none or several.
 
         Raises:
           ValueError: If the feature is malformed.
         """
-        spans = self.bytes_of(name)
-        return spans[0] if spans and len(spans) == 1 else None
+        parts = self.parts_of(name)
+        return parts[0] if parts and len(parts) == 1 else None
 
-    def method_of(self, name: str) -> str:
-        """Returns the `ByteRange` method with which the bytes of `bytes_of` are stored."""
-        spec = self.names.encoded.get(name)
-        return BASE64 if spec is not None and spec.encoding is Encoding.BASE64 else STORED
+    def stored(self, part: ByteRange) -> bytes:
+        """Returns the bytes of a part as they are stored."""
+        return self.data[part.offset : part.offset + part.length]
 
-    def size_of(self, name: str, span: Span) -> int:
-        """Returns the number of decoded bytes in a span of `bytes_of`."""
-        return span.end - span.begin if self.method_of(name) == STORED else base64_size(self.data, span)
+    def size_of(self, part: ByteRange) -> int:
+        """Returns the number of decoded bytes in a part."""
+        if part.method != BASE64:
+            return part.length
+        end = part.offset + part.length
+        return part.length // 4 * 3 - self.data.count(b"=", max(part.offset, end - 2), end)
 
-    def value_of(self, name: str, span: Span) -> bytes:
-        """Returns the decoded value of a span of `bytes_of`.
+    def value_of(self, part: ByteRange) -> bytes:
+        """Returns the decoded bytes of a part.
 
         Raises:
-          ValueError: If the value does not match its encoding.
+          ValueError: If they do not match their encoding.
         """
-        data = self.data[span.begin : span.end]
-        return data if self.method_of(name) == STORED else base64.b64decode(data, b"-_", validate=True)
+        data = self.stored(part)
+        return base64.b64decode(data, b"-_", validate=True) if part.method == BASE64 else data
 
     def numbers(self, role: FeatureRole) -> Sequence[Any]:
         """Returns the numbers of the feature with a role; none if the feature is missing.
@@ -262,12 +258,11 @@ class SourceRecord(ExampleSpans):
         """
         texts = []
         name = self.name(role)
-        for span in self.bytes_of(name) or ():
-            size = span.end - span.begin
-            if size > _MAX_CLASS_NAME:
-                raise ValueError(f"its feature {name!r} has {size} bytes, which is not a class name")
+        for part in self.parts_of(name) or ():
+            if part.length > _MAX_CLASS_NAME:
+                raise ValueError(f"its feature {name!r} has {part.length} bytes, which is not a class name")
             try:
-                text = str(self.value_of(name, span), "utf-8")
+                text = str(self.value_of(part), "utf-8")
             except UnicodeDecodeError:
                 raise ValueError(f"its feature {name!r} is not UTF-8 text") from None
             if LABEL_SEPARATOR in text:
@@ -287,55 +282,48 @@ class SourceRecord(ExampleSpans):
             return ""
 
 
-class LedgerKeys(NamedTuple):
-    """Keys of a shard's images, from its ledger.
+@dataclass(frozen=True)
+class KnownRecords:
+    """What is known about the records of a file before they are read.
+
+    Nearly all of it is from the `dataset.json` of Shardwright. Records of other tools have the defaults.
 
     Attributes:
-      by_offset: Mapping of byte offset of a record to key.
-      by_name: Mapping of file name in a record to key, for names that only one record has. It is needed
+      feature_names: Names of the features by role; None if the records do not belong to such a dataset.
+      names: Class names by id, from the dataset or from a file beside the records.
+      first_label: Id of the first class.
+      raw: Whether the images are raw pixels.
+      picture: Height, width and channels of all images; None for values that vary or are in the records.
+      columns: Mapping of column of the source to the feature that contains it, if it has another name.
+      dtypes: Types of the images' samples; float32 is always stored as raw pixels.
+      count: Number of records in one of its shards; -1 if no shard is being read.
+      keys_by_offset: Mapping of byte offset of a record in this shard to key, from the ledger.
+      keys_by_name: Mapping of file name in a record to key, for names that only one record has. It is needed
         after damage, where the byte offsets of records may differ from the ledger.
     """
 
-    by_offset: Mapping[int, str] = MappingProxyType({})
-    by_name: Mapping[str, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class OwnRecords:
-    """Description of the records in a dataset, from its `dataset.json`.
-
-    Attributes:
-      feature_names: Names of the features by role.
-      names: Class names by id.
-      first_label: Id of the first class.
-      raw: Whether the images are raw pixels.
-      dtypes: Types of the images' samples; float32 is always stored as raw pixels.
-      picture: Height, width and channels of all images; None for values that vary or are in the records.
-      columns: Mapping of column of the source to the feature that contains it.
-      count: Number of records in one of its shards; -1 if no shard is being read.
-      keys: Keys of the records in this shard.
-    """
-
-    feature_names: FeatureNames
-    names: Mapping[int, str]
-    first_label: int
-    raw: bool
-    picture: PictureShape
+    feature_names: FeatureNames | None = None
+    names: Mapping[int, str] = field(default_factory=dict)
+    first_label: int = 0
+    raw: bool = False
+    picture: PictureShape = (None, None, None)
     columns: Mapping[str, str] = field(default_factory=dict)
     dtypes: tuple[str, ...] = ("uint8",)
     count: int = -1
-    keys: LedgerKeys = field(default_factory=LedgerKeys)
+    keys_by_offset: Mapping[int, str] = field(default_factory=dict)
+    keys_by_name: Mapping[str, str] = field(default_factory=dict)
 
     def id_shift(self, layout: Layout) -> int:
         """Returns the number to add to class ids, so that the first class gets the layout's first id.
 
-        It is 0 for layouts with masks, because the pixels of masks are ids and are not changed.
+        It is 0 for records of other tools, and for layouts with masks, because the pixels of masks are ids
+        and are not changed.
         """
-        stay = any(spec.fill in PIXEL_MASKS for spec in layout.features)
+        stay = self.feature_names is None or any(spec.fill in PIXEL_MASKS for spec in layout.features)
         return 0 if stay else layout.first_label - self.first_label
 
 
-def own_records(dataset: Dataset, layout: Layout, path: str = "") -> OwnRecords:
+def own_records(dataset: Dataset, layout: Layout, path: str = "") -> KnownRecords:
     """Returns the description of a dataset's records.
 
     Args:
@@ -353,7 +341,9 @@ def own_records(dataset: Dataset, layout: Layout, path: str = "") -> OwnRecords:
             names = texts
         else:
             features = tuple(spec for spec in features if spec.fill is not FeatureRole.LABEL_TEXT)
-    return OwnRecords(
+    written = _entries_of_shard(path, shard) if shard else []
+    counts = Counter(entry.name_in_record for entry in written)
+    return KnownRecords(
         feature_names=names_of_specs(features),
         names=dict(enumerate(names, dataset.first_label)),
         first_label=dataset.first_label,
@@ -362,24 +352,18 @@ def own_records(dataset: Dataset, layout: Layout, path: str = "") -> OwnRecords:
         columns={spec.column or spec.name: spec.name for spec in features if spec.fill is FeatureRole.EXTRA},
         dtypes=sample_types(dataset),
         count=shard.records if shard else -1,
-        keys=_keys_of_shard(path, shard) if shard else LedgerKeys(),
+        keys_by_offset={entry.offset: entry.key for entry in written if entry.offset is not None},
+        keys_by_name={
+            entry.name_in_record: entry.key for entry in written if counts[entry.name_in_record] == 1
+        },
     )
 
 
-def _keys_of_shard(path: str, shard: Shard) -> LedgerKeys:
-    """Returns the keys of a shard's images; empty if its ledger is missing or belongs to another file."""
+def _entries_of_shard(path: str, shard: Shard) -> list[Entry]:
+    """Returns the entries of a shard; none if its ledger is missing or belongs to another file."""
     folder, _, file = path.rpartition("/")
     ledger = storage.join(folder or ".", f"{SHARDS_DIR}/{file.partition('.tfrecord')[0]}.jsonl.gz")
-    try:
-        with storage.translated_errors("read", ledger):
-            if not storage.exists(ledger):
-                return LedgerKeys()
-            data = storage.read_bytes(ledger)
-        written = written_entries(data, shard.sha256)
-    except ValueError:
-        return LedgerKeys()
-    names = Counter(entry.name_in_record for entry in written)
-    return LedgerKeys(
-        {entry.offset: entry.key for entry in written if entry.offset is not None},
-        {entry.name_in_record: entry.key for entry in written if names[entry.name_in_record] == 1},
-    )
+    with contextlib.suppress(ValueError), storage.translated_errors("read", ledger):
+        if storage.exists(ledger):
+            return written_entries(storage.read_bytes(ledger), shard.sha256)
+    return []

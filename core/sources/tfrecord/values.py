@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from shardwright.core.images.signatures import claims_to_be_image
 from shardwright.core.sources.tfrecord.record import PIXEL_MASKS, SourceRecord
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
+from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.columns import column_values, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.example import FeatureType, Span
+from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FLAGS, KEYPOINT_ROLES
 from shardwright.schemas.labels import UNLABELLED, ClassId
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
@@ -23,8 +24,8 @@ _MAX_OBJECTS, _MAX_CAPTION_BYTES, _MAX_EXTRA_BYTES = 100_000, 1 << 20, 1 << 20
 #: Greater than every id that fits into a record.
 _MAX_ID = 2**63
 
-#: Function that returns the encoded `ByteRange` of a value, given the feature and the span.
-PlaceOf = Callable[[str, Span], str]
+#: Function that returns the encoded place in its file of a part of a record.
+PlaceOf = Callable[[ByteRange], str]
 
 
 class Classes(NamedTuple):
@@ -149,7 +150,7 @@ def annotations_of(
       record: Record to read.
       layout: Layout of the records to write.
       class_names: Class names by id, from a file beside the records.
-      place_of: Function that returns the encoded byte range of a mask.
+      place_of: Function that returns the encoded place of a mask.
       must: Whether the record must have the masks that the layout needs.
 
     Raises:
@@ -165,10 +166,9 @@ def annotations_of(
 
     places: dict[str, Any] = {}
     for role, place in PIXEL_MASKS.items():
-        name = record.name(role)
-        span = record.only_bytes(name) if role in roles else None
-        if span and span.begin < span.end:
-            places[place] = place_of(name, span)
+        part = record.only_part(record.name(role)) if role in roles else None
+        if part and part.length:
+            places[place] = place_of(part)
         elif must and role in roles and role.needs is layout.needs:
             raise ValueError(f"it has no {layout.needs} mask")
     if not {"category_place", "instance_place"} <= places.keys():
@@ -185,17 +185,16 @@ def size_of(record: SourceRecord) -> tuple[int, int] | None:
 
 
 def _captions(record: SourceRecord) -> tuple[str, ...]:
-    caption = record.name(FeatureRole.CAPTION)
-    spans = record.bytes_of(caption) or ()
-    if sum(span.end - span.begin for span in spans) > _MAX_CAPTION_BYTES:
+    parts = record.parts_of(record.name(FeatureRole.CAPTION)) or ()
+    if sum(part.length for part in parts) > _MAX_CAPTION_BYTES:
         raise ValueError(f"its captions have more than {_MAX_CAPTION_BYTES:,} bytes")
-    return tuple(str(record.value_of(caption, span), "utf-8", "replace") for span in spans)
+    return tuple(str(record.value_of(part), "utf-8", "replace") for part in parts)
 
 
 def _objects(
     record: SourceRecord, class_names: Mapping[int, str], place_of: PlaceOf
 ) -> tuple[tuple[ObjectAnnotation, ...], Classes]:
-    boxes, mask = boxes_of(record), record.name(FeatureRole.OBJECT_MASK)
+    boxes, masks = boxes_of(record), record.parts_of(record.name(FeatureRole.OBJECT_MASK))
     label = record.name(FeatureRole.OBJECT_LABEL)
     numbers = _whole_numbers(label, record.numbers(FeatureRole.OBJECT_LABEL))
     classes = named(numbers, record.texts(FeatureRole.OBJECT_TEXT), class_names)
@@ -208,9 +207,7 @@ def _objects(
         "crowd": [value == 1 for value in record.numbers(FeatureRole.OBJECT_CROWD)],
         "area": record.numbers(FeatureRole.OBJECT_AREA),
         "view": [value or None for value in record.texts(FeatureRole.OBJECT_VIEW)],
-        "mask_place": [
-            place_of(mask, span) if span.end > span.begin else "" for span in record.bytes_of(mask) or ()
-        ],
+        "mask_place": [place_of(part) if part.length else "" for part in masks or ()],
         **{flag: [value == 1 for value in record.numbers(role)] for flag, role in FLAGS.items()},
     }
     for name, values in lists.items():

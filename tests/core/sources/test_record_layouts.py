@@ -18,7 +18,12 @@ from shardwright.core.records.encodings import encoded_values, plain_spec
 from shardwright.core.sources.class_files import class_names_of
 from shardwright.core.sources.tfrecord.files import split_of
 from shardwright.core.sources.tfrecord.images import NoImage, find_image, own_image, pixel_values
-from shardwright.core.sources.tfrecord.record import OwnRecords, SourceRecord, names_of_specs, own_records
+from shardwright.core.sources.tfrecord.record import (
+    KnownRecords,
+    SourceRecord,
+    names_of_specs,
+    own_records,
+)
 from shardwright.schemas.byte_range import BASE64, PIXELS, STORED, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
@@ -143,11 +148,12 @@ def record_of(spec: FeatureSpec, values: list[Any]) -> SourceRecord:
 @given(st.sampled_from([_TEXTS, _BASE64]), st.lists(st.binary(max_size=40), max_size=5))
 def test_bytes_are_found_at_their_place(spec: FeatureSpec, values: list[bytes]) -> None:
     record = record_of(spec, values)
-    spans = record.bytes_of("x") or []
-    assert [record.value_of("x", span) for span in spans] == values == list(record.feature("x").values)
-    assert [record.size_of("x", span) for span in spans] == [len(value) for value in values]
-    assert record.method_of("x") == (BASE64 if spec is _BASE64 else STORED)
-    assert record.method_of("a") == STORED and list(record.feature("a").values) == [b"filler"]
+    parts = record.parts_of("x") or []
+    assert [record.value_of(part) for part in parts] == values == list(record.feature("x").values)
+    assert [record.size_of(part) for part in parts] == [len(value) for value in values]
+    assert {part.method for part in parts} <= {BASE64 if spec is _BASE64 else STORED}
+    (other,) = record.parts_of("a") or []
+    assert other.method == STORED and list(record.feature("a").values) == [b"filler"]
 
 
 @given(st.lists(st.tuples(_FLOATS, _FLOATS, _FLOATS, _FLOATS), max_size=4))
@@ -164,8 +170,8 @@ def test_a_wrong_encoding_is_a_fault_of_its_record(spec: FeatureSpec, values: li
     record = SourceRecord(encode_example({"x": stored}), names_of_specs([spec]))
     try:
         record.feature("x")
-        for span in record.bytes_of("x") or ():
-            record.value_of("x", span)
+        for part in record.parts_of("x") or ():
+            record.value_of(part)
     except ValueError:
         return
     if spec is _BASE64:
@@ -173,7 +179,7 @@ def test_a_wrong_encoding_is_a_fault_of_its_record(spec: FeatureSpec, values: li
         assert all(4 * len(value) <= 3 * len(text) for value, text in zip(found, values, strict=True))
 
 
-def stored(name: str) -> tuple[OwnRecords, list[SourceRecord]]:
+def stored(name: str) -> tuple[KnownRecords, list[SourceRecord]]:
     """Returns the description of a dataset's records, and the records."""
     directory, _ = deep_dataset(name)
     dataset = read_dataset(directory)
