@@ -15,7 +15,6 @@ from shardwright.core.sources.archives.files import (
     first_archive,
     first_members,
     is_listed_archive,
-    kind_of_archive,
     open_archive,
     split_archives,
     why_filtered,
@@ -66,8 +65,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     if not extension_kind(probe.name):
         return False
     with open_ranges(probe.path) as reader:
-        kind = kind_of_archive(reader, probe.name)
-        return _shows_samples(first_members(reader.read_at, reader.size, kind))
+        return _shows_samples(first_members(reader.read_at, reader.size))
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:

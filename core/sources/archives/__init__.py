@@ -16,6 +16,7 @@ from shardwright.core.images.signatures import (
 )
 from shardwright.core.sources.annotation_files import side_by_side
 from shardwright.core.sources.archives.files import (
+    COMPRESSED,
     OpenArchive,
     checked_kind,
     extension_kind,
@@ -28,7 +29,6 @@ from shardwright.core.sources.archives.files import (
     why_filtered,
 )
 from shardwright.core.sources.archives.members import is_left_out
-from shardwright.core.sources.archives.tars import COMPRESSED
 from shardwright.core.sources.class_folders import NO_FOLDER, find_tree, list_labelled, with_kind
 from shardwright.core.sources.file_states import name_hash
 from shardwright.core.sources.files_beside import (
@@ -41,6 +41,8 @@ from shardwright.core.sources.folder_tree import IGNORE, FolderTree, decide, spl
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.rules import take_apart
 from shardwright.core.sources.source import Context, InputSplit, Source
+from shardwright.core.sources.label_rules import take_apart
+from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -78,35 +80,33 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for each member of an archive, or for each file beside archives."""
     regex = context.settings.label_regex
-    # The names of files give the classes, so those of folders have no meaning.
-    folders = IGNORE if regex else context.settings.folders
-    pattern = re.compile(regex) if regex else None
-    if part.detail:
-        listed = _list_archive(part, context, folders)
-    else:
-        settings = replace(context.settings, folders=folders)
-        tree = find_tree(InputProbe(part.path, is_file=False), settings)
-        listed = list_labelled(part.item, settings, tree)
-    for ref in listed:
+    if regex:  # the names of files give the classes, so those of folders have no meaning
+        context = replace(context, settings=replace(context.settings, folders=IGNORE))
+    pattern = re.compile(regex)
+    for ref in _list_archive(part, context) if part.detail else _list_others(part.item, context.settings):
         if isinstance(ref, ClassId):
             yield ref
-            continue
-        if not part.detail and is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
-            continue
-        if pattern and ref.split != NO_SPLIT:
-            ref = take_apart(ref, pattern, part.item.prefix)
-        elif ref.is_candidate and not ref.label and not ref.message:
-            ref = ref._replace(message=NO_FOLDER)
-        yield ref
+        elif regex and ref.split != NO_SPLIT:
+            yield take_apart(ref, pattern, part.item.prefix)
+        else:
+            lacks_class = ref.is_candidate and not ref.label and not ref.message
+            yield ref._replace(message=NO_FOLDER) if lacks_class else ref
 
 
-def _list_archive(part: InputSplit, context: Context, folders: str) -> Iterator[ImageRef | ClassId]:
+def _list_others(item: Input, settings: ConvertSettings) -> Iterator[ImageRef | ClassId]:
+    tree = find_tree(InputProbe(item.path, is_file=False), settings)
+    for ref in list_labelled(item, settings, tree):
+        if isinstance(ref, ClassId) or not is_listed_archive(ref.key.removeprefix(item.prefix), ref.size):
+            yield ref
+
+
+def _list_archive(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     settings = context.settings
     with open_archive(part, context) as opened:
         metadata = _metadata_of(opened)
         if metadata is None and opened.members:
             check_columns(part.path, "archives", settings)
-        tree, wrappers = _meaning_of_folders(opened, settings, folders, metadata is not None)
+        tree, wrappers = _meaning_of_folders(opened, settings, metadata is not None)
         refs = _references(opened, settings, tree, wrappers, metadata or {})
         refs = side_by_side(_look_into, refs, opened.file or part.path)
         if metadata is None:
@@ -152,7 +152,7 @@ def _image_folders(opened: OpenArchive) -> set[str]:
 
 
 def _meaning_of_folders(
-    opened: OpenArchive, settings: ConvertSettings, choice: str, metadata: bool
+    opened: OpenArchive, settings: ConvertSettings, metadata: bool
 ) -> tuple[FolderTree, int]:
     """Decides what the folders of an archive mean, by the rules for folders on a disk.
 
@@ -161,7 +161,6 @@ def _meaning_of_folders(
     Args:
       opened: The archive.
       settings: Checked settings.
-      choice: The setting `--folders`, or that folders have no meaning.
       metadata: Whether each image has a metadata file beside it.
 
     Returns:
@@ -184,7 +183,7 @@ def _meaning_of_folders(
     if tops and above:  # the other archives are taken to be like this one
         tops = dict.fromkeys(named, tops[above[0]])
     classless = settings.record_layout.needs is Needs.IMAGE
-    tree = decide(tops, choice, opened.part.item.path, named, metadata, classless)
+    tree = decide(tops, settings.folders, opened.part.item.path, named, metadata, classless)
     # Keep enough folders for a class name, if any image is in that many.
     depth = settings.folders_of_label
     kept = depth - len(above) + (1 if above and tree.splits else 0)

@@ -2,51 +2,67 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import errno
+import gzip
+import io
 import json
+import lzma
 import os
+import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count, islice
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple
+
+import zstandard
 
 from shardwright.core import storage
+from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.images.byte_ranges import read_part
 from shardwright.core.images.signatures import claims_to_be_image, could_be_image, is_image_name
 from shardwright.core.sources.annotation_files import MAX_BYTES, AnnotationFault
 from shardwright.core.sources.archives.members import (
+    END_SIGN,
+    MAX_END_BYTES,
     ArchiveDamage,
-    MemberStore,
     ReadAt,
     is_left_out,
-)
-from shardwright.core.sources.archives.tars import (
-    BZIP2,
-    COMPRESSED,
-    GZIP,
-    XZ,
-    ZSTD,
     is_tar_head,
     list_tar,
-    unpack_head,
-    unpack_tar,
+    list_zip,
+    most_unpacked,
 )
-from shardwright.core.sources.archives.zips import END_SIGN, MAX_END_BYTES, list_zip
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.file_states import name_hash
 from shardwright.core.sources.folder_tree import split_of_folder
 from shardwright.core.sources.image_files import files_below, is_hidden
+from shardwright.core.sources.hashing import name_hash
+from shardwright.core.sources.image_files import files_below, is_hidden, key_of
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit
-from shardwright.core.storage.ranges import RangeReader, open_ranges
+from shardwright.core.storage.ranges import RangeReader, file_of, open_ranges
 from shardwright.schemas.byte_range import ByteRange, decode_place
 from shardwright.schemas.codes import FilterReason, QuarantineReason
-from shardwright.schemas.errors import ImageFault, UsageError
-from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, key_from_bytes, printable
+from shardwright.schemas.errors import ImageFault, UsageError, words_of
+from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
+from shardwright.schemas.units import format_size
 
 ZIP, TAR = "zip", "tar"
+GZIP, BZIP2, XZ, ZSTD = "gzip", "bzip2", "xz", "zstd"
+#: Kinds that hold a compressed tar, which must be unpacked before its members can be read.
+COMPRESSED = (GZIP, BZIP2, XZ, ZSTD)
+#: Most unpacked bytes at once.
+_PIECE = 1 << 20
+#: Packed bytes that are read at once.
+_BITE = 1 << 16
+#: Memory limits for decoders: enough for `xz -9` and `zstd --ultra`.
+_MAX_XZ_BYTES, _MAX_ZSTD_WINDOW = 256 << 20, 128 << 20
+#: What decoders raise for damaged data.
+_PACKED_FAULTS = (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, zstandard.ZstdError, MemoryError)
 _EXTENSIONS = {
     ZIP: (".zip",),
     TAR: (".tar",),
@@ -69,6 +85,10 @@ _MAGIC = (
     (b"\x50\x2a\x4d\x18", ZSTD),  # pzstd begins with a skippable frame
 )
 _OTHER_MAGIC = (b"7z\xbc\xaf\x27\x1c", b"Rar!\x1a\x07")
+#: Most members of one archive that are listed.
+MAX_MEMBERS = 5_000_000
+#: Bytes of members kept in memory before a temporary file is used.
+_IN_MEMORY_BYTES = 16 << 20
 #: Members that show what an archive holds, and the bytes in which they are searched if it is compressed.
 _FIRST_MEMBERS, _PACKED_BYTES, _UNPACKED_BYTES = 12, 4 << 20, 16 << 20
 
@@ -108,7 +128,90 @@ def kind_of_archive(reader: RangeReader, name: str) -> str:
     return ZIP if END_SIGN in tail and extension_kind(name) in ("", ZIP) else ""
 
 
-def first_members(read_at: ReadAt, size: int, kind: str) -> list[ImageRef]:
+def _unpacked(packed: Any, kind: str) -> Iterator[bytes]:
+    """Yields the unpacked data of a compressed file in pieces; joined streams follow each other."""
+    if kind == XZ:
+        yield from _unpacked_xz(packed)
+        return
+    file: Any
+    if kind == GZIP:
+        file = gzip.GzipFile(fileobj=packed)
+    elif kind == BZIP2:
+        file = bz2.BZ2File(packed)
+    else:
+        decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
+        file = decoder.stream_reader(packed, read_across_frames=True)
+    with file:
+        yield from iter(lambda: file.read1(_PIECE), b"")
+
+
+def _unpacked_xz(packed: IO[bytes]) -> Iterator[bytes]:
+    """Yields unpacked data like `lzma.LZMAFile`, which has no limit for the memory of its decoder."""
+    data = packed.read(_BITE)
+    while data:
+        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_XZ_BYTES)
+        while not decoder.eof:
+            if decoder.needs_input and not (data := data or packed.read(_BITE)):
+                raise EOFError("the xz data ends early")
+            yield decoder.decompress(data, _PIECE)
+            data = b""
+        # Zeros may stand between joined streams, and after the last one.
+        data = decoder.unused_data.lstrip(b"\0")
+        while not data and (padding := packed.read(_BITE)):
+            data = padding.lstrip(b"\0")
+
+
+def unpack_head(head: bytes, kind: str, limit: int) -> bytes:
+    """Returns the unpacked data of a compressed file's first bytes, as much as can be unpacked."""
+    data = bytearray()
+    # A head ends early, and reading the file later reports other damage.
+    with contextlib.suppress(*_PACKED_FAULTS):
+        for piece in _unpacked(io.BytesIO(head), kind):
+            data += piece
+            if len(data) >= limit:
+                break
+    return bytes(data[:limit])
+
+
+def unpack_tar(reader: RangeReader, kind: str, out: IO[bytes]) -> None:
+    """Writes the unpacked data of a compressed file.
+
+    Args:
+      reader: Reader of the compressed file.
+      kind: Kind of compression.
+      out: Spool file.
+
+    Raises:
+      ArchiveDamage: If the data is damaged, or unpacks to more than the limit.
+      EngineError: If the file changed while it was read.
+      OSError: If the file cannot be read, or the spool file cannot be written.
+    """
+    packed, length = io.BufferedReader(file_of(reader), _BITE), 0
+    try:
+        for piece in _unpacked(packed, kind):
+            length += len(piece)
+            most = most_unpacked(packed.tell())
+            if length > most:
+                raise ArchiveDamage(
+                    QuarantineReason.TOO_LARGE,
+                    f"its first {format_size(packed.tell())} unpack to more than {format_size(most)}; "
+                    "pack its images into a plain tar",
+                )
+            out.write(piece)
+            UNDERWAY.progress()
+    except EOFError:
+        raise ArchiveDamage(
+            QuarantineReason.TRUNCATED, f"its {kind} data ends early; copy or download it again"
+        ) from None
+    except _PACKED_FAULTS as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ArchiveDamage(
+            QuarantineReason.CORRUPT, f"its {kind} data is damaged ({words_of(error)}); copy or pack it again"
+        ) from error
+
+
+def first_members(read_at: ReadAt, size: int) -> list[ImageRef]:
     """Returns the files among the first members of a tar, up to the first damage; none of another file.
 
     Of a compressed tar, only its beginning is read.
@@ -116,8 +219,8 @@ def first_members(read_at: ReadAt, size: int, kind: str) -> list[ImageRef]:
     Args:
       read_at: Function that reads the file.
       size: Size of the file.
-      kind: Kind of the archive.
     """
+    kind = kind_of_head(read_at(0, HEAD_BYTES))
     if kind in COMPRESSED:
         data = unpack_head(read_at(0, _PACKED_BYTES), kind, _UNPACKED_BYTES)
         read_at, size = (lambda offset, length: data[offset : offset + length]), len(data)
@@ -194,12 +297,12 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
     """
     if item.is_file:
         state = state_of(item.path)
-        name = key_from_bytes(os.fsencode(item.path.rpartition("/")[2]))
+        name = key_of(item.path.rpartition("/")[2])
         yield InputSplit(item, item.path, detail=json.dumps(ArchiveFile(name, state.size, state.version)))
         return
     archives, tops, others = [], set[str](), False
     for relative, state in files_below(item.path):
-        key = key_from_bytes(relative.encode("utf-8", "surrogateescape"))
+        key = key_of(relative)
         is_archive = is_listed_archive(key, state.size)
         is_archive = is_archive and (storage.is_remote(state.path) or os.path.isfile(state.path))
         top, slash, _ = key.partition("/")
@@ -219,6 +322,39 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
 def is_listed_archive(key: str, size: int) -> bool:
     """Returns whether a file in a folder is listed as an archive, judged by its name."""
     return size >= 0 and bool(extension_kind(key)) and not is_hidden(key)
+
+
+class MemberStore:
+    """Stores the references to all members of an archive in their order, in little memory."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, ref: ImageRef | None) -> None:
+        """Appends a member; only counts a folder, which is None.
+
+        Raises:
+          ArchiveDamage: If the archive has too many members.
+        """
+        if self._count == MAX_MEMBERS:
+            raise ArchiveDamage(
+                QuarantineReason.TOO_LARGE,
+                f"it has more than {MAX_MEMBERS} members; pack the rest into another archive",
+            )
+        self._count += 1
+        if ref:
+            self._file.write(json.dumps(ref).encode() + b"\n")
+
+    def __iter__(self) -> Iterator[ImageRef]:
+        """Yields all members but folders. Run one loop at a time, and add nothing during a loop."""
+        self._file.seek(0)
+        for line in self._file:
+            UNDERWAY.progress()
+            yield ImageRef(*json.loads(line))
 
 
 @dataclass

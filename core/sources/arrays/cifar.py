@@ -10,12 +10,7 @@ from typing import Any
 import numpy as np
 
 from shardwright.core import storage
-from shardwright.core.sources.archives.files import (
-    first_members,
-    kind_of_head,
-    open_archive,
-    split_archives,
-)
+from shardwright.core.sources.archives.files import first_members, open_archive, split_archives
 from shardwright.core.sources.arrays.files import FileSlice, Rows, slice_of, spooled_rows
 from shardwright.core.sources.arrays.pickles import PickledArray, PickleError, read_pickle
 from shardwright.core.sources.arrays.values import LabelReader
@@ -61,8 +56,7 @@ def split_of_batch(name: str) -> str:
 
 def is_cifar_archive(head: bytes) -> bool:
     """Returns whether a file begins like one of CIFAR's archives, compressed or not."""
-    kind = kind_of_head(head)
-    members = first_members(lambda offset, length: head[offset : offset + length], len(head), kind)
+    members = first_members(lambda offset, length: head[offset : offset + length], len(head))
     return bool(members) and bool(_FOLDERS.match(members[0].key))
 
 
@@ -77,33 +71,32 @@ def read_batches(
       UsageError: If a file is damaged or no batch, or has no superclasses and they are asked for.
     """
     if is_archive:
-        files = _members_of(part, context)
+        files, keys = _members_of(part, context)
     else:
         folder, name = folder_of(part.path), part.path.rpartition("/")[2]
         meta = meta_among(InputProbe(folder, is_file=False).files)
-        files = {file: ("", slice_of(storage.join(folder, file))) for file in (name, *meta)}
-    slices = {name: file_slice for name, (_, file_slice) in files.items()}
+        files, keys = {file: slice_of(storage.join(folder, file)) for file in (name, *meta)}, {name: ""}
     for name in batches_among(files):
-        yield files[name][0], split_of_batch(name), *_read_batch(name, slices, context)
+        yield keys[name], split_of_batch(name), *_read_batch(name, files, context)
 
 
-def _members_of(part: InputSplit, context: Context) -> dict[str, tuple[str, FileSlice]]:
-    """Returns the files of one of CIFAR's archives by name, with their keys in the archive and `!`.
+def _members_of(part: InputSplit, context: Context) -> tuple[dict[str, FileSlice], dict[str, str]]:
+    """Returns the files of one of CIFAR's archives by name, and their keys in the archive, each with `!`.
 
     Raises:
       UsageError: If the archive is damaged, or holds no batches.
     """
-    files: dict[str, tuple[str, FileSlice]] = {}
+    files, keys = dict[str, FileSlice](), dict[str, str]()
     with open_archive(next(split_archives(part.item, context)), context) as opened:
         for ref in opened.members:
             folder, _, name = ref.key.rpartition("/")
             if ref.is_candidate and _FOLDERS.fullmatch(folder):
-                files[name] = f"{ref.key}!", FileSlice(part.path, decode_place(ref.place))
+                files[name], keys[name] = FileSlice(part.path, decode_place(ref.place)), f"{ref.key}!"
     fault = opened.damage.message if opened.damage else ""
     if fault or not batches_among(files):
         message = fault or "it holds no batches of images; download it again"
         raise UsageError(f"--input {printable(part.path)}: {message}.")
-    return files
+    return files, keys
 
 
 def _read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> tuple[Rows, LabelReader]:

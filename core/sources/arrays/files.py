@@ -14,7 +14,7 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import IO, Any, NamedTuple
@@ -205,8 +205,8 @@ class Rows:
         count = max(0, min(count, self.whole - first))
         if not count:
             return np.empty((0, *self.shape), self.dtype)
-        data = self.read(first, count).ljust(count * self.stride, b"\0")
-        table = np.frombuffer(data, np.uint8).reshape(count, self.stride)[:, : self.length]
+        data = self.read(first, count)
+        table = np.ndarray((count, self.length), np.uint8, data, strides=(self.stride, 1))
         return np.ascontiguousarray(table).view(self.dtype).reshape(count, *self.shape)
 
 
@@ -254,6 +254,22 @@ class ArrayFile:
         except (*_DAMAGES, ValueError, KeyError) as error:
             raise UsageError(f"--input {self.name}: {words_of(error)}; save the array again.") from None
 
+    @property
+    def members(self) -> list[str]:
+        """Names of the arrays in a `.npz` file.
+
+        Raises:
+          UsageError: If it is not a `.npz` file.
+        """
+        try:
+            with zipfile.ZipFile(self._file.open()) as archive:
+                names = archive.namelist()
+        except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
+            raise UsageError(
+                f"--input {self.name} is damaged or not a .npz file ({words_of(error)}); download it again."
+            ) from None
+        return sorted({name.removesuffix(".npy") for name in names if name.endswith(".npy")})
+
     def read_first(self, length: int) -> bytes:
         """Returns the first bytes of the array, unpacked; fewer if they are damaged."""
         data, stream = bytearray(), self._open()
@@ -270,7 +286,7 @@ class ArrayFile:
         """
         header, file, damage = self.header, self._file, None
         if self.kind == NPZ or self._is_gzip:
-            file, damage = unpack(file, self.member, self._open, header.end, context)
+            file, damage = self._unpacked(context)
         count, *shape = header.shape
         bytes_of_rows = file.after(header.begin)
         rows = Rows(bytes_of_rows, header.row_bytes, count, tuple(shape), header.dtype, damage=damage)
@@ -282,6 +298,32 @@ class ArrayFile:
         with storage.open_local(file.file) as source:
             array = np.memmap(source, header.dtype, "r", file.place.offset + header.begin, header.shape, "F")
             return spooled_rows(file, f"C order:{header}", array, context)
+
+    def _unpacked(self, context: Context) -> tuple[FileSlice, ImageFault | None]:
+        """Unpacks the array into the spool.
+
+        Data before an early end of the stream is kept. A damaged stream yields nothing, because the position
+        of its first wrong byte is unknown.
+
+        Returns:
+          The unpacked bytes and None; or the compressed bytes and the damage, if the stream is damaged.
+        """
+        most = self.header.end + 1  # one more byte to detect a longer stream
+
+        def write(file: IO[bytes]) -> None:
+            try:
+                for piece in _pieces(self._open(), most):
+                    file.write(piece)
+                    UNDERWAY.progress()
+            except _DAMAGES as error:
+                message = f"its file cannot be unpacked ({words_of(error)}); download it again"
+                raise ImageFault(QuarantineReason.CORRUPT, Stage.LIST, message) from error
+
+        try:
+            place = context.spool.fill(f"{self._file}:{self.member}:{most}", self.path, write)
+        except ImageFault as fault:
+            return self._file, fault
+        return FileSlice(self.path, place), None
 
     @cached_property
     def _file(self) -> FileSlice:
@@ -297,22 +339,6 @@ class ArrayFile:
         if self.kind == NPZ:
             return zipfile.ZipFile(file).open(f"{self.member}.npy")
         return gzip.GzipFile(fileobj=file) if self._is_gzip else file
-
-
-def npz_members(path: str) -> list[str]:
-    """Returns the names of the arrays in a `.npz` file.
-
-    Raises:
-      UsageError: If it is not a `.npz` file.
-    """
-    try:
-        with zipfile.ZipFile(slice_of(path).open()) as archive:
-            names = archive.namelist()
-    except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
-        raise UsageError(
-            f"--input {printable(path)} is damaged or not a .npz file ({words_of(error)}); download it again."
-        ) from None
-    return sorted({name.removesuffix(".npy") for name in names if name.endswith(".npy")})
 
 
 def _pieces(stream: Any, most: int) -> Iterator[bytes]:
@@ -343,38 +369,3 @@ def spooled_rows(file_slice: FileSlice, name: str, array: np.ndarray, context: C
 
     place = context.spool.fill(f"{file_slice}:{name}", file_slice.uri, write)
     return Rows(FileSlice(file_slice.uri, place), row_bytes, count, tuple(shape), array.dtype.str)
-
-
-def unpack(
-    file_slice: FileSlice, name: str, open_stream: Callable[[], Any], limit: int, context: Context
-) -> tuple[FileSlice, ImageFault | None]:
-    """Unpacks a compressed stream into the spool.
-
-    Data before an early end of the stream is kept. A damaged stream yields nothing, because the position
-    of its first wrong byte is unknown.
-
-    Args:
-      file_slice: Bytes of the compressed file.
-      name: Name of the stream in it, if there are several.
-      open_stream: Function that opens the stream.
-      limit: Most bytes that the stream should have; one more is unpacked to detect a longer stream.
-      context: Context of the listing.
-
-    Returns:
-      The unpacked bytes and None; or the compressed bytes and the damage, if the stream is damaged.
-    """
-
-    def write(file: IO[bytes]) -> None:
-        try:
-            for piece in _pieces(open_stream(), limit + 1):
-                file.write(piece)
-                UNDERWAY.progress()
-        except _DAMAGES as error:
-            message = f"its file cannot be unpacked ({words_of(error)}); download it again"
-            raise ImageFault(QuarantineReason.CORRUPT, Stage.LIST, message) from error
-
-    try:
-        place = context.spool.fill(f"{file_slice}:{name}:{limit}", file_slice.uri, write)
-    except ImageFault as fault:
-        return file_slice, fault
-    return FileSlice(file_slice.uri, place), None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from shardwright.core.sources.arrays.files import ArrayFile, ArrayHeader, Rows
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.labels import MAX_OWN_ID, ClassId
 from shardwright.schemas.units import counted, parse_pixel_shape
 
@@ -108,22 +107,8 @@ def check_first_images(array: ArrayFile, settings: ConvertSettings) -> None:
     )
 
 
-class ArrayLabel(NamedTuple):
-    """Label of an image from an array.
-
-    Attributes:
-      label: Class name or names; empty if there is none.
-      reason: Quarantine reason of an invalid label; empty if there is none.
-      message: Why the label is missing or invalid.
-    """
-
-    label: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-#: Label of an image after the end of the labels.
-_MISSING = ArrayLabel("", QuarantineReason.BAD_ANNOTATION, "the labels end before this image")
+#: Reference to an image that has no label yet.
+_NONE = ImageRef("", "")
 
 
 class LabelReader:
@@ -143,25 +128,26 @@ class LabelReader:
         self._rows = rows
         self._names = names
         self._separator = separator
-        self._numbers: dict[int, ArrayLabel] = {}
+        self._numbers: dict[int, ImageRef] = {}
         self._columns = 0
 
-    def read_rows(self, first: int, count: int) -> list[ArrayLabel]:
-        """Returns the labels of some images, also of those whose labels are missing.
+    def read_rows(self, first: int, count: int) -> list[ImageRef]:
+        """Returns references with nothing but the labels of some images, also of those that have none.
 
         Raises:
           UsageError: If the array does not hold labels.
         """
         rows = self._rows
         if rows is None:
-            return [ArrayLabel(message="there are no labels for its array")] * count
+            return [_NONE._replace(message="there are no labels for its array")] * count
         if rows.damage:
-            return [ArrayLabel("", rows.damage.reason, f"its label: {rows.damage.message}")] * count
+            return [_NONE.quarantined(rows.damage.reason, f"its label: {rows.damage.message}")] * count
         labels = self.read(rows.values(first, count))
-        return labels + [_MISSING] * (count - len(labels))
+        missing = _NONE.quarantined(QuarantineReason.BAD_ANNOTATION, "the labels end before this image")
+        return labels + [missing] * (count - len(labels))
 
-    def read(self, values: np.ndarray) -> list[ArrayLabel]:
-        """Returns the label of each row.
+    def read(self, values: np.ndarray) -> list[ImageRef]:
+        """Returns a reference with nothing but the label of each row.
 
         Raises:
           UsageError: If the array does not hold labels.
@@ -192,10 +178,10 @@ class LabelReader:
             if label.label:
                 yield ClassId(label.label, min(number, MAX_OWN_ID + 1))
 
-    def _number(self, number: float) -> ArrayLabel:
+    def _number(self, number: float) -> ImageRef:
         """Returns the label for a number."""
         if number != number:
-            return ArrayLabel(message="its label is NaN")
+            return _NONE._replace(message="its label is NaN")
         if number in (float("inf"), float("-inf")) or number != int(number):
             raise UsageError(
                 f"{self._where} holds {number}, which is not a class number; labels are whole numbers, names "
@@ -203,30 +189,30 @@ class LabelReader:
             )
         return self._numbers.setdefault(int(number), self._class(int(number)))
 
-    def _class(self, number: int) -> ArrayLabel:
+    def _class(self, number: int) -> ImageRef:
         if number < 0:
-            return ArrayLabel(message=f"its label is {number}")
+            return _NONE._replace(message=f"its label is {number}")
         if not self._names:
-            return ArrayLabel(str(number))
+            return _NONE._replace(label=str(number))
         if number < len(self._names):
-            return ArrayLabel(self._names[number])
+            return _NONE._replace(label=self._names[number])
         message = f"its label is {number}, but there are names for {counted(len(self._names), 'class')} only"
-        return ArrayLabel("", QuarantineReason.BAD_ANNOTATION, message)
+        return _NONE.quarantined(QuarantineReason.BAD_ANNOTATION, message)
 
-    def _text(self, raw: bytes, codec: str) -> ArrayLabel:
+    def _text(self, raw: bytes, codec: str) -> ImageRef:
         try:
             text = raw.decode(codec).rstrip("\0").replace(LABEL_SEPARATOR, " ")
         except UnicodeDecodeError:
             message = f"its label {raw[:40]!r} is not text"
-            return ArrayLabel("", QuarantineReason.BAD_ANNOTATION, message)
+            return _NONE.quarantined(QuarantineReason.BAD_ANNOTATION, message)
         if not text.strip():
-            return ArrayLabel(message="its label is empty")
+            return _NONE._replace(message="its label is empty")
         if not self._separator:
-            return ArrayLabel(text)
+            return _NONE._replace(label=text)
         several = (name.strip() for name in text.split(self._separator))
-        return ArrayLabel(LABEL_SEPARATOR.join(dict.fromkeys(filter(None, several))))
+        return _NONE._replace(label=LABEL_SEPARATOR.join(dict.fromkeys(filter(None, several))))
 
-    def _one_hot(self, values: np.ndarray) -> list[ArrayLabel]:
+    def _one_hot(self, values: np.ndarray) -> list[ImageRef]:
         chosen = values == 1
         if not (chosen | (values == 0)).all():
             raise UsageError(
@@ -241,10 +227,10 @@ class LabelReader:
         self._columns = values.shape[1]
         return [self._several(np.flatnonzero(row).tolist()) for row in chosen]
 
-    def _several(self, numbers: list[int]) -> ArrayLabel:
+    def _several(self, numbers: list[int]) -> ImageRef:
         """Returns the label of an image with these classes."""
         if not numbers:
-            return ArrayLabel(message="no class is marked in its row of labels")
+            return _NONE._replace(message="no class is marked in its row of labels")
         classes = [self._class(number) for number in numbers]
-        label = ArrayLabel(LABEL_SEPARATOR.join(item.label for item in classes))
+        label = _NONE._replace(label=LABEL_SEPARATOR.join(item.label for item in classes))
         return next((item for item in classes if not item.label), label)

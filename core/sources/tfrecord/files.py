@@ -19,7 +19,7 @@ from shardwright.core.records.framing import Record, is_header
 from shardwright.core.records.recovery import read_records
 from shardwright.core.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
 from shardwright.core.sources.containers import ContainerFile, keeps_splits
-from shardwright.core.sources.image_files import folder_of, join, split_token
+from shardwright.core.sources.image_files import folder_of, is_hidden, join, split_token
 from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.core.sources.tfrecord.images import image_of
 from shardwright.core.sources.tfrecord.record import (
@@ -164,18 +164,15 @@ def _beside(relative: str, name: str) -> str:
 def _left_out(path: str, relative: str) -> str | None:
     """Returns the reason why a file is not read; empty if it is read, None if it is ignored."""
     name = relative.rpartition("/")[2]
-    if any(part.startswith(".") for part in relative.split("/")):
+    if is_hidden(relative):
         return FilterReason.DOTFILE
     if _SIDE_FILES.fullmatch(name):
         return None
     if _CERTAIN.search(name):
         return ""
-    if is_image_name(name):
-        return FilterReason.UNSUPPORTED_KIND
-    head = storage.read_head(path, HEAD_BYTES)
-    if holds_records(name, head) or (not head and _LIKELY.search(name)):
-        return ""
-    return FilterReason.UNSUPPORTED_KIND
+    head = b"" if is_image_name(name) else storage.read_head(path, HEAD_BYTES)
+    is_read = holds_records(name, head) or (not head and _LIKELY.search(name) and not is_image_name(name))
+    return "" if is_read else FilterReason.UNSUPPORTED_KIND
 
 
 def split_of(relative: str, tfds: bool = False) -> str:
@@ -185,10 +182,8 @@ def split_of(relative: str, tfds: bool = False) -> str:
     ('train', 'val')
     """
     name = relative.rpartition("/")[2]
-    named = _TFDS_SPLIT.match(name)
-    if tfds and named:
-        return named[1]
-    return split_token(name) or split_token(relative)
+    named = _TFDS_SPLIT.match(name) if tfds else None
+    return named[1] if named else split_token(name) or split_token(relative)
 
 
 def _class_file(folder: str, relative: str, listed: Collection[str], needs: Needs) -> str:
@@ -301,31 +296,28 @@ def check_sample(
     """
     shown = printable(path)
     records: list[SourceRecord] = []
+    image_faults: list[ValueError] = []
     fault: ValueError | None = None
     for data in _sample(files):
         try:
             records.append(SourceRecord(data, known.feature_names))
         except ValueError as error:
             fault = error
+            continue
+        try:
+            image_of(records[-1], known, settings)
+        except ValueError as error:
+            image_faults.append(error)
     if isinstance(fault, NotAnExample) or (fault and not records):
         raise UsageError(
             f"--input {shown}: its records are not tf.train.Example ({fault}); convert reads no others."
         )
-    faults = [_image_fault(record, known, settings) for record in records]
-    if faults and all(faults):
-        raise UsageError(f"--input {shown}: the first record: {faults[0]}.")
+    if records and len(image_faults) == len(records):
+        raise UsageError(f"--input {shown}: the first record: {image_faults[0]}.")
     features = sorted({name for record in records for name in record.features})
     _check_needs(shown, features, [record.names for record in records], settings)
     _check_columns(shown, features, known.columns, settings)
     return features
-
-
-def _image_fault(record: SourceRecord, known: KnownRecords, settings: ConvertSettings) -> str:
-    try:
-        image_of(record, known, settings)
-    except ValueError as error:
-        return str(error)
-    return ""
 
 
 def _lacking(names: FeatureNames, layout: Layout) -> list[str]:

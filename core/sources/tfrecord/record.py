@@ -111,10 +111,6 @@ class FeatureNames:
     others: tuple[str, ...] = ()
     encoded: Mapping[str, FeatureSpec] = field(default_factory=dict)
 
-    def name(self, role: FeatureRole) -> str:
-        """Returns the likeliest feature with a role; empty if there is none."""
-        return next(iter(self.by_role.get(role, ())), "")
-
     @property
     def images(self) -> tuple[str, ...]:
         """Features that may contain the image, the likeliest first."""
@@ -179,7 +175,7 @@ class SourceRecord(ExampleSpans):
 
     def name(self, role: FeatureRole) -> str:
         """Returns the likeliest feature with a role; empty if there is none."""
-        return self.names.name(role)
+        return next(iter(self.names.by_role.get(role, ())), "")
 
     def feature(self, name: str) -> Feature:
         """Returns a feature with its values.

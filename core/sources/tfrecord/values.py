@@ -79,7 +79,6 @@ def classes_of_image(
     Raises:
       ValueError: If the classes cannot be determined.
     """
-    numbers: list[int] = []
     texts, called = record.texts(FeatureRole.LABEL_TEXT), list[str]()
     ids = record.texts(FeatureRole.SYNSET) if synsets or not any(texts) else []
     if any(ids):
@@ -87,42 +86,26 @@ def classes_of_image(
     elif not exact and record.name(FeatureRole.LABEL_TEXT) == "name":  # it may be the name of a file
         texts = [] if any(map(claims_to_be_image, texts)) else texts
     label = record.name(FeatureRole.LABEL)
-    feature = record.feature(label)
-    if feature.type is FeatureType.BYTES:
-        texts = texts if any(texts) else _plain(label, record.texts(FeatureRole.LABEL))
-    elif label:
-        numbers = _class_numbers(label, feature.values, feature.type)
+    kind, values = record.feature(label)
+    numbers: list[int] = []
+    if kind is FeatureType.BYTES and not any(texts):
+        texts = record.texts(FeatureRole.LABEL)
+        if any(letter < " " for text in texts for letter in text.strip()):
+            raise ValueError(
+                f"its feature {label!r} holds the bytes of numbers, not a class name; write it as an "
+                "int64_list"
+            )
+    elif kind is not FeatureType.BYTES:
+        # Values may be one-hot, but two whole numbers may be two classes.
+        is_long = len(values) > (2 if kind is FeatureType.INT64 else 1)
+        one_hot = is_long and values.count(1) == 1 and values.count(0) == len(values) - 1
+        numbers = [values.index(1)] if one_hot else _whole_numbers(label, values)
     if len(texts) == 1 and len(numbers) > 1:
         texts = []
     found = named(numbers, texts if exact else [text.strip() for text in texts], class_names)
     if called and len(called) == len(found.names) == len(found.ids):
         found = found._replace(ids=tuple(i._replace(text=text) for i, text in zip(found.ids, called)))
     return found._replace(names=tuple(dict.fromkeys(filter(None, found.names))))
-
-
-def _plain(name: str, texts: list[str]) -> list[str]:
-    """Returns the texts after a check that they are not numbers stored as bytes.
-
-    Raises:
-      ValueError: If a text is a number stored as bytes.
-    """
-    if any(letter < " " for text in texts for letter in text.strip()):
-        raise ValueError(
-            f"its feature {name!r} holds the bytes of numbers, not a class name; write it as an int64_list"
-        )
-    return texts
-
-
-def _class_numbers(name: str, values: Sequence[Any], kind: FeatureType | None) -> list[int]:
-    """Returns class ids; for one-hot values, the position of the 1.
-
-    Raises:
-      ValueError: If a value is not a whole number.
-    """
-    fewest = 3 if kind is FeatureType.INT64 else 2  # two whole numbers may be two classes
-    if len(values) >= fewest and values.count(1) == 1 and values.count(0) == len(values) - 1:
-        return [values.index(1)]
-    return _whole_numbers(name, values)
 
 
 def _whole_numbers(name: str, values: Sequence[Any]) -> list[int]:

@@ -24,6 +24,8 @@ from shardwright.core.sources.archives.members import MemberStore
 from shardwright.core.sources.archives.tars import GZIP, unpack_tar
 from shardwright.core.sources.arrays.files import FileSlice, unpack
 from shardwright.core.sources.box_table import BoxColumns, BoxTable
+from shardwright.core.sources.archives.files import GZIP, MemberStore, unpack_tar
+from shardwright.core.sources.arrays.files import IDX, ArrayFile, FileSlice
 from shardwright.core.sources.entries import XmlItems, stream_object
 from shardwright.core.sources.image_files import walk
 from shardwright.core.sources.spool import Spool
@@ -34,6 +36,7 @@ from shardwright.core.storage.ranges import RangeReader
 from shardwright.core.storage.retries import Contact, Operation
 from shardwright.core.storage.store import ListedPage, RemoteStore
 from shardwright.schemas.byte_range import ByteRange
+from shardwright.core.storage.store import ListedPage
 from shardwright.schemas.image_ref import ImageRef
 
 
@@ -148,10 +151,16 @@ def _unpack_records(clock: Clock, tmp_path: Path) -> None:
 
 
 def _unpack_array(clock: Clock, tmp_path: Path) -> None:
+    count = 80 << 13
+    path = tmp_path / "labels-idx1-ubyte.gz"
+    path.write_bytes(gzip.compress(b"\0\0\x08\1" + count.to_bytes(4, "big") + os.urandom(count)))
+    array = ArrayFile(IDX, str(tmp_path), path.name)
+    assert array.header.shape == (count,)
     context = SimpleNamespace(spool=Spool(str(tmp_path)))
-    file_slice = FileSlice("a.gz", ByteRange("", 0, 1))
-    rows, damage = unpack(file_slice, "", lambda: SlowFile(bytes(8000), clock, 100), 10_000, context)  # type: ignore[arg-type]
-    assert rows.place.length == 8000 and damage is None
+    with path.open("rb") as file, pytest.MonkeyPatch.context() as patch:
+        slow = io.BufferedReader(SlowDisk(file, clock), 1 << 13)  # type: ignore[type-var]
+        patch.setattr(FileSlice, "open", lambda self: slow)
+        assert array.rows(context).whole == count  # type: ignore[arg-type]
 
 
 def _index_rows(clock: Clock, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from shardwright.core.sources.arrays import list_rows
+from shardwright.core.sources.arrays import IMAGES, LABELS, list_rows, parse_array_name
 from shardwright.core.sources.arrays.files import (
     ArrayHeader,
     Rows,
@@ -33,7 +33,6 @@ from shardwright.core.sources.arrays.files import (
     parse_npy_header,
     slice_of,
 )
-from shardwright.core.sources.arrays.find import IMAGES, LABELS, parse_array_name
 from shardwright.core.sources.arrays.values import LabelReader, image_shape
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.byte_range import PIXELS, decode_place

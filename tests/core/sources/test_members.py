@@ -26,7 +26,7 @@ from helpers.packing import (
     zip_of,
 )
 
-from shardwright.core.sources.archives import members
+from shardwright.core.sources.archives import files, members
 from shardwright.schemas.image_ref import NO_SPLIT
 
 
@@ -235,7 +235,7 @@ def test_the_unpacked_size_is_limited(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_number_of_members_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, "MAX_MEMBERS", 4)
+    monkeypatch.setattr(files, "MAX_MEMBERS", 4)
     for name, data in (("a.tar", tar_of(PICTURES)), ("a.zip", zip_of(PICTURES))):
         found = listed(tmp_path, data, name)
         assert found.pop(name) == "TOO_LARGE" and found == dict(list(PICTURES.items())[:4])
