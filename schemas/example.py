@@ -8,15 +8,14 @@ shorter name comes first, as in C++; Python's protobuf writes it last.
 
 Protobuf's C parser reads the messages (`parse_example`, `ParsedExample`). The descriptor is built here,
 because the generated one is a part of TensorFlow. It declares the map as what it is on the wire, a list of
-entries, which keeps the order and is faster to read. `ExampleSpans` finds the ranges of values without the
-parser, which cannot tell where it found them.
+entries, which keeps the order and is faster to read.
 """
 
 from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -138,16 +137,8 @@ class Feature(NamedTuple):
 
 
 _FIELD_OF = {FeatureType.BYTES: 1, FeatureType.FLOAT: 2, FeatureType.INT64: 3}
-_TYPE_OF = {field: type_ for type_, field in _FIELD_OF.items()}
-_BYTES = _FIELD_OF[FeatureType.BYTES]
 #: Package of the descriptor, in a pool of its own, so that it never meets that of TensorFlow.
 _PROTO_PACKAGE = "shardwright"
-#: `ExampleSpans` refuses a record with more features.
-MAX_FEATURES = 100_000
-#: Maximum number of bytes of a list of numbers that `ExampleSpans` parses, and of values in a list of bytes.
-_MAX_NUMBER_BYTES, _MAX_VALUES = 1 << 24, 1_000_000
-#: The ranges of a message: begin, end, begin, end, ... Nearly every message has one.
-Spans = tuple[int, ...]
 
 
 @lru_cache(maxsize=4096)
@@ -234,8 +225,8 @@ _parsing = threading.RLock()
 
 
 @cache
-def _messages() -> Mapping[str, type[Any]]:
-    """Returns the message classes `Example` and `Feature`."""
+def _example_class() -> type[Any]:
+    """Returns the message class `Example`."""
     from google.protobuf import (  # `layouts` starts without it
         descriptor_pb2,
         descriptor_pool,
@@ -273,27 +264,24 @@ def _messages() -> Mapping[str, type[Any]]:
     add("Example", ("features", "Features", one))
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PROTO_PACKAGE}.{name}"))
-        for name in ("Example", "Feature")
-    }
+    example: type[Any] = message_factory.GetMessageClass(
+        pool.FindMessageTypeByName(f"{_PROTO_PACKAGE}.Example")
+    )
+    return example
 
 
-def _merged(name: str, pieces: Iterable[bytes]) -> Any:
-    """Returns the message of the class `name` that protobuf merges from pieces.
+def _parsed(data: bytes) -> Any:
+    """Returns an `Example` message, which owns the memory of its entries.
 
     Raises:
-      ValueError: If a piece is malformed.
+      ValueError: If it is malformed.
     """
     from google.protobuf.message import DecodeError
 
-    message = _messages()[name]()
     try:
-        for piece in pieces:
-            message.MergeFromString(piece)
+        return _example_class().FromString(data)
     except DecodeError:
         raise ValueError("its bytes are not a sound message, perhaps because some are missing") from None
-    return message
 
 
 def _feature_of(message: Any) -> Feature:
@@ -315,7 +303,7 @@ def parse_example(data: bytes) -> dict[str, Feature]:
       ValueError: If the bytes are not such a message.
     """
     with _parsing:
-        message = _merged("Example", (data,))  # it owns the memory of its entries
+        message = _parsed(data)
         return {entry.key: _feature_of(entry.value) for entry in message.features.feature}
 
 
@@ -325,160 +313,25 @@ class ParsedExample:
     Args:
       data: The serialized `tf.train.Example`.
 
+    Attributes:
+      features: Name -> `Feature` message.
+
     Raises:
       ValueError: If the bytes are not such a message.
     """
 
-    __slots__ = ("_features", "_message")
+    __slots__ = ("_message", "features")
 
     def __init__(self, data: bytes) -> None:
         with _parsing:
-            self._message = _merged("Example", (data,))  # it owns the memory of its entries
+            self._message = _parsed(data)
             # If a name occurs twice, the last wins.
-            self._features = {entry.key: entry.value for entry in self._message.features.feature}
+            self.features = {entry.key: entry.value for entry in self._message.features.feature}
 
     def feature(self, name: str) -> Feature:
         """Returns a feature with its values."""
-        message = self._features.get(name)
+        message = self.features.get(name)
         if message is None:
             return Feature(None, [])
         with _parsing:
             return _feature_of(message)
-
-
-class Span(NamedTuple):
-    """A range of a record's bytes."""
-
-    begin: int
-    end: int
-
-
-class NotAnExample(ValueError):
-    """The message is well formed, but it is not a `tf.train.Example`."""
-
-
-def _entries_in(data: bytes) -> Iterator[tuple[str, Spans]]:
-    """Yields the name in each entry of the map from names to Features, and the ranges of its Feature.
-
-    Raises:
-      NotAnExample: If it is a SequenceExample.
-      ValueError: If the message is malformed.
-    """
-    for field, wire, begin, end in fields_in(data, 0, len(data)):
-        if field == 2 and wire == LENGTH:
-            raise NotAnExample("it is a tf.train.SequenceExample")
-        if field == 1 and wire == LENGTH:
-            for inner, inner_wire, entry_begin, entry_end in fields_in(data, begin, end):
-                if inner == 1 and inner_wire == LENGTH:
-                    yield _read_entry(data, entry_begin, entry_end)
-
-
-def _read_entry(data: bytes, begin: int, end: int) -> tuple[str, Spans]:
-    name, found = "", list[int]()
-    for field, wire, part_begin, part_end in fields_in(data, begin, end):
-        if wire == LENGTH and field == 1:
-            name = str(data[part_begin:part_end], "utf-8")  # UnicodeDecodeError is a ValueError
-        elif wire == LENGTH and field == 2:
-            found += (part_begin, part_end)  # protobuf merges repeated occurrences
-    return name, tuple(found)
-
-
-def _lists_in(data: bytes, content: Spans) -> Iterator[tuple[int, int, int]]:
-    """Yields (field number, begin, end) of each list in a Feature."""
-    for begin, end in zip(content[::2], content[1::2]):
-        for field, wire, list_begin, list_end in fields_in(data, begin, end):
-            if wire == LENGTH and field in _TYPE_OF:
-                yield field, list_begin, list_end
-
-
-class ExampleSpans:
-    """The features of a record by name, and where their values are in its bytes.
-
-    Each feature is parsed when it is needed, and no image is copied. Records may come from anywhere, so the
-    number of features and values is limited. `ParsedExample` is faster if no place is needed.
-
-    Attributes:
-      data: The serialized Example.
-      features: Name -> ranges of its Feature message.
-
-    Raises:
-      NotAnExample: If it is a SequenceExample.
-      ValueError: If it is malformed.
-    """
-
-    __slots__ = ("data", "features")
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.features: dict[str, Spans] = {}
-        features = self.features
-        for name, content in _entries_in(data):
-            features[name] = content  # if a name occurs twice, the last wins
-            if len(features) > MAX_FEATURES:
-                raise ValueError(f"it has more than {MAX_FEATURES:,} features")
-
-    def bytes_of(self, name: str) -> list[Span] | None:
-        """Returns the ranges of the values in a list of bytes; None if the feature is absent or another kind.
-
-        Raises:
-          ValueError: If it is malformed, or has too many values.
-        """
-        found: list[Span] = []
-        lists = self._lists(name)
-        for field, begin, end in lists:
-            if field != _BYTES:
-                return None
-            for inner, wire, first, last in fields_in(self.data, begin, end):
-                if inner == 1 and wire == LENGTH:
-                    found.append(Span(first, last))
-                if len(found) > _MAX_VALUES:
-                    raise ValueError(f"feature {name!r} has more than {_MAX_VALUES:,} values")
-        return found if lists else None
-
-    def _lists(self, name: str) -> Sequence[tuple[int, int, int]]:
-        """Returns (field number, begin, end) of the lists that protobuf merges to the values of a feature."""
-        lists = list(_lists_in(self.data, self.features.get(name, ())))
-        first = len(lists) - 1
-        while first > 0 and lists[first - 1][0] == lists[-1][0]:
-            first -= 1
-        return lists[max(first, 0) :]
-
-    def kind_of(self, name: str) -> FeatureType | None:
-        """Returns the kind of a feature; None if it is absent or has no kind."""
-        lists = self._lists(name)
-        return _TYPE_OF[lists[0][0]] if lists else None
-
-    def packed(self, name: str) -> Span | None:
-        """Returns the range of a list of numbers if it is one packed range, else None.
-
-        Floats have 32 bits each; integers are varints.
-        """
-        lists = self._lists(name)
-        if len(lists) != 1 or lists[0][0] == _BYTES:
-            return None
-        numbers = [
-            (wire, begin, end)
-            for field, wire, begin, end in fields_in(self.data, *lists[0][1:])
-            if field == 1
-        ]
-        return Span(*numbers[0][1:]) if len(numbers) == 1 and numbers[0][0] == LENGTH else None
-
-    def feature(self, name: str) -> Feature:
-        """Returns a feature with its values; values of a list of bytes are copied.
-
-        Raises:
-          ValueError: If it is malformed, or has too many values.
-        """
-        content = self.features.get(name, ())
-        if len(content) > 2 or (content and content[1] - content[0] > _MAX_VALUES):
-            self._check_size(name)
-        pieces = (self.data[begin:end] for begin, end in zip(content[::2], content[1::2]))
-        with _parsing:
-            return _feature_of(_merged("Feature", pieces))
-
-    def _check_size(self, name: str) -> None:
-        lists = self._lists(name)
-        if lists and lists[0][0] == _BYTES:
-            self.bytes_of(name)  # counts the values
-        elif sum(end - begin for _, begin, end in lists) > _MAX_NUMBER_BYTES:
-            raise ValueError(f"feature {name!r} has too many values")

@@ -45,6 +45,7 @@ from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import FindingCode, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
+from shardwright.schemas.example import FeatureType
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, key_from_bytes, number_text, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import FeatureRole, Needs
@@ -250,8 +251,9 @@ def _key(opened: _Opened, example: SourceRecord, record: Record) -> str:
     prefix, known = opened.part.item.prefix, opened.known
     if record.offset in known.keys_by_offset:
         return prefix + known.keys_by_offset[record.offset]
-    parts = filter(None, map(example.only_part, example.names.file_names))
-    name = next((example.value_of(part) for part in parts if 0 < part.length <= MAX_NAME), b"")
+    features = map(example.feature, example.names.file_names)
+    texts = (values[0] for kind, values in features if kind is FeatureType.BYTES and len(values) == 1)
+    name = next((text for text in texts if 0 < len(text) <= MAX_NAME), b"")
     if opened.file.own and name and example.name(FeatureRole.KEY):
         text = str(name, "utf-8")
         return prefix + known.keys_by_name.get(text, text)
@@ -297,8 +299,9 @@ def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, base: i
         ref = ref.annotated(annotations)._replace(label=LABEL_SEPARATOR.join(class_names))
     opened.class_ids.update(classes.ids)
     if (split := example.name(FeatureRole.SPLIT)) and not ref.split and keeps_splits(settings):
-        values = map(example.value_of, example.parts_of(split) or ())
-        return ref._replace(split=split_name(next(values, b"").decode("utf-8", "replace")))
+        kind, values = example.feature(split)
+        text = str(values[0], "utf-8", "replace") if kind is FeatureType.BYTES and values else ""
+        return ref._replace(split=split_name(text))
     return ref
 
 

@@ -26,6 +26,7 @@ from shardwright.core.sources.tfrecord.record import (
     PIXEL_MASKS,
     FeatureNames,
     KnownRecords,
+    NotAnExample,
     SourceRecord,
     own_records,
 )
@@ -33,7 +34,6 @@ from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.example import NotAnExample
 from shardwright.schemas.feature_roles import FLAGS
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs

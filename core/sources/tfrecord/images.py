@@ -88,7 +88,7 @@ def find_image(record: SourceRecord, pixel_shape: tuple[int, ...] | None) -> Byt
             return _numbers(record, name, pixel_shape)
     if not parts:
         features = ", ".join(sorted(record.features)[:12]) or "none"
-        if names.images and record.bytes_of(names.images[0]):
+        if names.images and record.parts_of(names.images[0]):
             raise NoImage(f"its feature {names.images[0]!r} has several values instead of one image")
         raise NoImage(f"it holds no image, which convert needs (features: {features})")
     name, part = parts[0]
@@ -300,18 +300,17 @@ def _numbers(record: SourceRecord, name: str, pixel_shape: tuple[int, ...] | Non
     Raises:
       NoImage: If the numbers are not pixels.
     """
-    span = record.packed(name)
-    if span is None:
+    part = record.packed(name)
+    if part is None:
         raise NoImage(f"its feature {name!r} has no values in one piece")
-    length = span.end - span.begin
-    method, dtype, count = PIXELS, "<f4", length // 4
+    method, dtype, count = PIXELS, "<f4", part.length // 4
     if record.kind_of(name) is FeatureType.INT64:  # each ends with a byte whose highest bit is not set
-        packed = np.frombuffer(record.data, np.uint8, length, span.begin)
+        packed = np.frombuffer(record.data, np.uint8, part.length, part.offset)
         method, dtype, count = VARINT_PIXELS, "<i4", int(np.count_nonzero(packed < 0x80))
     shape, planar = _shape(record, count, pixel_shape)
     if count != prod(shape):
         raise _not_pixels(f"{count:,} numbers", name, shape)
-    return ByteRange("", span.begin, length, method, shape=shape, planar=planar, dtype=dtype)
+    return part._replace(method=method, shape=shape, planar=planar, dtype=dtype)
 
 
 def _serialized_tensor(record: SourceRecord, part: ByteRange) -> ByteRange | None:

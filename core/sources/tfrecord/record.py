@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from shardwright.core import storage
@@ -23,12 +24,18 @@ from shardwright.schemas.dataset import (
     sample_types,
     stored_format,
 )
-from shardwright.schemas.example import ExampleSpans, Feature, FeatureType, Span
+from shardwright.schemas.example import (
+    LENGTH,
+    Feature,
+    FeatureType,
+    ParsedExample,
+    fields_in,
+    read_varint,
+)
 from shardwright.schemas.feature_roles import FLAGS
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureSpec, Layout
 from shardwright.schemas.ledger import Entry, written_entries
-from shardwright.schemas.tensor_proto import find_tensor
 
 SOURCE_ID = "image/source_id"
 
@@ -93,6 +100,10 @@ PIXEL_MASKS = {
 _CORNERS = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
 #: Largest number of bytes in a class name.
 _MAX_CLASS_NAME = 1000
+#: Number of bytes of a value that are searched first.
+_HEAD = 64
+#: Largest number of features of a record, and of values of a feature.
+MAX_FEATURES, _MAX_VALUES = 100_000, 1 << 22
 
 
 @dataclass(frozen=True)
@@ -152,14 +163,21 @@ def names_of_specs(specs: Sequence[FeatureSpec]) -> FeatureNames:
     return FeatureNames(by_role, names, encoded=encoded)
 
 
-class SourceRecord(ExampleSpans):
+class NotAnExample(ValueError):
+    """The message is well formed, but it is not a `tf.train.Example`."""
+
+
+class SourceRecord(ParsedExample):
     """Decoded features of a record. An empty name stands for a feature that records do not have.
+
+    Records may come from anywhere, so the number of features and values is limited.
 
     Args:
       data: Serialized record.
       names: Roles of its features, as its dataset says; None to detect them from their names.
 
     Attributes:
+      data: Serialized record.
       names: Roles of its features.
 
     Raises:
@@ -167,44 +185,92 @@ class SourceRecord(ExampleSpans):
       ValueError: If the record is malformed.
     """
 
-    __slots__ = ("names",)
+    __slots__ = ("data", "names")
 
     def __init__(self, data: bytes, names: FeatureNames | None = None) -> None:
+        entries = 0
+        for number, wire, begin, end in fields_in(data, 0, len(data)):
+            if (number, wire) == (2, LENGTH):
+                raise NotAnExample("it is a tf.train.SequenceExample")
+            if len(data) > 2 * MAX_FEATURES:  # each takes two bytes or more
+                entries += sum(1 for _ in islice(fields_in(data, begin, end), MAX_FEATURES + 1))
+            if entries > MAX_FEATURES:
+                raise ValueError(f"it has more than {MAX_FEATURES:,} features")
         super().__init__(data)
+        self.data = data
         self.names = names or names_by_role(tuple(self.features))
 
     def name(self, role: FeatureRole) -> str:
         """Returns the likeliest feature with a role; empty if there is none."""
         return next(iter(self.names.by_role.get(role, ())), "")
 
+    def kind_of(self, name: str) -> FeatureType | None:
+        """Returns the kind of a feature; None if it is absent or has no kind."""
+        message = self.features.get(name)
+        kind = message.WhichOneof("kind") if message is not None else None
+        return FeatureType(kind.removesuffix("_list")) if kind else None
+
+    def _list_in(self, name: str) -> Any:
+        return getattr(self.features[name], f"{self.kind_of(name)}_list")
+
+    def _stored(self, name: str) -> Feature:
+        """Returns a feature with its values as they are stored.
+
+        Raises:
+          ValueError: If it has too many values.
+        """
+        message = self.features.get(name)
+        if message and message.ByteSize() > _MAX_VALUES and len(self._list_in(name).value) > _MAX_VALUES:
+            raise ValueError(f"feature {name!r} has too many values, more than {_MAX_VALUES:,}")
+        return super().feature(name)
+
     def feature(self, name: str) -> Feature:
         """Returns a feature with its values.
 
         Raises:
-          ValueError: If the feature is malformed, does not match its encoding, or has too many values.
+          ValueError: If the feature does not match its encoding, or has too many values.
         """
-        if name not in self.features:
-            return Feature(None, [])
-        spec, feature = self.names.encoded.get(name), super().feature(name)
+        spec, feature = self.names.encoded.get(name), self._stored(name)
         if spec is None:
             return feature
         is_stored = feature.type is FeatureType.BYTES and feature.values
         return plain_feature(spec, feature) if is_stored else Feature(None, [])
 
-    def parts_of(self, name: str) -> list[ByteRange] | None:
+    def parts_of(self, name: str) -> list[ByteRange]:
         """Returns where the values in a list of bytes are in the record, also within a serialized tensor.
 
+        Equal bytes before them serve as well, because the place is only read.
+
         Raises:
-          ValueError: If the feature is malformed.
+          ValueError: If the feature does not match its encoding, or has too many values.
         """
-        spans, spec = self.bytes_of(name), self.names.encoded.get(name)
-        if spans is None:
-            return None
+        spec, feature, end = self.names.encoded.get(name), self._stored(name), 0
+        if feature.type is not FeatureType.BYTES:
+            return []
         method = BASE64 if spec is not None and spec.encoding is Encoding.BASE64 else STORED
-        if spans and spec is not None and spec.encoding is Encoding.TENSOR and spec.dtype == "object":
-            self.feature(name)  # raises if the tensor is malformed
-            spans = list(map(Span._make, find_tensor(self.data, *spans[0]).texts))
-        return [ByteRange("", begin, end - begin, method) for begin, end in spans]
+        if spec is not None and spec.encoding is Encoding.TENSOR and spec.dtype == "object":
+            feature = self.feature(name)
+        parts: list[ByteRange] = []
+        for value in feature.values:
+            begin = self._find(value, end)
+            end = begin + len(value)
+            parts.append(ByteRange("", begin, len(value), method))
+        return parts
+
+    def packed(self, name: str) -> ByteRange | None:
+        """Returns where the numbers of a feature are in the record; None if they are not in one piece.
+
+        Floats have 32 bits each; integers are varints.
+        """
+        data = self._list_in(name).SerializeToString()  # a tag, the number of bytes, and the numbers
+        length, begin = read_varint(data, 1) if data else (0, 0)
+        place = self._find(data)
+        return ByteRange("", place + begin, length) if data and place >= 0 else None
+
+    def _find(self, value: bytes, start: int = 0) -> int:
+        """Returns the position of bytes after `start`; -1 if they are not there."""
+        begin = self.data.find(value[:_HEAD], start)  # searching for many bytes takes longer
+        return begin if self.data.startswith(value, begin) else self.data.find(value, begin)
 
     def only_part(self, name: str) -> ByteRange | None:
         """Returns where the only value in a list of bytes is; None if it has none or several.
@@ -213,7 +279,7 @@ class SourceRecord(ExampleSpans):
           ValueError: If the feature is malformed.
         """
         parts = self.parts_of(name)
-        return parts[0] if parts and len(parts) == 1 else None
+        return parts[0] if len(parts) == 1 else None
 
     def stored(self, part: ByteRange) -> bytes:
         """Returns the bytes of a part as they are stored."""
@@ -254,11 +320,12 @@ class SourceRecord(ExampleSpans):
         """
         texts = []
         name = self.name(role)
-        for part in self.parts_of(name) or ():
-            if part.length > _MAX_CLASS_NAME:
-                raise ValueError(f"its feature {name!r} has {part.length} bytes, which is not a class name")
+        kind, values = self.feature(name)
+        for value in values if kind is FeatureType.BYTES else ():
+            if len(value) > _MAX_CLASS_NAME:
+                raise ValueError(f"its feature {name!r} has {len(value)} bytes, which is not a class name")
             try:
-                text = str(self.value_of(part), "utf-8")
+                text = str(value, "utf-8")
             except UnicodeDecodeError:
                 raise ValueError(f"its feature {name!r} is not UTF-8 text") from None
             if LABEL_SEPARATOR in text:

@@ -168,10 +168,11 @@ def size_of(record: SourceRecord) -> tuple[int, int] | None:
 
 
 def _captions(record: SourceRecord) -> tuple[str, ...]:
-    parts = record.parts_of(record.name(FeatureRole.CAPTION)) or ()
-    if sum(part.length for part in parts) > _MAX_CAPTION_BYTES:
+    kind, values = record.feature(record.name(FeatureRole.CAPTION))
+    captions = values if kind is FeatureType.BYTES else ()
+    if sum(map(len, captions)) > _MAX_CAPTION_BYTES:
         raise ValueError(f"its captions have more than {_MAX_CAPTION_BYTES:,} bytes")
-    return tuple(str(record.value_of(part), "utf-8", "replace") for part in parts)
+    return tuple(str(caption, "utf-8", "replace") for caption in captions)
 
 
 def _objects(
@@ -190,7 +191,7 @@ def _objects(
         "crowd": [value == 1 for value in record.numbers(FeatureRole.OBJECT_CROWD)],
         "area": record.numbers(FeatureRole.OBJECT_AREA),
         "view": [value or None for value in record.texts(FeatureRole.OBJECT_VIEW)],
-        "mask_place": [place_of(part) if part.length else "" for part in masks or ()],
+        "mask_place": [place_of(part) if part.length else "" for part in masks],
         **{flag: [value == 1 for value in record.numbers(role)] for flag, role in FLAGS.items()},
     }
     for name, values in lists.items():
@@ -273,8 +274,7 @@ def extra_of(record: SourceRecord, columns: Mapping[str, str], settings: Convert
     size = 0
     for column in extra:
         name = columns.get(column.name, column.name)
-        begin_end = record.features.get(name, ())
-        size += sum(begin_end[1::2]) - sum(begin_end[::2])
+        size += record.features[name].ByteSize() if name in record.features else 0
         if size > _MAX_EXTRA_BYTES:
             raise ValueError(f"its extra columns have more than {_MAX_EXTRA_BYTES:,} bytes")
         cell: Any = list(record.feature(name).values)

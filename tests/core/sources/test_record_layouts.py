@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from shardwright.core.sources.class_files import class_names_of
 from shardwright.core.sources.tfrecord.files import split_of
 from shardwright.core.sources.tfrecord.images import NoImage, find_image, own_image, pixel_values
 from shardwright.core.sources.tfrecord.record import (
+    MAX_FEATURES,
     KnownRecords,
+    NotAnExample,
     SourceRecord,
     names_of_specs,
     own_records,
@@ -27,7 +30,7 @@ from shardwright.core.sources.tfrecord.record import (
 from shardwright.schemas.byte_range import BASE64, PIXELS, STORED, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.example import Feature, FeatureType, encode_example
+from shardwright.schemas.example import Feature, FeatureType, encode_example, write_varint
 from shardwright.schemas.layouts import CLASSIFICATION, Encoding, FeatureRole, FeatureSpec
 
 
@@ -148,11 +151,11 @@ def record_of(spec: FeatureSpec, values: list[Any]) -> SourceRecord:
 @given(st.sampled_from([_TEXTS, _BASE64]), st.lists(st.binary(max_size=40), max_size=5))
 def test_bytes_are_found_at_their_place(spec: FeatureSpec, values: list[bytes]) -> None:
     record = record_of(spec, values)
-    parts = record.parts_of("x") or []
+    parts = record.parts_of("x")
     assert [record.value_of(part) for part in parts] == values == list(record.feature("x").values)
     assert [record.size_of(part) for part in parts] == [len(value) for value in values]
     assert {part.method for part in parts} <= {BASE64 if spec is _BASE64 else STORED}
-    (other,) = record.parts_of("a") or []
+    (other,) = record.parts_of("a")
     assert other.method == STORED and list(record.feature("a").values) == [b"filler"]
 
 
@@ -170,13 +173,72 @@ def test_a_wrong_encoding_is_a_fault_of_its_record(spec: FeatureSpec, values: li
     record = SourceRecord(encode_example({"x": stored}), names_of_specs([spec]))
     try:
         record.feature("x")
-        for part in record.parts_of("x") or ():
+        for part in record.parts_of("x"):
             record.value_of(part)
     except ValueError:
         return
     if spec is _BASE64:
         found = record.feature("x").values
         assert all(4 * len(value) <= 3 * len(text) for value, text in zip(found, values, strict=True))
+
+
+@given(st.lists(st.binary(max_size=100), max_size=8), st.binary(max_size=100), st.integers(0, 3))
+def test_parts_hold_the_values(values: list[bytes], before: bytes, cut: int) -> None:
+    """Also if bytes before a value are equal to it, or to its beginning."""
+    features = {
+        "a": Feature(FeatureType.BYTES, [before, *[value[: len(value) - cut] for value in values], *values]),
+        "b": Feature(FeatureType.BYTES, values),
+        "c": Feature(FeatureType.INT64, [1]),
+    }
+    record = SourceRecord(encode_example(features))
+    for name in "ab":
+        parts = record.parts_of(name)
+        assert [record.stored(part) for part in parts] == features[name].values
+        assert all(first.offset + first.length <= second.offset for first, second in pairwise(parts))
+    assert record.parts_of("c") == record.parts_of("missing") == []
+
+
+def test_a_long_value_is_found_after_others_that_begin_alike() -> None:
+    values = [bytes(1000) + bytes((number,)) for number in range(200)]
+    record = SourceRecord(encode_example({"x": Feature(FeatureType.BYTES, values)}))
+    assert [record.stored(part) for part in record.parts_of("x")] == values
+
+
+def test_a_packed_list_of_numbers_is_one_part() -> None:
+    floats, ints = Feature(FeatureType.FLOAT, [0.5, 1.0]), Feature(FeatureType.INT64, [1, 300])
+    record = SourceRecord(encode_example({"f": floats, "i": ints}))
+    parts = record.packed("f"), record.packed("i")
+    stored = [record.stored(part) for part in parts if part]
+    assert stored == [np.array(floats.values, "<f4").tobytes(), b"\1\xac\2"]
+
+
+def test_numbers_that_are_not_packed_have_no_part() -> None:
+    numbers = _entry(3, b"\x08\1\x08\2")
+    record = SourceRecord(_entry(1, _entry(1, _entry(1, b"k") + _entry(2, numbers))))
+    assert record.feature("k").values == [1, 2] and record.packed("k") is None
+
+
+def _entry(number: int, content: bytes) -> bytes:
+    return bytes((number << 3 | 2,)) + write_varint(len(content)) + content
+
+
+def test_a_sequence_example_is_named() -> None:
+    features = encode_example({"a": Feature(FeatureType.INT64, [1])})
+    with pytest.raises(NotAnExample, match="SequenceExample"):
+        SourceRecord(features + _entry(2, b""))
+
+
+@pytest.mark.parametrize("entry", [b"\x0a\0", _entry(1, b"\x0a\1k")])
+@pytest.mark.parametrize("pieces", [1, 100])
+def test_a_record_of_too_many_features_is_refused(entry: bytes, pieces: int) -> None:
+    with pytest.raises(ValueError, match="more than 100,000 features"):
+        SourceRecord(_entry(1, entry * (MAX_FEATURES // pieces + 2)) * pieces)
+
+
+def test_a_feature_of_too_many_values_is_refused() -> None:
+    numbers = _entry(1, _entry(1, _entry(1, b"k") + _entry(2, _entry(3, _entry(1, bytes(1 << 23))))))
+    with pytest.raises(ValueError, match="too many values"):
+        SourceRecord(numbers).feature("k")
 
 
 def stored(name: str) -> tuple[KnownRecords, list[SourceRecord]]:
