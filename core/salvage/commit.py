@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from shardwright.core import storage
@@ -28,9 +28,9 @@ from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.preview.tiles import draw_card_samples
 from shardwright.core.salvage.shard import SavedShard
 from shardwright.core.shards.quarantined import (
-    SortedLines,
     ledgers_of,
     quarantined_lines,
+    sorted_lines,
     write_in_parts,
 )
 from shardwright.schemas import dataset as files
@@ -213,14 +213,10 @@ def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> dict[str, str]:
 def _write_quarantine(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
     """Writes the old lines of `quarantine.jsonl` and one for each lost record, by key; returns its sha256."""
     results = [item.result for item in sorted(saved, key=lambda item: item.file) if item.result is not None]
-    with SortedLines(lambda line: line["key"]) as lines:
-        for line in _old_quarantine(job):
-            if line["key"]:
-                lines.add(line)
-        for line in quarantined_lines(job.output, ledgers_of(results)):
-            lines.add(line)
-        texts = _without_repeats(lines)
-        return write_in_parts(job.output, files.QUARANTINE_JSONL, texts, lines.fit_into_memory, job.hold)
+    old = (line for line in _old_quarantine(job) if line["key"])
+    every = chain(old, quarantined_lines(job.output, ledgers_of(results)))
+    with sorted_lines(every, key=lambda line: str(line["key"])) as lines:
+        return write_in_parts(job.output, files.QUARANTINE_JSONL, _without_repeats(lines), job.hold)
 
 
 def _without_repeats(texts: Iterable[bytes]) -> Iterator[bytes]:

@@ -7,20 +7,18 @@ step that publishes a dataset streams them from the ledgers.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
-import heapq
 import json
-import os
-import tempfile
+import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import TracebackType
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.pool import CONNECTIONS, IN_FLIGHT_BYTES, map_ordered, reading_executor
 from shardwright.core.dataset_files import json_lines
-from shardwright.core.lease import HeldLease, while_held, write_held
+from shardwright.core.lease import HeldLease, while_held
 from shardwright.core.shards.finish import discard
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import EngineError
@@ -30,10 +28,6 @@ from shardwright.schemas.plan import ledger_file
 
 Line = Mapping[str, Any]
 
-#: Bytes of memory for lines that are sorted at once, and the overhead of a line besides its text and key.
-_SORT_BYTES, _LINE_BYTES = 64 * 10**6, 500
-#: Number of files of sorted lines that are open at once.
-MAX_FILES = 64
 #: Number of bytes that are written to a file at once.
 _WRITE_BYTES = 1 << 20
 #: Approximate bytes of a line in a ledger file, and approximate bytes of memory for a quarantined image.
@@ -42,73 +36,33 @@ _STORED_BYTES, _READ_BYTES = 100, 1000
 _MARK = json.dumps(Outcome.QUARANTINED.value).encode()
 
 
-class SortedLines:
-    """JSON documents sorted by a key; documents with equal keys keep their order.
-
-    Lines that do not fit into memory are kept in unnamed temporary files. Use it as a context manager.
+@contextlib.contextmanager
+def sorted_lines(
+    lines: Iterable[Line], key: Callable[[Line], str] | None = None
+) -> Iterator[Iterator[bytes]]:
+    """Sorts JSON documents in a temporary database, which needs little memory for any number of them.
 
     Args:
-      key: Function that returns the key of a document.
-      max_bytes: Approximate limit of memory in bytes.
+      lines: The documents.
+      key: Function that returns the key of a document; documents with equal keys keep their order. None to
+        sort by all fields, in their order: in `quarantine.jsonl`, the image's key comes first.
+
+    Yields:
+      The sorted lines, each with its line end.
+
+    Raises:
+      OSError: If the temporary disk is full or fails.
     """
-
-    def __init__(self, key: Callable[[Line], Any], max_bytes: int = _SORT_BYTES) -> None:
-        self._key, self._max_bytes = key, max_bytes
-        self._lines: list[tuple[Any, bytes]] = []
-        self._bytes = 0
-        self._runs: list[IO[bytes]] = []
-        self._open = contextlib.ExitStack()
-
-    def __enter__(self) -> SortedLines:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.close()
-
-    @property
-    def fit_into_memory(self) -> bool:
-        """Whether no line had to be written to a file."""
-        return not self._runs
-
-    def add(self, line: Line) -> None:
-        """Adds a document."""
-        text = json_lines([line]).encode()
-        self._lines.append((self._key(line), text))
-        self._bytes += 3 * len(text) + _LINE_BYTES
-        if self._bytes > self._max_bytes:
-            self._write_run()
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yields the sorted lines, each with its line end."""
-        self._sort()
-        runs = [self._read(file) for file in self._runs]
-        for _, text in heapq.merge(*runs, self._lines, key=lambda item: item[0]):
-            yield text
-
-    def _sort(self) -> None:
-        self._lines.sort(key=lambda item: item[0])
-
-    def _read(self, file: IO[bytes]) -> Iterator[tuple[Any, bytes]]:
-        file.seek(0)
-        for text in file:
-            yield self._key(json.loads(text)), text
-
-    def _write_run(self) -> None:
-        """Writes the lines in memory to a file, and merges all files if there are too many."""
-        whole = len(self._runs) + 1 >= MAX_FILES
-        self._sort()
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(tempfile.TemporaryFile())
-            file.writelines(self if whole else (text for _, text in self._lines))
-            opened = stack.pop_all()
-        if whole:
-            self._open.close()
-            self._runs.clear()
-        self._open.callback(opened.close)
-        self._runs.append(file)
-        self._lines, self._bytes = [], 0
+    rows = ((key(line) if key else "\0".join(line.values()), json_lines([line])) for line in lines)
+    with contextlib.closing(sqlite3.connect("")) as database:  # SQLite removes its temporary file
+        try:
+            database.execute("CREATE TABLE lines (key BLOB, text BLOB)")
+            # UTF-8 has the order of the texts, also with the surrogates of undecodable bytes.
+            encoded = ((name.encode("utf-8", "surrogatepass"), text.encode()) for name, text in rows)
+            database.executemany("INSERT INTO lines VALUES (?, ?)", encoded)
+            yield (text for (text,) in database.execute("SELECT text FROM lines ORDER BY key, rowid"))
+        except sqlite3.OperationalError as error:
+            raise OSError(errno.EIO, f"{error} while lines were sorted") from error
 
 
 class LedgerFile(NamedTuple):
@@ -195,21 +149,13 @@ def _ledger_quarantine(data: bytes, mark: bytes) -> Iterator[dict[str, str]]:
                     yield entry.quarantine_line()
 
 
-def in_order(line: Line) -> tuple[Any, ...]:
-    """Returns the sort key of a line in `quarantine.jsonl`: the image's key, then the other fields."""
-    return tuple(line.values())
-
-
-def write_in_parts(
-    directory: str, name: str, texts: Iterable[bytes], small: bool, hold: HeldLease | None
-) -> str:
+def write_in_parts(directory: str, name: str, texts: Iterable[bytes], hold: HeldLease | None) -> str:
     """Writes a file of a dataset.
 
     Args:
       directory: Dataset directory.
       name: Name of the file.
       texts: Its content, in parts.
-      small: Whether the content fits into memory.
       hold: Lease that must be held; None if there is none.
 
     Returns:
@@ -219,10 +165,6 @@ def write_in_parts(
       EngineError: If the lease was lost.
       OSError: If the storage failed.
     """
-    if small:
-        data = b"".join(texts)
-        write_held(directory, name, data, hold)
-        return hashlib.sha256(data).hexdigest()
     digest = hashlib.sha256()
     temporary = storage.temporary_path(directory, name, existing=hold is not None)
     try:
@@ -230,9 +172,6 @@ def write_in_parts(
             for text in texts:
                 digest.update(text)
                 file.write(text)
-            file.flush()
-            if not storage.is_remote(directory):
-                os.fsync(file.fileno())
         with while_held(hold):
             storage.move_into_place(temporary, storage.join(directory, name))
     except BaseException:
@@ -255,7 +194,5 @@ def write_quarantine(
     Raises:
       EngineError: If a ledger differs from what its shard wrote, the lease was lost, or the storage failed.
     """
-    with SortedLines(in_order) as lines:
-        for line in quarantined_lines(directory, ledgers_of(results)):
-            lines.add(line)
-        return write_in_parts(directory, name, lines, lines.fit_into_memory, hold)
+    with sorted_lines(quarantined_lines(directory, ledgers_of(results))) as lines:
+        return write_in_parts(directory, name, lines, hold)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.shards.quarantined import LedgerFile, SortedLines, in_order, quarantined_lines
+from shardwright.core.shards.quarantined import LedgerFile, quarantined_lines, sorted_lines
 from shardwright.core.shards.shard_plan import Recipes, recipes_of
 from shardwright.core.validation.directory import balances, index_files, ledger_files, other_digest
 from shardwright.core.validation.ledger import LedgerSummary, ledger_summary, mismatch
@@ -279,15 +279,13 @@ def check_quarantine(directory: str, dataset: Dataset, ledgers: DatasetLedgers) 
         yield wrong("the file is missing; convert wrote it")
         return
     if ledgers.complete is not None:
-        with SortedLines(in_order) as lines:
-            for line_of_ledger in quarantined_lines(directory, _ledgers(dataset, ledgers)):
-                lines.add(line_of_ledger)
+        with sorted_lines(quarantined_lines(directory, _ledgers(dataset, ledgers))) as lines:
             digest = hashlib.sha256()
             for text in lines:
                 digest.update(text)
-            if digest.hexdigest() == _sha256(data):
-                found = true = [b""]
-            else:  # keep all lines in memory only to describe the difference
+        found = true = [b""]
+        if digest.hexdigest() != _sha256(data):  # only then, all lines are needed in memory
+            with sorted_lines(quarantined_lines(directory, _ledgers(dataset, ledgers))) as lines:
                 true, found = b"".join(lines).split(b"\n"), data.split(b"\n")
         missing, extra = Counter(true) - Counter(found), Counter(found) - Counter(true)
         for line in sorted(extra):

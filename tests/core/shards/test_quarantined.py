@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 from helpers.ledgers import dump_ledger, result_of
 
-from shardwright.core.shards import quarantined
 from shardwright.core.shards.finish import ShardPlace
-from shardwright.core.shards.quarantined import SortedLines, in_order, write_quarantine
+from shardwright.core.shards.quarantined import sorted_lines, write_quarantine
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import Entry, ShardResult
 from shardwright.schemas.plan import ledger_file
@@ -65,16 +64,10 @@ def shards(tmp_path: Path) -> tuple[list[ShardResult], list[Entry]]:
     return results, everything
 
 
-@pytest.mark.parametrize("max_bytes", [10**9, 40_000, 3_000])
 def test_the_bytes_equal_those_of_sorting_everything_at_once(
-    shards: tuple[list[ShardResult], list[Entry]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    max_bytes: int,
+    shards: tuple[list[ShardResult], list[Entry]], tmp_path: Path
 ) -> None:
     results, entries = shards
-    monkeypatch.setattr(SortedLines.__init__, "__defaults__", (max_bytes,))
-    monkeypatch.setattr(quarantined, "MAX_FILES", 5)
     sha256 = write_quarantine(str(tmp_path), NAME, results, None)
     data = (tmp_path / NAME).read_bytes()
     assert data == true_lines(entries) and data.count(b"\n") > 300
@@ -132,14 +125,11 @@ def test_memory_does_not_grow_with_the_lines() -> None:
     peaks = []
     for count in (4_000, 16_000):
         tracemalloc.start()
-        with SortedLines(in_order, 10**6) as found:
-            for line in lines(count):
-                found.add(line)
+        with sorted_lines(lines(count)) as found:
             seen = sum(1 for _ in found)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert seen == count
-    # Each file of sorted lines has its own buffer: four times the lines must not take twice the memory.
     assert peaks[1] < 2 * peaks[0]
 
 
