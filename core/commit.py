@@ -28,7 +28,7 @@ from shardwright.core.dataset_files import (
 from shardwright.core.images.metadata import PRIVATE_KINDS
 from shardwright.core.lease import HeldLease, while_held, write_held
 from shardwright.core.overwrite import discard_staging, swap
-from shardwright.core.preview.tiles import draw_card_samples
+from shardwright.core.preview import draw_card_samples
 from shardwright.core.shards.quarantined import write_quarantine
 from shardwright.core.validation.directory import check_directory, unexpected_shards, unneeded_indexes
 from shardwright.core.validation.results import (

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import converters
 from shardwright.core.images.contact_sheet import draw_sheet
-from shardwright.core.preview.picture import record_of
-from shardwright.core.preview.tiles import read_tiles
+from shardwright.core.preview import read_tiles, record_of
 from shardwright.core.records.framing import Record
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.sample import (

@@ -13,10 +13,9 @@ from typing import Any
 from rich.text import Text
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import read_dataset, read_measured
+from shardwright.core.dataset_files import read_dataset, read_measured, write_result
 from shardwright.core.diff import MAX_RECORDS, compare_small, list_pairs
 from shardwright.core.overwrite import repair_swap
-from shardwright.core.result_files import write_result
 from shardwright.core.versions import located
 from shardwright.pipelines import log
 from shardwright.pipelines.command import OtherOptions, Outcome

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from shardwright.core import storage
-from shardwright.core.result_files import write_result
+from shardwright.core.dataset_files import write_result
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.source import checked_value, choices_of
 from shardwright.pipelines import log

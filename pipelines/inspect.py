@@ -15,8 +15,8 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.encodings import WrongEncoding, plain_feature, plain_spec
+from shardwright.core.records.framing import DamagedRange
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
-from shardwright.core.records.recovery import DamagedRange
 from shardwright.core.records.sample import read_lazily
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 
-from shardwright.core.rebuild import events
+from shardwright.core.rebuild.task import LOGGER, is_place_of_line
 
 _STDERR = 2
 #: Beam's logger names of the servers of portable runners, and of the code that starts and ends them.
@@ -113,8 +113,8 @@ class _LinesOfRebuilds(logging.Filter):
 
         if record.msg == _WORKERS_MESSAGE:
             entry = text_format.Parse(record.getMessage()[len("Worker: ") :], beam_fn_api_pb2.LogEntry())
-            if events.is_place_of_line(entry.log_location):
-                events.LOGGER.info("%s", entry.message)
+            if is_place_of_line(entry.log_location):
+                LOGGER.info("%s", entry.message)
                 return False
         return not self._only
 

@@ -16,9 +16,8 @@ from typing import Any
 from shardwright.core import storage
 from shardwright.core.lease import this_process
 from shardwright.core.plan.request import ConversionRequest
-from shardwright.core.rebuild import events
 from shardwright.core.rebuild.begin import is_overtaken
-from shardwright.core.rebuild.task import RebuildTask, outcome_file, read_outcome
+from shardwright.core.rebuild.task import RebuildTask, outcome_file, read_outcome, show_stages, stage
 from shardwright.core.rebuild.unchanged import end_if_unchanged
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import without_effect
@@ -209,7 +208,7 @@ def rebuild(
     if storage.is_remote(request.settings.output) and not described:
         check_remote_writable(request.settings.output)
     if log_format:
-        events.configure()
+        show_stages()
     notes = list(_notes(job_file, request))
     if progress:
         print_inputs(request, notes)
@@ -230,7 +229,7 @@ def rebuild(
     )
     if log_format == "json":
         for sentence in notes:
-            events.stage(task, "note", sentence)
+            stage(task, "note", sentence)
             log.note(sentence, written=True)
     fresh = not os.path.isdir(output)
     is_here = options is None or (not described and dies_with_launcher(options))
@@ -397,7 +396,7 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
     if others.tokens:
         others.for_beam()  # refuses unknown options
     if options.quiet:
-        events.configure(shown=False)  # an earlier command of this process may have shown them
+        show_stages(shown=False)  # an earlier command of this process may have shown them
     result = rebuild(
         _job_of(options),
         wait_minutes=_minutes(options.wait),

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import converters
+from shardwright.core.dataset_files import write_result
 from shardwright.core.report.data import ReportData
 from shardwright.core.report.gather import as_time, gather, gather_files
 from shardwright.core.report.render import render
-from shardwright.core.result_files import write_result
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines import workers
 from shardwright.pipelines.command import OtherOptions, Outcome

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import read_dataset
+from shardwright.core.dataset_files import read_dataset, remove_unfinished
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.result_files import remove_unfinished
 from shardwright.core.validation.dataset_json import check_dataset_json, recipes_of_dataset
 from shardwright.core.validation.directory import (
     check_directory,

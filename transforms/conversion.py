@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Optional
 
 import apache_beam as beam
-from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.core import storage
 from shardwright.core.commit import (
@@ -20,7 +19,7 @@ from shardwright.core.commit import (
 )
 from shardwright.core.lease import HeldLease, given_back, own_holder
 from shardwright.core.plan.assign import PlannedShard
-from shardwright.core.shards.condensed_results import CondensedResults, merged_results
+from shardwright.core.shards.finish import condense
 from shardwright.core.shards.reuse import lists_decide_otherwise, lists_may_decide
 from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.validation.shard import ShardCheck
@@ -30,11 +29,13 @@ from shardwright.schemas.ledger import ShardResult, ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.transforms.composite import composite
-from shardwright.transforms.merging import added_findings, added_statistics, in_global_window
+from shardwright.transforms.merging import added_findings, added_statistics
 from shardwright.transforms.runners import report_sink
 from shardwright.transforms.validate import Validated
 
 _HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)
+#: Number of results that are made small together.
+_TOGETHER = 256
 
 
 @composite
@@ -121,36 +122,19 @@ def RemoveCommit(
     )  # HeldLease or None
 
 
-class CondenseBundle(beam.DoFn):
-    """Condenses the results of each bundle. `ShardResult -> CondensedResults`.
-
-    A pipeline element may have up to 2 GB. With 1,000 classes a result has 21 kB, and nearly all of it is
-    counts for each class. Only the sums of these counts are needed. Without them a result has 1 kB.
-    """
-
-    def start_bundle(self) -> None:
-        """Starts without results."""
-        self._condensed = CondensedResults()
-
-    def process(self, element: ShardResult) -> Iterator[CondensedResults]:
-        """Adds a result."""
-        self._condensed.add(element)
-        yield from ()
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Yields the results of the bundle."""
-        yield in_global_window(self._condensed)
-
-
 def condensed(results: beam.PCollection) -> beam.pvalue.AsIter:
-    """Returns a side input of the condensed results of all shards, for `merged_results`.
+    """Returns a side input of the results of all shards, which `condense` makes small again.
+
+    A pipeline element may have up to 2 GB, so results are made small before they are read together.
 
     Args:
       results: PCollection of ShardResult.
     """
     return beam.pvalue.AsIter(
-        results | "CondenseBundle" >> beam.ParDo(CondenseBundle()).with_output_types(CondensedResults)
-    )  # CondensedResults of a bundle
+        results
+        | "BatchResults" >> beam.BatchElements(_TOGETHER, _TOGETHER)  # list of ShardResult
+        | "CondenseResults" >> beam.FlatMap(condense).with_output_types(ShardResult)
+    )  # ShardResult
 
 
 @composite
@@ -190,17 +174,17 @@ def CommitDataset(
 def _commit(
     _: bytes,
     job: ConversionSpec,
-    parts: Iterable[CondensedResults],
+    results: Iterable[ShardResult],
     forecast: Forecast,
     checks: Sequence[ShardCheck],
     findings: Iterable[FindingSummary],
     statistics: Statistics | None,
     hold: HeldLease | None,
 ) -> dict[str, Any]:
-    job, results = replace(job, hold=hold), merged_results(parts).as_results()
+    job = replace(job, hold=hold)
     if job.described and (refusal := refused_before(job)):
         raise DataRefused(refusal)
     with given_back(hold if job.described else None):  # otherwise the launcher gives the lease back
-        outcome = commit(job, forecast, results, checks, added_findings(findings), statistics)
+        outcome = commit(job, forecast, condense(results), checks, added_findings(findings), statistics)
     report_sink(job.output)
     return outcome

@@ -26,8 +26,7 @@ from shardwright.core.rebuild.compare import (
 )
 from shardwright.core.rebuild.gate import commit_version, gate_version
 from shardwright.core.rebuild.task import RebuildTask
-from shardwright.core.shards.condensed_results import CondensedResults, merged_results
-from shardwright.core.shards.finish import ShardPlace
+from shardwright.core.shards.finish import ShardPlace, condense
 from shardwright.core.shards.reuse import near
 from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.sources.listing import ListingDigest, add_up
@@ -228,13 +227,12 @@ def CommitVersion(
 
     def committed(
         decision: Decision,
-        parts: Iterable[CondensedResults],
+        results: Iterable[ShardResult],
         forecast: Forecast,
         checks: Any,
         previous: PreviousState,
     ) -> dict[str, Any] | None:
-        results = merged_results(parts).as_results()
-        return commit_version(task, previous, decision, forecast, results, list(checks))
+        return commit_version(task, previous, decision, forecast, condense(results), list(checks))
 
     return decision | "Commit" >> beam.Map(
         committed, condensed(results), forecast, beam.pvalue.AsList(checks), previous

@@ -13,8 +13,9 @@ from shardwright.core.lease import HeldLease, given_back
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.salvage.commit import SalvageJob, commit_salvage, outcome_of
 from shardwright.core.salvage.shard import SalvageTask, SavedShard, save_shard
-from shardwright.core.shards.condensed_results import CondensedResults, merged_results
+from shardwright.core.shards.finish import condense
 from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.ledger import ShardResult
 from shardwright.transforms.composite import composite
 from shardwright.transforms.conversion import condensed
 
@@ -64,22 +65,22 @@ def SalvageDataset(
     )  # outcome
 
 
-def with_results(saved: Iterable[SavedShard], parts: Iterable[CondensedResults]) -> list[SavedShard]:
+def with_results(saved: Iterable[SavedShard], results: Iterable[ShardResult]) -> list[SavedShard]:
     """Returns saved shards with their results, by file.
 
     Args:
       saved: Shards without their results.
-      parts: Their condensed results. Those of foreign files have none.
+      results: Their results. Those of foreign files have none.
     """
-    results = {result.header.file: result for result in merged_results(parts).as_results()}
-    whole = (replace(item, result=results.get(item.file)) for item in saved)
+    by_file = {result.header.file: result for result in condense(results)}
+    whole = (replace(item, result=by_file.get(item.file)) for item in saved)
     return sorted(whole, key=lambda item: item.file)
 
 
 def _commit(
     _: bytes,
     saved: Iterable[SavedShard],
-    parts: Iterable[CondensedResults],
+    results: Iterable[ShardResult],
     job: SalvageJob,
     dataset: Dataset | None,
     hold: HeldLease | None,
@@ -88,4 +89,4 @@ def _commit(
     if job.described and (ended := outcome_of(job)) is not None:
         return ended
     with given_back(hold if job.described else None):  # otherwise the launcher gives the lease back
-        return commit_salvage(job, dataset, with_results(saved, parts))
+        return commit_salvage(job, dataset, with_results(saved, results))

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import missing_shards, read_dataset
-from shardwright.core.rebuild.events import stage
-from shardwright.core.rebuild.task import OUTCOMES_DIR, RebuildTask, read_outcome
+from shardwright.core.rebuild.task import OUTCOMES_DIR, RebuildTask, read_outcome, stage
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.spool import Spool
 from shardwright.core.versions import (

@@ -17,8 +17,7 @@ from shardwright.core.images.read import map_refs
 from shardwright.core.lease import read_holder
 from shardwright.core.plan.assign import ShardId
 from shardwright.core.rebuild.begin import PreviousState, touched_files, warned
-from shardwright.core.rebuild.events import stage
-from shardwright.core.rebuild.task import RebuildTask
+from shardwright.core.rebuild.task import RebuildTask, stage
 from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.reuse import (
     PreviousBuild,

@@ -14,10 +14,9 @@ from shardwright.core.dataset_files import dataset_name, read_dataset
 from shardwright.core.lease import read_holder
 from shardwright.core.rebuild.begin import PreviousState, is_abandoned, read_input, warned
 from shardwright.core.rebuild.compare import Decision, remember, scrub_facts
-from shardwright.core.rebuild.events import stage
 from shardwright.core.rebuild.hooks import run_hooks
 from shardwright.core.rebuild.prometheus import RunMetrics, write_metrics
-from shardwright.core.rebuild.task import RebuildTask, read_outcome, write_outcome
+from shardwright.core.rebuild.task import RebuildTask, read_outcome, stage, write_outcome
 from shardwright.core.sources.spool import Spool
 from shardwright.core.versions import (
     accept_command,

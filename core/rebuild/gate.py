@@ -15,8 +15,7 @@ from shardwright.core.commit import ConversionSpec, commit
 from shardwright.core.dataset_files import dataset_name, read_dataset, read_measured, write_text
 from shardwright.core.rebuild.begin import PreviousState
 from shardwright.core.rebuild.compare import Decision, repaired_shards, scrub_facts
-from shardwright.core.rebuild.events import stage
-from shardwright.core.rebuild.task import RebuildTask
+from shardwright.core.rebuild.task import RebuildTask, stage
 from shardwright.core.report.gather import as_time, gather
 from shardwright.core.report.render import render
 from shardwright.core.validation.directory import check_directory, check_sidecars

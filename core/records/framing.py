@@ -1,4 +1,4 @@
-"""The frames of TFRecord files; `recovery.read_records` reads whole files.
+"""TFRecord files: their frames, every sound record also of damaged ones, and the kind of any damage.
 
 A record is framed as `uint64 length`, `uint32 masked crc32c(length)`, `data`,
 `uint32 masked crc32c(data)`, little endian (tensorflow/core/lib/io/record_writer.h).
@@ -6,11 +6,17 @@ A record is framed as `uint64 length`, `uint32 masked crc32c(length)`, `data`,
 
 from __future__ import annotations
 
+import os
 import struct
-from typing import NamedTuple
+from array import array
+from collections.abc import Iterator
+from functools import cache, cached_property
+from typing import IO, NamedTuple
 
 import google_crc32c
+import numpy as np
 
+from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.schemas.codes import FindingCode
 
 HEADER_BYTES = 12
@@ -120,3 +126,218 @@ def data_of(frame: bytes, verify: bool = True) -> bytes:
     if verify:
         check_data(data, frame[-FOOTER_BYTES:])
     return data
+
+
+#: Number of bytes that are searched first for a sound record; doubled each time up to the second number.
+_FIRST_STEP, LAST_STEP = 1 << 10, 1 << 20
+#: Fewest bytes between two stored checksums.
+STRIDE = 1024
+_READ_BYTES = 1 << 20
+#: Polynomial of CRC-32C, in the order of bits in which a CRC is stored: the highest bit is the power 0 of x.
+_POLYNOMIAL = 0x82F63B78
+_BITS = 32
+#: The power 8 of x, by which a zero byte multiplies a CRC.
+_ZERO_BYTE = 1 << _BITS - 1 - 8
+
+
+class DamagedRange(NamedTuple):
+    """A range of a shard without a sound record.
+
+    Attributes:
+      number: Number that the damaged record would have.
+      offset: Offset of the first byte.
+      end: Offset at which reading continues: the next sound record, or the end of the file.
+      code: SHARD_TRUNCATED, LENGTH_CRC or DATA_CRC, for the frame at `offset`.
+      message: One sentence about the damage.
+    """
+
+    number: int
+    offset: int
+    end: int
+    code: FindingCode
+    message: str
+
+
+def read_records(file: IO[bytes], fault: str | None = None) -> Iterator[Record | DamagedRange]:
+    """Yields every sound record of an uncompressed TFRecord file, and every damaged range between them.
+
+    Records and damaged ranges cover the file from the first byte to the last. After damage, reading continues
+    at the next offset where length, checksums and data match. The search starts at the second byte of the
+    damaged record, so it misses no sound record, even if records have moved.
+
+    A damaged range counts as one record, because its bytes do not show how many it contained. Later numbers
+    are correct if it was one, and later offsets are correct if no byte was inserted or removed. The shard's
+    ledger or index tells more.
+
+    Args:
+      file: A real file, opened for reading in binary mode.
+      fault: Why bytes are missing at its end, such as damage of a compressed stream. The damaged range at the
+        end reports it; if the bytes end with a sound record, that range is empty.
+    """
+    frames = _Frames(file)
+    number = offset = 0
+    while offset < frames.size:
+        try:
+            data = frames.data_at(offset)
+        except FrameDamage as damage:
+            end = frames.next_sound(offset + 1)
+            message = damage.message
+            if fault and end == frames.size:
+                message, fault = f"{message}: {fault}", None
+            yield DamagedRange(number, offset, end, damage.code, message)
+            offset = end
+        else:
+            yield Record(number, offset, data)
+            offset += len(data) + FRAME_BYTES
+        number += 1
+    if fault:
+        yield DamagedRange(number, offset, offset, FindingCode.SHARD_TRUNCATED, fault)
+
+
+class _Frames:
+    """The frames of a file.
+
+    After damage, a frame may state any length, and many may overlap. So the data of a long one is then read
+    only after its checksum was computed from those of the whole file, which costs the same for every length.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._is_damaged = False
+        self._block, self._begin = b"", 0  # bytes of the file, and their offset
+        self.size = os.fstat(file.fileno()).st_size
+
+    @cached_property
+    def _checksums(self) -> RangeChecksums:
+        return RangeChecksums(self._file)
+
+    def data_at(self, offset: int) -> bytes:
+        """Returns the data of the record whose frame begins at an offset.
+
+        Raises:
+          FrameDamage: If there is no sound frame.
+        """
+        length = data_length(self._read(offset, HEADER_BYTES), self.size - offset)
+        begin = offset + HEADER_BYTES
+        if self._is_damaged and length > 2 * STRIDE:
+            footer = self._read(begin + length, FOOTER_BYTES)
+            if masked(self._checksums.value(begin, begin + length)) != int.from_bytes(footer, "little"):
+                message = f"the checksum of the record's {length} bytes is wrong"
+                raise FrameDamage(FindingCode.DATA_CRC, message)
+        data = self._read(begin, length)
+        check_data(data, self._read(begin + length, FOOTER_BYTES))
+        return data
+
+    def next_sound(self, start: int) -> int:
+        """Returns the offset of the next sound record at or after `start`, or the size of the file."""
+        self._is_damaged = True
+        position, step = start, _FIRST_STEP
+        while position < self.size:
+            UNDERWAY.progress()
+            chunk = self._read(position, step + HEADER_BYTES - 1)
+            for place in _header_candidates(chunk, self.size):
+                if self._is_sound(position + place):
+                    return position + place
+            position += step
+            step = min(2 * step, LAST_STEP)
+        return self.size
+
+    def _is_sound(self, offset: int) -> bool:
+        try:
+            self.data_at(offset)
+        except FrameDamage:
+            return False
+        return True
+
+    def _read(self, offset: int, size: int) -> bytes:
+        if self._is_damaged:  # reads are small, and far from each other
+            self._file.seek(offset)
+            return self._file.read(size)
+        place = offset - self._begin
+        if place + size > len(self._block):
+            self._file.seek(offset)
+            self._block, self._begin, place = self._file.read(max(size, _READ_BYTES)), offset, 0
+        return self._block[place : place + size]
+
+
+def _header_candidates(chunk: bytes, limit: int) -> Iterator[int]:
+    """Yields the positions in a chunk of headers with a matching CRC.
+
+    Args:
+      chunk: Bytes to search.
+      limit: Largest possible length of a record.
+    """
+    count = len(chunk) - HEADER_BYTES + 1
+    if count <= 0:
+        return
+    data = np.frombuffer(chunk, np.uint8)
+    # The high bytes of the length alone rule out most positions, and no header has only zeros.
+    high_bytes = max(1, 8 - (limit.bit_length() + 7) // 8)
+    places = np.flatnonzero(data[7 : 7 + count] == 0)
+    for back in range(1, high_bytes):
+        places = places[data[places + 7 - back] == 0]
+    filled = np.cumsum(data != 0)
+    places = places[(filled[places + HEADER_BYTES - 1] > filled[places]) | (data[places] != 0)]
+    for place in map(int, places):
+        if is_header(chunk[place : place + HEADER_BYTES]):
+            yield place
+
+
+def _times(a: int, b: int) -> int:
+    """Multiplies two polynomials, and returns the remainder of the division by that of CRC-32C."""
+    product = 0
+    for bit in reversed(range(_BITS)):
+        if a >> bit & 1:
+            product ^= b
+        b = b >> 1 ^ (_POLYNOMIAL if b & 1 else 0)
+    return product
+
+
+@cache
+def _zero_bytes(power: int) -> int:
+    """Returns the polynomial by which 2 to the given power of zero bytes multiply a CRC."""
+    if not power:
+        return _ZERO_BYTE
+    half = _zero_bytes(power - 1)
+    return _times(half, half)
+
+
+class RangeChecksums:
+    """Reads a file once, then computes the CRC-32C of any range from two short reads.
+
+    The CRC of a range is the CRC of all bytes before its end, without the CRC of all bytes before its
+    beginning, shifted by the length. It is the reverse of zlib's `crc32_combine`.
+
+    Args:
+      file: A real file, opened for reading in binary mode.
+      most: Largest number of checksums to store, which take 4 bytes of memory each.
+    """
+
+    def __init__(self, file: IO[bytes], most: int = 1 << 22) -> None:
+        self._file = file
+        self._sums = array("I")
+        self._stride = max(STRIDE, -(-os.fstat(file.fileno()).st_size // most))
+        crc = 0
+        file.seek(0)
+        while chunk := file.read(self._stride * max(1, _READ_BYTES // self._stride)):
+            UNDERWAY.progress()
+            for begin in range(0, len(chunk), self._stride):
+                self._sums.append(crc)
+                crc = google_crc32c.extend(crc, chunk[begin : begin + self._stride])
+        self._sums.append(crc)
+
+    def value(self, begin: int, end: int) -> int:
+        """Returns the CRC-32C of the bytes from `begin` up to, but excluding, `end`."""
+        before = self._until(begin)
+        for power in range((end - begin).bit_length()):
+            if (end - begin) >> power & 1:
+                before = _times(_zero_bytes(power), before)
+        return self._until(end) ^ before
+
+    def _until(self, position: int) -> int:
+        number, rest = divmod(position, self._stride)
+        if not rest:
+            return self._sums[number]
+        self._file.seek(position - rest)
+        crc: int = google_crc32c.extend(self._sums[number], self._file.read(rest))
+        return crc

@@ -11,12 +11,13 @@ from shardwright.core.records.compression import HEAD_BYTES, compression_of, unc
 from shardwright.core.records.framing import (
     FRAME_BYTES,
     HEADER_BYTES,
+    DamagedRange,
     FrameDamage,
     Record,
     data_length,
     data_of,
+    read_records,
 )
-from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.storage.ranges import RangeReader, open_ranges
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Shard

@@ -23,7 +23,7 @@ from shardwright.core.images.contact_sheet import SIDE, thumbnail
 from shardwright.core.images.decode import open_image
 from shardwright.core.images.faults import PillowSettings
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.preview.picture import record_of, record_thumbnail
+from shardwright.core.preview import record_of, record_thumbnail
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.sample import records_at
 from shardwright.core.report.data import MAX_QUARANTINED, PictureSize, Quarantined, RecordAt, Thumbnail

@@ -25,7 +25,7 @@ from shardwright.core.dataset_files import (
     write_text,
 )
 from shardwright.core.lease import HeldLease, write_held
-from shardwright.core.preview.tiles import draw_card_samples
+from shardwright.core.preview import draw_card_samples
 from shardwright.core.salvage.shard import SavedShard
 from shardwright.core.shards.quarantined import (
     ledgers_of,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from shardwright.core.records.recovery import DamagedRange
+from shardwright.core.records.framing import DamagedRange
 from shardwright.schemas.codes import FindingCode, Outcome, QuarantineReason, Stage
 from shardwright.schemas.ledger import Entry
 

@@ -20,9 +20,8 @@ from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.lease import HeldLease, while_held
 from shardwright.core.records.compression import WBITS, compression_of, decompress, uncompressed
-from shardwright.core.records.framing import FRAME_BYTES, Record
+from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record, read_records
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.salvage.salvaged_ledger import (
     Content,
     FoundRecord,

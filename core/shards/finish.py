@@ -1,18 +1,20 @@
-"""Moves a finished shard to its final path, and writes its index and its ledger."""
+"""Moves a finished shard to its final path, writes its index and its ledger, and adds up results."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import os
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.lease import HeldLease, while_held, write_held
+from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import ShardResult
-from shardwright.schemas.ledger_lines import LedgerLines
+from shardwright.schemas.ledger_lines import LedgerLines, ShardTotals, SourceSizes
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 
 
@@ -65,7 +67,7 @@ def finish_shard(
     except BaseException:
         discard(temporary)
         raise
-    header = dataclasses.replace(
+    header = replace(
         lines.header(*place),
         file=file,
         plan_digest=plan_digest,
@@ -91,7 +93,7 @@ def write_ledger(
     if index:
         write_held(directory, index_file(*place), index, hold)
     write_held(directory, ledger_file(*place), data, hold)
-    return dataclasses.replace(result, files=files_of(place, data, index))
+    return replace(result, files=files_of(place, data, index))
 
 
 def files_of(place: ShardPlace, ledger: bytes, index: bytes) -> dict[str, str]:
@@ -110,3 +112,31 @@ def discard(temporary: str) -> None:
     """Removes a temporary file if possible."""
     with contextlib.suppress(OSError):
         os.unlink(temporary)
+
+
+def condense(results: Iterable[ShardResult]) -> list[ShardResult]:
+    """Returns results with the same totals, of which the first one of each split has the sums of the split.
+
+    With 1,000 classes a result has 21 kB, nearly all of it counts for each class, of which only the sums
+    are needed. Without them a result has 1 kB.
+    """
+    splits: dict[str, ShardTotals] = {}
+    bare: list[ShardResult] = []
+    for result in results:
+        header = result.header
+        sums = splits.setdefault(header.split, ShardTotals())
+        sums.class_counts.update(header.class_counts)
+        sums.formats.update(header.formats)
+        with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):  # damaged in an earlier build
+            sums.sources.merge(from_json(SourceSizes, header.sources))
+        bare.append(replace(result, header=replace(header, class_counts={}, formats={}, sources={})))
+    for place, result in enumerate(bare):
+        if (found := splits.pop(result.header.split, None)) is not None:
+            header = replace(
+                result.header,
+                class_counts=dict(found.class_counts),
+                formats=dict(found.formats),
+                sources=found.sources.as_json(),
+            )
+            bare[place] = replace(result, header=header)
+    return bare

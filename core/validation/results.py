@@ -12,12 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import read_dataset, read_measured, utc
+from shardwright.core.dataset_files import read_dataset, read_measured, utc, write_result
 from shardwright.core.images.quality_metrics import SCORES
 from shardwright.core.lease import HeldLease
 from shardwright.core.report.gather import as_time, gather, gather_files
 from shardwright.core.report.render import render
-from shardwright.core.result_files import write_result
 from shardwright.core.stats_pb import stats_pb
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas.check_depths import CheckDepth

@@ -18,9 +18,8 @@ from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.hash_buckets import bucket_count
 from shardwright.core.images.metadata import in_words
 from shardwright.core.records.compression import uncompressed
-from shardwright.core.records.framing import FRAME_BYTES, Record
+from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record, read_records
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.storage.ranges import RandomAccessFile
 from shardwright.core.validation.directory import other_digest
 from shardwright.core.validation.duplicate_keys import ComparedRecord, buckets_of_rows

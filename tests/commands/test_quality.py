@@ -14,8 +14,7 @@ from google.protobuf import text_format
 from PIL import Image, ImageOps
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from shardwright.core.records.framing import Record
-from shardwright.core.records.recovery import read_records
+from shardwright.core.records.framing import Record, read_records
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate

@@ -18,7 +18,7 @@ from apache_beam.runners.worker import sdk_worker
 from helpers.hostile import make_tree
 
 import shardwright
-from shardwright.core.rebuild import events
+from shardwright.core.rebuild.task import show_stages
 from shardwright.pipelines.quiet_beam import quiet_worker_processes, suppress_beam_logs
 from shardwright.pipelines.run import exit_code_of, run_pipeline
 
@@ -99,18 +99,18 @@ def test_only_the_lines_of_rebuilds_are_shown_of_what_workers_log(
     severity = beam_fn_api_pb2.LogEntry.Severity.INFO
     entries = [
         beam_fn_api_pb2.LogEntry(
-            severity=severity, message='compared: "é"\n', log_location="rebuild/events.py:9"
+            severity=severity, message='compared: "é"\n', log_location="rebuild/task.py:9"
         ),
         beam_fn_api_pb2.LogEntry(severity=severity, message="noise", log_location="sdk_worker.py:1"),
     ]
-    events.configure()
+    show_stages()
     try:
         with suppress_beam_logs(verbose), quiet_worker_processes():
             local_job_service.BeamFnLoggingServicer().Logging(
                 [beam_fn_api_pb2.LogEntry.List(log_entries=entries)]
             )
     finally:
-        events.configure(shown=False)
+        show_stages(shown=False)
     assert 'compared: "é"' in capsys.readouterr().err
     assert sum("noise" in text for text in caplog.messages) == verbose
 

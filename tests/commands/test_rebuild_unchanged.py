@@ -27,6 +27,9 @@ from hypothesis import strategies as st
 from shardwright.core import storage
 from shardwright.core.rebuild import events, finish, unchanged
 from shardwright.core.versions import read_pointer
+from shardwright.core.images import read as reading
+from shardwright.core.rebuild import finish, task, unchanged
+from shardwright.core.sources.listing import ListingDigest
 from shardwright.pipelines import rebuild as pipeline
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
@@ -149,7 +152,7 @@ def test_nothing_changed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The result is that of a whole rebuild, which is made if the input is not known."""
 
     def run(log: list[str]) -> tuple[RebuildResult, set[str]]:
-        monkeypatch.setattr(events.LOGGER, "info", lambda _, line: log.append(line))
+        monkeypatch.setattr(task.LOGGER, "info", lambda _, line: log.append(line))
         result = rebuild(**JOB, log_format="json")
         files = {str(path) for path in Path("out").rglob("*") if "outcomes" not in path.parts}
         return result, files

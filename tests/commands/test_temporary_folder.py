@@ -20,7 +20,7 @@ from helpers.hostile import make_tree
 from PIL import Image
 
 from shardwright.core import commit, dataset_files, storage
-from shardwright.core.result_files import remove_unfinished
+from shardwright.core.dataset_files import remove_unfinished
 from shardwright.core.sources.spool import Spool
 from shardwright.core.storage import local
 from shardwright.pipelines import cli

@@ -7,6 +7,7 @@ import pickle
 import random
 from collections import Counter
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,13 +17,12 @@ import pytest
 from shardwright.core import commit
 from shardwright.core.commit import _source_sizes
 from shardwright.core.salvage.shard import SavedShard
-from shardwright.core.shards.condensed_results import CondensedResults, merged_results
+from shardwright.core.shards.finish import condense
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardResult, load_ledger
 from shardwright.schemas.ledger_lines import SourceSizes
 from shardwright.schemas.plan import ledger_file
-from shardwright.transforms.conversion import CondenseBundle
 from shardwright.transforms.salvage import with_results
 
 
@@ -150,16 +150,6 @@ def sums(results: list[ShardResult]) -> object:
     return totals.as_json(), classes, formats, _source_sizes(results).as_json()
 
 
-def condense(results: list[ShardResult]) -> CondensedResults:
-    """Condenses the results of one bundle."""
-    step = CondenseBundle()
-    step.start_bundle()
-    for item in results:
-        assert not [*step.process(item)]
-    (condensed,) = step.finish_bundle()
-    return condensed.value
-
-
 def test_condensed_results_add_up_to_the_same() -> None:
     results = [result(split, i, 40, i) for split in ("train", "test") for i in range(40)]
     rng = random.Random(1)
@@ -169,7 +159,7 @@ def test_condensed_results_add_up_to_the_same() -> None:
         for start in range(0, len(results), 7)
     ]
     rng.shuffle(parts)
-    condensed = merged_results([condense([]), *parts]).as_results()
+    condensed = condense(chain.from_iterable(parts))
     assert sums(condensed) == sums(results)
     summed = {"class_counts": {}, "formats": {}, "sources": {}}
     by_file = {item.header.file: item for item in results}
@@ -184,14 +174,14 @@ def test_the_size_of_a_result_does_not_grow_with_the_classes() -> None:
     sizes = []
     for count in (10, 110):
         condensed = condense([result("train", shard, count, shard) for shard in range(count)])
-        sizes.append(len(pickle.dumps(condensed.as_results())))
+        sizes.append(len(pickle.dumps(condensed)))
     assert (sizes[1] - sizes[0]) / 100 < 1200 < len(pickle.dumps(result("train", 0, 1, 0))) / 10
 
 
 def test_a_damaged_header_of_an_earlier_build_adds_nothing() -> None:
     sound = result("train", 0, 2, 0)
     broken = replace(sound, header=replace(sound.header, shard=1, sources={"width": "nonsense"}))
-    condensed = condense([broken, sound]).as_results()
+    condensed = condense([broken, sound])
     assert _source_sizes(condensed).as_json() == _source_sizes([sound]).as_json()
 
 
@@ -207,14 +197,10 @@ def test_results_of_salvaged_shards_can_be_condensed() -> None:
         )
         for start in range(0, len(saved), 7)
     ]
-    condensed = with_results(bare, parts)
+    condensed = with_results(bare, chain.from_iterable(parts))
     assert [item.file for item in condensed] == sorted(item.file for item in [foreign, *saved])
     assert foreign in condensed
     kept = [item.result for item in condensed if item.result is not None]
     assert sums(kept) == sums(results) and len(kept) == len(saved)
     assert all(item.result.header.file == item.file for item in condensed if item.result is not None)
     assert len(pickle.dumps(condensed)) < len(pickle.dumps(saved)) / 8
-
-
-def test_no_results_give_no_totals() -> None:
-    assert merged_results([]).as_results() == merged_results([condense([])]).as_results() == []

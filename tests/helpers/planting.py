@@ -12,6 +12,8 @@ from typing import Any
 
 from helpers.fewer_imports import late
 from helpers.resealing import read_shard, settle
+from helpers.resealing import settle
+from shardwright.core.records.framing import Record, read_records
 
 tf = late("tensorflow")
 

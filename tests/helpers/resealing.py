@@ -16,8 +16,7 @@ from helpers.ledgers import dump_ledger, result_of
 from shardwright.core import storage
 from shardwright.core.dataset_files import json_lines
 from shardwright.core.plan.assign import shard_order
-from shardwright.core.records.framing import FRAME_BYTES, Record, masked_crc32c
-from shardwright.core.records.recovery import read_records
+from shardwright.core.records.framing import FRAME_BYTES, Record, masked_crc32c, read_records
 from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.finish import write_ledger as write_shard_ledger
 from shardwright.core.shards.shard_plan import recipes_of

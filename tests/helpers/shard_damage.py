@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from shardwright.core.records.framing import FRAME_BYTES, Record
-from shardwright.core.records.recovery import DamagedRange
+from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record
 
 
 class DamagedShard:

@@ -14,7 +14,7 @@ from typing import Any
 from PIL import Image
 
 from shardwright.core import commit
-from shardwright.core.preview.tiles import draw_card_samples
+from shardwright.core.preview import draw_card_samples
 from shardwright.core.salvage import commit as salvage_commit
 from shardwright.schemas.dataset import Dataset
 

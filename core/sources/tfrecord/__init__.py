@@ -24,8 +24,7 @@ from typing import IO
 
 from shardwright.core import storage
 from shardwright.core.records.compression import HEAD_BYTES, compression_of, decompress_into
-from shardwright.core.records.framing import HEADER_BYTES, Record, masked_crc32c
-from shardwright.core.records.recovery import read_records
+from shardwright.core.records.framing import HEADER_BYTES, Record, masked_crc32c, read_records
 from shardwright.core.sources.containers import filtered_part, filtered_refs, keeps_splits
 from shardwright.core.sources.image_files import join, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe

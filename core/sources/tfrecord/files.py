@@ -15,8 +15,7 @@ from typing import IO, NamedTuple
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.records.compression import HEAD_BYTES, compression_of, unpack
-from shardwright.core.records.framing import Record, is_header
-from shardwright.core.records.recovery import read_records
+from shardwright.core.records.framing import Record, is_header, read_records
 from shardwright.core.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
 from shardwright.core.sources.containers import ContainerFile, keeps_splits
 from shardwright.core.sources.image_files import folder_of, is_hidden, join, split_token

@@ -18,7 +18,7 @@ from shardwright.core import storage
 from shardwright.core.concurrency import underway as underway_module
 from shardwright.core.concurrency.underway import UNDERWAY, Underway
 from shardwright.core.concurrency.watchdog import Watchdog
-from shardwright.core.records import recovery
+from shardwright.core.records import framing
 from shardwright.core.records.compression import decompress_into
 from shardwright.core.sources.archives.members import MemberStore
 from shardwright.core.sources.archives.tars import GZIP, unpack_tar
@@ -182,9 +182,9 @@ def _parse_xml(clock: Clock, tmp_path: Path) -> None:
 def _search_records(clock: Clock, tmp_path: Path) -> None:
     (tmp_path / "rubbish").write_bytes(b"x" * (400 << 10))
     with open(tmp_path / "rubbish", "rb") as file, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recovery, "LAST_STEP", 4096)
+        patch.setattr(framing, "LAST_STEP", 4096)
         slow = SlowDisk(file, clock)
-        assert [item.number for item in recovery.read_records(slow)] == [0]  # type: ignore[arg-type]
+        assert [item.number for item in framing.read_records(slow)] == [0]  # type: ignore[arg-type]
 
 
 class SlowDisk:

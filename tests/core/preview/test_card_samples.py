@@ -16,9 +16,9 @@ from helpers.repository import PHOTOS
 from markdown_it import MarkdownIt
 from PIL import Image
 
+from shardwright.core import preview
 from shardwright.core.images.contact_sheet import SIDE
-from shardwright.core.preview import tiles
-from shardwright.core.preview.tiles import draw_card_samples
+from shardwright.core.preview import draw_card_samples
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.salvage import salvage
 from shardwright.schemas.dataset import SAMPLES_JPG
@@ -77,9 +77,9 @@ def test_rare_classes_are_shown_too(colors: Path) -> None:
 
 
 def test_only_some_of_many_records_are_read(colors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "MAX_LINES", 4)
+    monkeypatch.setattr(preview, "MAX_LINES", 4)
     assert len(tile_colors(draw_card_samples(str(colors), read(colors)))) == 4
-    monkeypatch.setattr(tiles, "MAX_BYTES", 10)
+    monkeypatch.setattr(preview, "MAX_BYTES", 10)
     assert draw_card_samples(str(colors), read(colors)) == b""
 
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
 
-from shardwright.core.rebuild import events
-from shardwright.core.rebuild.task import RebuildTask
+from shardwright.core.rebuild.task import RebuildTask, line_of, show_stages, stage
 from shardwright.pipelines.quiet_beam import suppress_beam_logs
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.lease import Lease
@@ -32,10 +31,10 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_lines_have_a_format_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    events.configure()
-    events.stage(TASK, "compared", "3 of 16 shards changed", changed=3, shards=16)
-    events.stage(TASK, "planned", images=7, classes=["a", "b"])
-    events.stage(TASK, "released")
+    show_stages()
+    stage(TASK, "compared", "3 of 16 shards changed", changed=3, shards=16)
+    stage(TASK, "planned", images=7, classes=["a", "b"])
+    stage(TASK, "released")
     assert shown(capsys) == [
         "shardwright: compared: 3 of 16 shards changed",
         'shardwright: planned: images 7, classes ["a", "b"]',
@@ -44,8 +43,8 @@ def test_lines_have_a_format_for_people(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_lines_have_a_format_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    events.configure()
-    events.stage(
+    show_stages()
+    stage(
         replace(TASK, log_format="json"),
         "compared",
         "3 of 16 shards changed",
@@ -75,7 +74,7 @@ anything = st.recursive(
 
 @given(st.dictionaries(st.text(), anything, max_size=4), st.text(), st.sampled_from(["text", "json"]))
 def test_any_facts_are_one_valid_line(facts: dict[str, Any], message: str, log_format: str) -> None:
-    line = events.line_of(log_format, "INFO", "compared", message, facts, {})
+    line = line_of(log_format, "INFO", "compared", message, facts, {})
     assert len(line.encode("utf-8").decode().splitlines()) == 1
     assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in line)
     if log_format == "json":
@@ -86,50 +85,50 @@ def test_any_facts_are_one_valid_line(facts: dict[str, Any], message: str, log_f
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_a_secret_in_a_url_is_not_shown(log_format: str) -> None:
     text = "cannot read https://me:s3cr3t@host/x?X-Amz-Signature=s3cr3t and HTTP://s3cr3t@host/y"
-    line = events.line_of(log_format, "INFO", "failed", text, {"s": [text], "https://s3cr3t@h": 1}, {})
+    line = line_of(log_format, "INFO", "failed", text, {"s": [text], "https://s3cr3t@h": 1}, {})
     assert "s3cr3t" not in line and "host/x" in line and "host/y" in line
-    place = events.line_of(log_format, "INFO", "x", "gs://b/pets@20261121T020000Z/what?.jpg", {}, {})
+    place = line_of(log_format, "INFO", "x", "gs://b/pets@20261121T020000Z/what?.jpg", {}, {})
     assert "gs://b/pets@20261121T020000Z/what?.jpg" in place
 
 
 def test_a_line_is_logged_once_whatever_others_log(capsys: pytest.CaptureFixture[str]) -> None:
     with suppress_beam_logs(False):
-        events.configure()
-        events.configure()
-        events.stage(TASK, "planned")
+        show_stages()
+        show_stages()
+        stage(TASK, "planned")
         logging.getLogger("apache_beam").info("noise")
     assert shown(capsys) == ["shardwright: planned"]
     with suppress_beam_logs(True):
-        events.stage(TASK, "planned")
+        stage(TASK, "planned")
     assert shown(capsys) == ["shardwright: planned"]
-    events.configure(shown=False)
-    events.stage(TASK, "planned")
+    show_stages(shown=False)
+    stage(TASK, "planned")
     assert shown(capsys) == []
 
 
 def test_a_notebook_that_replaces_stderr_shows_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    events.configure()
+    show_stages()
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
-    events.stage(TASK, "planned")
+    stage(TASK, "planned")
     assert screen.getvalue() == "shardwright: planned\n"
     screen.close()
-    events.stage(TASK, "nobody hears it")
+    stage(TASK, "nobody hears it")
 
 
 def test_on_other_machines_lines_go_to_the_workers_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        events.stage(TASK, "planned", images=7)
+        stage(TASK, "planned", images=7)
     assert caplog.messages == ["shardwright: planned: images 7"]
 
 
 def test_a_stage_has_its_own_line_above_the_progress_line(capsys: pytest.CaptureFixture[str]) -> None:
     screen = io.StringIO()
-    events.configure()
+    show_stages()
     with Progress(console=Console(file=screen, force_terminal=True, width=60), transient=True) as bar:
         bar.add_task("reading back")
         bar.refresh()
-        events.stage(TASK, "planned", images=7)
+        stage(TASK, "planned", images=7)
         bar.refresh()
     assert not capsys.readouterr().err, "it would stand behind the line of progress"
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())

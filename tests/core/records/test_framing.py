@@ -18,12 +18,13 @@ from helpers.shard_damage import assert_complete, damage_shard
 from shardwright.core.records.compression import compression_of, decompress
 from shardwright.core.records.framing import (
     FRAME_BYTES,
+    DamagedRange,
     FrameDamage,
     Record,
     data_of,
     masked_crc32c,
+    read_records,
 )
-from shardwright.core.records.recovery import DamagedRange, read_records
 from shardwright.core.salvage.salvaged_ledger import Frame, Match, match_records
 from shardwright.core.salvage.shard import save_shard
 from shardwright.pipelines.convert import convert

@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 
 from shardwright.core.plan.assign import PlannedShard, shard_order
 from shardwright.core.records.framing import data_of
-from shardwright.core.shards import ordered_refs, reuse
+from shardwright.core.shards import reuse, shard_plan
 from shardwright.core.shards.finish import ShardPlace
-from shardwright.core.shards.ordered_refs import OrderedRefs
 from shardwright.core.shards.reuse import (
     PreviousBuild,
     PreviousRecords,
@@ -30,7 +29,7 @@ from shardwright.core.shards.reuse import (
     near,
     take_over,
 )
-from shardwright.core.shards.shard_plan import plan_shard
+from shardwright.core.shards.shard_plan import OrderedRefs, plan_shard
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
@@ -68,7 +67,7 @@ def test_digests_of_an_earlier_step_give_the_same_plan(batches: list[list[ImageR
 def test_references_are_not_unpacked_unless_they_are_needed(monkeypatch: Any) -> None:
     planned = PlannedShard("train", 0, 1, [encode_refs([ImageRef("a.jpg", "a.jpg", "cat")])])
     made = plan_shard(planned, FORECAST, SETTINGS, {})
-    monkeypatch.setattr(ordered_refs, "decode_refs", None)
+    monkeypatch.setattr(shard_plan, "decode_refs", None)
     assert plan_shard(planned._replace(digests=made.digests), FORECAST, SETTINGS, {}).digest == made.digest
 
 
@@ -114,7 +113,7 @@ _REFS = st.builds(
 def few_at_once(patch: pytest.MonkeyPatch, most: int, part: int, together: int) -> None:
     """Changes the numbers of references that are unpacked and packed at once."""
     for name, number in (("_MAX_AT_ONCE", most), ("_PART", part), ("_PACKED_TOGETHER", together)):
-        patch.setattr(ordered_refs, name, number)
+        patch.setattr(shard_plan, name, number)
 
 
 @given(
@@ -138,7 +137,7 @@ def test_parts_are_the_whole(
 
     expected = sorted((ref for batch in batches for ref in batch), key=order)
     packed = [encode_refs(batch) for batch in batches]
-    with pytest.MonkeyPatch.context() as patch, mock.patch.object(ordered_refs, "shard_hashes", hashes):
+    with pytest.MonkeyPatch.context() as patch, mock.patch.object(shard_plan, "shard_hashes", hashes):
         few_at_once(patch, most, part, together)
         found = OrderedRefs.by_hash(packed, 7)
         assert len(found) == len(expected)

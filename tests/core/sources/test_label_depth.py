@@ -14,7 +14,7 @@ from helpers.repository import PHOTOS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.records.recovery import read_records
+from shardwright.core.records.framing import read_records
 from shardwright.core.sources.folder_tree import FolderTree
 from shardwright.pipelines.convert import convert
 from shardwright.schemas import units

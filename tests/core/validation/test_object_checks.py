@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardwright.core.preview.picture import record_thumbnail
+from shardwright.core.preview import record_thumbnail
 from shardwright.core.records.record_schema import RecordSchema, infer_schema
 from shardwright.core.validation.against.record import ALIKE, _alike
 from shardwright.core.validation.record import CheckedRecord, RecordChecker

@@ -46,7 +46,7 @@ REBUILD_STEPS = [
 #: Names that Beam gives to its own steps inside ours.
 BEAM_STEP = re.compile(
     r"FlatMap\(<lambda at core\.py:\d+>\)|Map\(decode\)"
-    r"|ParDo\((CombineValuesDoFn|_ListPart|_CompareLedgers|_CompareBucket|_PairRenamed)\)"
+    r"|ParDo\((CombineValuesDoFn|_ListPart|_CompareLedgers|_CompareBucket|_PairRenamed|_GlobalWindowsBatchingDoFn)\)"
     r"|FlatMap\((_check_shard|_read_ledger|compare)\)"
     r"|(Flat)?Map\((reify|restore)_metadata_default_window\)"
 )
@@ -55,7 +55,7 @@ CROSSING = {
     "bytes", "str", "int", "NoneType", "Forecast", "RecordSchema", "ShardTask", "ShardCheck", "ShardResult",
     "FindingSummary", "InputSplit", "Timestamp", "PaneInfo", "HeldLease", "bool",
     "PreviousState", "Compared", "Decision", "ReusableBuilds", "LedgerPair", "Changes",
-    "RefSummary", "CondensedResults", "ShardTotals",
+    "RefSummary", "ShardTotals",
 }  # fmt: skip
 #: Steps whose element type Beam does not know; tests below check their actual data.
 UNTYPED = {

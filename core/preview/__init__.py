@@ -1,1 +1,0 @@
-"""Shows the contents of a record: its values as text, its image with boxes and masks."""
