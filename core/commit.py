@@ -29,6 +29,7 @@ from shardwright.core.images.metadata import PRIVATE_KINDS
 from shardwright.core.lease import HeldLease, while_held, write_held
 from shardwright.core.overwrite import discard_staging, swap
 from shardwright.core.preview import draw_card_samples
+from shardwright.core.shards.finish import with_shards
 from shardwright.core.shards.quarantined import write_quarantine
 from shardwright.core.validation.directory import check_directory, unexpected_shards, unneeded_indexes
 from shardwright.core.validation.results import (
@@ -48,7 +49,6 @@ from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport, with_previous_checks
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.json_values import from_json
-from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.ledger import LedgerTotals, ShardHeader, ShardResult
 from shardwright.schemas.ledger_lines import SourceSizes
 from shardwright.schemas.plan import Forecast, ledger_file
@@ -99,34 +99,20 @@ class ConversionSpec:
 def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult]) -> Dataset:
     """Returns the dataset that consists of the shards."""
     layout = job.settings.record_layout
-    classes: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
-    formats: dict[str, Counter[str]] = {split: Counter() for split in forecast.plan.shards}
-    headers = sorted((result.header for result in results), key=lambda header: header.shard)
-    dtypes: Counter[str] = Counter()
-    for header in headers:
-        dtypes.update(header.dtypes)
-        if header.split != NO_SPLIT:
-            classes[header.split].update(header.class_counts)
-            formats[header.split].update(header.formats)
-    return Dataset(
+    bare = Dataset(
         name=job.name,
         layout=layout.name,
         features=layout.features,
         plan=forecast.plan,
         versions=job.versions,
-        splits={
-            split: tuple(header.as_shard() for header in headers if header.split == split)
-            for split in forecast.plan.shards
-        },
-        ledger=LedgerTotals.of(headers).as_json(),
-        class_counts={split: in_name_order(counts) for split, counts in classes.items()},
+        splits={},
+        ledger=LedgerTotals.of(result.header for result in results).as_json(),
+        class_counts={},
         first_label=layout.first_label,
-        formats={split: dict(sorted(counts.items())) for split, counts in formats.items()},
-        files={path: sha256 for result in results for path, sha256 in result.files.items()},
         statements_version=dataset.STATEMENTS_VERSION,
         provenance=job.settings.provenance,
-        dtypes=dict(sorted(dtypes.items())),
     )
+    return with_shards(bare, results)
 
 
 def check_counts(forecast: Forecast, results: Sequence[ShardResult], checks: Sequence[ShardCheck]) -> None:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import dataset_name, read_dataset
+from shardwright.core.dataset_files import read_dataset
 from shardwright.core.lease import read_holder
 from shardwright.core.rebuild.begin import PreviousState, is_abandoned, read_input, warned
 from shardwright.core.rebuild.compare import Decision, remember, scrub_facts
 from shardwright.core.rebuild.hooks import run_hooks
-from shardwright.core.rebuild.prometheus import RunMetrics, write_metrics
+from shardwright.core.rebuild.prometheus import run_values, write_metrics
 from shardwright.core.rebuild.task import RebuildTask, read_outcome, stage, write_outcome
 from shardwright.core.sources.spool import Spool
 from shardwright.core.versions import (
@@ -154,14 +154,13 @@ def fail(task: RebuildTask, error: ShardwrightError, reachable: bool = True) -> 
       error: Error that ended it.
       reachable: Whether the storage answers.
     """
-    seconds = round(time.time() - task.started, 3)
     outcome = {
         "state": FAILURE,
         "exit_code": int(error.exit_code),
         "message": error.message,
         "output": printable(task.output),
         "version": task.version,
-        "seconds": seconds,
+        "seconds": round(time.time() - task.started, 3),
     }
     for warning in run_hooks(task.hooks.get(FAILURE, ()), FAILURE, outcome):
         stage(task, "warning", warning)
@@ -169,38 +168,24 @@ def fail(task: RebuildTask, error: ShardwrightError, reachable: bool = True) -> 
         return
     with contextlib.suppress(ShardwrightError):
         if not isinstance(error, UsageError) and read_holder(task.output) in ("", task.holder):
-            run = RunMetrics(dataset_name(task.output), FAILURE, time.time(), seconds)
-            write_metrics(task.output, run)
+            write_metrics(task.output, run_values(outcome, time.time()))
     task.hold.release()
 
 
 def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Mapping[str, Any]) -> None:
     """Writes `metrics.prom`; adds a warning to the outcome if it cannot."""
-    work, scrub = outcome["work"], outcome["scrub"]
-    damaged = len(scrub["damaged"])
-    published = record if record is not None and record.state is VersionState.PUBLISHED else None
-    found = read_pointer(task.output)
-    run = RunMetrics(
-        dataset=dataset_name(task.output),
-        outcome=outcome["state"],
-        ended=time.time(),
-        seconds=outcome["seconds"],
-        version=found[0].version if found else "",
-        fingerprint=found[0].fingerprint if found else "",
-        records=published.records if published else None,
-        total_bytes=published.total_bytes if published else None,
-        classes=published.classes if published else None,
-        versions=len(version_names(task.output)),
-        shards={
-            "written": work.get("shards", 0) - work.get("reused_shards", 0),
-            "reused": work.get("reused_shards", 0),
-        },
-        images={name: work.get(name, 0) for name in ("converted", "copied", "quarantined")},
-        findings=record.findings if record is not None else None,
-        scrubbed={"sound": scrub["shards"] - damaged, "damaged": damaged},
-        scrubbed_bytes=scrub["bytes"],
-    )
-    outcome["warnings"].extend(write_metrics(task.output, run))
+    values = run_values(outcome, time.time())
+    if record is not None:
+        values["shardwright_rebuild_findings"] = record.findings
+    if record is not None and record.state is VersionState.PUBLISHED:
+        values["shardwright_dataset_records"] = record.records
+        values["shardwright_dataset_size_bytes"] = record.total_bytes
+        values["shardwright_dataset_classes"] = record.classes
+    values["shardwright_dataset_versions"] = len(version_names(task.output))
+    if found := read_pointer(task.output):
+        latest = found[0].fingerprint, found[0].version
+        values["shardwright_dataset_latest_version_info"] = {latest: 1.0}
+    outcome["warnings"].extend(write_metrics(task.output, values))
 
 
 def _outcome(

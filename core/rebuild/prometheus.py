@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from shardwright.core import storage
+from shardwright.core.dataset_files import dataset_name
 from shardwright.core.rebuild.begin import warned
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.version import METRICS_PROM
@@ -29,86 +32,64 @@ _UP_TO_DATE = ("success", "no_change")
 #: Values of the labels besides the dataset, in the order of `_METRICS` -> the value.
 _Samples = dict[tuple[str, ...], float]
 #: A number; or the numbers by the value of a label, or by the values of several.
-_Value = float | Mapping[str, float] | Mapping[tuple[str, str], float]
+Value = float | Mapping[str, float] | Mapping[tuple[str, str], float]
 
 
-@dataclass(frozen=True)
-class RunMetrics:
-    """Facts that are known when a run ends; None if the run does not know a fact.
-
-    Attributes:
-      dataset: Name of the dataset, a label of all metrics.
-      outcome: One of `OUTCOMES`.
-      ended: End of the run, in seconds since the epoch.
-      seconds: Duration of the run.
-      version: The latest version after the run.
-      fingerprint: Fingerprint of the latest version.
-      records: Number of records of the latest version.
-      total_bytes: Size of the latest version's shards.
-      classes: Number of classes of the latest version.
-      versions: Number of versions.
-      shards: Mapping of result (`written`, `reused`) to number of shards.
-      images: Mapping of result (`converted`, `copied`, `quarantined`) to number of images.
-      findings: Mapping of code to number of findings. Empty if there were none.
-      scrubbed: Mapping of result (`sound`, `damaged`) to number of shards that were read again.
-      scrubbed_bytes: Size of the shards that were read again.
-    """
-
-    dataset: str
-    outcome: str
-    ended: float
-    seconds: float
-    version: str = ""
-    fingerprint: str = ""
-    records: int | None = None
-    total_bytes: int | None = None
-    classes: int | None = None
-    versions: int | None = None
-    shards: Mapping[str, int] | None = None
-    images: Mapping[str, int] | None = None
-    findings: Mapping[str, int] | None = None
-    scrubbed: Mapping[str, int] | None = None
-    scrubbed_bytes: int | None = None
-
-
-#: Metric -> its labels besides the dataset, its help text, and its value in a run (see `_samples`), in the
-#: order of the file.
-_METRICS: Mapping[str, tuple[tuple[str, ...], str, Callable[[RunMetrics], _Value | None]]] = {
-    "shardwright_rebuild_last_run_timestamp_seconds":
-        ((), "When the last rebuild ended.", lambda run: run.ended),
-    "shardwright_rebuild_last_run_duration_seconds":
-        ((), "How long the last rebuild took.", lambda run: run.seconds),
+#: Metric -> its labels besides the dataset, and its help text, in the order of the file.
+_METRICS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "shardwright_rebuild_last_run_timestamp_seconds": ((), "When the last rebuild ended."),
+    "shardwright_rebuild_last_run_duration_seconds": ((), "How long the last rebuild took."),
     "shardwright_rebuild_last_run_outcome":
-        (("outcome",), "1 for how the last rebuild ended, 0 for the other ways.",
-         lambda run: {name: name == run.outcome for name in OUTCOMES}),
+        (("outcome",), "1 for how the last rebuild ended, 0 for the other ways."),
     "shardwright_rebuild_last_success_timestamp_seconds":
-        ((), "When a rebuild last ended well: with a new version, or with nothing to change.",
-         lambda run: run.ended if run.outcome in _UP_TO_DATE else None),
+        ((), "When a rebuild last ended well: with a new version, or with nothing to change."),
     "shardwright_rebuild_last_publication_timestamp_seconds":
-        ((), "When a rebuild last published a new version.",
-         lambda run: run.ended if run.outcome == "success" else None),
-    "shardwright_rebuild_shards":
-        (("result",), "Shards of the last rebuild, by result: written or reused.", lambda run: run.shards),
+        ((), "When a rebuild last published a new version."),
+    "shardwright_rebuild_shards": (("result",), "Shards of the last rebuild, by result: written or reused."),
     "shardwright_rebuild_images":
-        (("result",), "Images of the last rebuild, by result: converted, copied or quarantined.",
-         lambda run: run.images),
-    "shardwright_rebuild_findings":
-        (("code",), "Findings of the last validation of a rebuild, by code.", lambda run: run.findings),
+        (("result",), "Images of the last rebuild, by result: converted, copied or quarantined."),
+    "shardwright_rebuild_findings": (("code",), "Findings of the last validation of a rebuild, by code."),
     "shardwright_rebuild_scrubbed_shards":
-        (("result",), "Shards of the latest version that the last rebuild read again: sound or damaged.",
-         lambda run: run.scrubbed),
-    "shardwright_rebuild_scrubbed_bytes":
-        ((), "Bytes of the shards that the last rebuild read again.", lambda run: run.scrubbed_bytes),
-    "shardwright_dataset_records":
-        ((), "Records of the latest version, in all splits.", lambda run: run.records),
-    "shardwright_dataset_size_bytes":
-        ((), "Bytes of the latest version's shards.", lambda run: run.total_bytes),
-    "shardwright_dataset_classes": ((), "Classes of the latest version.", lambda run: run.classes),
-    "shardwright_dataset_versions": ((), "Number of versions of the dataset.", lambda run: run.versions),
+        (("result",), "Shards of the latest version that the last rebuild read again: sound or damaged."),
+    "shardwright_rebuild_scrubbed_bytes": ((), "Bytes of the shards that the last rebuild read again."),
+    "shardwright_dataset_records": ((), "Records of the latest version, in all splits."),
+    "shardwright_dataset_size_bytes": ((), "Bytes of the latest version's shards."),
+    "shardwright_dataset_classes": ((), "Classes of the latest version."),
+    "shardwright_dataset_versions": ((), "Number of versions of the dataset."),
     "shardwright_dataset_latest_version_info":
-        (("fingerprint", "version"), "Always 1; the labels name the latest version.",
-         lambda run: {(run.fingerprint, run.version): 1.0} if run.version else None),
+        (("fingerprint", "version"), "Always 1; the labels name the latest version."),
 }  # fmt: skip
+
+
+def run_values(outcome: Mapping[str, Any], ended: float) -> dict[str, Value]:
+    """Returns the values of metrics that an outcome of a rebuild states.
+
+    Args:
+      outcome: The outcome, as it is stored, or as hooks get it after a failure.
+      ended: End of the run, in seconds since the epoch.
+    """
+    state = outcome["state"]
+    values: dict[str, Value] = {
+        "shardwright_rebuild_last_run_timestamp_seconds": ended,
+        "shardwright_rebuild_last_run_duration_seconds": outcome["seconds"],
+        "shardwright_rebuild_last_run_outcome": {name: name == state for name in OUTCOMES},
+    }
+    if state in _UP_TO_DATE:
+        values["shardwright_rebuild_last_success_timestamp_seconds"] = ended
+    if state == "success":
+        values["shardwright_rebuild_last_publication_timestamp_seconds"] = ended
+    if "work" in outcome:
+        work, scrub = Counter(outcome["work"]), outcome["scrub"]
+        reused, damaged = work["reused_shards"], len(scrub["damaged"])
+        values |= {
+            "shardwright_rebuild_shards": {"written": work["shards"] - reused, "reused": reused},
+            "shardwright_rebuild_images": {
+                name: work[name] for name in ("converted", "copied", "quarantined")
+            },
+            "shardwright_rebuild_scrubbed_shards": {"sound": scrub["shards"] - damaged, "damaged": damaged},
+            "shardwright_rebuild_scrubbed_bytes": scrub["bytes"],
+        }
+    return values
 
 
 @dataclass(frozen=True)
@@ -125,7 +106,7 @@ class _LastRun:
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics that have samples."""
-        for name, (labels, meaning, _) in _METRICS.items():
+        for name, (labels, meaning) in _METRICS.items():
             if samples := self.samples.get(name):
                 family = GaugeMetricFamily(name, meaning, labels=("dataset", *labels))
                 for values in sorted(samples):
@@ -135,19 +116,19 @@ class _LastRun:
                 yield family
 
 
-def metrics_text(run: RunMetrics, before: str = "") -> str:
+def metrics_text(dataset: str, values: Mapping[str, Value], before: str = "") -> str:
     """Returns the contents of the file.
 
     Args:
-      run: Facts of the last run.
+      dataset: Name of the dataset, a label of all metrics.
+      values: Values of the metrics that the last run knows.
       before: Contents after the previous run. Empty if there was none.
     """
-    values = {name: value_of(run) for name, (_, _, value_of) in _METRICS.items()}
-    samples = {name: _samples(value) for name, value in values.items() if value is not None}
-    return generate_latest(_LastRun(run.dataset, {**_stored(before), **samples})).decode()
+    samples = {name: _samples(value) for name, value in values.items()}
+    return generate_latest(_LastRun(dataset, {**_stored(before), **samples})).decode()
 
 
-def write_metrics(output: str, run: RunMetrics) -> list[str]:
+def write_metrics(output: str, values: Mapping[str, Value]) -> list[str]:
     """Replaces `metrics.prom` as a whole, and keeps the values that a failed run does not know.
 
     Returns:
@@ -159,11 +140,12 @@ def write_metrics(output: str, run: RunMetrics) -> list[str]:
         before = b""
         with contextlib.suppress(FileNotFoundError):
             before = storage.read_bytes(path)
-        storage.write_bytes(path, metrics_text(run, before.decode("utf-8", "replace")).encode())
+        text = metrics_text(dataset_name(output), values, before.decode("utf-8", "replace"))
+        storage.write_bytes(path, text.encode())
     return warnings
 
 
-def _samples(value: _Value) -> _Samples:
+def _samples(value: Value) -> _Samples:
     """Returns the samples of a metric's value in a run."""
     if not isinstance(value, Mapping):
         return {(): value}

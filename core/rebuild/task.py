@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import write_text
+from shardwright.core.dataset_files import stored_document, write_text
 from shardwright.core.lease import HeldLease
 from shardwright.schemas.configuration.job import Hook, JobGates, RebuildSettings
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -96,11 +96,7 @@ def read_outcome(task: RebuildTask) -> dict[str, Any] | None:
     Raises:
       EngineError: If the storage failed.
     """
-    data = storage.read_if_exists(storage.join(task.output, outcome_file(task)))
-    try:
-        return dict(json.loads(data)) if data is not None else None
-    except (ValueError, TypeError):
-        return None
+    return stored_document(task.output, outcome_file(task)) or None
 
 
 def write_outcome(task: RebuildTask, outcome: Mapping[str, Any]) -> None:

@@ -27,6 +27,7 @@ from shardwright.core.dataset_files import (
 from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.preview import draw_card_samples
 from shardwright.core.salvage.shard import SavedShard
+from shardwright.core.shards.finish import with_shards
 from shardwright.core.shards.quarantined import (
     ledgers_of,
     quarantined_lines,
@@ -38,7 +39,6 @@ from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.dataset import LOST_JSONL, STATEMENTS_VERSION, Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.image_ref import NO_SPLIT, printable
-from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.ledger import LedgerTotals
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sidecars import with_sidecars
@@ -151,35 +151,15 @@ def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
 def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedShard]) -> Dataset:
     """Returns the dataset that consists of the saved shards: the damaged one without its lost records."""
     of_split = {split: [saved[shard.file] for shard in shards] for split, shards in damaged.splits.items()}
-    results = {
-        split: [item.result for item in items if item.result is not None] for split, items in of_split.items()
-    }
-    headers = {split: [result.header for result in made] for split, made in results.items()}
-    return replace(
+    bare = replace(
         damaged,
         name=dataset_name(job.output),
-        splits={split: tuple(header.as_shard() for header in made) for split, made in headers.items()},
         ledger=_moved(damaged.ledger, of_split),
-        class_counts={split: _sum(header.class_counts for header in made) for split, made in headers.items()},
-        formats={split: _sum(header.formats for header in made) for split, made in headers.items()},
-        dtypes=_sum(header.dtypes for made in headers.values() for header in made),
         sidecars={},
         # The features come from another version, but the side files are written by this one.
         statements_version=STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0,
-        files={
-            path: sha256
-            for made in results.values()
-            for result in made
-            for path, sha256 in result.files.items()
-        },
     )
-
-
-def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for part in counts:
-        total.update(part)
-    return in_name_order(total)
+    return with_shards(bare, (item.result for item in saved.values() if item.result is not None))
 
 
 def _moved(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]]) -> dict[str, Any]:

@@ -6,13 +6,16 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.lease import HeldLease, while_held, write_held
+from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.json_values import from_json
+from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.ledger_lines import LedgerLines, ShardTotals, SourceSizes
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
@@ -140,3 +143,28 @@ def condense(results: Iterable[ShardResult]) -> list[ShardResult]:
             )
             bare[place] = replace(result, header=header)
     return bare
+
+
+def with_shards(made: Dataset, results: Iterable[ShardResult]) -> Dataset:
+    """Returns a dataset that consists of these shards. The totals of the ledger stay as they are."""
+    results = list(results)
+    headers = sorted((result.header for result in results), key=lambda header: header.shard)
+    splits = {split: [item for item in headers if item.split == split] for split in made.plan.shards}
+    return replace(
+        made,
+        splits={split: tuple(header.as_shard() for header in found) for split, found in splits.items()},
+        class_counts={
+            split: in_name_order(_sum(header.class_counts for header in found))
+            for split, found in splits.items()
+        },
+        formats={split: _sum(header.formats for header in found) for split, found in splits.items()},
+        dtypes=_sum(header.dtypes for header in headers),
+        files={path: sha256 for result in results for path, sha256 in result.files.items()},
+    )
+
+
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in counts:
+        total.update(part)
+    return dict(sorted(total.items()))

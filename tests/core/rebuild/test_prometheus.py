@@ -6,8 +6,8 @@ import os
 import re
 import stat
 import threading
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,19 +15,33 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from shardwright.core import storage
-from shardwright.core.rebuild.prometheus import OUTCOMES, RunMetrics, metrics_text, write_metrics
+from shardwright.core.rebuild.prometheus import OUTCOMES, Value, metrics_text, run_values, write_metrics
 
-RUN = RunMetrics(
-    "pets", "success", 1.7e9, 12.5, "20261121T020000Z", "abc", 7000, 123456789, 12, 5,
-    {"written": 1, "reused": 15}, {"converted": 40, "copied": 400, "quarantined": 2}, {"SPLIT_LEAKAGE": 3},
-)  # fmt: skip
-FAILED = RunMetrics("pets", "failure", 1.7e9 + 3600, 2.0)
+WORK = {"shards": 16, "reused_shards": 15, "converted": 40, "copied": 400, "quarantined": 2}
+SCRUB = {"shards": 3, "damaged": ["a"], "bytes": 99}
+RECORDS, FINDINGS = "shardwright_dataset_records", "shardwright_rebuild_findings"
+
+
+def ended(state: str, at: float = 1.7e9 + 3600) -> dict[str, Value]:
+    """Returns the values that a run knows that ended in this way."""
+    return run_values({"state": state, "seconds": 2.0}, at)
+
+
+RUN: dict[str, Value] = {
+    **run_values({"state": "success", "seconds": 12.5, "work": WORK, "scrub": SCRUB}, 1.7e9),
+    FINDINGS: {"SPLIT_LEAKAGE": 3},
+    RECORDS: 7000,
+    "shardwright_dataset_size_bytes": 123456789,
+    "shardwright_dataset_classes": 12,
+    "shardwright_dataset_versions": 5,
+    "shardwright_dataset_latest_version_info": {("abc", "20261121T020000Z"): 1.0},
+}
+FAILED = ended("failure")
 texts = st.text(max_size=12)
-counts = st.none() | st.dictionaries(texts, st.integers(0, 2**53), max_size=4)
-number = st.none() | st.integers(0, 2**53)
+counts = st.dictionaries(texts, st.integers(0, 2**53), max_size=4)
 runs = st.builds(
-    RunMetrics, texts, st.sampled_from(OUTCOMES), st.floats(0, 1e12), st.floats(0, 1e12), texts, texts,
-    number, number, number, number, counts, counts, counts,
+    lambda state, at, more: {**ended(state, at), **more}, st.sampled_from(OUTCOMES), st.floats(0, 1e12),
+    st.fixed_dictionaries({}, optional={RECORDS: st.integers(0, 2**53), FINDINGS: counts}),
 )  # fmt: skip
 
 
@@ -48,7 +62,7 @@ def one(text: str, name: str, **labels: str) -> float:
 
 
 def test_the_work_of_a_run_is_exported() -> None:
-    text = metrics_text(RUN)
+    text = metrics_text("pets", RUN)
     assert {(name, tuple(labels)): value for (name, labels), value in read(text).items()} == {
         ("shardwright_rebuild_last_run_timestamp_seconds", ()): 1.7e9,
         ("shardwright_rebuild_last_run_duration_seconds", ()): 12.5,
@@ -64,6 +78,9 @@ def test_the_work_of_a_run_is_exported() -> None:
         ("shardwright_rebuild_images", (("result", "copied"),)): 400,
         ("shardwright_rebuild_images", (("result", "quarantined"),)): 2,
         ("shardwright_rebuild_findings", (("code", "SPLIT_LEAKAGE"),)): 3,
+        ("shardwright_rebuild_scrubbed_shards", (("result", "sound"),)): 2,
+        ("shardwright_rebuild_scrubbed_shards", (("result", "damaged"),)): 1,
+        ("shardwright_rebuild_scrubbed_bytes", ()): 99,
         ("shardwright_dataset_records", ()): 7000,
         ("shardwright_dataset_size_bytes", ()): 123456789,
         ("shardwright_dataset_classes", ()): 12,
@@ -79,7 +96,7 @@ def test_the_work_of_a_run_is_exported() -> None:
 
 
 def test_names_follow_the_rules_of_prometheus() -> None:
-    names = {name for name, _ in read(metrics_text(RUN))}
+    names = {name for name, _ in read(metrics_text("pets", RUN))}
     for name in names:
         assert re.fullmatch(r"shardwright_(rebuild|dataset)_[a-z]+(_[a-z]+)*", name)
         assert not name.endswith(("_total", "_count", "_sum", "_bucket")), "what only counters have"
@@ -87,8 +104,8 @@ def test_names_follow_the_rules_of_prometheus() -> None:
 
 
 def test_a_failed_run_is_exported_and_keeps_unknown_values() -> None:
-    before = metrics_text(RUN)
-    after = metrics_text(FAILED, before)
+    before = metrics_text("pets", RUN)
+    after = metrics_text("pets", FAILED, before)
     assert one(after, "rebuild_last_run_outcome", outcome="failure") == 1
     assert one(after, "rebuild_last_run_outcome", outcome="success") == 0
     assert one(after, "rebuild_last_run_timestamp_seconds") == 1.7e9 + 3600
@@ -96,14 +113,14 @@ def test_a_failed_run_is_exported_and_keeps_unknown_values() -> None:
     assert {name.removeprefix("shardwright_rebuild_") for name, _ in changed} == {
         "last_run_timestamp_seconds", "last_run_duration_seconds", "last_run_outcome"
     }  # fmt: skip
-    assert metrics_text(FAILED, after) == after
+    assert metrics_text("pets", FAILED, after) == after
 
 
 def test_how_a_run_ends_decides_which_times_move() -> None:
-    before = metrics_text(RUN)
+    before = metrics_text("pets", RUN)
     moved = {"success": (True, True), "no_change": (True, False), "refused": (False, False)}
     for outcome, (success, publication) in {**moved, "failure": (False, False)}.items():
-        after = metrics_text(replace(FAILED, outcome=outcome), before)
+        after = metrics_text("pets", ended(outcome), before)
         assert (one(after, "rebuild_last_success_timestamp_seconds") > 1.7e9) is success
         assert (one(after, "rebuild_last_publication_timestamp_seconds") > 1.7e9) is publication
 
@@ -119,8 +136,8 @@ shardwright_rebuild_images{dataset="p",result="a\\"b\\\\\\nc"} 40
 shardwright_dataset_size_bytes{dataset="p"} 123456789012
 shardwright_dataset_latest_version_info{dataset="p",fingerprint="ab",version="20261121T020000Z"} 1
 """
-    text = metrics_text(FAILED, earlier)
-    assert one(text, "rebuild_last_run_duration_seconds") == FAILED.seconds
+    text = metrics_text("pets", FAILED, earlier)
+    assert one(text, "rebuild_last_run_duration_seconds") == 2.0
     assert one(text, "rebuild_images", result='a"b\\\nc') == 40
     assert one(text, "dataset_size_bytes") == 123456789012
     assert one(text, "dataset_latest_version_info", version="20261121T020000Z", fingerprint="ab") == 1
@@ -128,39 +145,40 @@ shardwright_dataset_latest_version_info{dataset="p",fingerprint="ab",version="20
 
 def test_a_dataset_that_never_succeeded_has_no_time_of_success() -> None:
     assert not [
-        name for name, _ in read(metrics_text(FAILED)) if "success_t" in name or "publication" in name
+        name for name, _ in read(metrics_text("pets", FAILED)) if "success_t" in name or "publication" in name
     ]
 
 
 def test_resolved_findings_are_not_exported() -> None:
-    after = metrics_text(replace(RUN, findings={}), metrics_text(RUN))
+    after = metrics_text("pets", {**RUN, FINDINGS: {}}, metrics_text("pets", RUN))
     assert not [name for name, _ in read(after) if name.endswith("findings")]
 
 
-@given(runs, runs)
-def test_any_sequence_of_runs_can_be_read_back(first: RunMetrics, second: RunMetrics) -> None:
-    before = metrics_text(first)
-    text = metrics_text(second, before)
+@given(runs, runs, texts)
+def test_any_sequence_of_runs_can_be_read_back(
+    first: dict[str, Any], second: dict[str, Any], dataset: str
+) -> None:
+    before = metrics_text("before", first)
+    text = metrics_text(dataset, second, before)
     values = read(text)
     for value in (first, second):
-        read(metrics_text(value))
-    if second.records is not None or first.records is not None:
-        expected = first.records if second.records is None else second.records
-        assert values["shardwright_dataset_records", frozenset()] == expected
-    findings = first.findings if second.findings is None else second.findings
-    for code, count in (findings or {}).items():
-        assert values["shardwright_rebuild_findings", frozenset({("code", code)})] == count
+        read(metrics_text("alone", value))
+    known = {**first, **second}
+    if RECORDS in known:
+        assert values[RECORDS, frozenset()] == known[RECORDS]
+    for code, count in known.get(FINDINGS, {}).items():
+        assert values[FINDINGS, frozenset({("code", code)})] == count
     families = list(text_string_to_metric_families(text))
-    assert {sample.labels["dataset"] for family in families for sample in family.samples} == {second.dataset}
+    assert {sample.labels["dataset"] for family in families for sample in family.samples} == {dataset}
 
 
 @given(st.text(), st.integers(0, 3000), st.integers(0, 3000))
 def test_a_damaged_file_is_tolerated(noise: str, start: int, length: int) -> None:
-    before = metrics_text(RUN)
+    before = metrics_text("pets", RUN)
     damaged = before[:start] + noise + before[start + length :]
-    after = read(metrics_text(FAILED, damaged))
+    after = read(metrics_text("pets", FAILED, damaged))
     assert after["shardwright_rebuild_last_run_timestamp_seconds", frozenset()] == 1.7e9 + 3600
-    assert read(metrics_text(replace(RUN, dataset="\udc80\ud800"), damaged))
+    assert read(metrics_text("\udc80\ud800", RUN, damaged))
 
 
 def test_the_file_is_replaced_atomically_and_readable_by_others(tmp_path: Path) -> None:
@@ -174,7 +192,7 @@ def test_the_file_is_replaced_atomically_and_readable_by_others(tmp_path: Path) 
     def collect() -> None:
         while not ended.is_set():
             names = {name for name, _ in read(path.read_text())}
-            partial.extend([len(names)] * (len(names) != 13))
+            partial.extend([len(names)] * (len(names) != 15))
 
     thread = threading.Thread(target=collect)
     thread.start()
