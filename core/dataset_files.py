@@ -181,7 +181,7 @@ def missing_shards(
       listed: Files in the directory. None to list them here.
     """
     present = set(storage.list_files(directory) if listed is None else listed)
-    files = [shard.file for shards in made.splits.values() for shard in shards]
+    files = [shard.file for shard in made.shards]
     if with_indexes:
         files += [
             index_file(split, number, len(shards))

@@ -256,7 +256,7 @@ def _buffer(dataset: Dataset, slices: Sequence[ShardSlice], shuffle: bool | int,
         return min(int(shuffle), count)
     if not size:
         files = {item.file for item in slices}
-        shards = [s for shards in dataset.splits.values() for s in shards if s.file in files]
+        shards = [shard for shard in dataset.shards if shard.file in files]
         size = sum(shard.bytes for shard in shards) // sum(shard.records for shard in shards)
     return max(1, min(count, _SHUFFLE_BYTES // max(1, size)))
 
@@ -380,7 +380,7 @@ def _serialized_records(
 
 def _require_whole(directory: str, dataset: Dataset, slices: Sequence[ShardSlice]) -> None:
     """Checks the sizes of shards, because TensorFlow's error during an epoch does not name the file."""
-    sizes = {shard.file: shard.bytes for shards in dataset.splits.values() for shard in shards}
+    sizes = {shard.file: shard.bytes for shard in dataset.shards}
     for item in slices:
         path = storage.join(directory, item.file)
         with translated_shard_errors(path):

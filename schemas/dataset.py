@@ -127,7 +127,7 @@ class Dataset:
     def fingerprint(self) -> str:
         """The identity of the dataset: its shards' checksums, labels and features."""
         return fingerprint(
-            {shard.file: shard.sha256 for shards in self.splits.values() for shard in shards},
+            {shard.file: shard.sha256 for shard in self.shards},
             self.labels,
             to_json(self.features),
         )
@@ -152,6 +152,11 @@ class Dataset:
         return self.plan.split_shares(
             {split: self.records(split) for split in self.splits}, self.class_counts
         )
+
+    @property
+    def shards(self) -> list[Shard]:
+        """All shards, in the order of `dataset.json`."""
+        return [shard for shards in self.splits.values() for shard in shards]
 
     def placed_shards(self) -> Iterator[tuple[str, int, int, Shard]]:
         """Yields each shard after its split, its number from 0 and the number of shards in the split."""

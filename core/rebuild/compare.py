@@ -31,7 +31,7 @@ from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.core.sources.listing import ListingDigest
 from shardwright.schemas.codes import FindingCode, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import SUFFIXES
-from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.ledger import Entry, is_whole, ledger_header, load_ledger
@@ -86,11 +86,6 @@ class Decision(NamedTuple):
         return frozenset(shard.file for shard in self.scrubbed if shard.damage)
 
 
-def shards_of(made: Dataset) -> list[Shard]:
-    """Returns all shards of a dataset in the order of its `dataset.json`."""
-    return [shard for shards in made.splits.values() for shard in shards]
-
-
 def scrub_shard(directory: str, file: str, sha256: str) -> str:
     """Reads a shard and compares it with its sha256.
 
@@ -123,14 +118,14 @@ def chosen_shards(task: RebuildTask, previous: PreviousState) -> list[Shard]:
     """Returns the shards of the latest version that this run reads again."""
     if previous.dataset is None or previous.ended or task.rules.scrub <= 0:
         return []
-    there = [shard for shard in shards_of(previous.dataset) if shard.file not in previous.missing]
+    there = [shard for shard in previous.dataset.shards if shard.file not in previous.missing]
     return choose_shards(there, read_state(task.output), task.rules.scrub)
 
 
 def scrub_facts(previous: PreviousState, scrubbed: Iterable[ScrubbedShard]) -> dict[str, Any]:
     """Returns how much of the latest version was read again, for the outcome of a run."""
     read = sorted(scrubbed)
-    every = shards_of(previous.dataset) if previous.dataset is not None else []
+    every = previous.dataset.shards if previous.dataset is not None else []
     return {
         "version": previous.version,
         "shards": len(read),
@@ -181,7 +176,7 @@ def remember(
     path = storage.join(task.output, SCRUB_JSON)
     with warned(warnings, f"{printable(path)} could not be written, so the same shards are read again"):
         if read_holder(task.output) == task.holder:  # else another rebuild counts its own runs
-            state = state_after(shards_of(previous.dataset), read_state(task.output), sound, damaged)
+            state = state_after(previous.dataset.shards, read_state(task.output), sound, damaged)
             storage.write_bytes(path, state.dumps().encode())
 
 
@@ -212,7 +207,7 @@ def previous_build(task: RebuildTask, previous: PreviousState) -> PreviousBuild 
         return None
     plan, directory = previous.dataset.plan, version_path(task.output, previous.version)
     suffix = SUFFIXES[str(plan.settings.get("compression", "none"))]
-    digests = {shard.file: shard.sha256 for shard in shards_of(previous.dataset)}
+    digests = {shard.file: shard.sha256 for shard in previous.dataset.shards}
     return PreviousBuild(directory, plan.shards, suffix, digests, previous.dataset.files)
 
 

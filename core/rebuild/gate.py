@@ -283,7 +283,7 @@ def gate_version(
             previous=previous.version,
             fingerprint=made.fingerprint,
             records=made.all_records,
-            total_bytes=sum(shard.bytes for shards in made.splits.values() for shard in shards),
+            total_bytes=sum(shard.bytes for shard in made.shards),
             classes=len(made.classes),
             findings=report.counts,
             work=committed["work"],

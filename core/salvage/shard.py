@@ -387,7 +387,7 @@ def find_misplaced(directory: str, expected: Shard, run: str = "") -> Placement:
 @lru_cache(maxsize=1)
 def _listed(directory: str, run: str) -> tuple[dict[str, int], list[Shard]]:
     """Returns the size of each file, and the shards with records, once for all shards that a run saves."""
-    shards = [shard for _, _, _, shard in read_dataset(directory).placed_shards() if shard.records]
+    shards = [shard for shard in read_dataset(directory).shards if shard.records]
     if storage.is_remote(directory):
         prefix = directory.rstrip("/") + "/"
         objects = storage.list_objects(directory, deep=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -62,7 +62,7 @@ class OrderedRefs:
                 unsorted += refs
                 if len(unsorted) > _MAX_AT_ONCE:
                     unsorted = None
-        order = _order_of(np.frombuffer(b"".join(hashes), ">u8"), packed)
+        order = _order_of(np.frombuffer(b"".join(hashes), ">u8").astype(np.uint64), packed)
         ordered = cls(packed, order.astype("<u4").tobytes())
         if unsorted is not None:
             ordered._whole = [unsorted[place] for place in order.tolist()]
@@ -121,18 +121,12 @@ def _order_of(hashes: NDArray[np.uint64], packed: Iterable[EncodedRefs]) -> NDAr
     """Returns the places of references in the order of (hash, key)."""
     order = np.argsort(hashes, kind="stable")
     ordered = hashes[order]
-    equal = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if not len(equal):
-        return order
-    # Of different keys, hardly any have the same hash; equal keys have.
-    begins = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    ends = np.r_[begins[1:], len(order)]
-    tied = {int(place) for at in equal for place in order[at : at + 2]}
-    places = enumerate(ref.key for batch in packed for ref in decode_refs(batch))
-    keys = {place: key for place, key in places if place in tied}
-    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-        if end - begin > 1:
-            order[begin:end] = sorted(order[begin:end].tolist(), key=keys.__getitem__)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(repeated):  # of different keys, hardly any have the same hash; equal keys have
+        tied = frozenset(np.flatnonzero(np.isin(hashes, repeated)).tolist())
+        places = enumerate(ref.key for batch in packed for ref in decode_refs(batch))
+        keys = {place: key for place, key in places if place in tied}
+        order[np.isin(hashes[order], repeated)] = sorted(tied, key=lambda place: (hashes[place], keys[place]))
     return order
 
 
@@ -153,30 +147,21 @@ _MAX_LINES = 10_000
 _DIGEST_BYTES = 8
 
 
-class ShardPlan:
+class ShardPlan(NamedTuple):
     """The content of a shard, and how it is converted.
 
-    Args:
+    Attributes:
       recipe: Settings and class names for the conversion.
       recipe_digest: Digest of the settings and versions that determine the bytes of a record.
       digests: Digests of the shard.
       refs: Its references. They are unpacked when they are needed, because a shard that is reused as a whole
         does without.
-
-    Attributes:
-      recipe: As above.
-      recipe_digest: As above.
-      digests: As above.
-      refs: As above.
     """
 
-    def __init__(
-        self, recipe: ShardRecipe, recipe_digest: str, digests: ShardDigests, refs: OrderedRefs
-    ) -> None:
-        self.recipe = recipe
-        self.recipe_digest = recipe_digest
-        self.digests = digests
-        self.refs = refs
+    recipe: ShardRecipe
+    recipe_digest: str
+    digests: ShardDigests
+    refs: OrderedRefs
 
     @property
     def digest(self) -> str:
@@ -216,19 +201,21 @@ def plan_shard(
         return ShardPlan(recipe, recipes.record, digests, OrderedRefs(planned.refs, digests.order))
     refs = OrderedRefs.by_hash(planned.refs, settings.seed)
     roles = layout.by_role().keys()
-    split_names = (planned.split,) if FeatureRole.SPLIT in roles else ()
 
     def line_of(ref: ImageRef) -> str:
-        return line_after_key(
-            ref,
-            [ids.get(name, -1) for name in ref.labels],
-            *split_names,
-            *([("fold", ref.fold)] if ref.fold >= 0 else ()),
-            *_texts_of(ref, texts),
-            *_names_of(ref, roles),
-            *_min_bytes(ref, settings),
-            *_decoders_of(ref, versions),
-        )
+        more: list[Any] = [planned.split] if FeatureRole.SPLIT in roles else []
+        if ref.fold >= 0:
+            more.append(("fold", ref.fold))
+        more += [texts[name] for name in ref.labels if name in texts]
+        if FeatureRole.SOURCE_ID in roles:
+            more.append(("source_id", source_id_of(ref)))
+        if ref.file_name and not _NAMES.isdisjoint(roles):
+            more.append(("file_name", ref.file_name))
+        if ref.size < 0 and settings.min_source_bytes:  # only reading the file shows if it is large enough
+            more.append(("min_bytes", settings.min_source_bytes))
+        if (number := versions.get(HEIF_DECODER)) and has_extension_of(ref.key, "heif"):
+            more.append((HEIF_DECODER, number))
+        return line_after_key(ref, [ids.get(name, -1) for name in ref.labels], *more)
 
     digest, lines = PlanDigest(recipes.shard), bytearray()
     candidates, has_known_states = 0, True
@@ -300,28 +287,3 @@ def recipes_of(identity: Mapping[str, Any], versions: Mapping[str, str]) -> Reci
     making = {name: value for name, value in chosen.items() if name in _RECORD_SETTINGS}
     makers = {name: version for name, version in versions.items() if name not in _FRAMING}
     return Recipes(recipe_digest(making, makers), recipe_digest(chosen, versions))
-
-
-def _decoders_of(ref: ImageRef, versions: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Returns the version of the decoder of an image if it is not one that every image depends on."""
-    if (number := versions.get(HEIF_DECODER)) and has_extension_of(ref.key, "heif"):
-        return [(HEIF_DECODER, number)]
-    return []
-
-
-def _names_of(ref: ImageRef, roles: Collection[FeatureRole]) -> list[tuple[str, str]]:
-    """Returns the names of an image in its record, besides its key."""
-    names = [("source_id", source_id_of(ref))] if FeatureRole.SOURCE_ID in roles else []
-    if ref.file_name and not _NAMES.isdisjoint(roles):
-        names.append(("file_name", ref.file_name))
-    return names
-
-
-def _min_bytes(ref: ImageRef, settings: ConvertSettings) -> list[tuple[str, int]]:
-    """Returns the least size of a file, if only reading the file shows whether it is large enough."""
-    return [("min_bytes", settings.min_source_bytes)] if ref.size < 0 and settings.min_source_bytes else []
-
-
-def _texts_of(ref: ImageRef, texts: Mapping[str, str]) -> list[str]:
-    """Returns the readable names of an image's classes, if they differ from the class names."""
-    return [texts[name] for name in ref.labels if name in texts] if texts else []
