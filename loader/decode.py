@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 from shardwright.core.images.color import to_color
@@ -18,7 +19,7 @@ from shardwright.core.images.decode import load_checked, open_image, upright
 from shardwright.core.images.deep_pixels import displayed
 from shardwright.core.images.faults import limit_of_process
 from shardwright.core.records.encodings import plain_feature
-from shardwright.loader.sample_values import Pixels, converted, stored_types
+from shardwright.loader.open import stored_types
 from shardwright.schemas.bounds import NO_BOUNDS
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
@@ -27,10 +28,11 @@ from shardwright.schemas.example import Feature, FeatureType, ParsedExample
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.schemas.parsing import ParsingKind, parsing_of
-from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, widest
+from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, UINT16_OF_UINT8, widest
 from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
 
+Pixels = npt.NDArray[Any]
 #: A single value of a record, or an array of several.
 Value = Any
 
@@ -308,3 +310,29 @@ def decode_picture(data: bytes) -> Image.Image:
         raise ValueError(f"its image cannot be decoded: {fault.message}") from None
     except NotACandidate:
         raise ValueError("the format of its image cannot be decoded") from None
+
+
+def converted(pixels: Pixels, dtype: str) -> Pixels:
+    """Returns pixels with samples of another type; `tf_images` does the same with TensorFlow.
+
+    Integers are scaled: 255 becomes 65535, or 1.0 for floats. To uint8, uint16 is rounded. Floats stay as
+    they are.
+
+    Args:
+      pixels: Height x width x channels; uint8, uint16 or float32.
+      dtype: uint8, uint16, float32 or float16; an integer type only for pixels of an integer type.
+    """
+    stored = pixels.dtype.name
+    if stored == dtype:
+        return pixels
+    if stored not in HIGHEST:
+        return pixels.astype(dtype)
+    if dtype == "uint16":
+        return pixels.astype(np.uint16) * np.uint16(UINT16_OF_UINT8)
+    if dtype == "uint8":
+        return ((pixels.astype(np.uint32) + UINT16_OF_UINT8 // 2) // UINT16_OF_UINT8).astype(np.uint8)
+    if stored == "uint8":  # a product, as in TensorFlow
+        product: Pixels = pixels.astype(dtype) * np.dtype(dtype).type(1 / HIGHEST[stored])
+        return product
+    shares: Pixels = pixels.astype(np.float32) / np.float32(HIGHEST[stored])
+    return shares.astype(dtype, copy=False)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from operator import index as as_int
 
 from shardwright.core import storage, versions
-from shardwright.schemas.dataset import DATASET_JSON, Dataset
+from shardwright.schemas.dataset import DATASET_JSON, Dataset, sample_types
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, widest
 from shardwright.schemas.version import split_version, version_name
 
+#: The types that NumPy can hold; TensorFlow also has bfloat16.
+NUMPY_TYPES = (*SAMPLE_TYPES, "float16")
 #: Directory with versions -> the dataset directory of the version that this process reads.
 _pinned: dict[str, str] = {}
 
@@ -132,3 +136,46 @@ def absolute(directory: str | os.PathLike[str]) -> str:
             "The directory is an empty string; name the one that `shardwright convert` finished."
         )
     return path.rstrip("/") if storage.is_remote(path) else os.path.abspath(path)
+
+
+def stored_types(dataset: Dataset) -> tuple[str, ...]:
+    """Returns the sample types of a dataset's pictures, from the narrowest on.
+
+    Raises:
+      UsageError: If it has a type that this version does not know.
+    """
+    unknown = sorted(dataset.dtypes.keys() - set(SAMPLE_TYPES))
+    if unknown:
+        raise UsageError(
+            f"The dataset {dataset.name} has images of the type {unknown[0]}, which this version of "
+            "shardwright does not read; use the version that wrote it."
+        )
+    return sample_types(dataset)
+
+
+def chosen_type(dtype: str | None, stored: Sequence[str], choices: Sequence[str]) -> str:
+    """Returns the sample type to read pictures as.
+
+    Args:
+      dtype: The type that the caller wants; None for the narrowest that loses nothing.
+      stored: The sample types of a dataset.
+      choices: The types that the caller can want.
+
+    Raises:
+      UsageError: If there is no such type, or the pictures cannot be converted to it.
+    """
+    if dtype is None:
+        if len(stored) > 1 and "float32" in stored:
+            raise UsageError(
+                f"The images are {' and '.join(stored)}, which have no common scale; choose dtype='float32' "
+                "for integers from 0 to 1 and floats as stored."
+            )
+        return widest(stored)
+    if dtype not in choices:
+        raise UsageError(f"dtype {dtype!r}: choose one of {', '.join(choices)}.")
+    if dtype in HIGHEST and "float32" in stored:
+        raise UsageError(
+            f"dtype {dtype!r}: some images are float32, whose values have no fixed range; choose "
+            "dtype='float32'."
+        )
+    return dtype

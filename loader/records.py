@@ -18,9 +18,16 @@ import numpy as np
 from PIL import Image
 
 from shardwright.core.concurrency.pool import OrderedMap
-from shardwright.loader.decode import FeatureReader, PictureReader, Value
-from shardwright.loader.open import at_least, located, read_dataset, require_seed
-from shardwright.loader.sample_values import NUMPY_TYPES, Pixels, chosen_type, stored_types
+from shardwright.loader.decode import FeatureReader, PictureReader, Pixels, Value
+from shardwright.loader.open import (
+    NUMPY_TYPES,
+    at_least,
+    chosen_type,
+    located,
+    read_dataset,
+    require_seed,
+    stored_types,
+)
 from shardwright.loader.selection import TRAIN, Predicate, Resplit, ShardSlice, read_labels, slices_of
 from shardwright.loader.shard_reader import ShardReader
 from shardwright.schemas.errors import UsageError
@@ -349,7 +356,14 @@ def _iterate_batches(
     with (
         ThreadPoolExecutor(threads, thread_name_prefix="shardwright-batches") as executor,
         closing(
-            OrderedMap(_run, tasks, executor, weigh=lambda task: 0, max_items=most, chunk_items=_CHUNK)
+            OrderedMap(
+                lambda chunk: [task() for task in chunk],
+                tasks,
+                executor,
+                weigh=lambda task: 0,
+                max_items=most,
+                chunk_items=_CHUNK,
+            )
         ) as results,
     ):
         for result in results:
@@ -359,10 +373,6 @@ def _iterate_batches(
                 ready.clear()
         if ready and not drop_remainder:
             yield _stacked(ready)
-
-
-def _run(chunk: list[_Task]) -> list[tuple[Any, Any]]:
-    return [task() for task in chunk]
 
 
 def _stacked(pairs: list[tuple[Any, Any]]) -> Batch:

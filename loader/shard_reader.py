@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import IO
 
 import numpy as np
@@ -24,6 +25,8 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.ledger import load_index, written_entries
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 
+#: 0, then the end of each record's frame in the unpacked shard. Frames have no gaps between them.
+Ends = npt.NDArray[np.int64]
 #: Offset and length of a frame; None if a ledger does not state them.
 Place = tuple[int | None, int | None]
 #: Maximum number of bytes to read at once, and the largest gap between two records that is read along
@@ -32,34 +35,8 @@ _LOCAL_STRETCH, _LOCAL_GAP = 4 << 20, 64 << 10
 _REMOTE_STRETCH, _REMOTE_GAP = 8 << 20, 1 << 20
 
 
-class Bounds:
-    """Where each record's frame begins and ends in the unpacked shard. Frames have no gaps between them.
-
-    Args:
-      ends: 0, then the end of each record.
-    """
-
-    __slots__ = ("_ends",)
-
-    def __init__(self, ends: npt.NDArray[np.int64]) -> None:
-        self._ends = ends
-
-    def of(self, number: int) -> tuple[int, int]:
-        """Returns the begin and the end of a record's frame."""
-        return int(self._ends[number]), int(self._ends[number + 1])
-
-    def fitting(self, first: int, stop: int, limit: int) -> int:
-        """Returns how many records from `first` to before `stop` end before `limit`; at least 1."""
-        last = int(np.searchsorted(self._ends, limit, side="right")) - 1
-        return max(min(last, stop) - first, 1)
-
-    def number_at(self, offset: int) -> int:
-        """Returns the number of the record that contains an offset, or of the last record."""
-        return min(int(np.searchsorted(self._ends, offset, side="right")) - 1, len(self._ends) - 2)
-
-
-def find_bounds(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> Bounds | None:
-    """Returns the bounds of a shard's records, or None if neither index nor ledger has them.
+def find_ends(directory: str, split: str, number: int, num_shards: int, shard: Shard) -> Ends | None:
+    """Returns the ends of a shard's records, or None if neither index nor ledger has them.
 
     An index or ledger that does not agree with `dataset.json` is ignored.
 
@@ -75,18 +52,18 @@ def find_bounds(directory: str, split: str, number: int, num_shards: int, shard:
     for file, places_in in sources:
         path = storage.join(directory, file)
         try:
-            bounds = _checked(places_in(storage.read_bytes(path)), shard)
+            ends = _checked(places_in(storage.read_bytes(path)), shard)
         except (FileNotFoundError, ValueError, TypeError):
             continue
         except OSError as error:
             raise storage.fault(error, "read", path) from error
-        if bounds:
-            return bounds
+        if ends is not None:
+            return ends
     return None
 
 
-def _checked(places: Iterable[Place], shard: Shard) -> Bounds | None:
-    """Returns the bounds if the frames cover the shard from its beginning to its end without gaps."""
+def _checked(places: Iterable[Place], shard: Shard) -> Ends | None:
+    """Returns the ends if the frames cover the shard from its beginning to its end without gaps."""
     table = np.array(list(places), np.int64).reshape(-1, 2)
     ends = np.concatenate((np.zeros(1, np.int64), table.sum(axis=1)))
     fits = (
@@ -95,7 +72,7 @@ def _checked(places: Iterable[Place], shard: Shard) -> Bounds | None:
         and bool((table[:, 1] >= FRAME_BYTES).all())
         and (is_compressed(shard.file) or int(ends[-1]) == shard.bytes)
     )
-    return Bounds(ends) if fits else None
+    return ends if fits else None
 
 
 class _OpenFile:
@@ -115,11 +92,12 @@ class _OpenFile:
 class _OfProcess:
     """The files that a process has open. A child of `fork` does not use its parent's."""
 
-    def __init__(self) -> None:
+    def __init__(self, open_files: int) -> None:
         self.process = os.getpid()
+        #: Opens a file, or returns it if it is open. If threads do so at once, one of the files stays open.
+        self.opened = lru_cache(open_files)(lambda path: _OpenFile(open(path, "rb", buffering=0)))  # noqa: SIM115
         self.lock = threading.Lock()
-        self.unpacking: dict[str, threading.Lock] = {}
-        self.files: OrderedDict[str, _OpenFile] = OrderedDict()
+        self.unpacking: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self.unpacked: OrderedDict[str, _OpenFile] = OrderedDict()
 
 
@@ -146,16 +124,18 @@ class ShardReader:
         self._verify = verify
         self._open_files = max(open_files, 1)
         self._unpacked_bytes = unpacked_bytes
-        self._bounds: dict[str, Bounds] = {}
-        self._own = _OfProcess()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._ends: dict[str, Ends] = {}
+        self._own = _OfProcess(self._open_files)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_own", "_bounds")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_own", "_ends")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._bounds = {}
-        self._own = _OfProcess()
+        self._begin()
 
     def read(self, file: str, number: int) -> bytes:
         """Reads one record.
@@ -163,8 +143,7 @@ class ShardReader:
         Raises:
           EngineError: If the record is damaged or cannot be read.
         """
-        bounds = self._bounds_of(file)
-        begin, end = bounds.of(number)
+        begin, end = self._ends_of(file)[number : number + 2].tolist()
         frame = self._read_at(file, begin, end - begin)
         return self._data_of(frame, file, number, begin, end)
 
@@ -177,26 +156,20 @@ class ShardReader:
         longest, gap = (
             (_REMOTE_STRETCH, _REMOTE_GAP) if self._is_remote(file) else (_LOCAL_STRETCH, _LOCAL_GAP)
         )
-        bounds = self._bounds_of(file)
+        ends = self._ends_of(file)
         at = 0
         while at < len(numbers):
-            begin, end = bounds.of(numbers[at])
-            if isinstance(numbers, range) and numbers.step == 1:
-                next_at = at + bounds.fitting(numbers[at], numbers[-1] + 1, begin + longest)
-                end = bounds.of(numbers[next_at - 1])[1]
-            else:
-                next_at = at + 1
-                while next_at < len(numbers):
-                    following, stop = bounds.of(numbers[next_at])
-                    if following - end > gap or stop - begin > longest:
-                        break
-                    end, next_at = stop, next_at + 1
-            stretch = self._read_at(file, begin, end - begin)
-            for place in range(at, next_at):
-                first, last = bounds.of(numbers[place])
-                frame = stretch[first - begin : last - begin]
-                yield self._data_of(frame, file, numbers[place], first, last)
-            at = next_at
+            places: list[tuple[int, int]] = []
+            for number in numbers[at:]:
+                first, last = ends[number : number + 2].tolist()
+                if places and (first - places[-1][1] > gap or last - places[0][0] > longest):
+                    break
+                places.append((first, last))
+            begin = places[0][0]
+            stretch = self._read_at(file, begin, places[-1][1] - begin)
+            for number, (first, last) in zip(numbers[at:], places):
+                yield self._data_of(stretch[first - begin : last - begin], file, number, first, last)
+            at += len(places)
 
     def _path(self, file: str) -> str:
         return storage.join(self._directory, file)
@@ -220,26 +193,26 @@ class ShardReader:
           reason: The damage, as part of a sentence.
         """
         if offset is None:
-            offset = self._bounds_of(file).of(number)[0]
+            offset = int(self._ends_of(file)[number])
         return EngineError(
             f"{printable(self._path(file))}: record {number} at byte {offset} is damaged: {reason}; "
             "`shardwright validate` finds all damage; then restore the file or convert again."
         )
 
-    def _bounds_of(self, file: str) -> Bounds:
-        """Returns the bounds of a shard's records, found once in each process."""
-        found = self._bounds.get(file)
+    def _ends_of(self, file: str) -> Ends:
+        """Returns the ends of a shard's records, found once in each process."""
+        found = self._ends.get(file)
         if found is None:
-            split, number, num_shards, shard = self._shards[file]
-            found = find_bounds(self._directory, split, number, num_shards, shard)
+            found = find_ends(self._directory, *self._shards[file])
             if found is None:
+                shard = self._shards[file][3]
                 with translated_shard_errors(self._path(file)):
                     size = shard.bytes if self._is_remote(file) else self._open(file).size
                 found = self._walk(file, size, shard.records)
-            self._bounds[file] = found
+            self._ends[file] = found
         return found
 
-    def _walk(self, file: str, size: int, records: int) -> Bounds:
+    def _walk(self, file: str, size: int, records: int) -> Ends:
         """Finds the records of a shard without index and ledger, from the lengths in the frames."""
         ends = [0]
         for number in range(records):
@@ -249,11 +222,11 @@ class ShardReader:
             except FrameDamage as damage:
                 raise self.damaged(file, number, begin, damage.message) from None
             ends.append(begin + length + FRAME_BYTES)
-        return Bounds(np.array(ends, np.int64))
+        return np.array(ends, np.int64)
 
     def _process(self) -> _OfProcess:
         if self._own.process != os.getpid():
-            self._own = _OfProcess()
+            self._own = _OfProcess(self._open_files)
         return self._own
 
     def _is_remote(self, file: str) -> bool:
@@ -273,22 +246,11 @@ class ShardReader:
         own = self._process()
         if is_compressed(file):
             return self._unpacked(own, file)
-        with own.lock:
-            found = own.files.get(file)
-            if found is not None:
-                own.files.move_to_end(file)
-                return found
-        opened = _OpenFile(open(self._path(file), "rb", buffering=0))  # noqa: SIM115 (its last user closes it)
-        with own.lock:
-            # Another thread may have opened it first. Its file stays; this one is closed.
-            found = own.files.setdefault(file, opened)
-            while len(own.files) > self._open_files:
-                own.files.popitem(last=False)
-        return found
+        return own.opened(self._path(file))
 
     def _unpacked(self, own: _OfProcess, file: str) -> _OpenFile:
         with own.lock:
-            lock = own.unpacking.setdefault(file, threading.Lock())
+            lock = own.unpacking[file]
         with lock:  # other threads that need this shard wait for it
             with own.lock:
                 found = own.unpacked.get(file)
@@ -299,13 +261,12 @@ class ShardReader:
                 unpacked, error = decompress(packed, compression_of(file, b""))
             found = _OpenFile(unpacked)
             if error:
-                bounds = find_bounds(self._directory, *self._shards[file])
-                number = bounds.number_at(found.size) if bounds else 0
-                begin = bounds.of(number)[0] if bounds else 0
-                raise self.damaged(file, number, begin, f"from there on {error}")
+                ends = find_ends(self._directory, *self._shards[file])
+                ends = np.zeros(2, np.int64) if ends is None else ends
+                number = min(int(np.searchsorted(ends, found.size, side="right")) - 1, len(ends) - 2)
+                raise self.damaged(file, number, int(ends[number]), f"from there on {error}")
             with own.lock:
                 own.unpacked[file] = found
-                own.unpacking.pop(file, None)
                 total = sum(item.size for item in own.unpacked.values())
                 while total > self._unpacked_bytes and len(own.unpacked) > 1:
                     total -= own.unpacked.popitem(last=False)[1].size

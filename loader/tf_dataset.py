@@ -15,8 +15,16 @@ import tensorflow as tf
 
 from shardwright.core import storage
 from shardwright.core.records.sample import translated_shard_errors
-from shardwright.loader.open import absolute, at_least, located, read_dataset, require_seed
-from shardwright.loader.sample_values import NUMPY_TYPES, chosen_type, stored_types
+from shardwright.loader.open import (
+    NUMPY_TYPES,
+    absolute,
+    at_least,
+    chosen_type,
+    located,
+    read_dataset,
+    require_seed,
+    stored_types,
+)
 from shardwright.loader.selection import TRAIN, Predicate, Resplit, ShardSlice, number_of_records, slices_of
 from shardwright.loader.tf_images import (
     Picture,

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from shardwright.loader.sample_values import stored_types
+from shardwright.loader.open import stored_types
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_formats
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import FeatureRole
@@ -214,7 +214,7 @@ class Picture:
 
 
 def converted(image: tf.Tensor, dtype: str) -> tf.Tensor:
-    """Returns images with samples of another type, as `shardwright.loader.sample_values.converted` does."""
+    """Returns images with samples of another type, as `shardwright.loader.decode.converted` does."""
     stored = image.dtype.name
     if stored == dtype:
         return image

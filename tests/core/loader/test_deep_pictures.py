@@ -22,8 +22,7 @@ from PIL import Image
 
 from shardwright import loader
 from shardwright.loader import Records
-from shardwright.loader.decode import decode_deep_png
-from shardwright.loader.sample_values import converted
+from shardwright.loader.decode import converted, decode_deep_png
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.missing_packages import MissingPackage
 
