@@ -119,8 +119,8 @@ def build(pipeline: Any, size: int, result: str) -> None:
     """
     import apache_beam as beam
 
+    from shardwright.core.plan.assign import check_keys
     from shardwright.core.plan.request import ConversionRequest
-    from shardwright.core.plan.unique_keys import check_keys
     from shardwright.schemas.configuration.settings import ConvertSettings
     from shardwright.schemas.image_ref import EncodedRefs
     from shardwright.transforms.plan import (

@@ -182,8 +182,7 @@ def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest
     """
     import apache_beam as beam
 
-    from shardwright.core.plan.assign import PlannedShard, ShardId
-    from shardwright.core.plan.unique_keys import check_keys, check_source_ids
+    from shardwright.core.plan.assign import PlannedShard, ShardId, check_keys, check_source_ids
     from shardwright.core.sources.source import source_by_name
     from shardwright.transforms.plan import (
         AssignShards,

@@ -550,7 +550,7 @@ def layout_by_name(value: str) -> Layout:
     if is_layout_file(value):
         raise UsageError(
             f"--layout {value}: the file has not been read; give settings what "
-            "shardwright.core.layout_files.read_layout returns."
+            "shardwright.core.plan.request.read_layout returns."
         )
     if value not in LAYOUTS:
         raise UsageError(

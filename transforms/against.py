@@ -11,8 +11,7 @@ from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.hash_buckets import bucket_count
 from shardwright.core.images.encode import codec_versions
 from shardwright.core.images.map_hook import hook_versions
-from shardwright.core.plan.assign import ShardId
-from shardwright.core.plan.unique_keys import check_keys
+from shardwright.core.plan.assign import ShardId, check_keys
 from shardwright.core.sources.source import Context
 from shardwright.core.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
 from shardwright.core.validation.against.shard import Comparison, compare_shard

@@ -14,6 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.core.plan.assign import (
     FOLD,
+    MADE,
     NEVER_EMPTY,
     SPLIT,
     PlannedShard,
@@ -30,6 +31,7 @@ from shardwright.core.plan.forecast import Placement, RefSummary, make_forecast
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.plan.unique_keys import MADE
 from shardwright.core.sources.rules import RuleMatches, unmatched_warnings
+from shardwright.core.sources.label_rules import RuleMatches, unmatched_warnings
 from shardwright.schemas.codes import FilterReason, Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import (

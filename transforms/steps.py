@@ -12,7 +12,7 @@ import apache_beam as beam
 from shardwright.core.images.annotate import annotate, read_mask
 from shardwright.core.images.convert import ConvertedImage, convert_image
 from shardwright.core.images.read import read_image
-from shardwright.core.layout_files import read_layout
+from shardwright.core.plan.request import read_layout
 from shardwright.core.records.build import ExampleBuilder, check_labels, label_ids
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings

@@ -1,4 +1,4 @@
-"""A checked request for a conversion."""
+"""A checked request for a conversion, and the custom layout that its settings may name."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from shardwright.core import storage
 from shardwright.core.sources.folder_tree import WITH_METADATA
 from shardwright.core.sources.rules import LabelRules, ListingRules
 from shardwright.core.sources.source import SOURCES, Input
 from shardwright.core.sources.unused_settings import ConversionFacts
 from shardwright.schemas.configuration.setting import Affects
 from shardwright.schemas.configuration.settings import ConvertSettings, settings_that_affect
+from shardwright.schemas.layouts import inline_layout, is_layout_file
 from shardwright.schemas.plan import Plan
 
 
@@ -73,3 +75,16 @@ class ConversionRequest:
         }
         text = json.dumps(decides, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_layout(value: str) -> str:
+    """Returns a value of `--layout`, with the content of a file instead of its path for workers.
+
+    Raises:
+      UsageError: If the file cannot be read, or is wrong.
+    """
+    if not is_layout_file(value):
+        return value
+    from shardwright.schemas.configuration.layout_file import parse_layout_file  # imports YAML
+
+    return inline_layout(parse_layout_file(storage.read_text("--layout", value), value))

@@ -14,8 +14,7 @@ from shardwright.core.dataset_files import read_dataset
 from shardwright.core.lease import read_holder
 from shardwright.core.rebuild.begin import PreviousState, is_abandoned, read_input, warned
 from shardwright.core.rebuild.compare import Decision, remember, scrub_facts
-from shardwright.core.rebuild.hooks import run_hooks
-from shardwright.core.rebuild.prometheus import run_values, write_metrics
+from shardwright.core.rebuild.notify import run_hooks, run_values, write_metrics
 from shardwright.core.rebuild.task import RebuildTask, read_outcome, stage, write_outcome
 from shardwright.core.sources.spool import Spool
 from shardwright.core.versions import (

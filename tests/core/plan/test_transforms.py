@@ -7,9 +7,16 @@ from collections.abc import Iterable
 
 import pytest
 
-from shardwright.core.plan import unique_keys
-from shardwright.core.plan.assign import HASH_RANGE, ShardId, hash64, limit_order, shard_of, shard_order
-from shardwright.core.plan.unique_keys import check_keys
+from shardwright.core.plan import assign
+from shardwright.core.plan.assign import (
+    HASH_RANGE,
+    ShardId,
+    check_keys,
+    hash64,
+    limit_order,
+    shard_of,
+    shard_order,
+)
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
@@ -83,7 +90,7 @@ def test_equal_keys_meet_in_one_bucket_whatever_their_splits() -> None:
 
 
 def test_keys_that_only_have_equal_hashes_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unique_keys, "hash", len, raising=False)
+    monkeypatch.setattr(assign, "hash", len, raising=False)
     packed = [encode_refs(REFS[:9]), encode_refs(REFS[9:20])]
     assert list(check_keys((("train", 0), packed))) == [20]
     with pytest.raises(UsageError, match=f"/again and {REFS[3].uri};"):

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from shardwright.core.rebuild import hooks
-from shardwright.core.rebuild.hooks import run_hooks
+from shardwright.core.rebuild import notify
+from shardwright.core.rebuild.notify import run_hooks
 from shardwright.schemas.configuration.job import Hook
 
 FACTS = {"output": "gs://b/pets", "version": "20261121T020000Z", "message": "Two classes <vanished>.", "n": 7}
@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A web server; retries follow at once."""
-    monkeypatch.setattr(hooks, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(notify, "PAUSES", (0.0, 0.0))
     made = Server()
     thread = threading.Thread(target=made.serve_forever, args=(0.01,))
     thread.start()
@@ -151,7 +151,7 @@ def test_a_command_that_does_not_start_is_a_warning(command: str) -> None:
 def test_a_command_that_does_not_end_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "COMMAND_SECONDS", 1.5)
+    monkeypatch.setattr(notify, "COMMAND_SECONDS", 1.5)
     script = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -211,13 +211,13 @@ def test_a_refusal_of_the_server_is_not_retried_and_its_url_stays_secret(server:
 
 @pytest.mark.parametrize("path", ["/hang", "/drip"])
 def test_an_endless_answer_delays_nothing(server: Server, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr(hooks, "WEBHOOK_SECONDS", 0.3)
+    monkeypatch.setattr(notify, "WEBHOOK_SECONDS", 0.3)
     (warning,) = post(server, path)
     assert "no answer within" in warning and len(server.asked(path)) == 3
 
 
 def test_an_unreachable_server_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(notify, "PAUSES", (0.0, 0.0))
     with socket.socket() as taken:  # bound, but nobody listens
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/{SECRET}"

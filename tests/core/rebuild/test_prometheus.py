@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from shardwright.core import storage
-from shardwright.core.rebuild.prometheus import OUTCOMES, Value, metrics_text, run_values, write_metrics
+from shardwright.core.rebuild.notify import OUTCOMES, Value, metrics_text, run_values, write_metrics
 
 WORK = {"shards": 16, "reused_shards": 15, "converted": 40, "copied": 400, "quarantined": 2}
 SCRUB = {"shards": 3, "damaged": ["a"], "bytes": 99}
