@@ -30,8 +30,7 @@ from shardwright.schemas.configuration.expectations import unmet
 from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.configuration.thresholds import Thresholds, check
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
-from shardwright.schemas.drift import Described, Drift, Previous, drift_between
-from shardwright.schemas.drift_tables import drift_tables
+from shardwright.schemas.drift import Described, Drift, Previous, drift_between, drift_tables
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import FindingSummary, Violation
 from shardwright.schemas.image_ref import printable
@@ -154,15 +153,15 @@ def diff(
     return result
 
 
-def drift_since(previous: str, directory: str, beam_options: Any, progress: bool) -> Mapping[str, Any]:
-    """Returns the differences from the previous dataset, as `diff` reports them, for the page.
+def drift_since(previous: str, directory: str, beam_options: Any, progress: bool) -> Drift:
+    """Returns the differences from the previous dataset, for the page.
 
     Raises:
       UsageError: The previous dataset is wrong; the message names `--previous`.
       EngineError: The engine, the storage or the machine failed.
     """
     with _in_words_of_previous():
-        return diff(previous, directory, beam_options=beam_options, progress=progress).as_json()
+        return diff(previous, directory, beam_options=beam_options, progress=progress).drift
 
 
 def images_since(previous: str, directory: str, beam_options: Any, progress: bool) -> Previous:
@@ -355,7 +354,7 @@ def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> No
             ("", "dataset", "fingerprint"),
             [("before", old, drift.fingerprints.old), ("now", new, drift.fingerprints.new)],
         )
-        for table in drift_tables(drift.as_json()):
+        for table in drift_tables(drift):
             rows = [[as_text(cell) if isinstance(cell, str) else cell for cell in row] for row in table.rows]
             print_table(out, table.heads, rows, title=f"  {table.title}")
             if table.more:

@@ -47,7 +47,7 @@ class ReportResult(NamedTuple):
         return {
             "page": printable(self.path),
             "bytes": self.bytes,
-            "fingerprint": self.data.fingerprint or None,
+            "fingerprint": self.data.dataset.fingerprint if self.data.dataset else None,
             "validated": self.data.checked is not None,
             "left_out": list(self.data.left_out),
         }
@@ -134,6 +134,6 @@ def print_report(made: ReportResult) -> None:
     out = console()
     for sentence in made.data.left_out:
         out.print(f"  {sentence}")
-    if made.data.checked is None and made.data.fingerprint:
+    if made.data.checked is None and made.data.dataset:
         out.print("  not validated yet; shardwright validate --quality adds findings and measurements")
     out.print(f"  {printable(made.path)}: {format_size(made.bytes)}, to be opened in a browser")

@@ -1,19 +1,21 @@
-"""The differences between two datasets, as `diff` reports them, from the JSON files of both."""
+"""The differences between two datasets, as `diff` reports them, from their JSON files; and as tables."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shardwright.schemas.changes import Changes, Kind
+from shardwright.schemas.changes import Change, Changes, Kind, most_frequent
 from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Outcome
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.json_values import to_json
+from shardwright.schemas.image_ref import LABEL_SEPARATOR
+from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.plan import settings_json
 from shardwright.schemas.split_order import in_split_order
+from shardwright.schemas.units import format_size
 
 FORMAT_VERSION = 1
 #: Number of classes to list whose share changed, those that changed most.
@@ -157,6 +159,29 @@ class Drift:
             },
         }
         return {name: to_json(value) for name, value in document.items()}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Drift:
+        """Reads the result of `as_json`.
+
+        Raises:
+          LookupError, TypeError, ValueError or AttributeError: if it is not such a result.
+        """
+        classes = value["classes"]
+        distances = classes["distance"]
+        shifts = {item["name"]: item for item in classes["shifts"]}
+        return from_json(
+            Drift,
+            {
+                **value,
+                "changes": value["images"],
+                "records": value["records"]["splits"],
+                "bytes": value["bytes"]["splits"],
+                "classes": {
+                    **classes, "overall": distances["all"], "splits": distances["splits"], "shifts": shifts
+                },
+            },
+        )  # fmt: skip
 
 
 def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
@@ -341,3 +366,167 @@ def distance(old: Mapping[str, int], new: Mapping[str, int]) -> Distance:
         terms += [share * math.log2(share / middle) / 2 for share in (p, q) if share]
     divergence = min(max(math.fsum(terms), 0.0), 1.0)
     return Distance(largest, widest, math.sqrt(divergence))
+
+
+#: Maximum number of rows of a table, and of names in a row.
+_MAX_ROWS, _MAX_NAMES = 20, 3
+#: Kind of change -> its words.
+_KINDS = {
+    Kind.ADDED: "added",
+    Kind.REMOVED: "removed",
+    Kind.RENAMED: "renamed (same source, different key)",
+    Kind.CHANGED: "changed (different source)",
+    Kind.RE_ENCODED: "re-encoded (same source, different record)",
+    Kind.RELABELLED: "other classes",
+    Kind.MOVED: "other split",
+}
+#: Beginning of the names of the numbers of `statistics.json` about all pictures.
+_TOTAL = "total.all."
+
+
+class DriftTable(NamedTuple):
+    """A table of differences, for the terminal and for the page.
+
+    Attributes:
+      title: What it shows.
+      heads: Heads of the columns.
+      rows: The rows; numbers are right-aligned.
+      more: Number of further rows.
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    rows: list[tuple[object, ...]]
+    more: int = 0
+
+
+def drift_tables(drift: Drift) -> list[DriftTable]:
+    """Returns the tables that have rows."""
+    changes, classes = drift.changes, drift.classes
+    relabels = most_frequent(changes.relabels)
+    moves = sorted(changes.moves.items(), key=lambda move: (-move[1], move[0]))
+    before_and_now = ("before", "now")
+    tables = [
+        *(() if drift.identical else (_sizes(drift), _images(changes))),
+        DriftTable(
+            "Images with other classes",
+            ("classes before", "classes now", "images"),
+            [(_listed(old) or "none", _listed(new) or "none", count) for (old, new), count in relabels],
+            max(0, changes.pairs - len(relabels)),
+        ),
+        DriftTable(
+            "Images in another split",
+            ("split before", "split now", "images"),
+            [(old or "none", new or "none", count) for (old, new), count in moves],
+        ),
+        DriftTable(
+            "Distance of the class distributions, 0 to 1",
+            ("split", "Jensen-Shannon", "largest difference of a share", "of class"),
+            [
+                (split, f"{far.jensen_shannon:.4f}", f"{far.l_infinity:.4f}", far.name)
+                for split, far in {**classes.splits, "all": classes.overall}.items()
+            ],
+        ),
+        DriftTable("Classes with another share", ("class", *before_and_now), _rows(classes.shifts, "{:.2%}")),
+        DriftTable("New classes", ("class",), [(name,) for name in classes.new]),
+        DriftTable("Vanished classes", ("class",), [(name,) for name in classes.vanished]),
+        DriftTable("Classes with another id", ("class", *before_and_now), _rows(classes.renumbered, "{}")),
+        DriftTable(
+            "Images left out",
+            ("why", *before_and_now),
+            [
+                (f"{outcome}: {reason}", *pair)
+                for outcome, reasons in drift.left_out.items()
+                for reason, pair in _unequal(reasons).items()
+            ],
+        ),
+        DriftTable(
+            "Findings per record",
+            ("finding", *before_and_now),
+            _rows(dict(sorted(_unequal(drift.quality).items(), key=lambda item: item[1].old - item[1].new)),
+                  "{:.4%}"),
+        ),
+        DriftTable(
+            "Measured on all images", ("mean", *before_and_now), _rows(_means(drift.statistics), "{:,.6g}")
+        ),
+        *(
+            DriftTable(f"Other {what}", (what, *before_and_now), _rows(pairs, _made))
+            for what, pairs in drift.made.items()
+        ),
+    ]  # fmt: skip
+    return [
+        table._replace(rows=table.rows[:_MAX_ROWS], more=table.more + max(0, len(table.rows) - _MAX_ROWS))
+        for table in tables
+        if table.rows
+    ]
+
+
+def _sizes(drift: Drift) -> DriftTable:
+    """Returns the records of the splits, and the bytes of their shards."""
+    rows: list[tuple[object, ...]] = []
+    sizes = {**drift.bytes, "all": drift.all_bytes}
+    for split, pair in {**drift.records, "all": drift.all_records}.items():
+        growth = f"{(pair.new or 0) / pair.old - 1:+.1%}" if pair.old else ""
+        numbers = ("" if number is None else number for number in pair)
+        rows.append((split, *numbers, growth, *("" if n is None else format_size(n) for n in sizes[split])))
+    return DriftTable(
+        "Records of each split",
+        ("split", "records before", "records now", "change", "bytes before", "bytes now"),
+        rows,
+    )
+
+
+def _images(changes: Changes) -> DriftTable:
+    """Returns how many images changed in each way, in each split, with some of their keys."""
+    splits = in_split_order({split for _, split in changes.counts})
+    rows: list[tuple[object, ...]] = [("unchanged", changes.unchanged, *("" for _ in splits), "")]
+    for kind, words in _KINDS.items():
+        if total := changes.total(kind):
+            listed = sorted(changes.listed.get(kind, ()))[:_MAX_NAMES]
+            names = [_change(kind, change) for change in listed] + ["..."] * (0 < len(listed) < total)
+            counts = (changes.in_split(kind, split) for split in splits)
+            rows.append((words, total, *counts, ", ".join(names)))
+    return DriftTable("Images", ("images", "all", *splits, "such as"), rows)
+
+
+def _change(kind: Kind, change: Change) -> str:
+    key, old, new = change
+    if kind is Kind.RENAMED:
+        return f"{old} -> {new}"
+    if kind in (Kind.RELABELLED, Kind.MOVED):
+        return f"{key} ({_listed(old) or 'none'} -> {_listed(new) or 'none'})"
+    why = {Kind.ADDED: old, Kind.REMOVED: new}.get(kind)
+    return f"{key} ({why})" if why else key
+
+
+def _listed(label: str) -> str:
+    return label.replace(LABEL_SEPARATOR, ", ")
+
+
+def _means(statistics: Mapping[str, Pair]) -> Mapping[str, Pair]:
+    """Returns the means over all pictures that differ, by short names."""
+    return {
+        name.removeprefix(_TOTAL): pair
+        for name, pair in sorted(_unequal(statistics).items())
+        if name.startswith(_TOTAL) and "mean" in name.split(".") and ".per_image." not in name
+    }
+
+
+def _unequal(pairs: Mapping[str, Pair]) -> Mapping[str, Pair]:
+    """Returns the pairs of two known values that differ."""
+    return {name: pair for name, pair in pairs.items() if None not in pair and pair.old != pair.new}
+
+
+def _rows(pairs: Mapping[str, Pair], text: str | Callable[[Any], str]) -> list[tuple[object, ...]]:
+    """Returns a row for each pair: its name and both values, by a format or a function."""
+    as_text = text.format if isinstance(text, str) else text
+    return [
+        (name, *("none" if value is None else as_text(value) for value in pair))
+        for name, pair in pairs.items()
+    ]
+
+
+def _made(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_made(item)}" for name, item in value.items() if name != "name")
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

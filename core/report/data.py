@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from shardwright.core.report.measures import Measures, SourceSummary
 from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.drift import Drift
 from shardwright.schemas.findings import Finding, ValidationReport
-from shardwright.schemas.split_balance import SplitBalance, compare_splits
+from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plan import SplitsFrom
+from shardwright.schemas.scrub import scrub_text
 from shardwright.schemas.version import VersionRecord
 
 #: Largest number of findings that are listed, per code and together.
@@ -36,48 +42,17 @@ class Thumbnail(NamedTuple):
 
 
 class RecordAt(NamedTuple):
-    """The place of a record: its shard's path, and the offset of its frame in the uncompressed shard."""
+    """The place of a record: its shard, and the offset of its frame in the uncompressed shard."""
 
-    path: str
+    file: str
     offset: int
 
 
-class PictureSize(NamedTuple):
-    """Width, height and number of bytes of one image."""
-
-    width: int
-    height: int
-    bytes: int
-
-
 class Sample(NamedTuple):
-    """A record that is shown.
-
-    Attributes:
-      at: Place of the record.
-      split: Split of the record.
-      label: Class of the record. Several classes are joined by `LABEL_SEPARATOR`.
-      key: Key of the image.
-      picture: Thumbnail of the image. None if it was not read yet.
-    """
+    """A record that is shown, and the key of its image."""
 
     at: RecordAt
-    split: str
-    label: str
     key: str
-    picture: Thumbnail | None = None
-
-
-class Input(NamedTuple):
-    """An input of the conversion.
-
-    Attributes:
-      path: Path as the user wrote it.
-      detected_as: Kind of source, such as `class folders`. Empty if it is not known.
-    """
-
-    path: str
-    detected_as: str = ""
 
 
 class ClassSheet(NamedTuple):
@@ -86,41 +61,6 @@ class ClassSheet(NamedTuple):
     label: str
     records: int
     samples: tuple[Sample, ...]
-
-
-class ObjectCounts(NamedTuple):
-    """The objects in the images whose lines in the ledgers were read.
-
-    Attributes:
-      images: Number of objects -> number of images.
-      lost: Number of objects of their sources that the records do not have.
-    """
-
-    images: Mapping[int, int]
-    lost: int = 0
-
-    @property
-    def read(self) -> int:
-        """Number of images."""
-        return sum(self.images.values())
-
-    @property
-    def objects(self) -> int:
-        """Number of objects in them."""
-        return sum(number * images for number, images in self.images.items())
-
-    @property
-    def without(self) -> int:
-        """Number of images without objects."""
-        return self.images.get(0, 0)
-
-
-class ShownFinding(NamedTuple):
-    """A finding with the thumbnails of its record and, of a pair, of the other record."""
-
-    finding: Finding
-    picture: Thumbnail | None = None
-    other_picture: Thumbnail | None = None
 
 
 class Quarantined(NamedTuple):
@@ -147,14 +87,43 @@ class Checked:
     """
 
     report: ValidationReport
-    pairs: tuple[ShownFinding, ...] = ()
-    image_findings: Mapping[str, tuple[ShownFinding, ...]] = field(default_factory=dict)
+    pairs: tuple[Finding, ...] = ()
+    image_findings: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
     current: bool = True
     when: str = ""
 
     def severity(self, code: str) -> str:
         """Returns the severity of the findings with a code."""
         return self.report.gates.severity(FindingCode(code)).value
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Contents of `run.json` that the page shows.
+
+    Attributes:
+      input: Inputs of the conversion, as the user wrote them.
+      detected_as: Kind of each input, such as `class folders`.
+      splits_from: What decided the splits. None if it is not known.
+      sources: Sizes of all originals.
+      scrub: What a rebuild read again of the previous version. Empty for nothing.
+    """
+
+    input: tuple[str, ...] = ()
+    detected_as: tuple[str, ...] = ()
+    splits_from: SplitsFrom | None = None
+    sources: SourceSummary = field(default_factory=SourceSummary)
+    scrub: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> list[tuple[str, str]]:
+        """Each input with its kind, which is empty if it is not known."""
+        return list(zip_longest(self.input, self.detected_as[: len(self.input)], fillvalue=""))
+
+    @property
+    def read_again(self) -> str:
+        """How much of the previous version a rebuild read again, as text."""
+        return printable(scrub_text(self.scrub)) if self.scrub else ""
 
 
 @dataclass(frozen=True)
@@ -165,28 +134,18 @@ class ReportData:
       name: Name of the dataset.
       place: Path of the dataset, for the commands that the page recommends.
       drawn: When the page was drawn. Empty to omit it.
-      fingerprint: Fingerprint of the dataset. Empty for files without a `dataset.json`.
-      layout: Layout of the records.
-      labels: Class names in id order.
-      splits: Mapping of split to (records, bytes, shards).
-      class_counts: Mapping of split to class to number of records.
-      formats: Mapping of split to format to number of records.
-      dtypes: Mapping of type of samples to number of records. Empty if the dataset does not state it.
-      ledger: Ledger of `dataset.json`. Empty for foreign files.
-      settings: Settings of the conversion.
-      versions: Versions of the software that wrote the dataset.
+      dataset: Contents of `dataset.json`. None for files without one.
+      records: Number of records.
+      bytes: Number of bytes in all shards.
+      shards: Number of shards.
       checked: Results of a validation. None if there are none.
-      statistics: Contents of `statistics.json`. None if there is none.
+      measures: Measurements of images and objects.
       sheets: Images of some classes.
-      sampled: Sizes of the images that were read for this page.
-      inputs: Inputs of the conversion.
-      splits_from: What decided the splits: `source`, `hash` or `both`. Empty if it is not known.
-      sources: Summed sizes of all originals from `run.json`. Empty if they are not known.
-      read_again: How much of the previous version a rebuild read again, as text. Empty for nothing.
+      pictures: Images of the records that are shown.
+      run: Facts about the conversion.
       annotated: Whether boxes, masks or key points are drawn on the images.
-      objects: Objects in the images. None if they are not known.
       quarantine: Some of the quarantined images.
-      drift: Differences from the previous dataset, from `diff`. None if there is none.
+      drift: Differences from the previous dataset. None if there is none.
       of_version: The `version.json` of a version. None for a dataset without versions.
       list_page: Relative link to the page of all versions. Empty if there is none.
       left_out: One sentence for each part that could not be read.
@@ -195,50 +154,18 @@ class ReportData:
     name: str
     place: str = ""
     drawn: str = ""
-    fingerprint: str = ""
-    layout: str = ""
-    labels: tuple[str, ...] = ()
-    splits: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
-    class_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    formats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    dtypes: Mapping[str, int] = field(default_factory=dict)
-    ledger: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
+    dataset: Dataset | None = None
+    records: int = 0
+    bytes: int = 0
+    shards: int = 0
     checked: Checked | None = None
-    statistics: Mapping[str, Any] | None = None
+    measures: Measures = field(default_factory=Measures)
     sheets: tuple[ClassSheet, ...] = ()
-    sampled: tuple[PictureSize, ...] = ()
-    inputs: tuple[Input, ...] = ()
-    splits_from: str = ""
-    sources: Mapping[str, Any] = field(default_factory=dict)
-    read_again: str = ""
+    pictures: Mapping[RecordAt, Thumbnail] = field(default_factory=dict)
+    run: RunFacts = field(default_factory=RunFacts)
     annotated: bool = False
-    objects: ObjectCounts | None = None
     quarantine: tuple[Quarantined, ...] = ()
-    drift: Mapping[str, Any] | None = None
+    drift: Drift | None = None
     of_version: VersionRecord | None = None
     list_page: str = ""
     left_out: tuple[str, ...] = ()
-
-    @property
-    def balance(self) -> SplitBalance:
-        """Distribution of the classes over the splits."""
-        return compare_splits(
-            self.class_counts, {split: records for split, (records, _, _) in self.splits.items()}
-        )
-
-    @property
-    def records(self) -> int:
-        """Number of records in all splits."""
-        return sum(records for records, _, _ in self.splits.values())
-
-    @property
-    def bytes(self) -> int:
-        """Number of bytes in all shards."""
-        return sum(size for _, size, _ in self.splits.values())
-
-    @property
-    def shards(self) -> int:
-        """Number of shards in all splits."""
-        return sum(shards for _, _, shards in self.splits.values())

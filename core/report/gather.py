@@ -5,32 +5,26 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import dataset_name
 from shardwright.core.records.framing import Record
-from shardwright.core.records.record_schema import RecordSchema, infer_schema, schema_of_plan
+from shardwright.core.records.record_schema import infer_schema, schema_of_plan
 from shardwright.core.records.sample import read_lazily
-from shardwright.core.report.data import (
-    ClassSheet,
-    Input,
-    PictureSize,
-    Quarantined,
-    RecordAt,
-    ReportData,
-    Sample,
-)
+from shardwright.core.report.data import Checked, ClassSheet, RecordAt, ReportData, RunFacts, Sample
+from shardwright.core.report.measures import Document, Measures, measure
 from shardwright.core.report.samples import (
     NO_CLASS,
     choose_sheets,
     count_objects,
-    places_of,
-    read_validation,
-    with_pictures,
+    read_report,
+    select_findings,
+    shown_places,
 )
 from shardwright.core.report.thumbnails import (
     Seen,
@@ -50,11 +44,11 @@ from shardwright.schemas.dataset import (
     Dataset,
     is_about,
 )
-from shardwright.schemas.drift_tables import as_mapping
+from shardwright.schemas.drift import Drift, drift_tables
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
+from shardwright.schemas.findings import ValidationReport
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plan import SplitsFrom, settings_json
-from shardwright.schemas.scrub import scrub_text
+from shardwright.schemas.json_values import from_json
 from shardwright.schemas.version import (
     DIFF_JSON,
     INDEX_HTML,
@@ -70,16 +64,18 @@ _MAX_DOCUMENT = 400_000_000
 #: For files without a `dataset.json`: number of records that are shown, and of files that are read for them.
 _FOREIGN_SAMPLES, _FOREIGN_FILES = 48, 8
 _INFER_FROM = 64
+#: Errors of damaged documents.
+_DAMAGES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
-Document = Mapping[str, Any]
+_T = TypeVar("_T")
 
 
 def gather(
     directory: str,
     *,
-    validation: Document | None = None,
+    validation: ValidationReport | None = None,
     statistics: Document | None = None,
-    drift: Document | None = None,
+    drift: Drift | None = None,
     record: VersionRecord | None = None,
     page: str | None = None,
     drawn: str = "",
@@ -103,14 +99,14 @@ def gather(
     with storage.translated_errors("read", path):
         dataset = Dataset.from_bytes(storage.read_bytes(path), path)
     try:
-        data = _gather(directory, dataset, validation, statistics, drift, drawn)
+        data = _gather(directory, dataset, validation, statistics, drawn)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"{printable(path)} is damaged ({error!r}); restore it or convert again.") from error
-    return _as_version(data, directory, record, page)
+    return _as_version(replace(data, drift=drift), dataset, directory, record, page)
 
 
 def _as_version(
-    data: ReportData, directory: str, record: VersionRecord | None, page: str | None
+    data: ReportData, dataset: Dataset, directory: str, record: VersionRecord | None, page: str | None
 ) -> ReportData:
     """Adds the facts about a version; does not change other datasets."""
     place, version = place_of(directory)
@@ -125,8 +121,8 @@ def _as_version(
             left_out.append(f"{VERSION_JSON} cannot be read, so the state of version {version} is unknown.")
     drift = data.drift
     if drift is None:
-        drift = _stored(directory, DIFF_JSON, left_out)
-        if drift is not None and as_mapping(drift.get("fingerprints")).get("new") != data.fingerprint:
+        drift = _stored(directory, DIFF_JSON, _read_drift, left_out)
+        if drift is not None and drift.fingerprints.new != dataset.fingerprint:
             left_out.append(f"{DIFF_JSON} is about another build.")
             drift = None
     beside = page is None or page == storage.join(directory, REPORT_HTML)
@@ -140,6 +136,12 @@ def _as_version(
         list_page=f"../../{INDEX_HTML}" if beside else "",
         left_out=tuple(left_out),
     )
+
+
+def _read_drift(document: Document) -> Drift:
+    drift = Drift.from_json(document)
+    drift_tables(drift)  # reports damage at once
+    return drift
 
 
 def place_of(directory: str) -> tuple[str, str]:
@@ -159,65 +161,71 @@ def place_of(directory: str) -> tuple[str, str]:
 def _gather(
     directory: str,
     dataset: Dataset,
-    validation: Document | None,
+    validation: ValidationReport | None,
     statistics: Document | None,
-    drift: Document | None,
     drawn: str,
 ) -> ReportData:
     left_out: list[str] = []
     when = drawn if validation is not None else _written(directory, FINDINGS_JSON)
     if validation is None:
-        validation = _stored(directory, FINDINGS_JSON, left_out)
+        validation = _stored(directory, FINDINGS_JSON, read_report, left_out)
     if statistics is None:
-        statistics = _stored(directory, STATISTICS_JSON, left_out)
+        statistics = _stored(directory, STATISTICS_JSON, dict, left_out)
         if statistics is not None and not is_about(statistics, dataset.fingerprint):
             left_out.append(f"{STATISTICS_JSON} is about another build; validate with --quality again.")
             statistics = None
+    run = _stored(directory, RUN_JSON, _read_run, left_out, "what was converted is not known") or RunFacts()
     paths = {shard.file: storage.join(directory, shard.file) for _, _, _, shard in dataset.placed_shards()}
-    checked = read_validation(validation, dataset.fingerprint, when, left_out)
+    checked = select_findings(validation, dataset.fingerprint, when)
     sheets = choose_sheets(directory, dataset)
+    places = [sample.at for sheet in sheets for sample in sheet.samples]
     schema = schema_of_plan(dataset.features, dataset.first_label, dataset.plan)
-    seen = read_thumbnails([*_places(sheets), *places_of(checked, paths)], schema)
-    run = _stored(directory, RUN_JSON, left_out, "what was converted is not known") or {}
-    quarantine: Sequence[Quarantined] = read_quarantine(directory) if dataset.ledger["quarantined"] else ()
+    seen = read_thumbnails([*places, *shown_places(checked, paths)], paths, schema)
+    sampled = [seen[place][1] for place in dict.fromkeys(places) if place in seen]
+    total = sum(shard.bytes for _, _, _, shard in dataset.placed_shards())
+    measured = partial(
+        measure,
+        sampled=[size for size in sampled if size],
+        sources=run.sources,
+        objects=count_objects(directory, dataset),
+        shard_bytes=total,
+    )
+    quarantine = read_quarantine(directory) if dataset.ledger["quarantined"] else ()
     return ReportData(
         name=dataset.name,
         place=printable(directory),
         drawn=drawn,
-        fingerprint=dataset.fingerprint,
-        layout=dataset.layout,
-        labels=tuple(dataset.classes.values()),
-        splits={
-            split: (dataset.records(split), sum(shard.bytes for shard in shards), len(shards))
-            for split, shards in dataset.splits.items()
-        },
-        class_counts={split: dict(counts) for split, counts in dataset.class_counts.items()},
-        formats={split: dict(counts) for split, counts in dataset.formats.items()},
-        dtypes=dict(dataset.dtypes),
-        ledger=dict(dataset.ledger),
-        settings=settings_json(dataset.plan.settings),
-        versions=dict(dataset.versions),
-        checked=with_pictures(checked, paths, seen),
-        statistics=statistics,
+        dataset=dataset,
+        records=dataset.all_records,
+        bytes=total,
+        shards=len(paths),
+        checked=_visible(checked, seen),
+        measures=_measures(measured, statistics, left_out),
         sheets=_drawn(sheets, seen),
-        sampled=_facts(sheets, seen),
-        inputs=_inputs(run),
-        splits_from=next((kind for kind in SplitsFrom if kind == run.get("splits_from")), ""),
-        sources=as_mapping(run.get("sources")),
-        read_again=_read_again(run.get("scrub")),
+        pictures={place: picture for place, (picture, _) in seen.items()},
+        run=run,
         annotated=has_drawn_annotations(dataset.features),
-        objects=count_objects(directory, dataset),
         quarantine=draw_quarantine(quarantine, directory),
-        drift=drift,
         left_out=tuple(left_out),
     )
+
+
+def _measures(
+    measured: Callable[[Document | None], Measures], statistics: Document | None, left_out: list[str]
+) -> Measures:
+    """Returns the measurements, without those of statistics that are damaged."""
+    try:
+        return measured(statistics)
+    except _DAMAGES:
+        left_out.append(f"{STATISTICS_JSON} is damaged or has another version; validate again to replace it.")
+        return measured(None)
 
 
 def gather_files(
     name: str,
     files: Sequence[str],
     *,
-    validation: Document | None = None,
+    validation: ValidationReport | None = None,
     statistics: Document | None = None,
     drawn: str = "",
 ) -> ReportData:
@@ -231,34 +239,38 @@ def gather_files(
       drawn: When the page is drawn.
     """
     left_out: list[str] = []
-    samples, facts, schema = _foreign_samples(files)
+    first = _first_records(files)
+    schema = infer_schema([data for _, data in first[:_INFER_FROM]])
+    seen = dict(draw_thumbnails(first, schema))
+    samples = tuple(Sample(at, f"{os.path.basename(at.file)}, byte {at.offset}") for at in seen)
+    sizes = [size for _, size in seen.values() if size]
     paths = {os.path.basename(path): path for path in files}
-    checked = read_validation(validation, "", drawn, left_out)
-    seen = read_thumbnails(places_of(checked, paths), schema)
+    checked = select_findings(validation, "", drawn)
+    seen |= read_thumbnails(shown_places(checked, paths), paths, schema)
     total = 0
     for path in files:
         try:
             total += storage.size_of(path)
         except OSError:
             left_out.append(f"{printable(os.path.basename(path))} cannot be read.")
-    records = checked.report.records if checked else 0
+    records = validation.records if validation else 0
     return ReportData(
         name=printable(name),
         place=printable(name),
         drawn=drawn,
-        splits={"": (records, total, len(files))},
-        checked=with_pictures(checked, paths, seen),
-        statistics=statistics,
+        records=records,
+        bytes=total,
+        shards=len(files),
+        checked=_visible(checked, seen),
+        measures=_measures(partial(measure, sampled=sizes), statistics, left_out),
         sheets=(ClassSheet(NO_CLASS, records, samples),) if samples else (),
-        sampled=facts,
+        pictures={place: picture for place, (picture, _) in seen.items()},
         annotated=has_drawn_annotations(schema.features),
         left_out=tuple(left_out),
     )
 
 
-def _foreign_samples(
-    files: Sequence[str],
-) -> tuple[tuple[Sample, ...], tuple[PictureSize, ...], RecordSchema]:
+def _first_records(files: Sequence[str]) -> list[tuple[RecordAt, bytes]]:
     found: list[tuple[RecordAt, bytes]] = []
     share = max(1, _FOREIGN_SAMPLES // max(1, min(len(files), _FOREIGN_FILES)))
     for path in files[:_FOREIGN_FILES]:
@@ -267,23 +279,22 @@ def _foreign_samples(
             found += [(RecordAt(path, item.offset), item.data) for item in islice(records, share)]
         except (EngineError, OSError):
             continue
-    schema = infer_schema([data for _, data in found[:_INFER_FROM]])
-    looked = list(draw_thumbnails(found, schema))
-    samples = tuple(
-        Sample(place, "", "", f"{os.path.basename(place.path)}, byte {place.offset}", picture)
-        for place, (picture, _) in looked
-    )
-    return samples, tuple(facts for _, (_, facts) in looked if facts), schema
+    return found
 
 
 def _stored(
-    directory: str, name: str, left_out: list[str], then: str = "validate again to replace it"
-) -> Document | None:
+    directory: str,
+    name: str,
+    read: Callable[[Document], _T],
+    left_out: list[str],
+    then: str = "validate again to replace it",
+) -> _T | None:
     """Reads a JSON document of a dataset, if it exists.
 
     Args:
       directory: The dataset directory.
       name: Name of the document.
+      read: Function that reads its contents.
       left_out: List that gets a sentence if the document cannot be read.
       then: Consequence, or advice, for that sentence.
     """
@@ -294,13 +305,24 @@ def _stored(
         if storage.size_of(path) > _MAX_DOCUMENT:
             left_out.append(f"{name} is too large for this page.")
             return None
-        value = json.loads(storage.read_bytes(path))
-    except (OSError, EngineError, ValueError, RecursionError):
-        value = None
-    if not isinstance(value, Mapping):
+        return read(_as_mapping(json.loads(storage.read_bytes(path))))
+    except (OSError, EngineError):
         left_out.append(f"{name} cannot be read; {then}.")
-        return None
-    return value
+    except _DAMAGES:
+        left_out.append(f"{name} is damaged or has another version; {then}.")
+    return None
+
+
+def _as_mapping(document: Any) -> Document:
+    if not isinstance(document, Mapping):
+        raise TypeError("it is not an object")
+    return document
+
+
+def _read_run(document: Document) -> RunFacts:
+    run = from_json(RunFacts, document)
+    _ = run.read_again  # reports damage at once
+    return run
 
 
 def _written(directory: str, name: str) -> str:
@@ -318,39 +340,21 @@ def as_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
-def _places(sheets: Sequence[ClassSheet]) -> list[RecordAt]:
-    return [sample.at for sheet in sheets for sample in sheet.samples]
-
-
 def _drawn(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[ClassSheet, ...]:
-    """Adds the thumbnails of samples, and removes samples whose record was not found."""
-    drawn = []
-    for sheet in sheets:
-        samples = [
-            sample._replace(picture=seen[sample.at][0]) for sample in sheet.samples if sample.at in seen
-        ]
-        if samples:
-            drawn.append(sheet._replace(samples=tuple(samples)))
-    return tuple(drawn)
+    """Removes samples whose record was not found."""
+    drawn = (
+        sheet._replace(samples=tuple(sample for sample in sheet.samples if sample.at in seen))
+        for sheet in sheets
+    )
+    return tuple(sheet for sheet in drawn if sheet.samples)
 
 
-def _inputs(run: Document) -> tuple[Input, ...]:
-    """Returns the inputs of the conversion from `run.json`."""
-    paths, kinds = run.get("input"), run.get("detected_as")
-    if not isinstance(paths, list):
-        return ()
-    kinds = kinds if isinstance(kinds, list) and len(kinds) == len(paths) else [""] * len(paths)
-    return tuple(Input(str(path), str(kind)) for path, kind in zip(paths, kinds, strict=True))
-
-
-def _read_again(facts: Any) -> str:
-    """Returns how much of the previous version a rebuild read again, from `run.json`; empty for nothing."""
-    try:
-        return printable(scrub_text(facts)) if facts else ""
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
-        return ""
-
-
-def _facts(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[PictureSize, ...]:
-    found = (seen[place][1] for place in dict.fromkeys(_places(sheets)) if place in seen)
-    return tuple(facts for facts in found if facts)
+def _visible(checked: Checked | None, seen: Mapping[RecordAt, Seen]) -> Checked | None:
+    """Removes findings about single images whose image was not found."""
+    if checked is None:
+        return None
+    found = {
+        code: tuple(one for one in some if (one.shard, one.offset) in seen)
+        for code, some in checked.image_findings.items()
+    }
+    return replace(checked, image_findings={code: some for code, some in found.items() if some})

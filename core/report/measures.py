@@ -3,28 +3,144 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
-from shardwright.core.report.data import ObjectCounts, ReportData
-from shardwright.core.report.samples import ranked
-from shardwright.core.report.view import ClassRow, class_rows
-from shardwright.schemas.drift_tables import Document, as_mapping
+import numpy as np
+
 from shardwright.schemas.units import format_size
 
-#: Larger numbers, and values that are not numbers, are not drawn.
-_MAX_DRAWN = 1e18
-#: Columns of `spread_rows` after the first.
+Document = Mapping[str, Any]
+
+#: Columns of the spreads after the first.
 SPREAD_HEADS = ("least", "median", "mean", "greatest", "deviation")
 #: Largest number of splits whose channels are listed.
 _MAX_SPLITS = 12
-#: Samples from here on are not shown; float32 ends before.
-_MAX_SAMPLE = 1e39
+#: Number of bins of the charts of sampled images.
+_SAMPLED_BINS = 16
 #: Up to this many bins each have one number of objects; above, a bin has several.
 _MOST_BINS = 24
-#: Largest number of rows of `sample_rows`.
+#: Largest number of rows about stored samples.
 _MAX_SAMPLE_ROWS = 64
+#: This many classes with equally many records share a row.
+_FOLD_FROM = 5
+
+
+class PictureSize(NamedTuple):
+    """Width, height and number of bytes of one image."""
+
+    width: int
+    height: int
+    bytes: int
+
+
+class SourceSums(NamedTuple):
+    """Minimum, maximum, mean and sum of a measure of the originals, as `SourceSizes.summary` states them."""
+
+    min: int
+    max: int
+    mean: float
+    sum: int
+
+
+class SourceSummary(NamedTuple):
+    """Sizes of the originals of written images; None if they are not known."""
+
+    images: int = 0
+    width: SourceSums | None = None
+    height: SourceSums | None = None
+    bytes: SourceSums | None = None
+
+
+class ObjectCounts(NamedTuple):
+    """The objects in the images whose lines in the ledgers were read.
+
+    Attributes:
+      images: Number of objects -> number of images.
+      lost: Number of objects of their sources that the records do not have.
+    """
+
+    images: Mapping[int, int]
+    lost: int = 0
+
+    @property
+    def read(self) -> int:
+        """Number of images."""
+        return sum(self.images.values())
+
+    @property
+    def objects(self) -> int:
+        """Number of objects in them."""
+        return sum(number * images for number, images in self.images.items())
+
+    @property
+    def without(self) -> int:
+        """Number of images without objects."""
+        return self.images.get(0, 0)
+
+
+def totals_of(counts_of_splits: Mapping[str, Mapping[str, int]]) -> Counter[str]:
+    """Returns the number of records of each class or format in all splits."""
+    totals: Counter[str] = Counter()
+    for counts in counts_of_splits.values():
+        totals.update(counts)
+    return totals
+
+
+def ranked(totals: Mapping[str, int]) -> list[str]:
+    """Returns the names by number of records, the most frequent first, equal ones by name."""
+    return sorted(totals, key=lambda name: (-totals[name], name))
+
+
+class ClassRow(NamedTuple):
+    """A class with its records, or several classes with equally many.
+
+    Attributes:
+      names: Names of the classes.
+      counts: Records in each split column; of several classes, the smallest number.
+      most: Records in each split column; of several classes, the largest number.
+      total: Records of each class.
+      shares: Percentages of the largest class, for each split column; of several classes, their mean.
+    """
+
+    names: tuple[str, ...]
+    counts: tuple[int, ...]
+    most: tuple[int, ...]
+    total: int
+    shares: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the first class."""
+        return self.names[0]
+
+
+def class_rows(
+    names: Sequence[str], columns: Mapping[str, Mapping[str, int]], fold: bool = True
+) -> tuple[ClassRow, ...]:
+    """Returns the rows of a table of classes.
+
+    Args:
+      names: Names of the classes, the largest class first.
+      columns: Name of a column -> class -> records.
+      fold: Whether many classes that have equally many records share a row.
+    """
+
+    def total(name: str) -> int:
+        return sum(of_column.get(name, 0) for of_column in columns.values())
+
+    largest = max(1, total(names[0])) if names else 1
+    rows = []
+    for records, equal in groupby(names, key=total):
+        alike = tuple(equal)
+        together = [alike] if fold and len(alike) >= _FOLD_FROM else [(name,) for name in alike]
+        for some in together:
+            counts = [[of_column.get(name, 0) for name in some] for of_column in columns.values()]
+            shares = tuple(round(100 * sum(column) / len(some) / largest, 2) for column in counts)
+            rows.append(ClassRow(some, tuple(map(min, counts)), tuple(map(max, counts)), records, shares))
+    return tuple(rows)
 
 
 class Bar(NamedTuple):
@@ -99,117 +215,12 @@ def histogram(
     return Chart(title, label, what, tuple(bars))
 
 
-def bins_of(values: Sequence[float], count: int = 16) -> tuple[list[float], list[int]]:
-    """Counts values in bins of equal width; returns the edges and the counts."""
-    low, high = min(values), max(values)
-    if low == high:
-        low, high = low - max(1.0, abs(low) * 0.05), high + max(1.0, abs(high) * 0.05)
-    width = (high - low) / count
-    counts = [0] * count
-    for value in values:
-        counts[min(count - 1, int((value - low) / width))] += 1
-    return [low + i * width for i in range(count + 1)], counts
-
-
-def size_charts(data: ReportData) -> list[Chart]:
-    """Returns charts of the sizes and bytes of the images: of all if they were measured, else of samples."""
-    measured = all_pictures(data.statistics)
-    charts = []
-    for name, title, label in (
-        ("bytes", "Bytes of an image", "bytes"),
-        ("width", "Width", "pixels"),
-        ("height", "Height", "pixels"),
-        ("aspect_ratio", "Width by height", "width / height"),
-    ):
-        bins = histogram_of(as_mapping(measured.get(name)))
-        what = "images"
-        if not measured and name != "aspect_ratio":
-            values = [float(getattr(facts, name)) for facts in data.sampled]
-            bins, what = bins_of(values) if len(set(values)) > 1 else None, "sampled images"
-        if bins:
-            charts.append(histogram(title, label, *bins, is_bytes=name == "bytes", what=what))
-    return charts
-
-
-def quality_charts(data: ReportData) -> list[Chart]:
-    """Returns charts of the quality metrics of the images, if they were measured."""
-    measured = all_pictures(data.statistics)
-    charts = []
-    titles = {"brightness": "Brightness", "sharpness": "Sharpness", "information": "Information"}
-    for name, title in titles.items():
-        found = histogram_of(as_mapping(as_mapping(measured.get("scores")).get(name)))
-        if found:
-            charts.append(histogram(title, f"{name}, 0 to 1", *found))
-    return charts
-
-
 class ComparedSizes(NamedTuple):
     """A measurement of the originals beside that of the stored images, as text."""
 
     what: str
     original: str
     stored: str
-
-
-def compared_sizes(data: ReportData) -> list[ComparedSizes]:
-    """Returns the sizes of the originals and of the stored images; empty if they are not known."""
-    measured = all_pictures(data.statistics)
-    rows = []
-    for name, title in (("width", "width, pixels"), ("height", "height, pixels"), ("bytes", "bytes")):
-        original = _range(name, as_mapping(data.sources.get(name)))
-        stored = _range(name, as_mapping(measured.get(name)))
-        if not stored and data.sampled:
-            values = [getattr(facts, name) for facts in data.sampled]
-            sample = {"min": min(values), "max": max(values), "mean": sum(values) / len(values)}
-            stored = f"{_range(name, sample)} (of {len(values):,} sampled)"
-        if original:
-            rows.append(ComparedSizes(title, original, stored or "not measured"))
-    total = as_mapping(data.sources.get("bytes")).get("sum")
-    if rows and isinstance(total, int) and 0 <= total < _MAX_DRAWN:
-        rows.append(ComparedSizes("all together", format_size(total), f"{format_size(data.bytes)} of shards"))
-    return rows
-
-
-def measured_originals(data: ReportData) -> int:
-    """Returns the number of written images whose original size is known."""
-    images = data.sources.get("images")
-    return images if isinstance(images, int) else 0
-
-
-def _range(name: str, spread: Document) -> str:
-    """Returns minimum, maximum and mean as text; empty if they are not known."""
-    values = _numbers([spread.get(key) for key in ("min", "max", "mean")])
-    if not values:
-        return ""
-    low, high, mean = (_figure(name, value) for value in values)
-    return low if low == high else f"{low} to {high}, mean {mean}"
-
-
-def spread_rows(data: ReportData) -> list[tuple[str, ...]]:
-    """Returns minimum, median, mean and maximum of the measurements of all images, as text."""
-    measured = all_pictures(data.statistics)
-    boxes = as_mapping(measured.get("boxes"))
-    wanted = (
-        ("width, pixels", measured.get("width")),
-        ("height, pixels", measured.get("height")),
-        ("width / height", measured.get("aspect_ratio")),
-        ("bytes", measured.get("bytes")),
-        ("objects in an image", boxes.get("per_image")),
-    )
-    rows = []
-    for title, spread in wanted:
-        values = [as_mapping(spread).get(name) for name in ("min", "median", "mean", "max", "std")]
-        if all(isinstance(value, int | float) for value in values):
-            rows.append((title, *(_figure(title, value) for value in values)))
-    return rows
-
-
-def _figure(title: str, value: Any) -> str:
-    if title == "bytes":
-        return format_size(value)
-    if title in ("width", "height"):
-        return f"{value:,.0f}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 class Channels(NamedTuple):
@@ -225,21 +236,6 @@ class Channels(NamedTuple):
         """Line of code that normalizes by them."""
         mean, std = (", ".join(f"{value:.4f}" for value in values) for values in (self.mean, self.std))
         return f"transforms.Normalize(mean=[{mean}], std=[{std}])"
-
-
-def channel_rows(statistics: Document | None) -> list[Channels]:
-    """Returns the channels of each split and of all splits, if they were measured."""
-    rows = []
-    document = as_mapping(statistics)
-    found = [(str(split), as_mapping(value)) for split, value in as_mapping(document.get("splits")).items()]
-    if len(found) > 1:
-        found.append(("all", as_mapping(document.get("total"))))
-    for split, value in found[:_MAX_SPLITS]:
-        pixels = as_mapping(as_mapping(value.get("all")).get("pixels"))
-        mean, std = (_numbers(pixels.get(name)) for name in ("mean", "std"))
-        if mean and std:
-            rows.append(Channels(split, int(pixels.get("images", 0)), tuple(mean), tuple(std)))
-    return rows
 
 
 class SampleRow(NamedTuple):
@@ -266,125 +262,228 @@ class SampleRow(NamedTuple):
     odd: str
 
 
-def sample_rows(statistics: Document | None) -> list[SampleRow]:
-    """Returns the samples of all images in their own units, if records state the types of their samples."""
-    rows = []
-    for dtype, kinds in as_mapping(all_pictures(statistics).get("samples")).items():
-        for number, sums in as_mapping(kinds).items():
-            found = as_mapping(sums)
-            images = found.get("images")
-            columns = [found.get(name) for name in ("min", "max", "mean", "std")]
-            if not isinstance(images, int) or not all(isinstance(column, list) for column in columns):
-                continue
-            for place, values in enumerate(zip(*columns)):
-                low, high, mean, std = map(_sample, values)
-                channel = f"{place + 1} of {number}"
-                rows.append(SampleRow(str(dtype), channel, images, low, high, mean, std, _odd(found, place)))
-    return rows[:_MAX_SAMPLE_ROWS]
-
-
-def _sample(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, int | float) and abs(value) < _MAX_SAMPLE else "none"
-
-
-def _odd(sums: Document, channel: int) -> str:
-    """Returns how many samples of a channel are NaN or infinite, as text; empty for integers."""
-    found = []
-    for name, word in (("nan", "NaN"), ("infinite", "infinite")):
-        counts = sums.get(name)
-        if not isinstance(counts, list) or channel >= len(counts) or not isinstance(counts[channel], int):
-            return ""
-        if counts[channel]:
-            found.append(f"{counts[channel]:,} {word}")
-    return ", ".join(found) or "0"
-
-
-def best_channels(rows: Sequence[Channels]) -> Channels | None:
-    """Returns the channels to normalize by: those of the training images only."""
-    named = {row.split.lower(): row for row in rows}
-    return named.get("train") or named.get("training") or (rows[0] if len(rows) == 1 else named.get("all"))
-
-
-def all_pictures(statistics: Document | None) -> Document:
-    """Returns the measurements of all images in all splits; empty if there are none."""
-    document = as_mapping(statistics)
-    total = as_mapping(as_mapping(document.get("total")).get("all"))
-    splits = [
-        as_mapping(as_mapping(value).get("all")) for value in as_mapping(document.get("splits")).values()
-    ]
-    return total or (splits[0] if len(splits) == 1 else {})
-
-
-def histogram_of(spread: Document) -> tuple[list[float], list[int]] | None:
-    """Returns edges and counts of a measurement; None if it has none, or all values are in one bin."""
-    found = as_mapping(spread.get("histogram"))
-    edges, counts = (_numbers(found.get(name)) for name in ("edges", "counts"))
-    if len(edges) != len(counts) + 1 or sum(map(bool, counts)) < 2:
-        return None
-    return edges, [int(count) for count in counts]
-
-
-def _numbers(values: Any) -> list[float]:
-    """Returns a list of numbers from a JSON document; any other value gives an empty list."""
-    right = isinstance(values, list) and all(
-        isinstance(value, int | float) and abs(value) < _MAX_DRAWN for value in values
-    )
-    return list(values) if right else []
-
-
 @dataclass(frozen=True)
-class ObjectsView:
-    """The objects of a dataset as the page shows them.
+class Measures:
+    """Measurements as the page shows them; empty if nothing was measured.
 
     Attributes:
-      counts: Objects in each image, from the ledgers. None if they are not known.
-      classes: Rows with the number of objects of each class. Empty if they were not measured.
-      charts: Charts of the objects in an image and of the sizes of boxes.
+      all_images: Whether all images were measured. Otherwise some were sampled.
+      sampled: Number of sampled images.
+      originals: Number of written images whose original size is known.
+      compared: Sizes of the originals beside those of the stored images.
+      spreads: Name, then minimum, median, mean, maximum and deviation of measurements of all images, as text.
+      size_charts: Charts of the sizes of the images.
+      channels: Channels of each split and of all splits.
+      samples: Samples of all images in their own units, if records state the types of their samples.
+      quality_charts: Charts of the quality metrics.
+      counts: Objects in each image, from the ledgers. None if they are not known, or there are none.
+      object_classes: Rows with the number of objects of each class. Empty if they were not measured.
+      object_charts: Charts of the objects in an image and of the sizes of boxes.
     """
 
-    counts: ObjectCounts | None
-    classes: tuple[ClassRow, ...]
-    charts: tuple[Chart, ...]
+    all_images: bool = False
+    sampled: int = 0
+    originals: int = 0
+    compared: tuple[ComparedSizes, ...] = ()
+    spreads: tuple[tuple[str, ...], ...] = ()
+    size_charts: tuple[Chart, ...] = ()
+    channels: tuple[Channels, ...] = ()
+    samples: tuple[SampleRow, ...] = ()
+    quality_charts: tuple[Chart, ...] = ()
+    counts: ObjectCounts | None = None
+    object_classes: tuple[ClassRow, ...] = ()
+    object_charts: tuple[Chart, ...] = ()
+
+    @property
+    def best_channels(self) -> Channels | None:
+        """The channels to normalize by: those of the training images only."""
+        named = {row.split.lower(): row for row in self.channels}
+        only = self.channels[0] if len(self.channels) == 1 else named.get("all")
+        return named.get("train") or named.get("training") or only
 
 
-def objects_view(data: ReportData) -> ObjectsView | None:
-    """Returns what the page says about objects; None if nothing is known about them."""
-    measured = as_mapping(all_pictures(data.statistics).get("boxes"))
-    if not measured and (data.objects is None or not data.objects.objects):
-        return None
-    charts = []
-    if data.objects is not None:
-        charts.append(_per_image(data.objects))
-    elif found := histogram_of(as_mapping(measured.get("per_image"))):
-        charts.append(histogram("Objects in an image", "objects", *found))
-    for name, title, label in (
-        ("width", "Width of a box", "share of the image's width"),
-        ("height", "Height of a box", "share of the image's height"),
-        ("area", "Area of a box", "share of the image"),
+#: Sizes of originals that are not known.
+_UNKNOWN = SourceSummary()
+
+
+def measure(
+    statistics: Document | None,
+    sampled: Sequence[PictureSize],
+    sources: SourceSummary = _UNKNOWN,
+    objects: ObjectCounts | None = None,
+    shard_bytes: int = 0,
+) -> Measures:
+    """Returns the measurements of a dataset as the page shows them.
+
+    Args:
+      statistics: Contents of `statistics.json`. None if there is none.
+      sampled: Sizes of the images that were read for the page.
+      sources: Sizes of the originals.
+      objects: Objects in the images. None if they are not known.
+      shard_bytes: Number of bytes of all shards.
+
+    Raises:
+      LookupError, TypeError, ValueError, AttributeError or OverflowError: if the statistics are damaged.
+    """
+    document = statistics or {}
+    measured: Document = document["total"]["all"] if document else {}
+    boxes: Document = measured.get("boxes", {})
+    if objects is not None and not objects.objects and not boxes:
+        objects = None
+    return Measures(
+        all_images=bool(document),
+        sampled=len(sampled),
+        originals=sources.images,
+        compared=tuple(_compared(measured, sampled, sources, shard_bytes)),
+        spreads=tuple(_spreads(measured, boxes)),
+        size_charts=tuple(_size_charts(measured, sampled)),
+        channels=tuple(_channels(document)),
+        samples=tuple(_sample_rows(measured.get("samples", {})))[:_MAX_SAMPLE_ROWS],
+        quality_charts=tuple(_charts(measured.get("scores", {}), *_QUALITY)),
+        counts=objects,
+        object_classes=_object_classes(document) if document else (),
+        object_charts=(
+            *(_charts(boxes, _PER_IMAGE) if objects is None else [_per_image(objects)]),
+            *_charts(boxes, *_BOXES, what="boxes"),
+        ),
+    )
+
+
+#: Name of a measurement, title of its chart, and label of the numbers.
+_SIZES = (
+    ("bytes", "Bytes of an image", "bytes"),
+    ("width", "Width", "pixels"),
+    ("height", "Height", "pixels"),
+    ("aspect_ratio", "Width by height", "width / height"),
+)
+_QUALITY = (
+    ("brightness", "Brightness", "brightness, 0 to 1"),
+    ("sharpness", "Sharpness", "sharpness, 0 to 1"),
+    ("information", "Information", "information, 0 to 1"),
+)
+_PER_IMAGE = ("per_image", "Objects in an image", "objects")
+_BOXES = (
+    ("width", "Width of a box", "share of the image's width"),
+    ("height", "Height of a box", "share of the image's height"),
+    ("area", "Area of a box", "share of the image"),
+)
+
+
+def _charts(measured: Document, *wanted: tuple[str, str, str], what: str = "images") -> Iterator[Chart]:
+    """Yields the charts of measurements, except of those whose values are all in one bin.
+
+    Args:
+      measured: Name of a measurement -> its spread.
+      *wanted: Name of a measurement, title of its chart and label of the numbers.
+      what: What is counted, in the plural.
+    """
+    for name, title, label in wanted:
+        bins = measured.get(name, {}).get("histogram")
+        if bins and sum(map(bool, bins["counts"])) > 1:
+            is_bytes = name == "bytes"
+            yield histogram(title, label, bins["edges"], bins["counts"], is_bytes=is_bytes, what=what)
+
+
+def _size_charts(measured: Document, sampled: Sequence[PictureSize]) -> Iterator[Chart]:
+    """Yields charts of the sizes and bytes of the images: of all if they were measured, else of samples."""
+    if measured:
+        yield from _charts(measured, *_SIZES)
+        return
+    for name, title, label in _SIZES[:3]:
+        values = [getattr(size, name) for size in sampled]
+        if len(set(values)) > 1:
+            counts, edges = np.histogram(values, _SAMPLED_BINS)
+            yield histogram(title, label, edges.tolist(), counts.tolist(), is_bytes=name == "bytes",
+                            what="sampled images")  # fmt: skip
+
+
+def _compared(
+    measured: Document, sampled: Sequence[PictureSize], sources: SourceSummary, shard_bytes: int
+) -> Iterator[ComparedSizes]:
+    """Yields the sizes of the originals and of the stored images, if they are known."""
+    for name, title in (("width", "width, pixels"), ("height", "height, pixels"), ("bytes", "bytes")):
+        original: SourceSums | None = getattr(sources, name)
+        if original is None:
+            continue
+        stored = "not measured"
+        if measured.get(name, {}).get("count"):
+            stored = _range(name, *(measured[name][key] for key in ("min", "max", "mean")))
+        elif sampled:
+            values = [getattr(size, name) for size in sampled]
+            low, high, mean = min(values), max(values), sum(values) / len(values)
+            stored = f"{_range(name, low, high, mean)} (of {len(values):,} sampled)"
+        yield ComparedSizes(title, _range(name, original.min, original.max, original.mean), stored)
+    if sources.bytes is not None:
+        size = format_size(sources.bytes.sum)
+        yield ComparedSizes("all together", size, f"{format_size(shard_bytes)} of shards")
+
+
+def _range(name: str, low: float, high: float, mean: float) -> str:
+    """Returns minimum, maximum and mean as text."""
+    low_text, high_text, mean_text = (_figure(name, value) for value in (low, high, mean))
+    return low_text if low_text == high_text else f"{low_text} to {high_text}, mean {mean_text}"
+
+
+def _spreads(measured: Document, boxes: Document) -> Iterator[tuple[str, ...]]:
+    for title, spread in (
+        ("width, pixels", measured.get("width", {})),
+        ("height, pixels", measured.get("height", {})),
+        ("width / height", measured.get("aspect_ratio", {})),
+        ("bytes", measured.get("bytes", {})),
+        ("objects in an image", boxes.get("per_image", {})),
     ):
-        if found := histogram_of(as_mapping(measured.get(name))):
-            charts.append(histogram(title, label, *found, what="boxes"))
-    return ObjectsView(data.objects, _classes(data), tuple(charts))
+        if spread.get("count"):
+            names = ("min", "median", "mean", "max", "std")
+            yield title, *(_figure(title, spread[name]) for name in names)
+
+
+def _figure(title: str, value: float) -> str:
+    if title == "bytes":
+        return format_size(value)
+    if title in ("width", "height"):
+        return f"{value:,.0f}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _channels(document: Document) -> Iterator[Channels]:
+    """Yields the channels of each split and of all splits, if they were measured."""
+    parts = dict(document.get("splits", {}))
+    if len(parts) > 1:
+        parts["all"] = document["total"]
+    for split, part in list(parts.items())[:_MAX_SPLITS]:
+        pixels = part["all"].get("pixels")
+        if pixels and None not in (*pixels["mean"], *pixels["std"]):
+            yield Channels(split, pixels["images"], tuple(pixels["mean"]), tuple(pixels["std"]))
+
+
+def _sample_rows(samples: Document) -> Iterator[SampleRow]:
+    for dtype, kinds in samples.items():
+        for number, sums in kinds.items():
+            for place, values in enumerate(zip(*(sums[name] for name in ("min", "max", "mean", "std")))):
+                low, high, mean, std = ("none" if value is None else f"{value:.6g}" for value in values)
+                odd = [
+                    f"{sums[name][place]:,} {word}"
+                    for name, word in (("nan", "NaN"), ("infinite", "infinite"))
+                    if name in sums and sums[name][place]
+                ]
+                odd_text = ", ".join(odd) or ("0" if "nan" in sums else "")
+                yield SampleRow(
+                    dtype, f"{place + 1} of {number}", sums["images"], low, high, mean, std, odd_text
+                )
 
 
 def _per_image(counts: ObjectCounts) -> Chart:
     """Returns a chart of how many images have how many objects."""
-    step = -(-(max(counts.images) + 1) // _MOST_BINS)
-    bins = [0] * (max(counts.images) // step + 1)
+    most = max(counts.images)
+    step = -(-(most + 1) // _MOST_BINS)
+    bins = [0] * (most // step + 1)
     for number, images in counts.images.items():
         bins[number // step] += images
     edges = [place * step for place in range(len(bins) + 1)]
-    return histogram("Objects in an image", "objects", edges, bins, whole=True)
+    return histogram(_PER_IMAGE[1], _PER_IMAGE[2], edges, bins, whole=True)
 
 
-def _classes(data: ReportData) -> tuple[ClassRow, ...]:
+def _object_classes(document: Document) -> tuple[ClassRow, ...]:
     """Returns the number of objects of each class in all splits, the largest first."""
-    document = as_mapping(data.statistics)
-    parts = [as_mapping(document.get("total"))]
-    if not parts[0]:
-        parts = [as_mapping(part) for part in as_mapping(document.get("splits")).values()]
-    totals: Counter[str] = Counter()
-    for part in parts:
-        found: Mapping[str, object] = as_mapping(as_mapping(part.get("objects")).get("classes"))
-        totals.update({str(name): count for name, count in found.items() if isinstance(count, int)})
-    return class_rows(ranked(totals), {"objects": totals}) if totals else ()
+    counts: Mapping[str, int] = document["total"].get("objects", {}).get("classes", {})
+    return class_rows(ranked(counts), {"objects": counts}) if counts else ()

@@ -10,21 +10,8 @@ from typing import Any, NamedTuple
 from shardwright.core.report.data import MAX_PAGE_BYTES, Checked, ReportData
 from shardwright.core.report.index_page import version_view
 from shardwright.core.report.meanings import MEANINGS
-from shardwright.core.report.measures import (
-    SPREAD_HEADS,
-    all_pictures,
-    best_channels,
-    channel_rows,
-    compared_sizes,
-    measured_originals,
-    objects_view,
-    quality_charts,
-    sample_rows,
-    size_charts,
-    spread_rows,
-)
+from shardwright.core.report.measures import SPREAD_HEADS, ranked, totals_of
 from shardwright.core.report.pages import draw_page
-from shardwright.core.report.samples import ranked, totals_of
 from shardwright.core.report.view import (
     AMOUNTS,
     Amount,
@@ -37,13 +24,12 @@ from shardwright.core.report.view import (
     split_text,
 )
 from shardwright.schemas.check_depths import time_in_words
-from shardwright.schemas.drift_tables import as_mapping, drift_tables
+from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.drift import drift_tables
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.side_files import with_page_digest
 
 _MAX_SPLITS = 40
-#: Largest number of limits of a comparison that are listed.
-_MAX_REFUSALS = 20
 #: Largest number of inputs that are named, and of classes in the sentences about the splits.
 _MAX_INPUTS, _NAMED = 12, 3
 #: Settings that are not shown, because they give no information.
@@ -93,15 +79,13 @@ def render(data: ReportData) -> str:
 
 
 def _render(data: ReportData, amount: Amount) -> str:
-    nodes = flow_nodes(data.ledger, list(data.splits))
-    listed = sum(node.files for node in nodes)
     groups = code_groups(data.checked, amount.rows)
-    drift = None if data.drift is None else _drift(data.drift)
-    checked = data.checked
-    formats = totals_of(data.formats)
-    reasons = data.ledger.get("reasons", {}).get("quarantined", {})
+    checked, version, drift = data.checked, data.of_version, data.drift
+    about_dataset = {} if data.dataset is None else _about_dataset(data, data.dataset, amount)
     context = {
+        **dict.fromkeys(("dataset", "nodes", "classes", "balance", "split_text")),
         "data": data,
+        "measures": data.measures,
         "checked": checked,
         "report": checked.report if checked else None,
         "depth": _DEPTHS.get(checked.report.depth, "") if checked else "",
@@ -109,72 +93,52 @@ def _render(data: ReportData, amount: Amount) -> str:
         "word": shell_word(data.place or "DIR"),
         "groups": groups,
         "meanings": defaultdict(str, MEANINGS),
-        "nodes": nodes,
-        "listed": listed,
-        "splits": list(data.splits.items())[:_MAX_SPLITS],
-        "classes": class_tables(data, amount),
-        "objects": (objects := objects_view(data)),
-        "balance": (balance := data.balance),
-        "uneven": balance.uneven[: amount.classes // 10],
-        "lacking": [item for item in balance.missing if len(item.names) > _NAMED][:_MAX_SPLITS],
-        "split_text": split_text(data),
         "most_inputs": _MAX_INPUTS,
-        "all_classes": len({sheet.label for sheet in data.sheets}) >= len(data.labels),
         "pair_groups": [
             (code, list(found))
-            for code, found in groupby(
-                checked.pairs if checked else (), key=lambda one: one.finding.code.value
-            )
+            for code, found in groupby(checked.pairs if checked else (), key=lambda one: one.code.value)
         ],
-        "quarantine_reasons": sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_MAX_SPLITS],
         "quarantine_pictures": [item for item in data.quarantine if item.picture],
-        "measured": bool(all_pictures(data.statistics)),
-        "compared": (compared := compared_sizes(data)),
-        "originals": measured_originals(data),
-        "spreads": (spreads := spread_rows(data)),
         "spread_heads": SPREAD_HEADS,
-        "size_charts": (sizes := size_charts(data)),
-        "channels": (channels := channel_rows(data.statistics)),
-        "best": best_channels(channels),
-        "samples": (samples := sample_rows(data.statistics)),
-        "quality_charts": (quality := quality_charts(data)),
-        "drift": drift,
-        "version": version_view(data.place, data.of_version) if data.of_version else None,
-        "settings": [
-            (name, _setting(value))
-            for name, value in settings_in_effect(data).items()
-            if value not in _NOTHING
-        ],
-        "formats": [(name, formats[name]) for name in ranked(formats)],
-        "sections": _sections(
-            data,
-            flow=bool(nodes),
-            objects=objects is not None,
-            sizes=bool(compared or spreads or sizes),
-            channels=bool(channels or samples or quality),
-            drift=drift is not None,
-        ),
+        "drift_tables": [] if drift is None else drift_tables(drift),
+        "version": version_view(data.place, version) if version else None,
+        "sections": _sections(data, about_dataset),
         "percent": percent,
         "time_in_words": time_in_words,
         "fewer": amount != AMOUNTS[0],
         "limit": MAX_PAGE_BYTES,
         "most_letters": amount.letters,
     }
-    return draw_page("report.html", context)
+    return draw_page("report.html", {**context, **about_dataset})
 
 
-def _drift(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the differences from the previous dataset for the page."""
-    refusals = document.get("refusals")
+def _about_dataset(data: ReportData, dataset: Dataset, amount: Amount) -> dict[str, Any]:
+    """Returns what the page says about the contents of `dataset.json`."""
+    nodes = flow_nodes(dataset.ledger, list(dataset.splits))
+    formats = totals_of(dataset.formats)
+    reasons = dataset.ledger.get("reasons", {}).get("quarantined", {})
+    balance, splits = dataset.balance, split_text(dataset, data.run.splits_from)
     return {
-        "old": str(as_mapping(document.get("datasets")).get("old", "")),
-        "identical": bool(document.get("identical")),
-        "refusals": [
-            str(item.get("message") or item.get("limit") or item)
-            for item in (refusals if isinstance(refusals, list) else ())
-            if isinstance(item, Mapping)
-        ][:_MAX_REFUSALS],
-        "tables": drift_tables(document),
+        "dataset": dataset,
+        "nodes": nodes,
+        "listed": sum(node.files for node in nodes),
+        "splits": [
+            (split, dataset.records(split), sum(shard.bytes for shard in shards), len(shards))
+            for split, shards in list(dataset.splits.items())[:_MAX_SPLITS]
+        ],
+        "classes": class_tables(dataset, amount),
+        "balance": balance,
+        "uneven": balance.uneven[: amount.classes // 10],
+        "lacking": [item for item in balance.missing if len(item.names) > _NAMED][:_MAX_SPLITS],
+        "split_text": splits,
+        "all_classes": len({sheet.label for sheet in data.sheets}) >= len(dataset.classes),
+        "quarantine_reasons": sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_MAX_SPLITS],
+        "settings": [
+            (name, _setting(value))
+            for name, value in settings_in_effect(dataset, splits).items()
+            if value not in _NOTHING
+        ],
+        "formats": [(name, formats[name]) for name in ranked(formats)],
     }
 
 
@@ -182,23 +146,21 @@ def _setting(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _sections(
-    data: ReportData, *, flow: bool, objects: bool, sizes: bool, channels: bool, drift: bool
-) -> Mapping[str, str]:
+def _sections(data: ReportData, about_dataset: Mapping[str, Any]) -> Mapping[str, str]:
     """Returns the ids and titles of the sections that have any content."""
-    checked = data.checked
+    checked, measures, dataset = data.checked, data.measures, data.dataset
     there = (
         ("findings", "Findings", True),
-        ("flow", "Outcomes", flow),
-        ("classes", "Classes", bool(data.fingerprint)),
-        ("objects", "Objects", objects),
-        ("images", "Images", bool(data.sheets)),
-        ("duplicates", "Duplicates", bool(checked and checked.pairs)),
-        ("quality", "Quality", bool(checked and checked.image_findings)),
-        ("quarantine", "Left out", bool(data.ledger and data.ledger["quarantined"])),
-        ("sizes", "Sizes", sizes),
-        ("channels", "Colors", channels),
-        ("drift", "Drift", drift),
-        ("made", "Made", bool(data.settings)),
+        ("flow", "Outcomes", about_dataset.get("nodes")),
+        ("classes", "Classes", dataset),
+        ("objects", "Objects", measures.counts or measures.object_charts or measures.object_classes),
+        ("images", "Images", data.sheets),
+        ("duplicates", "Duplicates", checked and checked.pairs),
+        ("quality", "Quality", checked and checked.image_findings),
+        ("quarantine", "Left out", dataset and dataset.ledger["quarantined"]),
+        ("sizes", "Sizes", measures.compared or measures.spreads or measures.size_charts),
+        ("channels", "Colors", measures.channels or measures.samples or measures.quality_charts),
+        ("drift", "Drift", data.drift),
+        ("made", "Made", dataset and dataset.plan.settings),
     )
-    return {id_: title for id_, title, shown_ in there if shown_}
+    return {id_: title for id_, title, content in there if content}

@@ -10,7 +10,7 @@ import stat
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -26,7 +26,8 @@ from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.preview import record_of, record_thumbnail
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.sample import records_at
-from shardwright.core.report.data import MAX_QUARANTINED, PictureSize, Quarantined, RecordAt, Thumbnail
+from shardwright.core.report.data import MAX_QUARANTINED, Quarantined, RecordAt, Thumbnail
+from shardwright.core.report.measures import PictureSize
 from shardwright.core.sources.tfrecord.values import size_of
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import QUARANTINE_JSONL
@@ -72,11 +73,14 @@ def has_drawn_annotations(features: Iterable[FeatureSpec]) -> bool:
     return any(spec.fill in _ANNOTATIONS for spec in features)
 
 
-def read_thumbnails(places: Iterable[RecordAt], schema: RecordSchema) -> dict[RecordAt, Seen]:
+def read_thumbnails(
+    places: Iterable[RecordAt], paths: Mapping[str, str], schema: RecordSchema
+) -> dict[RecordAt, Seen]:
     """Reads records and draws thumbnails.
 
     Args:
       places: Places of the records. Each shard is opened once.
+      paths: Mapping of shard to its path.
       schema: Record schema of the dataset.
 
     Returns:
@@ -84,16 +88,18 @@ def read_thumbnails(places: Iterable[RecordAt], schema: RecordSchema) -> dict[Re
     """
     offsets: defaultdict[str, set[int]] = defaultdict(set)
     for place in places:
-        offsets[place.path].add(place.offset)
+        offsets[place.file].add(place.offset)
     end = time.monotonic() + _PATIENCE
 
     def look(item: tuple[str, set[int]]) -> list[tuple[RecordAt, Seen]]:
-        path, wanted = item
+        file, wanted = item
         found: list[tuple[RecordAt, Seen]] = []
+        if time.monotonic() > end:
+            return found
         try:
-            if is_compressed(path):
+            if is_compressed(file):
                 wanted = {offset for offset in wanted if offset <= _MAX_UNPACKED}
-            records = ((RecordAt(path, offset), data) for offset, data in records_at(path, wanted))
+            records = ((RecordAt(file, offset), data) for offset, data in records_at(paths[file], wanted))
             for seen in draw_thumbnails(records, schema):
                 found.append(seen)
                 if time.monotonic() > end:
@@ -103,9 +109,7 @@ def read_thumbnails(places: Iterable[RecordAt], schema: RecordSchema) -> dict[Re
         return found
 
     with ThreadPoolExecutor(_AT_ONCE) as executor:
-        results = list(executor.map(lambda item: look(item) if time.monotonic() < end else [],
-                                    sorted(offsets.items())))  # fmt: skip
-    return {place: seen for found in results for place, seen in found}
+        return dict(seen for found in executor.map(look, sorted(offsets.items())) for seen in found)
 
 
 def draw_thumbnails(

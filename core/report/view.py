@@ -6,18 +6,18 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from shardwright.core.report.data import MAX_ROWS, MAX_ROWS_PER_CODE, Checked, ReportData
+from shardwright.core.report.measures import ClassRow, class_rows, ranked, totals_of
 from shardwright.core.report.pages import LETTERS
-from shardwright.core.report.samples import ranked, totals_of
 from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
+from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
-from shardwright.schemas.plan import SplitsFrom
+from shardwright.schemas.plan import SplitsFrom, settings_json
 from shardwright.schemas.split_balance import compare_shares
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import parse_splits
@@ -33,8 +33,6 @@ _EXTREMES_FROM = 12
 #: Largest number of rows of one outcome. The smallest are combined into one.
 _MAX_ROWS = 7
 _SEVERITIES = [severity.value for severity in (Severity.ERROR, Severity.WARNING, Severity.NOTE)]
-#: This many classes with equally many records share a row.
-_FOLD_FROM = 5
 
 
 class Amount(NamedTuple):
@@ -53,29 +51,6 @@ AMOUNTS = (
     Amount(0.2, 200, 200),
     Amount(0.0, 100, 60, 60),
 )
-
-
-class ClassRow(NamedTuple):
-    """A class with its records, or several classes with equally many.
-
-    Attributes:
-      names: Names of the classes.
-      counts: Records in each split column; of several classes, the smallest number.
-      most: Records in each split column; of several classes, the largest number.
-      total: Records of each class.
-      shares: Percentages of the largest class, for each split column; of several classes, their mean.
-    """
-
-    names: tuple[str, ...]
-    counts: tuple[int, ...]
-    most: tuple[int, ...]
-    total: int
-    shares: tuple[float, ...]
-
-    @property
-    def name(self) -> str:
-        """Name of the first class."""
-        return self.names[0]
 
 
 @dataclass(frozen=True)
@@ -101,20 +76,21 @@ class ClassTables:
     extremes: tuple[int, int, int] | None
 
 
-def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
+def class_tables(dataset: Dataset, amount: Amount) -> ClassTables | None:
     """Returns the tables of classes; None if there are no classes."""
-    totals = totals_of(data.class_counts)
-    for name in data.labels:
+    class_counts = dataset.class_counts
+    totals = totals_of(class_counts)
+    for name in dataset.classes.values():
         totals.setdefault(name, 0)
     if not totals:
         return None
-    splits = in_split_order(data.class_counts)
+    splits = in_split_order(class_counts)
     if len(splits) > _MAX_SPLITS:
-        kept = sorted(splits, key=lambda split: -sum(data.class_counts[split].values()))[: _MAX_SPLITS - 1]
+        kept = sorted(splits, key=lambda split: -sum(class_counts[split].values()))[: _MAX_SPLITS - 1]
         splits = [split for split in splits if split in kept]
-    shown = {split: data.class_counts[split] for split in splits}
-    if len(splits) < len(data.class_counts):
-        others = {split: counts for split, counts in data.class_counts.items() if split not in shown}
+    shown = {split: class_counts[split] for split in splits}
+    if len(splits) < len(class_counts):
+        others = {split: counts for split, counts in class_counts.items() if split not in shown}
         shown["all others"] = totals_of(others)
     names = ranked(totals)
     filled = [name for name in names if totals[name]]
@@ -131,32 +107,6 @@ def class_tables(data: ReportData, amount: Amount) -> ClassTables | None:
         every=() if len(names) <= _ALL_CLASSES else class_rows(names[: amount.classes], shown, fold=False),
         extremes=(sizes[0], sizes[len(sizes) // 2], sizes[-1]) if differ else None,
     )
-
-
-def class_rows(
-    names: Sequence[str], columns: Mapping[str, Mapping[str, int]], fold: bool = True
-) -> tuple[ClassRow, ...]:
-    """Returns the rows of a table of classes.
-
-    Args:
-      names: Names of the classes, the largest class first.
-      columns: Name of a column -> class -> records.
-      fold: Whether many classes that have equally many records share a row.
-    """
-
-    def total(name: str) -> int:
-        return sum(of_column.get(name, 0) for of_column in columns.values())
-
-    largest = max(1, total(names[0])) if names else 1
-    rows = []
-    for records, equal in groupby(names, key=total):
-        alike = tuple(equal)
-        together = [alike] if fold and len(alike) >= _FOLD_FROM else [(name,) for name in alike]
-        for some in together:
-            counts = [[of_column.get(name, 0) for name in some] for of_column in columns.values()]
-            shares = tuple(round(100 * sum(column) / len(some) / largest, 2) for column in counts)
-            rows.append(ClassRow(some, tuple(map(min, counts)), tuple(map(max, counts)), records, shares))
-    return tuple(rows)
 
 
 class CodeGroup(NamedTuple):
@@ -257,32 +207,34 @@ def reduced(data: ReportData, amount: Amount) -> ReportData:
     )
 
 
-def split_text(data: ReportData) -> str:
-    """Returns what decided the splits: the source, or the settings; empty if there are no splits."""
-    own = ", ".join(data.splits)
-    split_setting = str(data.settings.get("splits") or "")
-    shares = _shares(split_setting)
-    if not data.fingerprint or not own:
+def split_text(dataset: Dataset, splits_from: SplitsFrom | None) -> str:
+    """Returns what decided the splits: the source, or the settings; empty if there are no splits.
+
+    Args:
+      dataset: The dataset.
+      splits_from: What decided the splits. None if it is not known.
+    """
+    settings, own = dataset.plan.settings, ", ".join(dataset.splits)
+    split_setting = str(settings.get("splits") or "")
+    if not own:
         return ""
-    pattern, seed = data.settings.get("split_by"), data.settings.get("seed", 0)
+    pattern, seed = settings.get("split_by"), settings.get("seed", 0)
     drawn = (
-        f"{shares}, by a hash of {f'the part of the key that {pattern} matches' if pattern else 'the key'}"
+        f"{_shares(split_setting)}, by a hash of "
+        f"{f'the part of the key that {pattern} matches' if pattern else 'the key'} (seed {seed})"
     )
-    drawn += f" (seed {seed})"
-    if data.settings.get("split_mode"):
-        counts = {split: records for split, (records, _, _) in data.splits.items()}
+    if settings.get("split_mode"):
+        counts = {split: dataset.records(split) for split in dataset.splits}
         with contextlib.suppress(ValueError):
-            found = compare_shares(
-                str(data.settings["split_mode"]), parse_splits(split_setting), counts, data.class_counts
-            )
-            drawn += f"; {found.sentence}"
-    if data.splits_from == SplitsFrom.HASH:
+            mode, shares = str(settings["split_mode"]), parse_splits(split_setting)
+            drawn += f"; {compare_shares(mode, shares, counts, dataset.class_counts).sentence}"
+    if splits_from is SplitsFrom.HASH:
         return drawn
-    if data.splits_from == SplitsFrom.BOTH:
+    if splits_from is SplitsFrom.BOTH:
         return f"{own}: named by the source for some images; for all others {drawn}"
     named = {part.partition("=")[0].strip() for part in split_setting.split(",")}
     # Without run.json, a split that the settings do not name comes from the source.
-    if data.splits_from == SplitsFrom.SOURCE or not data.splits.keys() <= named:
+    if splits_from is SplitsFrom.SOURCE or not dataset.splits.keys() <= named:
         return f"{own}, as the source names them"
     return drawn
 
@@ -299,10 +251,15 @@ def _shares(splits: str) -> str:
     return ", ".join(shares)
 
 
-def settings_in_effect(data: ReportData) -> dict[str, Any]:
-    """Returns the settings without those that the source or another setting overrides."""
-    settings = dict(data.settings)
-    of_source = split_text(data).endswith("as the source names them")
+def settings_in_effect(dataset: Dataset, splits: str) -> dict[str, Any]:
+    """Returns the settings without those that the source or another setting overrides.
+
+    Args:
+      dataset: The dataset.
+      splits: Result of `split_text` for it.
+    """
+    settings = settings_json(dataset.plan.settings)
+    of_source = splits.endswith("as the source names them")
     judged = settings.keys() & setting_fields().keys()  # a later version may have other settings
     with contextlib.suppress(UsageError):  # the layout file may not exist here
         facts = ConversionFacts(

@@ -244,18 +244,18 @@ def read_unchanged(directory: str, fingerprint: str) -> Dataset:
 
 def _page(results: Results, report: ValidationReport, measured: Mapping[str, Any] | None, path: str) -> str:
     """Draws `report.html` for a path."""
-    found, now = report.as_json(), as_time(time.time())
-    if results.directory:
-        drift = None
-        if results.previous is not None and results.dataset is not None:
-            described = Described(results.name, results.dataset, found, measured)
-            drift = drift_between(results.previous.described, described, results.previous.changes).as_json()
+    now = as_time(time.time())
+    if not results.directory:
         return render(
-            gather(
-                results.directory, validation=found, statistics=measured, drift=drift, page=path, drawn=now
-            )
+            gather_files(results.name, results.paths, validation=report, statistics=measured, drawn=now)
         )
-    return render(gather_files(results.name, results.paths, validation=found, statistics=measured, drawn=now))
+    drift, previous = None, results.previous
+    if previous is not None and results.dataset is not None:
+        described = Described(results.name, results.dataset, report.as_json(), measured)
+        drift = drift_between(previous.described, described, previous.changes)
+    return render(
+        gather(results.directory, validation=report, statistics=measured, drift=drift, page=path, drawn=now)
+    )
 
 
 def facts_of(

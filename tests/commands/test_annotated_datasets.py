@@ -13,8 +13,8 @@ from helpers.repository import PHOTOS
 from helpers.tensorflow_records import read_records
 from PIL import Image, ImageOps
 
-from shardwright.core.report.data import ObjectCounts
 from shardwright.core.report.gather import gather
+from shardwright.core.report.measures import ObjectCounts
 from shardwright.core.report.render import render
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect, print_inspection
@@ -136,9 +136,8 @@ def test_the_report_shows_the_objects(coco: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     detect(coco, out, resize="", bad_boxes="drop")
     data = gather(str(out))
-    assert data.objects == ObjectCounts({0: 1, 2: len(BIRDS) - 1}, lost=len(BIRDS) - 1)
-    pictures = [sample.picture for sheet in data.sheets for sample in sheet.samples]
-    assert {max(picture.width, picture.height) for picture in pictures if picture} == {320}
+    assert data.measures.counts == ObjectCounts({0: 1, 2: len(BIRDS) - 1}, lost=len(BIRDS) - 1)
+    assert {max(picture.width, picture.height) for picture in data.pictures.values()} == {320}
     page = " ".join(render(data).split())
     assert "8 objects in 5 images; 1 image without objects. 4 objects of the sources are not in" in page
     assert "Objects in an image" in page

@@ -13,7 +13,7 @@ import pytest
 from helpers.repository import PHOTOS
 
 from shardwright.core.report.render import verdict_of
-from shardwright.core.report.samples import read_validation
+from shardwright.core.report.samples import read_report, select_findings
 from shardwright.pipelines import prepare
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
@@ -154,7 +154,7 @@ def report_of(depth: CheckDepth, *findings: Finding, time: str = "") -> Validati
 
 
 def verdict(document: dict[str, Any]) -> tuple[str, str]:
-    read = read_validation(document, FINGERPRINT, "", [])
+    read = select_findings(read_report(document), FINGERPRINT, "")
     assert read is not None
     found = verdict_of(read)
     return found.text, found.tone

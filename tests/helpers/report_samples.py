@@ -8,18 +8,13 @@ from typing import Any
 
 from PIL import Image
 
-from shardwright.core.report.data import (
-    ClassSheet,
-    PictureSize,
-    Quarantined,
-    RecordAt,
-    ReportData,
-    Sample,
-    Thumbnail,
-)
-from shardwright.core.report.samples import PAIRS, places_of, read_validation, with_pictures
-from shardwright.core.report.thumbnails import Seen
+from shardwright.core.report.data import ClassSheet, Quarantined, RecordAt, ReportData, Sample, Thumbnail
+from shardwright.core.report.measures import PictureSize, measure
+from shardwright.core.report.samples import PAIRS, read_report, select_findings, shown_places
 from shardwright.schemas.codes import NOTES, QUALITY, WARNINGS, FindingCode
+from shardwright.schemas.dataset import Dataset, Shard
+from shardwright.schemas.drift import Drift
+from shardwright.schemas.plan import Plan
 
 #: Names that break pages without escaping, each in another place.
 HOSTILE = (
@@ -56,6 +51,30 @@ def noisy_thumbnail(number: int) -> Thumbnail:
     buffer = io.BytesIO()
     Image.frombytes("RGB", (128, 128), noise).save(buffer, "JPEG", quality=74)
     return Thumbnail(buffer.getvalue(), 128, 128)
+
+
+def dataset_of(class_counts: dict[str, dict[str, int]], records: dict[str, int], **fields: Any) -> Dataset:
+    """Returns a dataset with a shard of 1 GB in each split.
+
+    Args:
+      class_counts: Split -> class -> records.
+      records: Split -> records.
+      **fields: Other fields of the dataset, and `settings`.
+    """
+    labels = tuple(dict.fromkeys(name for counts in class_counts.values() for name in counts))
+    ledger = dict.fromkeys(("listed", "written", "quarantined", "filtered", "deduplicated"), 0)
+    return Dataset(
+        **{
+            "name": "pets", "layout": "classification", "features": (), "versions": {}, "ledger": ledger,
+            "plan": Plan(labels, dict.fromkeys(records, 1), {}, fields.pop("settings", {})),
+            "splits": {
+                split: (Shard(f"{split}-00000-of-00001.tfrecord", count, 10**9, "a"),)
+                for split, count in records.items()
+            },
+            "class_counts": class_counts,
+            **fields,
+        }
+    )  # fmt: skip
 
 
 def validation_of(
@@ -97,7 +116,7 @@ def validation_of(
         "fail_on": [],
         "warn_on": [],
         "checks": [],
-        "fingerprint": "f" * 64,
+        "fingerprint": None,
         "shards": 2,
         "records": 1_000,
         "bytes": 12_345_678,
@@ -111,7 +130,7 @@ def validation_of(
 
 def made_up(
     names: tuple[str, ...], *, per_code: int = 5, codes: tuple[FindingCode, ...] | None = None,
-    noisy: bool = False, charts: bool = False, records: int = 1_000, drift: dict[str, Any] | None = None,
+    noisy: bool = False, charts: bool = False, records: int = 1_000, drift: Drift | None = None,
     statistics: dict[str, Any] | None = None,
 ) -> ReportData:  # fmt: skip
     """Returns a report of a dataset with some classes, which fills every part of the page.
@@ -131,30 +150,21 @@ def made_up(
         FindingCode.BOX_RANGE, FindingCode.LABEL_TEXT, *WARNINGS, *sorted(QUALITY - WARNINGS)
     )  # fmt: skip
     longest = max(names, key=len, default="key")
-    paths = {f"{split}-00000-of-00001.tfrecord": f"/d/{split}" for split in ("train", "test")}
-    left_out: list[str] = []
-    validation = read_validation(
-        validation_of(per_code, codes, longest, longest), "f" * 64, "2026-01-02", left_out
-    )
-    assert validation is not None and not left_out
-    seen: dict[RecordAt, Seen] = {
-        place: (draw(i), None) for i, place in enumerate(dict.fromkeys(places_of(validation, paths)))
-    }
+    shards = {f"{split}-00000-of-00001.tfrecord" for split in ("train", "test")}
+    report = read_report(validation_of(per_code, codes, longest, longest))
+    validation = select_findings(report, "", "2026-01-02")
+    seen = {place: draw(i) for i, place in enumerate(dict.fromkeys(shown_places(validation, shards)))}
     counts = {name: max(1, records // (i + 1)) for i, name in enumerate(names)}
     written = sum(counts.values())
     quarantined = max(1, records // 50)
-    return ReportData(
-        name=names[0] if names else "pets",
-        place=f"data/{names[0] if names else 'pets'}",
-        drawn="2026-01-02 03:04 UTC",
-        fingerprint="f" * 64,
-        layout="classification",
-        labels=tuple(names),
-        splits={"train": (8 * written // 10, 10**9, 16), "test": (written // 5, 10**8, 2)},
-        class_counts={
-            "train": {name: count - count // 5 for name, count in counts.items()},
-            "test": {name: count // 5 for name, count in counts.items()},
+    # A dataset cannot have a class whose name is not Unicode.
+    classes = {name.encode("utf-8", "replace").decode(): count for name, count in counts.items()}
+    dataset = dataset_of(
+        {
+            "train": {name: count - count // 5 for name, count in classes.items()},
+            "test": {name: count // 5 for name, count in classes.items()},
         },
+        {"train": 8 * written // 10, "test": written // 5},
         formats={"train": {"jpg": 10}},
         ledger={
             "listed": written + quarantined + 7,
@@ -170,23 +180,31 @@ def made_up(
         },
         settings={"resize": "224", "note": longest, **{name: name for name in names[:20]}},
         versions={"pillow": "12", "odd": longest},
-        checked=with_pictures(validation, paths, seen),
-        statistics=statistics,
+    )
+    sheets = {
+        name: [RecordAt(f"samples of {i}", j) for j in range(6)] for i, name in enumerate(list(counts)[:48])
+    }
+    sampled = [PictureSize(200 + 13 * i % 90, 150 + 7 * i % 110, 9_000 + 37 * i % 4_000) for i in range(120)]
+    return ReportData(
+        name=names[0] if names else "pets",
+        place=f"data/{names[0] if names else 'pets'}",
+        drawn="2026-01-02 03:04 UTC",
+        dataset=dataset,
+        records=dataset.all_records,
+        bytes=2 * 10**9,
+        shards=2,
+        checked=validation,
+        measures=measure(statistics, sampled if charts else ()),
         sheets=tuple(
             ClassSheet(
-                name, count,
-                tuple(
-                    Sample(RecordAt("/d", i * 10 + j), "train", name, f"{name}/{j}.jpg", draw(i + j))
-                    for j in range(6)
-                ),
+                name, counts[name], tuple(Sample(at, f"{name}/{at.offset}.jpg") for at in places)
             )
-            for i, (name, count) in enumerate(list(counts.items())[:48])
+            for name, places in sheets.items()
         ),
-        sampled=tuple(
-            PictureSize(200 + 13 * i % 90, 150 + 7 * i % 110, 9_000 + 37 * i % 4_000) for i in range(120)
-        )
-        if charts
-        else (),
+        pictures={
+            **seen,
+            **{at: draw(i + at.offset) for i, places in enumerate(sheets.values()) for at in places},
+        },
         quarantine=tuple(
             Quarantined(
                 f"{name}/{i}", f"/gone/{name}", "decode", longest, longest, draw(i) if i < 9 else None

@@ -111,9 +111,7 @@ def test_a_report_a_comparison_and_a_salvage_stay_in_the_bucket(
     validate(output, mode="fast", junit=f"{output}/ci/junit.xml")
     assert b"<testsuites" in bucket.get("out/ci/junit.xml")
     places = (output, str(bucket.fetch("out", tmp_path)))
-    pictures = [
-        [item.picture for sheet in gather(place).sheets for item in sheet.samples] for place in places
-    ]
+    pictures = [list(gather(place).pictures.values()) for place in places]
     assert pictures[0] == pictures[1]
     diff(str(small_local), output, report=f"{bucket.url}/reports/diff.json")
     assert json.loads(bucket.get("reports/diff.json"))["images"]["unchanged"] == 12

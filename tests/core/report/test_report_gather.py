@@ -7,28 +7,31 @@ import json
 import os
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.report_samples import HOSTILE, made_up
+from helpers.report_samples import HOSTILE, dataset_of, made_up
 from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
 from shardwright.core.report import thumbnails
-from shardwright.core.report.data import Quarantined, ReportData
+from shardwright.core.report.data import Quarantined, RecordAt, RunFacts
 from shardwright.core.report.gather import gather, gather_files
-from shardwright.core.report.measures import compared_sizes
 from shardwright.core.report.render import render
-from shardwright.core.report.samples import shown_classes
+from shardwright.core.report.samples import read_report, shown_classes
 from shardwright.core.report.thumbnails import draw_quarantine, read_quarantine
 from shardwright.core.report.view import code_groups, settings_in_effect, split_text
 from shardwright.pipelines.cli import main
+from shardwright.schemas.changes import Changes
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.drift import ClassDrift, Distance, Drift, Pair
 from shardwright.schemas.findings import Violation
+from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.version import VersionRecord, VersionState
 
 
@@ -70,14 +73,14 @@ def test_every_class_has_pictures_and_the_ledger_is_shown(sound_dataset: Path) -
         assert sheet.records == sum(counts.get(sheet.label, 0) for counts in dataset.class_counts.values())
         assert 3 <= len(sheet.samples) <= 12
         for sample in sheet.samples:
-            assert sample.picture is not None
-            assert sample.picture.jpeg.startswith(b"\xff\xd8")
-            assert sample.label == sheet.label
-            assert max(sample.picture.width, sample.picture.height) <= 128
+            picture = data.pictures[sample.at]
+            assert picture.jpeg.startswith(b"\xff\xd8")
+            assert sample.key.startswith(f"{sheet.label}/")
+            assert max(picture.width, picture.height) <= 128
     assert data.records == dataset.all_records
-    assert {(facts.width, facts.height) for facts in data.sampled} == {(64, 64)}
+    assert data.measures.sampled == sum(len(sheet.samples) for sheet in data.sheets)
     assert data.checked is not None and data.checked.report.depth == "frames"
-    assert data.statistics is None and not data.left_out
+    assert not data.measures.all_images and not data.left_out
 
 
 def test_the_pictures_match_the_records(sound_dataset: Path) -> None:
@@ -125,11 +128,12 @@ def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
     counts = {"NEAR_DUPLICATE": 1, "DARK": 1, "BLURRY": 1, "LIGHT": 1}
     validation = _findings_json("quality", _dataset(copied).fingerprint, counts, findings)
     (copied / "findings.json").write_text(json.dumps(validation))
-    checked = gather(str(copied)).checked
+    data = gather(str(copied))
+    checked = data.checked
     assert checked is not None and checked.current
-    assert [one.finding.other and one.finding.other.key for one in checked.pairs] == [written[1]["key"]]
-    assert checked.pairs[0].picture and checked.pairs[0].other_picture
-    assert checked.pairs[0].picture != checked.pairs[0].other_picture
+    assert [one.other and one.other.key for one in checked.pairs] == [written[1]["key"]]
+    pictures = [data.pictures[RecordAt(one["shard"], one["offset"])] for one in (first, second)]
+    assert all(picture.jpeg for picture in pictures) and pictures[0] != pictures[1]
     assert list(checked.image_findings) == ["DARK"]
     assert [group.code for group in code_groups(checked, 600)] == sorted(counts)
     later = {**validation, "counts": {"OF_A_LATER_VERSION": 1}}
@@ -147,9 +151,10 @@ def test_a_validation_of_another_build_is_not_used(copied: Path) -> None:
 def test_statistics_of_another_build_are_not_shown(copied: Path) -> None:
     fingerprint = json.loads((copied / "dataset.json").read_text())["fingerprint"]
     for build, shown in ((fingerprint, True), ("0" * 64, False)):
-        (copied / "statistics.json").write_text(json.dumps({"fingerprint": build}))
+        measured = {"fingerprint": build, "total": {"all": {"width": {"count": 0}}}}
+        (copied / "statistics.json").write_text(json.dumps(measured))
         data = gather(str(copied))
-        assert (data.statistics is not None) == shown
+        assert data.measures.all_images == shown
         assert (
             any("statistics.json is about another build" in sentence for sentence in data.left_out) != shown
         )
@@ -203,8 +208,10 @@ def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path)
         "key": None,
     }
     validation = _findings_json("full", None, {"SIZE_MISMATCH": 1}, [finding])
-    data = gather_files("some/*.tfrecord", [*files, "/gone.tfrecord"], validation=validation)
-    assert data.checked is not None and data.checked.image_findings["SIZE_MISMATCH"][0].picture
+    report = read_report(validation)
+    data = gather_files("some/*.tfrecord", [*files, "/gone.tfrecord"], validation=report)
+    assert data.checked is not None and data.checked.image_findings["SIZE_MISMATCH"]
+    assert data.pictures[RecordAt(name, 0)].jpeg
     assert sum(len(sheet.samples) for sheet in data.sheets) >= 40
     page = render(data)
     assert "Not sound" in page and "gone.tfrecord cannot be read" in page
@@ -274,16 +281,21 @@ def test_only_the_beginning_of_a_long_quarantine_is_read(tmp_path: Path) -> None
 
 def test_inputs_sizes_of_originals_and_the_origin_of_splits_are_shown(sound_dataset: Path) -> None:
     data = gather(str(sound_dataset))
-    assert [item.path for item in data.inputs] == [str(PHOTOS)] and data.inputs[0].detected_as
-    assert data.splits_from == "hash"
-    assert split_text(data) == "train 60%, validation 20%, test 20%, by a hash of the key (seed 0)"
+    ((path, kind),) = data.run.inputs
+    assert path == str(PHOTOS) and kind
+    assert data.run.splits_from == "hash"
+    assert (
+        split_text(_dataset(sound_dataset), data.run.splits_from)
+        == "train 60%, validation 20%, test 20%, by a hash of the key (seed 0)"
+    )
     pictures = [path for path in PHOTOS.rglob("*.*") if path.is_file()]
     sizes = [ImageOps.exif_transpose(Image.open(path)).size for path in pictures]
     widths = [width for width, _ in sizes]
-    assert data.sources["images"] == len(pictures)
-    assert (data.sources["width"]["min"], data.sources["width"]["max"]) == (min(widths), max(widths))
-    assert data.sources["bytes"]["sum"] == sum(path.stat().st_size for path in pictures)
-    rows = {row.what: row for row in compared_sizes(data)}
+    sources = data.run.sources
+    assert sources.images == len(pictures) and sources.width is not None and sources.bytes is not None
+    assert (sources.width.min, sources.width.max) == (min(widths), max(widths))
+    assert sources.bytes.sum == sum(path.stat().st_size for path in pictures)
+    rows = {row.what: row for row in data.measures.compared}
     assert rows["width, pixels"].original.startswith(f"{min(widths)} to {max(widths)}, mean ")
     assert rows["width, pixels"].stored.startswith("64 (of ")
     page = render(data)
@@ -301,18 +313,45 @@ def test_inputs_sizes_of_originals_and_the_origin_of_splits_are_shown(sound_data
 )  # fmt: skip
 def test_a_damaged_run_json_is_ignored(copied: Path, damaged: str) -> None:
     (copied / "run.json").write_text(damaged)
-    page = render(gather(str(copied)))
-    assert "Splits and classes" in page
+    data = gather(str(copied))
+    assert data.run == RunFacts() and "what was converted is not known" in "".join(data.left_out)
+    assert "Splits and classes" in render(data)
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [
+        {"splits": {"train": {"all": {"bytes": {"histogram": {"counts": [1], "edges": "x"}}}}}},
+        {"splits": [], "total": None},
+        {"total": {"all": {"pixels": {"mean": [float("nan")], "std": ["a"]}, "width": 3, "boxes": []}}},
+        {"total": {"all": {"samples": {"uint16": {"3": {"images": "x", "min": [1]}}, "<b>": 7}}}},
+        {
+            "total": {
+                "all": {
+                    "width": {"count": 1, **dict.fromkeys(("min", "max", "mean", "std", "median"), 10**400)}
+                }
+            }
+        },
+    ],
+)
+def test_damaged_statistics_are_named_and_the_report_continues(
+    copied: Path, measured: dict[str, Any]
+) -> None:
+    build = _dataset(copied).fingerprint
+    (copied / "statistics.json").write_text(json.dumps({"fingerprint": build, **measured}))
+    data = gather(str(copied))
+    assert data.left_out == (
+        "statistics.json is damaged or has another version; validate again to replace it.",
+    )
+    assert not data.measures.all_images and "Splits and classes" in render(data)
 
 
 def test_settings_that_had_no_effect_are_not_shown() -> None:
     def settings_of(splits_from: str, *splits: str, **settings: str) -> tuple[str, set[str]]:
         given = {"splits": "train=0.9,test=0.1", "split_by": "p", "seed": 3, "shard_size": 9, **settings}
-        data = ReportData(
-            "d", fingerprint="f", splits=dict.fromkeys(splits, (1, 1, 1)), splits_from=splits_from,
-            settings=given,
-        )  # fmt: skip
-        return split_text(data), set(settings_in_effect(data))
+        dataset = dataset_of({}, dict.fromkeys(splits, 1), settings=given)
+        text = split_text(dataset, SplitsFrom(splits_from) if splits_from else None)
+        return text, set(settings_in_effect(dataset, text))
 
     text, shown = settings_of("source", "train", "validation", shards="4")
     assert text == "train, validation, as the source names them" and shown == {"seed", "shards"}
@@ -341,15 +380,13 @@ def record_of(*refusals: Violation, **fields: Any) -> VersionRecord:
                          refusals=refusals)  # fmt: skip
 
 
-def drift_of(fingerprint: str) -> dict[str, Any]:
-    """Returns the content of a version's `diff.json`, abbreviated."""
-    return {
-        "datasets": {"old": _BEFORE, "new": _VERSION},
-        "fingerprints": {"old": "0" * 64, "new": fingerprint},
-        "identical": False,
-        "images": {"added": 5_432, "unchanged": 1},
-        "refusals": [{"name": "max_added_fraction", "message": "too many came"}],
-    }
+def drift_of(fingerprint: str) -> Drift:
+    """Returns the content of a version's `diff.json`."""
+    classes = ClassDrift(Distance(0, "", 0), {}, (), (), {}, {})
+    changes = Changes(unchanged=1, counts=Counter({("added", "train"): 5_432}))
+    return Drift(
+        Pair(_BEFORE, _VERSION), Pair("0" * 64, fingerprint), changes, {}, {}, classes, {}, Pair(0.0, 0.0)
+    )
 
 
 @pytest.fixture
@@ -366,7 +403,7 @@ def version(sound_dataset: Path, tmp_path: Path) -> Callable[..., Path]:
         if record:
             (directory / "version.json").write_text(record.dumps())
         if drift:
-            (directory / "diff.json").write_text(json.dumps(drift_of(document["fingerprint"])))
+            (directory / "diff.json").write_text(json.dumps(drift_of(document["fingerprint"]).as_json()))
         return directory
 
     return make
@@ -388,9 +425,9 @@ def test_the_report_shows_the_state_of_a_version(version: Callable[..., Path]) -
 def test_unwritten_documents_take_precedence_over_stored_ones(version: Callable[..., Path]) -> None:
     directory = version(record_of(), drift=True)
     refused = record_of(Violation("findings", "SPLIT_LEAKAGE", Severity.ERROR, "two are in two"))
-    data = gather(str(directory), record=refused, drift={**drift_of("x"), "images": {"added": 77}})
+    data = gather(str(directory), record=refused, drift=drift_of("x"))
     assert data.of_version is refused
-    assert data.drift is not None and data.drift["images"]["added"] == 77
+    assert data.drift == drift_of("x")
 
 
 def test_a_refused_version_shows_why_and_the_command_to_accept_it(version: Callable[..., Path]) -> None:
@@ -398,7 +435,7 @@ def test_a_refused_version_shows_why_and_the_command_to_accept_it(version: Calla
     directory = version(record_of(violation), drift=True)
     page = render(gather(str(directory)))
     assert "✗ Version refused" in page and "max_added_fraction" in page
-    assert page.count("too many came") == 1  # diff.json contains the same
+    assert page.count("too many came") == 1
     place = f"{directory.parent.parent}@{_VERSION}"
     assert f"shardwright publish {place} --accept max_added_fraction" in page
 
@@ -426,7 +463,7 @@ def test_the_link_back_exists_only_if_it_has_a_target(version: Callable[..., Pat
 def test_a_dataset_that_is_not_a_version_has_a_normal_report(sound_dataset: Path, tmp_path: Path) -> None:
     copied = tmp_path / _VERSION  # named like a version, but not below versions/
     shutil.copytree(sound_dataset, copied)
-    (copied / "diff.json").write_text(json.dumps(drift_of("x")))
+    (copied / "diff.json").write_text(json.dumps(drift_of("x").as_json()))
     data = gather(str(copied))
     assert data.of_version is None and data.drift is None
     assert "index.html" not in render(data)
@@ -445,7 +482,7 @@ def test_a_version_without_version_json_has_a_report(version: Callable[..., Path
 
 def test_a_diff_of_another_build_is_not_shown(version: Callable[..., Path]) -> None:
     directory = version(record_of())
-    (directory / "diff.json").write_text(json.dumps(drift_of("another")))
+    (directory / "diff.json").write_text(json.dumps(drift_of("another").as_json()))
     data = gather(str(directory))
     assert data.drift is None and data.left_out == ("diff.json is about another build.",)
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from helpers.html_pages import Page
-from helpers.report_samples import HOSTILE, made_up
+from helpers.report_samples import HOSTILE, dataset_of, made_up
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -21,9 +23,10 @@ from shardwright.core.report.measures import histogram
 from shardwright.core.report.pages import environment, shortened
 from shardwright.core.report.render import render
 from shardwright.core.report.view import AMOUNTS, class_tables
+from shardwright.schemas.changes import Change, Changes, Kind
 from shardwright.schemas.codes import FilterReason, FindingCode, QuarantineReason
 from shardwright.schemas.dataset import STATISTICS_JSON
-from shardwright.schemas.drift_tables import drift_tables
+from shardwright.schemas.drift import ClassDrift, Distance, Drift, Pair, drift_tables
 
 
 def outline_of(page: str) -> Page:
@@ -129,9 +132,7 @@ def test_headings_are_in_order_and_landmarks_exist() -> None:
 
 
 def test_missing_parts_name_the_command_that_adds_them() -> None:
-    page = render(
-        ReportData(name="pets", place="data/pets", fingerprint="f" * 64, splits={"train": (0, 0, 1)})
-    )
+    page = render(ReportData(name="pets", place="data/pets", dataset=dataset_of({}, {"train": 0})))
     text = outline_of(page).text
     assert "Not validated" in text
     assert "shardwright validate --dataset data/pets" in text
@@ -142,14 +143,14 @@ def test_missing_parts_name_the_command_that_adds_them() -> None:
 def test_classes_with_equally_many_records_share_a_row() -> None:
     names = [f"kind{number:02d}" for number in range(12)]
     counts = {name: 30 if number < 9 else number for number, name in enumerate(names)}
-    data = ReportData(
-        "pets", fingerprint="f" * 64, labels=tuple(names), splits={"train": (246, 1, 1), "test": (54, 1, 1)},
-        class_counts={
+    dataset = dataset_of(
+        {
             "train": {name: count - number % 2 for number, (name, count) in enumerate(counts.items())},
             "test": {name: number % 2 for number, name in enumerate(names)},
         },
-    )  # fmt: skip
-    tables = class_tables(data, AMOUNTS[0])
+        {"train": 246, "test": 54},
+    )
+    tables = class_tables(dataset, AMOUNTS[0])
     assert tables is not None
     assert [(row.names, row.total, row.counts, row.most) for row in tables.largest] == [
         (tuple(names[:9]), 30, (29, 0), (30, 1)),
@@ -157,16 +158,16 @@ def test_classes_with_equally_many_records_share_a_row() -> None:
         (("kind10",), 10, (10, 0), (10, 0)),
         (("kind09",), 9, (8, 1), (8, 1)),
     ]
-    page = render(data)
+    page = render(ReportData("pets", dataset=dataset))
     assert "9 classes with equally many records" in page and "29 to 30" in page
     assert all(name in page for name in names)
-    alike = replace(data, class_counts={"train": dict.fromkeys(names, 5)})
+    alike = ReportData("pets", dataset=dataset_of({"train": dict.fromkeys(names, 5)}, {"train": 60}))
     assert "The largest of 12 classes has 30 records, the one in the middle 30, the smallest 9." in page
     assert "the one in the middle" not in render(alike)
 
 
 def test_sections_without_content_are_left_out() -> None:
-    page = render(ReportData("pets", fingerprint="f" * 64, labels=("a",), splits={"train": (1, 1, 1)}))
+    page = render(ReportData("pets", dataset=dataset_of({"train": {"a": 1}}, {"train": 1})))
     sections = re.findall(r'<section id="(\w+)"', page)
     assert sections == re.findall(r'<li><a href="#(\w+)">', page) == ["findings", "classes"]
 
@@ -211,38 +212,6 @@ def test_measurements_become_charts_with_tables_and_a_line_to_copy() -> None:
     assert page.count('class="chart"') == 4
 
 
-@pytest.mark.parametrize(
-    "statistics",
-    [
-        {"splits": {"train": {"all": {"bytes": {"histogram": {"counts": [1], "edges": "x"}}}}}},
-        {"splits": [], "total": None},
-        {"total": {"all": {"pixels": {"mean": [float("nan")], "std": ["a"]}, "width": 3, "boxes": []}}},
-        {"total": {"all": {"samples": {"uint16": {"3": {"images": "x", "min": [1]}}, "<b>": 7}}}},
-        {
-            "total": {
-                "all": {
-                    "samples": {
-                        "uint16": {
-                            "<b>1": {
-                                "images": 2,
-                                "min": [10**400],
-                                "max": ["<b>"],
-                                "mean": [None],
-                                "std": [[]],
-                                "nan": ["x"],
-                                "infinite": 5,
-                            }
-                        }
-                    }
-                }
-            }
-        },
-    ],
-)
-def test_other_forms_of_statistics_are_ignored(statistics: dict[str, Any]) -> None:
-    outline_of(render(made_up(("a",), statistics=statistics)))
-
-
 def test_samples_are_shown_in_their_own_units() -> None:
     floats = {
         "images": 2, "min": [-1.5, None], "max": [2500.25, None], "mean": [30.0, None], "std": [4.0, None],
@@ -258,28 +227,16 @@ def test_samples_are_shown_in_their_own_units() -> None:
 
 
 def test_drift_is_shown_as_in_the_report_of_diff() -> None:
-    pair = {"old": 10, "new": 12}
-    drift = {
-        "datasets": {"old": "old<b>", "new": "new"},
-        "identical": False,
-        "images": {
-            "unchanged": 7, "added": 3, "removed": 1, "relabelled": 2,
-            "split_moves": [{"from": "train", "to": "test", "images": 4}],
-            "label_changes": {"pairs": 1, "most_frequent": [{"from": ["cat"], "to": ["<dog>"], "images": 2}]},
-        },
-        "records": {"all": pair, "splits": {"train": pair}},
-        "classes": {
-            "distance": {"all": {"l_infinity": 0.25, "name": "cat", "jensen_shannon": 0.125}, "splits": {}},
-            "new": ["<i>new</i>"], "vanished": [], "renumbered": {},
-            "shifts": [{"name": "cat", "old": 0.5, "new": 0.25}],
-        },
-        "made": {"settings": {"resize": {"old": "224", "new": "256"}}},
-        "refusals": [{"message": "too <many>"}],
-    }  # fmt: skip
+    changes = Changes(unchanged=7, relabels=Counter({("cat", "<dog>"): 2}), moves=Counter({("a", "b"): 4}))
+    classes = ClassDrift(Distance(0.25, "cat", 0.125), {}, ("<i>new</i>",), (), {}, {"cat": Pair(0.5, 0.25)})
+    drift = drift_of(
+        datasets=Pair("old<b>", "new"), changes=changes, records={"train": Pair(10, 12)}, classes=classes,
+        made={"settings": {"resize": Pair("224", "256")}},
+    )  # fmt: skip
     text = outline_of(render(made_up(("a",), drift=drift))).text
-    for part in ("old<b>", "<dog>", "<i>new</i>", "0.1250", "50.00%", "25.00%", "256", "too <many>"):
+    for part in ("old<b>", "<dog>", "<i>new</i>", "0.1250", "50.00%", "25.00%", "256", "+20.0%"):
         assert part in text
-    outline_of(render(made_up(("a",), drift={})))
+    assert "Nothing is different" in render(made_up(("a",), drift=drift_of(fingerprints=Pair("a", "a"))))
 
 
 def test_every_code_has_a_meaning() -> None:
@@ -302,57 +259,61 @@ def test_a_bin_of_one_number_has_that_number_as_its_label() -> None:
     assert [bar.text for bar in wider.bars] == ["0 to 1", "2 to 3"]
 
 
-def rows_of(drift: dict[str, Any]) -> dict[str, list[tuple[object, ...]]]:
-    return {table.title: table.rows for table in drift_tables(drift)}
+def drift_of(**fields: Any) -> Drift:
+    """Returns the differences between two datasets of other builds."""
+    nothing = ClassDrift(Distance(0, "", 0), {}, (), (), {}, {})
+    same = Drift(Pair("old", "new"), Pair("a", "b"), Changes(), {}, {}, nothing, {}, Pair(0.0, 0.0))
+    return replace(same, **{"bytes": dict.fromkeys(fields.get("records", ()), Pair(1, None)), **fields})
+
+
+def rows_of(drift: Drift) -> dict[str, list[tuple[object, ...]]]:
+    tables = drift_tables(drift)
+    assert drift_tables(Drift.from_json(json.loads(json.dumps(drift.as_json())))) == tables
+    return {table.title: table.rows for table in tables}
 
 
 def test_only_differing_findings_and_measures_are_shown() -> None:
     rows = rows_of(
-        {
-            "quality": {
-                "DARK": {"old": 0.01, "new": 0.5},
-                "LIGHT": {"old": 0.2, "new": 0.1},
-                "BLURRY": {"old": 0.1, "new": 0.1},
-                "GRAYSCALE": {"old": None, "new": 0.1},
+        drift_of(
+            quality={
+                "DARK": Pair(0.01, 0.5),
+                "LIGHT": Pair(0.2, 0.1),
+                "BLURRY": Pair(0.1, 0.1),
+                "GRAYSCALE": Pair(None, 0.1),
             },
-            "statistics": {
-                "total.all.width.mean": {"old": 224.0, "new": 128.25},
-                "total.all.height.mean": {"old": 224.0, "new": 224.0},
-                "total.all.width.max": {"old": 1, "new": 2},
-                "total.all.pixels.per_image.mean.0": {"old": 1, "new": 2},
-                "splits.train.all.width.mean": {"old": 1, "new": 2},
+            statistics={
+                "total.all.width.mean": Pair(224.0, 128.25),
+                "total.all.height.mean": Pair(224.0, 224.0),
+                "total.all.width.max": Pair(1, 2),
+                "total.all.pixels.per_image.mean.0": Pair(1, 2),
+                "splits.train.all.width.mean": Pair(1, 2),
             },
-        }
+        )
     )
     assert rows["Findings per record"] == [("DARK", "1.0000%", "50.0000%"), ("LIGHT", "20.0000%", "10.0000%")]
     assert rows["Measured on all images"] == [("width.mean", "224", "128.25")]
 
 
 def test_images_are_counted_by_kind_and_split_with_some_of_their_keys() -> None:
-    change = {"key": "b/x.png", "old": "a/x.png", "new": "b/x.png"}
-    rows = rows_of(
-        {
-            "images": {
-                "unchanged": 7,
-                "renamed": 4,
-                "splits": {"train": {"renamed": 4}},
-                "listed": {"renamed": [change] * 4},
-            }
-        }
-    )
-    such_as = ", ".join(["a/x.png -> b/x.png"] * 3)
+    changes = Changes(unchanged=7)
+    for name in "dcab":
+        changes.note(Kind.RENAMED, "train", Change(f"b/{name}.png", f"a/{name}.png", f"b/{name}.png"))
+    changes.note(Kind.RELABELLED, "test", Change("x.png", "cat\x1fdog", ""))
+    rows = rows_of(drift_of(changes=changes))
+    such_as = ", ".join(f"a/{name}.png -> b/{name}.png" for name in "abc")
     assert rows["Images"] == [
-        ("unchanged", 7, "", ""),
-        ("renamed (same source, different key)", 4, 4, f"{such_as}, ..."),
+        ("unchanged", 7, "", "", ""),
+        ("renamed (same source, different key)", 4, 4, 0, f"{such_as}, ..."),
+        ("other classes", 1, 0, 1, "x.png (cat, dog -> none)"),
     ]
 
 
 def test_long_tables_say_how_many_rows_are_left_out() -> None:
-    classes = {"new": [f"class {i}" for i in range(25)]}
-    (table,) = drift_tables({"classes": classes})
-    assert (len(table.rows), table.more) == (20, 5)
-
-
-def test_a_comparison_of_another_version_has_fewer_tables() -> None:
-    for strange in ({}, {"quality": [1], "statistics": "x", "images": None}, {"quality": {"DARK": 3}}):
-        assert drift_tables(strange) == []
+    new = tuple(f"class {i}" for i in range(25))
+    relabels = Counter({(str(i), "x"): 1 for i in range(22)})
+    drift = drift_of(
+        classes=replace(drift_of().classes, new=new), changes=Changes(relabels=relabels, pairs=30)
+    )
+    tables = {table.title: table for table in drift_tables(drift)}
+    assert [len(table.rows) for table in tables.values()] == [1, 1, 20, 1, 20]
+    assert tables["New classes"].more == 5 and tables["Images with other classes"].more == 10
