@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from shardwright.core.report.data import MAX_PAGE_BYTES, Checked, ReportData
 from shardwright.core.report.index_page import version_view
-from shardwright.core.report.meanings import MEANINGS
 from shardwright.core.report.measures import SPREAD_HEADS, ranked, totals_of
 from shardwright.core.report.pages import draw_page
 from shardwright.core.report.view import (
@@ -24,6 +23,7 @@ from shardwright.core.report.view import (
     split_text,
 )
 from shardwright.schemas.check_depths import time_in_words
+from shardwright.schemas.codes import MEANINGS
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.drift import drift_tables
 from shardwright.schemas.plain_text import shell_word
