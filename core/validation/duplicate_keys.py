@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from shardwright.core.hash_buckets import MAX_BUCKETS, bucket_of, pack_rows, unpack_rows
+from shardwright.core.hash_buckets import MAX_BUCKETS, bucket_of, packed_by, unpack_rows
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.findings import Finding, Where
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
@@ -165,26 +165,26 @@ def buckets_of_rows(records: int) -> int:
 def bucket_rows(
     rows: Iterable[ComparedRecord], buckets: int, keys: bool = True
 ) -> Iterator[tuple[tuple[str, int], bytes]]:
-    """Yields a shard's rows packed by bucket: once by key, once by source. Equal values meet in one bucket.
+    """Returns a shard's rows packed by bucket: once by key, once by source. Equal values meet in one bucket.
 
     Args:
       rows: Rows of the shard.
       buckets: Number of buckets of each kind (`buckets_of_rows`). All shards need the same number.
       keys: Whether to look for duplicate keys.
 
-    Yields:
+    Returns:
       Pairs ((what, bucket), packed rows), where `what` is `KEY` or `SOURCE`.
     """
-    packed: defaultdict[tuple[str, int], list[ComparedRecord]] = defaultdict(list)
-    for row in rows:
-        key, source, split, file, number, offset, label = row
-        if keys and key is not None:
-            place = ComparedRecord(key, None, "", file, number, offset)
-            packed[KEY, bucket_of(key, buckets)].append(place)
-        if source is not None and (split or label):
-            packed[SOURCE, bucket_of(source, buckets)].append(row)
-    for bucket, found in packed.items():
-        yield bucket, pack_rows(found)
+
+    def bucketed() -> Iterator[tuple[tuple[str, int], ComparedRecord]]:
+        for row in rows:
+            key, source, split, file, number, offset, label = row
+            if keys and key is not None:
+                yield (KEY, bucket_of(key, buckets)), ComparedRecord(key, None, "", file, number, offset)
+            if source is not None and (split or label):
+                yield (SOURCE, bucket_of(source, buckets)), row
+
+    return packed_by(bucketed())
 
 
 def rows_of_ledger(data: bytes, split: str, file: str) -> list[ComparedRecord]:

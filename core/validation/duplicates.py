@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import pickle
-import zlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from shardwright.core.hash_buckets import bucket_of, pack_rows, packed_by, unpack_rows
 from shardwright.core.images.near_duplicates import Rank, alike, bands_of
 from shardwright.core.validation.duplicate_keys import (
     SAME_SOURCE,
@@ -115,52 +115,6 @@ def _rows_of(pictures: Iterable[Picture]) -> Iterator[PictureRow]:
             yield PictureRow(*picture[:6], quality.digest, quality.hash, quality.patch, picture.source)
 
 
-def bucket_pictures(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[Bucket, bytes]]:
-    """Yields a shard's images by bucket, so that images that are alike meet in one.
-
-    Args:
-      pictures: Images of the shard, with their quality metrics.
-      buckets: Number of buckets of each kind.
-
-    Yields:
-      Pairs ((kind, number), packed list of (shared value, row)).
-    """
-    yield from _bucketed(_rows_of(pictures), buckets)
-
-
-def pack(rows: Sequence[tuple[Any, ...]]) -> bytes:
-    """Returns rows as bytes, because Beam would encode each row separately, with its types."""
-    return pickle.dumps(rows, pickle.HIGHEST_PROTOCOL)
-
-
-def unpack(packed: bytes) -> Any:
-    """Returns the rows that `pack` packed."""
-    return pickle.loads(packed)
-
-
-def _bucketed(
-    rows: Iterator[PictureRow],
-    buckets: int,
-    kinds: Mapping[RecordPlace, Collection[str]] | None = None,
-) -> Iterator[tuple[Bucket, bytes]]:
-    """Yields packed rows by the buckets where they meet.
-
-    Args:
-      rows: Rows of images.
-      buckets: Number of buckets of each kind.
-      kinds: Mapping of place to the kinds of buckets where the image can meet another. None for all.
-    """
-    while batch := list(itertools.islice(rows, BATCH)):
-        packed: defaultdict[Bucket, list[tuple[bytes, tuple[Any, ...]]]] = defaultdict(list)
-        for row, shared in zip(batch, shared_values(batch)):
-            for kind, value in shared:
-                if kinds is None or kind in kinds[_place(row)]:
-                    compared = row[:_WITH_PRINTS] if kind.startswith(_BAND) else row[:_WITH_DIGEST]
-                    packed[kind, zlib.crc32(value) % buckets].append((value, compared))
-        for bucket, found in packed.items():
-            yield bucket, pack(found)
-
-
 def shared_values(rows: Sequence[PictureRow]) -> Iterator[list[tuple[str, bytes]]]:
     """Yields for each image the pairs (kind, value) that similar images share."""
     bands = bands_of([row.hash for row in rows], [row.patch for row in rows])
@@ -172,7 +126,7 @@ def shared_values(rows: Sequence[PictureRow]) -> Iterator[list[tuple[str, bytes]
 
 
 def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Iterator[tuple[int, bytes]]:
-    """Yields the links between the images of one bucket, packed by the bucket where they meet again.
+    """Returns the links between the images of one bucket, packed by the bucket where they meet again.
 
     Args:
       bucket: Pair ((kind, number), packed rows); the packs are read twice.
@@ -183,14 +137,9 @@ def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Itera
         links = _near_links(packs, int(kind.removeprefix(_BAND)))
     else:
         links = _equal_links(packs, Likeness.SOURCE if kind == "source" else Likeness.PIXELS)
-    packed: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
-    for link in links:
-        number = zlib.crc32(f"{link.row.file} {link.row.number}".encode()) % buckets
-        packed[number].append(tuple(link))
-        if len(packed[number]) >= _MAX_LINKS:
-            yield number, pack(packed.pop(number))
-    for number, rest in packed.items():
-        yield number, pack(rest)
+    return packed_by(
+        ((bucket_of(f"{link.row.file} {link.row.number}", buckets), link) for link in links), _MAX_LINKS
+    )
 
 
 def _equal_links(packs: Iterable[bytes], likeness: Likeness) -> Iterator[Link]:
@@ -226,7 +175,7 @@ def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
 
 def _rows(packs: Iterable[bytes]) -> Iterator[tuple[bytes, PictureRow]]:
     for packed in packs:
-        for shared, row in unpack(packed):
+        for shared, row in unpack_rows(packed):
             yield shared, PictureRow(*row)
 
 
@@ -234,7 +183,7 @@ def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
     """Yields the findings for each image that is linked to an earlier one."""
     gravest: defaultdict[tuple[str, int], dict[FindingCode, Link]] = defaultdict(dict)
     for packed in bucket[1]:
-        for link in itertools.starmap(Link, unpack(packed)):
+        for link in itertools.starmap(Link, unpack_rows(packed)):
             found = gravest[_place(link.row)]
             for code in _codes_of(link):
                 first = found.get(code)
@@ -314,26 +263,27 @@ def _finding(code: FindingCode, link: Link) -> Finding:
 
 
 def bucketed_fingerprints(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
-    """Yields the values of a shard's images that others may share, packed by the bucket where they meet.
+    """Returns the values of a shard's images that others may share, packed by the bucket where they meet.
 
     Args:
       pictures: Images of one shard, with their quality metrics.
       buckets: Number of buckets.
     """
-    for batch in _batches(pictures):
-        packed: defaultdict[int, list[tuple[bytes, str, int]]] = defaultdict(list)
-        for row, shared in zip(batch, shared_values(batch)):
-            for kind, value in shared:
-                digest = blake2b(value, digest_size=_PRINT_BYTES, person=kind.encode()).digest()
-                packed[zlib.crc32(digest) % buckets].append((digest, kind, row.number))
-        for bucket, found in packed.items():
-            yield bucket, pack([(batch[0].file, found)])
+
+    def bucketed() -> Iterator[tuple[int, tuple[bytes, str, str, int]]]:
+        for batch in _batches(pictures):
+            for row, shared in zip(batch, shared_values(batch)):
+                for kind, value in shared:
+                    digest = blake2b(value, digest_size=_PRINT_BYTES, person=kind.encode()).digest()
+                    yield bucket_of(digest, buckets), (digest, kind, row.file, row.number)
+
+    return packed_by(bucketed())
 
 
 def pictures_by_place(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
     """Yields a shard's images, packed by the bucket where they meet the results of `duplicate_candidates`."""
     for batch in _batches(pictures):
-        yield _bucket_of(batch[0].file, batch[0].number, buckets), pack([tuple(row) for row in batch])
+        yield _bucket_of_place(*_place(batch[0]), buckets), pack_rows(batch)
 
 
 def _batches(pictures: Iterable[Picture]) -> Iterator[list[PictureRow]]:
@@ -342,12 +292,12 @@ def _batches(pictures: Iterable[Picture]) -> Iterator[list[PictureRow]]:
     yield from (list(batch) for _, batch in batches)
 
 
-def _bucket_of(file: str, number: int, buckets: int) -> int:
-    return zlib.crc32(f"{file} {number // BATCH}".encode("utf-8", "surrogatepass")) % buckets
+def _bucket_of_place(file: str, number: int, buckets: int) -> int:
+    return bucket_of(f"{file} {number // BATCH}", buckets)
 
 
 def duplicate_candidates(bucket: tuple[int, Iterable[bytes]], buckets: int) -> Iterator[tuple[int, bytes]]:
-    """Yields the places of the images that share a value, and the kinds of these values, packed by place.
+    """Returns the places of the images that share a value, and the kinds of these values, packed by place.
 
     Args:
       bucket: Number of the bucket and the packs of `bucketed_fingerprints`, which are read twice.
@@ -356,29 +306,19 @@ def duplicate_candidates(bucket: tuple[int, Iterable[bytes]], buckets: int) -> I
     _, packs = bucket
     once: set[bytes] = set()
     shared: set[bytes] = set()
-    for _, found in _prints(packs):
-        for digest, _, _ in found:
-            (shared if digest in once else once).add(digest)
-    packed: defaultdict[int, list[tuple[str, str, int]]] = defaultdict(list)
-    for file, found in _prints(packs):
-        for digest, kind, number in found:
-            if digest in shared:
-                packed[_bucket_of(file, number, buckets)].append((file, kind, number))
-        for place in [place for place, items in packed.items() if len(items) >= BATCH]:
-            yield place, pack(packed.pop(place))
-    for place, items in packed.items():
-        yield place, pack(items)
-
-
-def _prints(packs: Iterable[bytes]) -> Iterator[tuple[str, list[tuple[bytes, str, int]]]]:
-    for packed in packs:
-        yield from unpack(packed)
+    for digest, *_ in chain.from_iterable(map(unpack_rows, packs)):
+        (shared if digest in once else once).add(digest)
+    return packed_by(
+        (_bucket_of_place(file, number, buckets), (file, number, kind))
+        for digest, kind, file, number in chain.from_iterable(map(unpack_rows, packs))
+        if digest in shared
+    )
 
 
 def pictures_that_share(
     pictures: Iterable[bytes], shared: Iterable[bytes], buckets: int
 ) -> Iterator[tuple[Bucket, bytes]]:
-    """Yields the images of some places that share a value, by the buckets where they are compared.
+    """Returns the images of some places that share a value, by the buckets where they are compared.
 
     Args:
       pictures: Packs of `pictures_by_place`.
@@ -386,11 +326,16 @@ def pictures_that_share(
       buckets: Number of buckets of each kind.
     """
     kinds: defaultdict[RecordPlace, set[str]] = defaultdict(set)
-    for packed in shared:
-        for file, kind, number in unpack(packed):
-            kinds[file, number].add(kind)
-    if not kinds:
-        return
-    for packed in pictures:
-        rows = itertools.starmap(PictureRow, unpack(packed))
-        yield from _bucketed((row for row in rows if _place(row) in kinds), buckets, kinds)
+    for file, number, kind in chain.from_iterable(map(unpack_rows, shared)):
+        kinds[file, number].add(kind)
+
+    def bucketed() -> Iterator[tuple[Bucket, tuple[bytes, tuple[Any, ...]]]]:
+        for pack in pictures if kinds else ():
+            rows = [row for row in map(PictureRow._make, unpack_rows(pack)) if _place(row) in kinds]
+            for row, values in zip(rows, shared_values(rows)):
+                for kind, value in values:
+                    if kind in kinds[_place(row)]:
+                        compared = row[:_WITH_PRINTS] if kind.startswith(_BAND) else row[:_WITH_DIGEST]
+                        yield (kind, bucket_of(value, buckets)), (value, compared)
+
+    return packed_by(bucketed())

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from shardwright.core.hash_buckets import bucket_of, pack_rows, unpack_rows
+from shardwright.core.hash_buckets import bucket_of, packed_by, unpack_rows
 from shardwright.core.validation.against.record import classes
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.findings import Finding
@@ -59,19 +59,17 @@ class Leftover(NamedTuple):
 
 
 def bucket_leftovers(leftovers: Iterable[Leftover], what: str, buckets: int) -> Iterator[Packed]:
-    """Yields leftovers packed by bucket, so that equal ones meet.
+    """Returns leftovers packed by bucket, so that equal ones meet.
 
     Args:
       leftovers: Leftovers of a shard or bucket.
       what: Value that has to be equal: `KEY` or `SOURCE`.
       buckets: Number of buckets.
     """
-    packed: defaultdict[int, list[Leftover]] = defaultdict(list)
-    for item in leftovers:
-        name = (item.key if what == KEY else item.sha256) or ""
-        packed[bucket_of(name, buckets)].append(item)
-    for bucket, found in packed.items():
-        yield (what, bucket), pack_rows(found)
+    return packed_by(
+        ((what, bucket_of((item.key if what == KEY else item.sha256) or "", buckets)), item)
+        for item in leftovers
+    )
 
 
 def meet(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding | Leftover]:
