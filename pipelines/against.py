@@ -27,7 +27,7 @@ from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 
 if TYPE_CHECKING:
-    from shardwright.core.validation.against.shard import Comparison
+    from shardwright.core.validation.against import Comparison
 
 #: Settings of `convert` that decide how a source is listed and that may be given (again) with `--against`.
 LISTING = (
@@ -77,7 +77,7 @@ def prepared(
             )
         yield None
         return
-    from shardwright.core.validation.against.shard import Comparison  # only a comparison needs it
+    from shardwright.core.validation.against import Comparison  # only a comparison needs it
 
     if target.directory is None:
         raise UsageError(

@@ -45,7 +45,7 @@ from shardwright.schemas.layouts import FeatureRole, Needs
 from shardwright.schemas.plan import Plan
 
 if TYPE_CHECKING:
-    from shardwright.core.validation.against.shard import Comparison
+    from shardwright.core.validation.against import Comparison
 
 #: Packages of this project whose code decides what is made, and packages that read sources.
 _PACKAGES = ("schemas", "core", "transforms", "pipelines")

@@ -73,7 +73,7 @@ from shardwright.schemas.findings import Finding, FindingSummary, Gates, Validat
 from shardwright.schemas.image_ref import printable
 
 if TYPE_CHECKING:
-    from shardwright.core.validation.against.shard import Comparison
+    from shardwright.core.validation.against import Comparison
 
 _STRAY = "dataset.json does not list it, but its name is like that of a shard"
 HELP = "Reads a dataset back and checks that it is sound."

@@ -13,8 +13,15 @@ from shardwright.core.images.encode import codec_versions
 from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.plan.assign import ShardId, check_keys
 from shardwright.core.sources.source import Context
-from shardwright.core.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
-from shardwright.core.validation.against.shard import Comparison, compare_shard
+from shardwright.core.validation.against import (
+    KEY,
+    SOURCE,
+    Comparison,
+    Leftover,
+    bucket_leftovers,
+    compare_shard,
+    meet,
+)
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.findings import Finding, FindingSummary
@@ -74,7 +81,7 @@ def _sorted(found: Iterable[Finding | Leftover], what: str, buckets: int) -> Ite
 
 def _meet_by_source(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> FindingSummary:
     found = meet(bucket)
-    return FindingSummary().add(item.finding() if isinstance(item, Leftover) else item for item in found)
+    return FindingSummary().add(item.finding if isinstance(item, Leftover) else item for item in found)
 
 
 @composite

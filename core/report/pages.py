@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -98,3 +99,27 @@ def _base(key: str) -> str:
 
 def _data_uri(picture: Thumbnail) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(picture.jpeg).decode()
+
+
+#: The last line of a page: the digest of everything before it.
+_DIGEST_LINE = re.compile(rb"<!-- sha256 of the lines above: ([0-9a-f]{64}) -->\n?\Z")
+_DIGEST_BEGIN = b"<!-- sha256 of the lines above: "
+
+
+def with_page_digest(page: str) -> str:
+    """Returns a page with its digest as the last line. The line is a comment in HTML."""
+    page = page if page.endswith("\n") else page + "\n"
+    return f"{page}{_DIGEST_BEGIN.decode()}{hashlib.sha256(page.encode()).hexdigest()} -->\n"
+
+
+def states_page_digest(data: bytes) -> bool:
+    """Returns whether a page states a digest."""
+    return _DIGEST_BEGIN in data
+
+
+def has_page_digest(data: bytes) -> bool:
+    """Returns whether a page has its own digest as the last line."""
+    match = _DIGEST_LINE.search(data)
+    if match is None:
+        return False
+    return hashlib.sha256(data[: match.start()]).hexdigest().encode() == match[1]

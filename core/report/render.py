@@ -1,33 +1,38 @@
-"""Draws the page: a pure function from the gathered data to one self-contained HTML file."""
+"""Draws the page of a dataset: a pure function from the gathered data to one self-contained HTML file."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from shardwright.core.report.data import MAX_PAGE_BYTES, Checked, ReportData
-from shardwright.core.report.index_page import version_view
-from shardwright.core.report.measures import SPREAD_HEADS, ranked, totals_of
-from shardwright.core.report.pages import draw_page
-from shardwright.core.report.view import (
-    AMOUNTS,
-    Amount,
-    class_tables,
-    code_groups,
-    flow_nodes,
-    percent,
-    reduced,
-    settings_in_effect,
-    split_text,
+from shardwright.core.report.data import (
+    MAX_PAGE_BYTES,
+    MAX_ROWS,
+    MAX_ROWS_PER_CODE,
+    Checked,
+    ReportData,
 )
+from shardwright.core.report.index_page import version_view
+from shardwright.core.report.measures import SPREAD_HEADS, ClassRow, class_rows, ranked, totals_of
+from shardwright.core.report.pages import LETTERS, draw_page, with_page_digest
+from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
 from shardwright.schemas.check_depths import time_in_words
-from shardwright.schemas.codes import MEANINGS
+from shardwright.schemas.codes import MEANINGS, Severity
+from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.drift import drift_tables
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.findings import Finding
 from shardwright.schemas.plain_text import shell_word
-from shardwright.schemas.side_files import with_page_digest
+from shardwright.schemas.plan import SplitsFrom, settings_json
+from shardwright.schemas.split_balance import compare_shares
+from shardwright.schemas.split_order import in_split_order
+from shardwright.schemas.units import parse_splits
 
 _MAX_SPLITS = 40
 #: Largest number of inputs that are named, and of classes in the sentences about the splits.
@@ -164,3 +169,268 @@ def _sections(data: ReportData, about_dataset: Mapping[str, Any]) -> Mapping[str
         ("made", "Made", dataset and dataset.plan.settings),
     )
     return {id_: title for id_, title, content in there if content}
+
+
+#: Up to this many classes all bars are shown, else those of this many largest and smallest classes.
+_ALL_CLASSES, _SOME_CLASSES = 60, 30
+#: Largest number of classes in the table of all classes.
+_LISTED_CLASSES = 1_000
+#: Largest number of splits with their own column and color.
+_MAX_COLUMNS = 6
+#: From this many classes on, a sentence says how different they are.
+_EXTREMES_FROM = 12
+#: Largest number of rows of one outcome. The smallest are combined into one.
+_MAX_REASONS = 7
+_SEVERITIES = [severity.value for severity in (Severity.ERROR, Severity.WARNING, Severity.NOTE)]
+
+
+class Amount(NamedTuple):
+    """How much of the page is drawn. Smaller amounts are used if the page would be too large."""
+
+    pictures: float = 1.0
+    rows: int = MAX_ROWS
+    classes: int = _LISTED_CLASSES
+    letters: int = LETTERS
+
+
+#: Amounts that are tried in turn until the page is small enough.
+AMOUNTS = (
+    Amount(),
+    Amount(0.5, 400, 500),
+    Amount(0.2, 200, 200),
+    Amount(0.0, 100, 60, 60),
+)
+
+
+@dataclass(frozen=True)
+class ClassTables:
+    """Tables of classes for the page.
+
+    Attributes:
+      splits: Splits that have a column. If there are too many, the last column combines the others.
+      number: Number of classes that have records.
+      empty: Number of classes without records.
+      largest: Rows with bars.
+      smallest: Rows with bars. Empty if `largest` contains all classes.
+      every: Rows without bars, at most a few hundred.
+      extremes: Records of the largest class, of the one in the middle and of the smallest one with records.
+    """
+
+    splits: tuple[str, ...]
+    number: int
+    empty: int
+    largest: tuple[ClassRow, ...]
+    smallest: tuple[ClassRow, ...]
+    every: tuple[ClassRow, ...]
+    extremes: tuple[int, int, int] | None
+
+
+def class_tables(dataset: Dataset, amount: Amount) -> ClassTables | None:
+    """Returns the tables of classes; None if there are no classes."""
+    class_counts = dataset.class_counts
+    totals = totals_of(class_counts)
+    for name in dataset.classes.values():
+        totals.setdefault(name, 0)
+    if not totals:
+        return None
+    splits = in_split_order(class_counts)
+    if len(splits) > _MAX_COLUMNS:
+        kept = sorted(splits, key=lambda split: -sum(class_counts[split].values()))[: _MAX_COLUMNS - 1]
+        splits = [split for split in splits if split in kept]
+    shown = {split: class_counts[split] for split in splits}
+    if len(splits) < len(class_counts):
+        others = {split: counts for split, counts in class_counts.items() if split not in shown}
+        shown["all others"] = totals_of(others)
+    names = ranked(totals)
+    filled = [name for name in names if totals[name]]
+    rows = class_rows(names, shown)
+    few = len(rows) <= _ALL_CLASSES
+    sizes = [totals[name] for name in filled]
+    differ = len(sizes) >= _EXTREMES_FROM and sizes[0] != sizes[-1]
+    return ClassTables(
+        splits=tuple(shown),
+        number=len(filled),
+        empty=len(names) - len(filled),
+        largest=rows if few else rows[:_SOME_CLASSES],
+        smallest=() if few else rows[-_SOME_CLASSES:],
+        every=() if len(names) <= _ALL_CLASSES else class_rows(names[: amount.classes], shown, fold=False),
+        extremes=(sizes[0], sizes[len(sizes) // 2], sizes[-1]) if differ else None,
+    )
+
+
+class CodeGroup(NamedTuple):
+    """The findings of one code."""
+
+    code: str
+    severity: str
+    number: int
+    findings: tuple[Finding, ...]
+
+
+def code_groups(checked: Checked | None, rows: int) -> list[CodeGroup]:
+    """Returns the findings by code, the most severe first.
+
+    Args:
+      checked: Results of a validation. None if there are none.
+      rows: Largest number of findings that are listed.
+    """
+    if checked is None:
+        return []
+    by_code: dict[str, list[Finding]] = {code: [] for code in checked.report.counts}
+    for finding in checked.report.findings:
+        by_code.setdefault(finding.code.value, []).append(finding)
+    share = max(1, min(MAX_ROWS_PER_CODE, rows // max(1, len(by_code))))
+    groups = [
+        CodeGroup(
+            code, checked.severity(code), checked.report.counts.get(code, len(some)), tuple(some[:share])
+        )
+        for code, some in by_code.items()
+    ]
+    return sorted(groups, key=lambda group: (_SEVERITIES.index(group.severity), group.code))
+
+
+class Node(NamedTuple):
+    """An outcome of some of the listed files.
+
+    Attributes:
+      name: Name of the split or reason.
+      outcome: Written, quarantined, filtered or deduplicated.
+      files: Number of files.
+    """
+
+    name: str
+    outcome: str
+    files: int
+
+
+def flow_nodes(ledger: Mapping[str, Any], order: Sequence[str] = ()) -> list[Node]:
+    """Returns the outcomes of the listed files: written per split, then left out per reason.
+
+    Args:
+      ledger: Ledger of `dataset.json`.
+      order: Order of the splits.
+    """
+    splits = ledger.get("splits", {})
+    splits = {name: splits[name] for name in [*(name for name in order if name in splits), *splits]}
+    groups = {
+        "written": {name: counts["written"] for name, counts in splits.items() if counts["written"]},
+        **{name: dict(ledger.get("reasons", {}).get(name, {})) for name in ("quarantined", "filtered")},
+        "deduplicated": {"copies of another": ledger.get("deduplicated", 0)},
+    }
+    nodes = []
+    for outcome, counts in groups.items():
+        kept = [Node(str(name), outcome, int(count)) for name, count in counts.items() if count]
+        if outcome != "written":
+            kept.sort(key=lambda node: (-node.files, node.name))
+        if len(kept) > _MAX_REASONS:
+            rest = kept[_MAX_REASONS - 1 :]
+            others = Node(f"{len(rest)} others", outcome, sum(node.files for node in rest))
+            kept = [*kept[: _MAX_REASONS - 1], others]
+        nodes += kept
+    return nodes
+
+
+def reduced(data: ReportData, amount: Amount) -> ReportData:
+    """Returns the data with fewer images and rows."""
+    if amount == AMOUNTS[0]:
+        return data
+
+    def some(items: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(items[: -(-int(len(items) * amount.pictures * 10) // 10)]) if amount.pictures else ()
+
+    checked = data.checked
+    if checked is not None:
+        image_findings = {code: some(found) for code, found in checked.image_findings.items()}
+        checked = replace(
+            checked,
+            pairs=some(checked.pairs),
+            image_findings={code: found for code, found in image_findings.items() if found},
+        )
+    sheets = [sheet._replace(samples=some(sheet.samples)) for sheet in data.sheets]
+    quarantine = [item if amount.pictures else item._replace(picture=None) for item in data.quarantine]
+    return replace(
+        data,
+        checked=checked,
+        sheets=tuple(sheet for sheet in sheets if sheet.samples),
+        quarantine=tuple(quarantine[: max(20, int(len(quarantine) * amount.pictures))]),
+    )
+
+
+def split_text(dataset: Dataset, splits_from: SplitsFrom | None) -> str:
+    """Returns what decided the splits: the source, or the settings; empty if there are no splits.
+
+    Args:
+      dataset: The dataset.
+      splits_from: What decided the splits. None if it is not known.
+    """
+    settings, own = dataset.plan.settings, ", ".join(dataset.splits)
+    split_setting = str(settings.get("splits") or "")
+    if not own:
+        return ""
+    pattern, seed = settings.get("split_by"), settings.get("seed", 0)
+    drawn = (
+        f"{_shares(split_setting)}, by a hash of "
+        f"{f'the part of the key that {pattern} matches' if pattern else 'the key'} (seed {seed})"
+    )
+    if settings.get("split_mode"):
+        counts = {split: dataset.records(split) for split in dataset.splits}
+        with contextlib.suppress(ValueError):
+            mode, shares = str(settings["split_mode"]), parse_splits(split_setting)
+            drawn += f"; {compare_shares(mode, shares, counts, dataset.class_counts).sentence}"
+    if splits_from is SplitsFrom.HASH:
+        return drawn
+    if splits_from is SplitsFrom.BOTH:
+        return f"{own}: named by the source for some images; for all others {drawn}"
+    named = {part.partition("=")[0].strip() for part in split_setting.split(",")}
+    # Without run.json, a split that the settings do not name comes from the source.
+    if splits_from is SplitsFrom.SOURCE or not dataset.splits.keys() <= named:
+        return f"{own}, as the source names them"
+    return drawn
+
+
+def _shares(splits: str) -> str:
+    """Returns the split shares in `dataset.json` (`train=3/5,test=2/5`) for people: `train 60%, test 40%`."""
+    shares = []
+    for part in splits.split(","):
+        name, _, share = part.partition("=")
+        try:
+            shares.append(f"{name.strip()} {100 * float(Fraction(share.strip())):.4g}%")
+        except (ValueError, ZeroDivisionError, OverflowError):
+            return splits
+    return ", ".join(shares)
+
+
+def settings_in_effect(dataset: Dataset, splits: str) -> dict[str, Any]:
+    """Returns the settings without those that the source or another setting overrides.
+
+    Args:
+      dataset: The dataset.
+      splits: Result of `split_text` for it.
+    """
+    settings = settings_json(dataset.plan.settings)
+    of_source = splits.endswith("as the source names them")
+    judged = settings.keys() & setting_fields().keys()  # a later version may have other settings
+    with contextlib.suppress(UsageError):  # the layout file may not exist here
+        facts = ConversionFacts(
+            settings_from({}, {name: settings[name] for name in judged}),
+            None,
+            SplitsFrom.SOURCE if of_source else SplitsFrom.HASH,
+        )
+        for name in judged:
+            if not has_effect(name, facts):
+                del settings[name]
+    if settings.get("splits"):
+        settings["splits"] = _shares(str(settings["splits"]))
+    if settings.get("shards"):
+        settings.pop("shard_size", None)
+    return settings
+
+
+def percent(part: int, total: int) -> str:
+    """Returns a share as text. It is never rounded to 0 % or to 100 %."""
+    if not total or not part or part == total:
+        return "0 %" if not part else "100 %"
+    value = 100 * part / total
+    if value < 0.1:
+        return "< 0.1 %"
+    return "> 99.9 %" if value > 99.9 else f"{value:.1f} %" if value < 10 or value > 90 else f"{value:.0f} %"

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from shardwright.core import storage
+from shardwright.core.report.pages import has_page_digest, states_page_digest
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.dataset import (
     DATASET_JSON,
@@ -29,7 +30,6 @@ from shardwright.schemas.dataset import (
 )  # fmt: skip
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
-from shardwright.schemas.side_files import has_page_digest, states_page_digest
 from shardwright.schemas.units import counted
 from shardwright.schemas.version import (
     CHECK_LIST,

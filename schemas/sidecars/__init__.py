@@ -1,17 +1,33 @@
-"""Files by which other tools read a dataset; all but the samples of the card are functions of the dataset."""
+"""Files by which other tools read a dataset; all but the samples of the card are functions of the dataset.
+
+Readers choose the shards of a split by patterns such as `train*`. So at the top level of a dataset directory
+only shards have names that begin with the name of a split.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from shardwright.schemas.dataset import (
+    CARD_DIR,
     DATASET_INFO_JSON,
+    DATASET_JSON,
+    FINDINGS_JSON,
+    INDEX_DIR,
     LABEL_MAP_PBTXT,
     LABELS_TXT,
+    LOST_JSONL,
+    QUARANTINE_JSONL,
     README_MD,
+    REPORT_HTML,
+    RUN_JSON,
     SAMPLES_JPG,
+    SHARDS_DIR,
+    STATISTICS_JSON,
+    STATS_PB,
+    WORK_DIR,
     Dataset,
 )
 from shardwright.schemas.labels import label_map_pbtxt, labels_txt
@@ -21,6 +37,7 @@ from shardwright.schemas.sidecars.croissant import croissant_json
 from shardwright.schemas.sidecars.parse_module import parse_py
 from shardwright.schemas.sidecars.tfds import dataset_info_json, features_json
 from shardwright.schemas.sidecars.tfx_schema import schema_pbtxt
+from shardwright.schemas.version import CHECKS_DIR, DIFF_JSON, PINNED_JSON, VERSION_JSON
 
 #: File name -> the text of the file, None if a dataset cannot have the file.
 SIDECARS: Mapping[str, Callable[[Dataset], str | None]] = {
@@ -65,3 +82,39 @@ def with_sidecars(dataset: Dataset, samples: bytes = b"") -> tuple[Dataset, dict
 
 def _digests(contents: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+
+
+#: All files that Shardwright writes at the top level of a dataset directory besides the shards.
+SIDE_FILES: tuple[str, ...] = tuple(
+    sorted(
+        (
+            *(DATASET_JSON, FINDINGS_JSON, LOST_JSONL, QUARANTINE_JSONL, REPORT_HTML, RUN_JSON),
+            *(STATISTICS_JSON, STATS_PB, DIFF_JSON, PINNED_JSON, VERSION_JSON),
+            *(CARD_DIR, CHECKS_DIR, INDEX_DIR, SHARDS_DIR, WORK_DIR),
+            *SIDECARS,
+        )
+    )
+)
+
+
+def clash_of(split: str) -> str:
+    """Returns the first side file whose name begins with the name of a split; empty if there is none.
+
+    >>> clash_of("train"), clash_of("label")
+    ('', 'label_map.pbtxt')
+    """
+    return next((file for file in SIDE_FILES if file.startswith(split)), "")
+
+
+def check_split_names(splits: Iterable[str]) -> None:
+    """Checks that no side file begins with the name of a split.
+
+    Raises:
+      ValueError: If one does; the message names it.
+    """
+    for split in splits:
+        if file := clash_of(split):
+            raise ValueError(
+                f"split {split!r} needs another name, because the pattern {split}* that selects its shards "
+                f"would also match {file}"
+            )

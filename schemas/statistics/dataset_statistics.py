@@ -17,17 +17,24 @@ the document does not depend on the parts and their order.
       objects           classes -> number of objects, if records have objects
     a spread            count, min, max, mean, std, median, quantiles (as NumPy means them), and a histogram
                         with one more edge than counts
+
+Statistics of samples are in the pictures' own units, and on the scale on which they are trained. Integers are
+trained on a scale from 0 to 1, floats as they are: so does the loader with a float type. If the records do
+not state the type of their samples, pictures are measured as they are displayed, in 8 bits.
 """
 
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from shardwright.schemas.feature_roles import FeatureRole
-from shardwright.schemas.pictures import Picture
+from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Picture, Samples
+from shardwright.schemas.sample_types import HIGHEST
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.statistics.feature_statistics import (
     MAX_CATEGORIES,
@@ -35,8 +42,15 @@ from shardwright.schemas.statistics.feature_statistics import (
     first_of,
     keep_first,
 )
-from shardwright.schemas.statistics.picture_statistics import PictureStatistics
-from shardwright.schemas.statistics.sketches import ValueCounts
+from shardwright.schemas.statistics.sketches import (
+    FLOAT32_BITS,
+    FRACTION_BITS,
+    Histogram,
+    Moments,
+    ValueCounts,
+    rounded,
+    square_root,
+)
 
 FORMAT_VERSION = 1
 #: Number of classes of a split to describe, the largest ones; for others only the number of records is given.
@@ -45,6 +59,334 @@ MAX_DESCRIBED_CLASSES = 1000
 _MAX_CLASSES = 1 << 15
 #: Maximum number of values on one line of the document.
 _SHORT = 8
+_FLOAT = "float32"
+#: Type of the samples of pictures whose records do not state it.
+_NOT_STATED = ""
+#: Type of samples -> number of its units (those of `Moments.total`) in 1.0 of the scale for training.
+_UNITS_IN_ONE: Mapping[str, int] = {**HIGHEST, _FLOAT: 1 << FLOAT32_BITS, _NOT_STATED: HIGHEST["uint8"]}
+#: Number of color channels. Gray is repeated if other pictures have colors.
+_COLORS = 3
+
+#: Weight, sum, and sum of squares.
+_Sums: TypeAlias = tuple[int, int, int]
+
+
+@dataclass
+class ChannelStatistics:
+    """Sums over one channel of some pictures.
+
+    Attributes:
+      values: The finite samples.
+      nan: Number of samples that are NaN.
+      infinite: Number of samples that are infinite.
+      images: Number of pictures with a finite sample.
+      means: Sum of the means of these pictures, in the unit of `values.total` times 2^40.
+      mean_squares: Sum of their mean squares, in the unit of `values.squares` times 2^40.
+    """
+
+    values: Moments
+    nan: int = 0
+    infinite: int = 0
+    images: int = 0
+    means: int = 0
+    mean_squares: int = 0
+
+    def add(self, samples: ChannelSamples) -> None:
+        """Adds the samples of a picture."""
+        self.nan += samples.nan
+        self.infinite += samples.infinite
+        if not samples.finite:
+            return
+        values = self.values
+        values.count += samples.finite
+        values.total += samples.total
+        values.squares += samples.squares
+        values.low, values.high = min(values.low, samples.low), max(values.high, samples.high)
+        self.images += 1
+        self.means += (samples.total << FRACTION_BITS) // samples.finite
+        self.mean_squares += (samples.squares << FRACTION_BITS) // samples.finite
+
+    def all_pixels(self, factor: int) -> _Sums:
+        """Returns the sums over all pixels, in a unit of which a sample has `factor`."""
+        return self.values.count, self.values.total * factor, self.values.squares * factor**2
+
+    def all_images(self, factor: int) -> _Sums:
+        """Returns the same with equal weight for each picture."""
+        return self.images << FRACTION_BITS, self.means * factor, self.mean_squares * factor**2
+
+    def merge(self, other: ChannelStatistics) -> None:
+        """Adds the sums over other pictures."""
+        self.values.merge(other.values)
+        for name in ("nan", "infinite", "images", "means", "mean_squares"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Kind(NamedTuple):
+    """What pictures must share so that their samples are added up: the type, and the number of channels."""
+
+    dtype: str
+    channels: int
+
+
+@dataclass
+class KindStatistics:
+    """Sums over the pictures of one kind.
+
+    Attributes:
+      images: Number of pictures.
+      channels: Sums over each channel.
+    """
+
+    images: int = 0
+    channels: list[ChannelStatistics] = field(default_factory=list)
+
+
+@dataclass
+class SampleStatistics:
+    """Sums over the samples of pictures; merged in any order.
+
+    Attributes:
+      kinds: Kind of pictures -> sums.
+    """
+
+    kinds: dict[Kind, KindStatistics] = field(default_factory=dict)
+
+    def add(self, quality: ImageQuality) -> None:
+        """Adds a picture."""
+        samples = quality.samples
+        if samples is None:
+            if not quality.pixels:
+                return
+            sums = zip(quality.sums, quality.squares)
+            samples = Samples(
+                _NOT_STATED,
+                tuple(ChannelSamples(quality.pixels, total, square, 0, 0) for total, square in sums),
+            )
+        mine = self._of(Kind(samples.dtype, len(samples.channels)))
+        mine.images += 1
+        for channel, measured in zip(mine.channels, samples.channels, strict=True):
+            channel.add(measured)
+
+    def merge(self, other: SampleStatistics) -> None:
+        """Adds the sums over other pictures."""
+        for kind, theirs in other.kinds.items():
+            mine = self._of(kind)
+            mine.images += theirs.images
+            for channel, sums in zip(mine.channels, theirs.channels, strict=True):
+                channel.merge(sums)
+
+    def _of(self, kind: Kind) -> KindStatistics:
+        if kind not in self.kinds:
+            bits = FLOAT32_BITS if kind.dtype == _FLOAT else 0
+            made = [ChannelStatistics(Moments(bits)) for _ in range(kind.channels)]
+            self.kinds[kind] = KindStatistics(channels=made)
+        return self.kinds[kind]
+
+    @property
+    def stated(self) -> dict[Kind, KindStatistics]:
+        """The sums over pictures whose records state the type of their samples, in order."""
+        return {kind: sums for kind, sums in sorted(self.kinds.items()) if kind.dtype != _NOT_STATED}
+
+    def images_by_channels(self) -> dict[str, int]:
+        """Returns the number of pictures with each number of channels."""
+        images: Counter[int] = Counter()
+        for kind, sums in self.kinds.items():
+            images[kind.channels] += sums.images
+        return {str(channels): count for channels, count in sorted(images.items())}
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the readable form, in the samples' own units: type -> number of channels -> lists."""
+        document: dict[str, Any] = {}
+        for kind, sums in self.stated.items():
+            rows = [channel.values if channel.values.count else None for channel in sums.channels]
+            found = {
+                "images": sums.images,
+                "mean": [None if values is None else rounded(values.mean) for values in rows],
+                "std": [None if values is None else rounded(values.deviation) for values in rows],
+                "min": [None if values is None else rounded(values.low, 9) for values in rows],
+                "max": [None if values is None else rounded(values.high, 9) for values in rows],
+            }
+            if kind.dtype == _FLOAT:
+                found["nan"] = [channel.nan for channel in sums.channels]
+                found["infinite"] = [channel.infinite for channel in sums.channels]
+            document.setdefault(kind.dtype, {})[str(kind.channels)] = found
+        return document
+
+    def scaled_json(self) -> dict[str, Any] | None:
+        """Returns means and deviations over all pictures on the scale for training; None without pictures.
+
+        If types are stated and all pictures have the same number of channels, each channel counts. Otherwise,
+        if any picture has colors, all are read as colors: gray is repeated, and of other channels the first
+        three count.
+        """
+        kinds = self.stated or self.kinds  # all records of a dataset state the type of their samples, or none
+        if not kinds:
+            return None
+        counts = {kind.channels for kind in kinds}
+        all_count = len(counts) == 1 and bool(self.stated)
+        number = max(counts) if all_count else _COLORS if max(counts) >= _COLORS else 1
+        scale = math.lcm(*(_UNITS_IN_ONE[kind.dtype] for kind in kinds))
+        columns: list[list[tuple[ChannelStatistics, int]]] = [[] for _ in range(number)]
+        for kind, sums in kinds.items():
+            channels = sums.channels
+            chosen = channels[:number] if len(channels) >= number else channels[:1] * number
+            for column, channel in zip(columns, chosen, strict=True):
+                column.append((channel, scale // _UNITS_IN_ONE[kind.dtype]))
+        return {
+            "images": sum(sums.images for sums in kinds.values()),
+            "pixels": sum(_pixels(sums) for sums in kinds.values()),
+            **_mean_and_std(
+                [[one.all_pixels(factor) for one, factor in column] for column in columns], scale
+            ),
+            "per_image": _mean_and_std(
+                [[one.all_images(factor) for one, factor in column] for column in columns], scale
+            ),
+        }
+
+
+def _pixels(sums: KindStatistics) -> int:
+    channel = sums.channels[0]
+    return channel.values.count + channel.nan + channel.infinite
+
+
+def _mean_and_std(columns: Iterable[Iterable[_Sums]], scale: int) -> dict[str, list[float | None]]:
+    """Returns mean and deviation of each channel; None for a channel without samples.
+
+    Args:
+      columns: The sums of each channel, in a unit that all parts share.
+      scale: Number of these units in 1.0.
+    """
+    means, deviations = list[float | None](), list[float | None]()
+    for parts in columns:
+        weight, total, squares = map(sum, zip(*parts))
+        means.append(rounded(total / (weight * scale)) if weight else None)
+        variance = weight * squares - total * total, weight**2 * scale**2
+        deviations.append(rounded(square_root(*variance)) if weight else None)
+    return {"mean": means, "std": deviations}
+
+
+_WHOLE = ("boxes_per_image", "bytes", "height", "width")
+_SHARES = ("box_area", "box_height", "box_width")
+_SCORE = "score."
+
+
+@dataclass
+class PictureStatistics:
+    """Sums over some pictures; any number of them can be merged, in any order.
+
+    Attributes:
+      of_class: Whether it is about a class, for which fewer statistics are kept.
+      records: Number of pictures.
+      unlabelled: Number of pictures without a class.
+      boxes: Number of objects in them.
+      formats: Format detected from the bytes -> pictures.
+      spreads: Name -> moments or histogram of its values.
+      samples: Sums over the samples of the pictures.
+    """
+
+    of_class: bool = False
+    records: int = 0
+    unlabelled: int = 0
+    boxes: int = 0
+    formats: dict[str, int] = field(default_factory=dict)
+    spreads: dict[str, Moments] = field(default_factory=dict)
+    samples: SampleStatistics = field(default_factory=SampleStatistics)
+
+    def add(self, picture: Picture) -> None:
+        """Adds a picture."""
+        self.records += 1
+        self.unlabelled += not picture.labels
+        self.boxes += len(picture.boxes)
+        self.formats[picture.format] = self.formats.get(picture.format, 0) + 1
+        self._add("bytes", picture.bytes)
+        self._add("width", picture.width)
+        self._add("height", picture.height)
+        self._add("aspect_ratio", picture.width / max(1, picture.height))
+        if picture.quality is not None:
+            self.samples.add(picture.quality)
+        if self.of_class:
+            return
+        self._add("megapixels", picture.width * picture.height / 1e6)
+        self._add("boxes_per_image", len(picture.boxes))
+        for width, height in picture.boxes:
+            if width >= 0 and height >= 0 and math.isfinite(width) and math.isfinite(height):
+                self._add("box_width", width)
+                self._add("box_height", height)
+                self._add("box_area", width * height)
+        for number, score in enumerate(picture.quality.scores if picture.quality is not None else ()):
+            if math.isfinite(score):
+                self._add(f"{_SCORE}{number}", score)
+
+    def _add(self, name: str, value: float) -> None:
+        spread = self.spreads.get(name)
+        if spread is None:
+            spread = self.spreads[name] = self._kind()(0 if name in _WHOLE else FRACTION_BITS)
+        spread.add(value)
+
+    def _kind(self) -> type[Moments]:
+        """Returns the class for numbers: without bins for classes, because there are many classes."""
+        return Moments if self.of_class else Histogram
+
+    def merge(self, other: PictureStatistics) -> PictureStatistics:
+        """Adds the sums over other pictures; returns itself."""
+        self.records += other.records
+        self.unlabelled += other.unlabelled
+        self.boxes += other.boxes
+        for name, count in other.formats.items():
+            self.formats[name] = self.formats.get(name, 0) + count
+        for name, spread in other.spreads.items():
+            if name not in self.spreads:
+                self.spreads[name] = self._kind()(spread.bits)
+            self.spreads[name].merge(spread)
+        self.samples.merge(other.samples)
+        return self
+
+    def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
+        """Returns the readable form.
+
+        Args:
+          scores: Names of the scores of the pictures.
+        """
+        pixels = self.samples.scaled_json()
+        document: dict[str, Any] = {
+            "bytes": self._spread("bytes") | {"sum": self.spreads["bytes"].sum if self.records else 0},
+            "channels": self.samples.images_by_channels(),
+            "formats": dict(sorted(self.formats.items())),
+            "records": self.records,
+            **({} if pixels is None else {"pixels": pixels}),
+            **{name: self._spread(name) for name in ("aspect_ratio", "height", "width")},
+        }
+        if self.of_class:
+            return dict(sorted(document.items()))
+        if samples := self.samples.as_json():
+            document["samples"] = samples
+        document["megapixels"] = self._spread("megapixels")
+        document["unlabelled"] = self.unlabelled
+        if self.boxes:
+            document["boxes"] = {
+                "area": self._spread("box_area"),
+                "count": self.boxes,
+                "height": self._spread("box_height"),
+                "per_image": self._spread("boxes_per_image"),
+                "width": self._spread("box_width"),
+            }
+        found = [int(name.removeprefix(_SCORE)) for name in self.spreads if name.startswith(_SCORE)]
+        if found:
+            document["scores"] = {
+                scores[number] if number < len(scores) else f"score_{number}": self._spread(
+                    f"{_SCORE}{number}"
+                )
+                for number in sorted(found)
+            }
+        return dict(sorted(document.items()))
+
+    def _spread(self, name: str) -> dict[str, Any]:
+        spread = self.spreads.get(name)
+        if spread is None:
+            return {"count": 0}
+        if isinstance(spread, Histogram):
+            return spread.summary(shares=name in _SHARES or name.startswith(_SCORE))
+        return spread.summary()
 
 
 @dataclass

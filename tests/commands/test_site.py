@@ -26,7 +26,7 @@ from shardwright.schemas.codes import ExitCode, FilterReason, FindingCode, Quara
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.configuration.thresholds import Thresholds
 from shardwright.schemas.ledger import Entry, ShardHeader
-from shardwright.schemas.side_files import SIDE_FILES
+from shardwright.schemas.sidecars import SIDE_FILES
 
 mkdocs_build = late("mkdocs.commands.build")
 mkdocs_config = late("mkdocs.config")

@@ -11,8 +11,14 @@ import pytest
 
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.images.encode import codec_versions
-from shardwright.core.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
-from shardwright.core.validation.against.shard import compare_shard
+from shardwright.core.validation.against import (
+    KEY,
+    SOURCE,
+    Leftover,
+    bucket_leftovers,
+    compare_shard,
+    meet,
+)
 from shardwright.core.validation.duplicate_keys import bucket_rows, compare_bucket
 from shardwright.core.validation.shard import ShardCheck, check_shard
 from shardwright.pipelines.against import prepared
@@ -128,4 +134,4 @@ def _met(items: Iterable[Finding | Leftover]) -> Iterator[Finding]:
         for bucket, pack in bucket_leftovers((item for item in left if isinstance(item, Leftover)), what, 1):
             packed[bucket].append(pack)
         left = [item for bucket in packed.items() for item in meet(bucket)]
-    yield from (item.finding() if isinstance(item, Leftover) else item for item in left)
+    yield from (item.finding if isinstance(item, Leftover) else item for item in left)

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from shardwright.core.report.data import MAX_PAGE_BYTES, ReportData
 from shardwright.core.report.measures import histogram
 from shardwright.core.report.pages import environment, shortened
-from shardwright.core.report.render import render
-from shardwright.core.report.view import AMOUNTS, class_tables
+from shardwright.core.report.render import AMOUNTS, class_tables, render
 from shardwright.schemas.changes import Change, Changes, Kind
 from shardwright.schemas.codes import FilterReason, FindingCode
 from shardwright.schemas.dataset import STATISTICS_JSON

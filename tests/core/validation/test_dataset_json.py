@@ -16,6 +16,7 @@ import pytest
 from helpers.resealing import read_ledger, write_ledger
 from PIL import Image
 
+from shardwright.core.report.pages import with_page_digest
 from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.finish import write_ledger as write_whole_ledger
 from shardwright.core.validation import dataset_json
@@ -34,7 +35,6 @@ from shardwright.schemas.findings import Finding
 from shardwright.schemas.ledger import ShardResult, load_ledger
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.plan import ledger_file
-from shardwright.schemas.side_files import with_page_digest
 
 DIGEST = "0" * 64
 

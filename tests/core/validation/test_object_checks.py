@@ -18,7 +18,7 @@ from PIL import Image
 
 from shardwright.core.preview import record_thumbnail
 from shardwright.core.records.record_schema import RecordSchema, infer_schema
-from shardwright.core.validation.against.record import ALIKE, _alike
+from shardwright.core.validation.against_record import ALIKE, _alike
 from shardwright.core.validation.record import CheckedRecord, RecordChecker
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example

@@ -15,8 +15,8 @@ from PIL import Image
 from shardwright.core.conversion.convert import Converted, ShardRecipe, convert_ref
 from shardwright.core.records.build import label_ids
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.validation.against.leftovers import KEY, SOURCE, Leftover, bucket_leftovers, meet
-from shardwright.core.validation.against.record import (
+from shardwright.core.validation.against import KEY, SOURCE, Leftover, bucket_leftovers, meet
+from shardwright.core.validation.against_record import (
     ComparisonSettings,
     ExpectedRecord,
     compare_record,
@@ -28,6 +28,7 @@ from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.feature_roles import FeatureRole
+from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.ledger import Entry
@@ -190,7 +191,7 @@ def test_a_changed_source_with_unchanged_kept_bytes_is_reported(tmp_path: Path) 
 def leftover(is_record: bool, key: str, sha256: str = "", label: str = "", split: str = "train") -> Leftover:
     code = FindingCode.SOURCE_MISSING if is_record else FindingCode.RECORD_MISSING
     place = (0, 17) if is_record else (None, None)
-    return Leftover(is_record, code.value, "alone", key, sha256, label, split, "train-0", *place)
+    return Leftover(is_record, Finding(code, "alone", "train-0", *place, key), sha256, label, split)
 
 
 def met(items: list[Leftover], what: str) -> list[tuple[str, str | None]]:
@@ -200,7 +201,7 @@ def met(items: list[Leftover], what: str) -> list[tuple[str, str | None]]:
         for bucket, pack in bucket_leftovers([item], what, 16):
             buckets.setdefault(bucket, []).append(pack)
     results = [item for bucket in buckets.items() for item in meet(bucket)]
-    findings = [item.finding() if isinstance(item, Leftover) else item for item in results]
+    findings = [item.finding if isinstance(item, Leftover) else item for item in results]
     return sorted((finding.code.value, finding.key) for finding in findings)
 
 

@@ -23,9 +23,8 @@ from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.layouts import DETECTION
 from shardwright.schemas.pictures import ImageQuality, Picture
 from shardwright.schemas.statistics import dataset_statistics
-from shardwright.schemas.statistics.dataset_statistics import Statistics, statistics_text
+from shardwright.schemas.statistics.dataset_statistics import PictureStatistics, Statistics, statistics_text
 from shardwright.schemas.statistics.feature_statistics import RecordStatistics, first_of, keep_first
-from shardwright.schemas.statistics.picture_statistics import PictureStatistics
 from shardwright.schemas.statistics.sketches import (
     FLOAT32_BITS,
     FRACTION_BITS,

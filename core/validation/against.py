@@ -1,8 +1,13 @@
-"""Compares one shard with its images in the source. Needs no Beam."""
+"""Compares a dataset shard by shard with the source that it was made from. Needs no Beam.
+
+Images and records that do not meet in their shard were moved, renamed, or put into another split. They meet
+in buckets: first of equal keys, then of equal source checksums.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,6 +23,7 @@ from shardwright.core.conversion.convert import (
     convert_refs,
     read_ref,
 )
+from shardwright.core.hash_buckets import bucket_of, packed_by, unpack_rows
 from shardwright.core.images.read import map_refs
 from shardwright.core.plan.assign import limit_order, shard_order
 from shardwright.core.plan.forecast import Placement
@@ -32,11 +38,11 @@ from shardwright.core.sources.label_rules import LabelRules
 from shardwright.core.sources.selection import ListingRules
 from shardwright.core.sources.source import Input
 from shardwright.core.sources.spool import Spool
-from shardwright.core.validation.against.leftovers import Leftover
-from shardwright.core.validation.against.record import (
+from shardwright.core.validation.against_record import (
     ComparisonSettings,
     ExpectedRecord,
     ParsedRecord,
+    classes,
     compare_record,
     truth_of,
 )
@@ -469,17 +475,8 @@ def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Lefto
     settings = work.comparison.settings
     splits = work.comparison.dataset.plan.split_bounds
     by_hash = Placement(settings, splits).split(ref._replace(split=""))
-    yield Leftover(
-        is_record=False,
-        code=code.value,
-        message=message,
-        key=ref.key,
-        sha256=now.sha256,
-        label=ref.label,
-        split=work.place[0],
-        file=work.name,
-        given_split=by_hash != work.place[0],
-    )
+    finding = Finding(code, message, work.name, key=ref.key)
+    yield Leftover(False, finding, now.sha256, ref.label, work.place[0], by_hash != work.place[0])
 
 
 def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover:
@@ -494,15 +491,121 @@ def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover
     if names is None:
         names = labels_of(entry.label) if entry else ()
     where = "the source no longer has such an image" if key else "no image of the source converts to it"
-    return Leftover(
-        is_record=True,
-        code=FindingCode.SOURCE_MISSING.value,
-        message=where,
-        key=key or None,
-        sha256=digest or (entry.sha256 if entry else ""),
-        label=LABEL_SEPARATOR.join(names),
-        split=work.place[0],
-        file=work.name,
-        number=row.number,
-        offset=row.offset,
+    code = FindingCode.SOURCE_MISSING
+    finding = Finding(code, where, work.name, row.number, row.offset, key or None)
+    digest = digest or (entry.sha256 if entry else "")
+    return Leftover(True, finding, digest, LABEL_SEPARATOR.join(names), work.place[0])
+
+
+#: (what, bucket), packed leftovers.
+Packed = tuple[tuple[str, int], bytes]
+KEY, SOURCE = "key", "source"
+
+
+class Leftover(NamedTuple):
+    """An image without a record, or a record without an image.
+
+    Attributes:
+      is_record: Whether it is a record. Otherwise it is an image.
+      finding: The finding if it has no partner.
+      sha256: sha256 of the source's bytes. Empty if it is not known.
+      label: Class names, as in an `ImageRef`.
+      split: Split of the record, or planned split of the image.
+      given_split: Whether the source itself names the split.
+    """
+
+    is_record: bool
+    finding: Finding
+    sha256: str
+    label: str
+    split: str
+    given_split: bool = False
+
+
+def bucket_leftovers(leftovers: Iterable[Leftover], what: str, buckets: int) -> Iterator[Packed]:
+    """Returns leftovers packed by bucket, so that equal ones meet.
+
+    Args:
+      leftovers: Leftovers of a shard or bucket.
+      what: Value that has to be equal: `KEY` or `SOURCE`.
+      buckets: Number of buckets.
+    """
+    return packed_by(
+        ((what, bucket_of((item.finding.key if what == KEY else item.sha256) or "", buckets)), item)
+        for item in leftovers
     )
+
+
+def meet(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding | Leftover]:
+    """Yields the findings of the pairs in a bucket, and the leftovers without a partner."""
+    (what, _), packs = bucket
+    groups: defaultdict[str, tuple[list[Leftover], list[Leftover]]] = defaultdict(lambda: ([], []))
+    for pack in packs:
+        for item in map(Leftover._make, unpack_rows(pack)):
+            name = item.finding.key if what == KEY else item.sha256
+            if not name:
+                yield item
+                continue
+            groups[name][item.is_record].append(item)
+    for images, records in groups.values():
+        yield from _meet(images, records, what)
+
+
+def _meet(images: list[Leftover], records: list[Leftover], what: str) -> Iterator[Finding | Leftover]:
+    """Pairs equal leftovers, those of one class first."""
+    by_label: defaultdict[str, list[Leftover]] = defaultdict(list)
+    for image in sorted(images, key=_order, reverse=True):
+        by_label[image.label].append(image)
+    pairs, alone = [], []
+    for record in sorted(records, key=_order):
+        same = by_label.get(record.label)
+        if same:
+            pairs.append((record, same.pop()))
+        else:
+            alone.append(record)
+    left = sorted((image for group in by_label.values() for image in group), key=_order)
+    pairs += zip(alone, left)
+    for record, image in pairs:
+        yield from _moved(record, image) if what == KEY else _renamed(record, image)
+    paired = min(len(alone), len(left))
+    yield from alone[paired:]
+    yield from left[paired:]
+
+
+def _order(item: Leftover) -> tuple[str, str, int]:
+    return item.finding.key or "", item.finding.shard or "", item.finding.offset or 0
+
+
+def _moved(record: Leftover, image: Leftover) -> Iterator[Finding]:
+    """Yields findings for a record whose image has the same key but is planned in another shard."""
+    if record.split != image.split:
+        message = f"the source puts it into split {image.split!r}, the record is in {record.split!r}"
+        yield replace(record.finding, code=FindingCode.SOURCE_LABEL, message=message)
+    if difference := _class_difference(record, image):
+        yield replace(record.finding, code=FindingCode.SOURCE_LABEL, message=difference)
+    if record.sha256 and image.sha256 and record.sha256 != image.sha256:
+        message = (
+            f"its source's sha256 begins with {image.sha256[:12]}, but the record was made from "
+            f"{record.sha256[:12]}"
+        )
+        yield replace(record.finding, code=FindingCode.SOURCE_CHANGED, message=message)
+
+
+def _renamed(record: Leftover, image: Leftover) -> Iterator[Finding]:
+    """Yields the finding for a record whose image now has another key."""
+    moved, code = f"the source has its image as {image.finding.key!r} now", FindingCode.SOURCE_LABEL
+    if difference := _class_difference(record, image):
+        yield replace(record.finding, code=code, message=f"{moved}: {difference}")
+    elif image.given_split and image.split != record.split:
+        message = f"{moved}, in split {image.split!r}; the record is in {record.split!r}"
+        yield replace(record.finding, code=code, message=message)
+    else:
+        yield replace(record.finding, message=moved)
+
+
+def _class_difference(record: Leftover, image: Leftover) -> str:
+    """Returns how the classes differ; empty if they do not, or are not known."""
+    if not record.label or not image.label or record.label == image.label:
+        return ""
+    mine, true = labels_of(record.label), labels_of(image.label)
+    return f"the source says {classes(true)}, the record {classes(mine)}"

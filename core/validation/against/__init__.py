@@ -1,1 +1,0 @@
-"""Compares a dataset record by record with the source that it was made from."""
