@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import re
@@ -26,19 +25,13 @@ from shardwright.core.dataset_files import (
     write_text,
 )
 from shardwright.core.images.metadata import PRIVATE_KINDS
-from shardwright.core.lease import HeldLease, while_held, write_held
+from shardwright.core.lease import HeldLease, while_held
 from shardwright.core.overwrite import discard_staging, swap
 from shardwright.core.preview import draw_card_samples
 from shardwright.core.shards.finish import with_shards
 from shardwright.core.shards.quarantined import write_quarantine
 from shardwright.core.validation.directory import check_directory, unexpected_shards, unneeded_indexes
-from shardwright.core.validation.results import (
-    make_report,
-    measured_in,
-    report_text,
-    statistics_files,
-    stored_findings,
-)
+from shardwright.core.validation.results import ResultFiles, Results, write_results
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas import dataset
 from shardwright.schemas.check_depths import CheckDepth
@@ -46,7 +39,7 @@ from shardwright.schemas.codes import ExitCode, FindingCode, Outcome, Quarantine
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
-from shardwright.schemas.findings import FindingSummary, ValidationReport, with_previous_checks
+from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import LedgerTotals, ShardHeader, ShardResult
@@ -189,8 +182,17 @@ def commit(
         # Publication removes the unfinished files of killed workers.
         whole_files = [file for file in left if not storage.is_temporary(file)]
         whole = FindingSummary().add(check_directory(result, whole_files))
-        report = _write_findings(
-            job, result, checks, whole.merge(findings) if findings else whole, statistics
+        report = write_results(
+            ResultFiles.in_folder(job.directory, statistics is not None, hold=job.hold, option="--output"),
+            Results(
+                printable(job.output),
+                result,
+                CheckDepth.of_verification(job.settings.verify),
+                checks,
+                whole.merge(findings) if findings else whole,
+                statistics,
+                job.output,
+            ),
         )
         outcome["findings"] = report.counts
         outcome["warnings"] += report.lines(Severity.WARNING)
@@ -232,28 +234,6 @@ def _outcome(
             *result.balance.sentences,
         ],
     }
-
-
-def _write_findings(
-    job: ConversionSpec,
-    result: Dataset,
-    checks: Sequence[ShardCheck],
-    findings: FindingSummary,
-    statistics: Statistics | None,
-) -> ValidationReport:
-    """Writes `findings.json` and the statistics of the images; returns the findings."""
-    depth = CheckDepth.of_verification(job.settings.verify)
-    report = make_report(checks, findings, printable(job.output), depth, result.fingerprint)
-    earlier = stored_findings(job.output, result.fingerprint)
-    digests = {}
-    if statistics is not None:
-        measured = measured_in(statistics, result.fingerprint)
-        for name, content in statistics_files(statistics, measured).items():
-            write_held(job.directory, name, content, job.hold)
-            digests[name] = hashlib.sha256(content).hexdigest()
-    text = report_text(with_previous_checks(report, [earlier]), digests)
-    write_text(job.directory, dataset.FINDINGS_JSON, text, job.hold)
-    return report
 
 
 def _replace_output(job: ConversionSpec, outcome: dict[str, Any]) -> None:

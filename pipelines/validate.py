@@ -61,10 +61,7 @@ from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.dataset import (
     DATASET_JSON,
-    FINDINGS_JSON,
     REPORT_HTML,
-    STATISTICS_JSON,
-    STATS_PB,
     Dataset,
 )
 from shardwright.schemas.drift import Previous
@@ -313,15 +310,9 @@ def result_files(
       html: File for the page; None for the dataset directory, or for no page if `report` is given.
       junit: File for the report as JUnit XML.
     """
-    folder = (os.path.dirname(report) or ".") if report else target.directory
-    looked = folder is not None and mode == "quality"
-    return ResultFiles(
-        report=report or (storage.join(folder, FINDINGS_JSON) if folder else ""),
-        statistics=storage.join(folder, STATISTICS_JSON) if folder and looked else "",
-        stats=storage.join(folder, STATS_PB) if folder and looked else "",
-        page=html or (storage.join(folder, REPORT_HTML) if folder and not report else ""),
-        junit=junit,
-    )
+    folder = (os.path.dirname(report) or ".") if report else target.directory or ""
+    page = html or (storage.join(folder, REPORT_HTML) if folder and not report else "")
+    return ResultFiles.in_folder(folder, mode == "quality", report or "", page=page, junit=junit)
 
 
 def print_files(files: Mapping[str, str]) -> None:

@@ -247,12 +247,8 @@ def gate_version(
         found.add(repaired_shards(previous.version, committed["rejected"]))
         depth = CheckDepth.of_verification(task.settings.verify)
         report = write_results(
-            ResultFiles(  # the page is drawn last
-                report=storage.join(directory, files.FINDINGS_JSON),
-                statistics=storage.join(directory, files.STATISTICS_JSON) if statistics is not None else "",
-                stats=storage.join(directory, files.STATS_PB) if statistics is not None else "",
-                hold=task.hold,
-            ),
+            # The page is drawn last.
+            ResultFiles.in_folder(directory, statistics is not None, hold=task.hold, option="--output"),
             Results(printable(directory), made, depth, checks, found.merge(findings), statistics, directory),
             task.gates.findings,
             # The limits apply to differences, so a first version has nothing to check.

@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,6 +53,7 @@ class ResultFiles:
       page: Path of `report.html`.
       junit: Path of the report as JUnit XML.
       hold: Lease that the run must hold for each file. None if it needs no lease.
+      option: Option that sets the place of the report and the statistics, for messages.
     """
 
     report: str
@@ -61,35 +62,26 @@ class ResultFiles:
     page: str = ""
     junit: str = ""
     hold: HeldLease | None = None
+    option: str = "--report"
+
+    @staticmethod
+    def in_folder(folder: str, measured: bool, report: str = "", **others: Any) -> ResultFiles:
+        """Returns the usual paths in a folder.
+
+        Args:
+          folder: The folder. Empty for none.
+          measured: Whether there are statistics.
+          report: Path of the report, if it has another name.
+          **others: Other attributes.
+        """
+        report = report or (storage.join(folder, FINDINGS_JSON) if folder else "")
+        if not folder or not measured:
+            return ResultFiles(report, **others)
+        statistics, stats = (storage.join(folder, name) for name in (STATISTICS_JSON, STATS_PB))
+        return ResultFiles(report, statistics, stats, **others)
 
 
-def make_report(
-    checks: Iterable[ShardCheck],
-    findings: FindingSummary,
-    dataset: str,
-    depth: CheckDepth,
-    fingerprint: str | None,
-    gates: Gates | None = None,
-    against: tuple[str, ...] = (),
-) -> ValidationReport:
-    """Combines the results of all shards and comparisons; the report gets the present time."""
-    checks = list(checks)
-    return ValidationReport(
-        dataset=dataset,
-        mode=depth.word,
-        fingerprint=fingerprint,
-        shards=len(checks),
-        records=sum(check.records for check in checks),
-        bytes=sum(check.bytes for check in checks),
-        counts=findings.by_code(),
-        findings=findings.by_place(),
-        gates=gates or Gates(),
-        against=against,
-        time=utc(time.time()),
-    )
-
-
-def stored_findings(directory: str, fingerprint: str) -> Mapping[str, Any] | None:
+def _stored_findings(directory: str, fingerprint: str) -> Mapping[str, Any] | None:
     """Reads the findings of earlier checks of a dataset; None if there are none about this build.
 
     Raises:
@@ -99,21 +91,6 @@ def stored_findings(directory: str, fingerprint: str) -> Mapping[str, Any] | Non
         return read_measured(directory, FINDINGS_JSON, fingerprint)
     except ValueError:  # damaged; the new report replaces it
         return None
-
-
-def measured_in(statistics: Statistics, fingerprint: str | None) -> dict[str, Any]:
-    """Returns the statistics of a dataset in the form of `statistics.json`."""
-    return {**statistics.as_json(SCORES), "fingerprint": fingerprint}
-
-
-def statistics_files(statistics: Statistics, measured: Mapping[str, Any]) -> dict[str, bytes]:
-    """Returns a mapping of name to content of the statistics files of a dataset.
-
-    Args:
-      statistics: Statistics of all shards.
-      measured: Result of `measured_in` for them.
-    """
-    return {STATISTICS_JSON: statistics_text(measured).encode(), STATS_PB: stats_pb(statistics)}
 
 
 @dataclass(frozen=True)
@@ -146,62 +123,61 @@ class Results:
 
 
 def write_results(
-    files: ResultFiles, results: Results, gates: Gates, expectations: Expectations
+    files: ResultFiles,
+    results: Results,
+    gates: Gates | None = None,
+    expectations: Expectations | None = None,
 ) -> ValidationReport:
     """Writes the results of a validation: `findings.json` after the others, and then the page drawn from it.
 
     Args:
       files: Paths of the files.
       results: Results of the validation.
-      gates: Rules for which findings are errors.
-      expectations: Expectations about the dataset.
+      gates: Rules for which findings are errors. None for the default ones.
+      expectations: Expectations about the dataset. None for none.
 
     Raises:
       EngineError: If the storage failed.
     """
-    dataset, statistics = results.dataset, results.statistics
+    dataset, statistics, checks = results.dataset, results.statistics, results.checks
     findings = FindingSummary().merge(results.findings)
-    if expectations.names:
-        facts = facts_of(dataset, results.checks, findings, statistics)
+    expected = () if expectations is None else expectations.names
+    if expectations is not None and expected:
+        facts = facts_of(dataset, checks, findings, statistics)
         findings.add(Finding(FindingCode.EXPECTATION, item.message) for item in unmet(expectations, facts))
     fingerprint = dataset.fingerprint if dataset else None
-    found = make_report(
-        results.checks,
-        findings,
-        results.name,
-        results.depth,
-        fingerprint,
-        gates,
-        results.against,
+    found = ValidationReport(
+        dataset=results.name,
+        mode=results.depth.word,
+        fingerprint=fingerprint,
+        shards=len(checks),
+        records=sum(check.records for check in checks),
+        bytes=sum(check.bytes for check in checks),
+        counts=findings.by_code(),
+        findings=findings.by_place(),
+        gates=gates or Gates(),
+        against=results.against,
+        time=utc(time.time()),
     )
     report = with_previous_checks(found, _stored_reports(files.report, results.directory, fingerprint))
-    measured = None if statistics is None else measured_in(statistics, fingerprint)
-    contents: dict[str, bytes] = {}
-    if statistics is not None and measured is not None:
-        contents = statistics_files(statistics, measured)
+    measured, contents = None, dict[str, bytes]()
+    if statistics is not None:
+        measured = {**statistics.as_json(SCORES), "fingerprint": fingerprint}
+        contents = {STATISTICS_JSON: statistics_text(measured).encode(), STATS_PB: stats_pb(statistics)}
         for path, name in ((files.statistics, STATISTICS_JSON), (files.stats, STATS_PB)):
             if path:
-                write_result(path, contents[name], "--report", hold=files.hold)
+                write_result(path, contents[name], files.option, hold=files.hold)
     if files.junit:
         from shardwright.schemas.junit import junit_xml  # hardly anybody needs XML
 
-        write_result(files.junit, junit_xml(found, expectations.names), "--junit")
+        write_result(files.junit, junit_xml(found, expected), "--junit")
     if files.report:
         digests = _digests_beside(contents, files, results.directory, fingerprint)
-        write_result(files.report, report_text(report, digests).encode(), "--report", hold=files.hold)
+        text = pretty_json(with_digest({**report.as_json(), "files": digests}))
+        write_result(files.report, text.encode(), files.option, hold=files.hold)
     if files.page:
         write_result(files.page, _page(results, report, measured, files.page).encode(), "--html")
     return report
-
-
-def report_text(report: ValidationReport, digests: Mapping[str, str]) -> str:
-    """Returns the text of `findings.json`.
-
-    Args:
-      report: The report.
-      digests: Mapping of file to sha256, for the statistics files of the same build beside the report.
-    """
-    return pretty_json(with_digest({**report.as_json(), "files": dict(digests)}))
 
 
 def _digests_beside(
@@ -215,7 +191,7 @@ def _digests_beside(
         }
     if not directory or fingerprint is None or files.report != storage.join(directory, FINDINGS_JSON):
         return {}
-    stored = (stored_findings(directory, fingerprint) or {}).get("files", {})
+    stored = (_stored_findings(directory, fingerprint) or {}).get("files", {})
     return {str(name): str(sha256) for name, sha256 in stored.items()} if isinstance(stored, Mapping) else {}
 
 
@@ -223,7 +199,7 @@ def _stored_reports(path: str, directory: str, fingerprint: str | None) -> Itera
     """Yields the stored reports of earlier checks: in the dataset, and at the path of the new report."""
     if not directory or fingerprint is None:
         return
-    yield stored_findings(directory, fingerprint)
+    yield _stored_findings(directory, fingerprint)
     if path and path != storage.join(directory, FINDINGS_JSON):
         with contextlib.suppress(OSError, ValueError, RecursionError):
             document = json.loads(storage.read_bytes(path))
