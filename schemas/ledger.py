@@ -19,6 +19,7 @@ from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
 from shardwright.schemas.codes import Outcome, Stage
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.split_order import by_split
 
 LEDGER_VERSION = 2
@@ -500,6 +501,29 @@ class LedgerTotals:
             "splits": {name: row(counts) for name, counts in by_split(self.splits).items()},
             "reasons": {name: dict(sorted(c.items())) for name, c in sorted(self.reasons.items())},
         }
+
+
+def sums_of_headers(headers: Iterable[ShardHeader], splits: Iterable[str]) -> dict[str, Any]:
+    """Returns the fields `class_counts`, `formats` and `dtypes` of `dataset.json`.
+
+    Args:
+      headers: Headers of all ledgers.
+      splits: The splits of the dataset.
+    """
+    headers = list(headers)
+
+    def sums(name: str, some: Iterable[ShardHeader]) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for header in some:
+            total.update(getattr(header, name))
+        return in_name_order(total)
+
+    of_splits = {split: [header for header in headers if header.split == split] for split in splits}
+    return {
+        "class_counts": {split: sums("class_counts", some) for split, some in of_splits.items()},
+        "formats": {split: sums("formats", some) for split, some in of_splits.items()},
+        "dtypes": sums("dtypes", headers),
+    }
 
 
 #: Outcomes of files that are not read unless they have a stage, and the step at which others may fail before

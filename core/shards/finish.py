@@ -6,8 +6,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,8 +14,7 @@ from shardwright.core import storage
 from shardwright.core.lease import HeldLease, while_held, write_held
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.json_values import from_json
-from shardwright.schemas.labels import in_name_order
-from shardwright.schemas.ledger import ShardResult
+from shardwright.schemas.ledger import ShardResult, sums_of_headers
 from shardwright.schemas.ledger_lines import LedgerLines, ShardTotals, SourceSizes
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 
@@ -153,18 +151,6 @@ def with_shards(made: Dataset, results: Iterable[ShardResult]) -> Dataset:
     return replace(
         made,
         splits={split: tuple(header.as_shard() for header in found) for split, found in splits.items()},
-        class_counts={
-            split: in_name_order(_sum(header.class_counts for header in found))
-            for split, found in splits.items()
-        },
-        formats={split: _sum(header.formats for header in found) for split, found in splits.items()},
-        dtypes=_sum(header.dtypes for header in headers),
         files={path: sha256 for result in results for path, sha256 in result.files.items()},
+        **sums_of_headers(headers, splits),
     )
-
-
-def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for part in counts:
-        total.update(part)
-    return dict(sorted(total.items()))

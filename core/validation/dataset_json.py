@@ -33,7 +33,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.json_values import to_json
-from shardwright.schemas.ledger import LedgerTotals
+from shardwright.schemas.ledger import LedgerTotals, sums_of_headers
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.units import counted
 
@@ -181,23 +181,10 @@ def check_counts(document: Mapping[str, Any], dataset: Dataset, ledgers: Dataset
     summaries = ledgers.complete
     if summaries is None:
         return
-    totals = LedgerTotals()
-    classes: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
-    formats: dict[str, Counter[str]] = {split: Counter() for split in dataset.splits}
-    dtypes: Counter[str] = Counter()
-    for header in (ledger.counted for ledger in summaries):
-        totals.add(header)
-        dtypes.update(header.dtypes)
-        if header.split in classes:
-            classes[header.split].update(header.class_counts)
-            formats[header.split].update(header.formats)
-    true: dict[str, Any] = {
-        "ledger": totals.as_json(),
-        "class_counts": {split: dict(counts) for split, counts in classes.items()},
-        "formats": {split: dict(counts) for split, counts in formats.items()},
-    }
-    if dtypes or "dtypes" in document:
-        true["dtypes"] = dict(dtypes)
+    headers = [ledger.counted for ledger in summaries]
+    true = {"ledger": LedgerTotals.of(headers).as_json(), **sums_of_headers(headers, dataset.splits)}
+    if not true["dtypes"] and "dtypes" not in document:
+        del true["dtypes"]
     recorded = document.get("ledger")
     if isinstance(recorded, Mapping) and not balances(recorded, dataset):
         # The check of the whole directory reports these.
