@@ -13,50 +13,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.image_ref import as_in_keys
 
-_DIGEST_BYTES = 32
 #: A digest, alone or followed by a file name, as `sha256sum` prints it.
 _DIGEST_LINE = re.compile(r"([0-9a-fA-F]{64})(?:[ \t]+\*?.*)?\Z")
 _LEADING_DOTS = re.compile(r"\A(?:\./)+")
 _CLASS = re.compile(r"\[(!?)([^\]]+)\]")
-
-
-class Digests:
-    """A set of sha256 digests that takes 32 bytes for each.
-
-    Args:
-      digests: Hex digests, in any order.
-    """
-
-    def __init__(self, digests: Iterable[str] = ()) -> None:
-        self._packed = b"".join(sorted({bytes.fromhex(text) for text in digests}))
-
-    def __len__(self) -> int:
-        return len(self._packed) // _DIGEST_BYTES
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Digests) and self._packed == other._packed
-
-    def __hash__(self) -> int:
-        return hash(self._packed)
-
-    def __contains__(self, sha256: str) -> bool:
-        try:
-            wanted = bytes.fromhex(sha256)
-        except ValueError:  # what a source states may be anything
-            return False
-        place = bisect_left(range(len(self)), wanted, key=self._at)
-        return place < len(self) and self._at(place) == wanted
-
-    def _at(self, place: int) -> bytes:
-        return self._packed[place * _DIGEST_BYTES : (place + 1) * _DIGEST_BYTES]
 
 
 @dataclass(frozen=True)
@@ -71,7 +38,7 @@ class KeyList:
 
     patterns: tuple[str, ...] = ()
     keys: frozenset[str] = frozenset()
-    digests: Digests = field(default_factory=Digests)
+    digests: frozenset[bytes] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self.patterns or self.keys or self.digests)
@@ -106,7 +73,10 @@ class KeyList:
 
     def has_digest(self, sha256: str) -> bool:
         """Returns whether the list contains a digest; an unknown digest is empty."""
-        return bool(self.digests and sha256) and sha256 in self.digests
+        try:
+            return bool(self.digests) and bytes.fromhex(sha256) in self.digests
+        except ValueError:  # what a source states may be anything
+            return False
 
 
 @dataclass(frozen=True)
@@ -165,14 +135,14 @@ def parse_key_list(entries: Iterable[str], lines: Iterable[str] = ()) -> KeyList
             re.compile(pattern_regex(pattern))
         except re.error as error:
             raise ValueError(f"{pattern!r} is not a pattern ({error})") from None
-    keys, digests = set(), []
+    keys, digests = set(), set()
     for line in lines:
         digest = _DIGEST_LINE.match(line)
         if digest:
-            digests.append(digest[1])
+            digests.add(bytes.fromhex(digest[1]))
         else:
             keys.add(unicodedata.normalize("NFC", line))  # as keys are
-    return KeyList(patterns, frozenset(keys), Digests(digests))
+    return KeyList(patterns, frozenset(keys), frozenset(digests))
 
 
 def _as_key(line: str) -> str:
