@@ -393,14 +393,15 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
     """
     from apache_beam.options.pipeline_options import (
         DebugOptions,
+        PipelineOptions,
         SetupOptions,
         StandardOptions,
         TestOptions,
     )
 
-    from shardwright.pipelines.beam_options import PipelineOptions
+    from shardwright.transforms.common import WorkerOptions
 
-    options = PipelineOptions(list(argv))
+    options = WorkerOptions(list(argv)).view_as(PipelineOptions)
     if options.view_as(SetupOptions).save_main_session is None:
         # Workers have the package; otherwise Beam would send the launcher's main module to Dataflow.
         options.view_as(SetupOptions).save_main_session = False
@@ -443,10 +444,12 @@ def _check_runner(runner: str, known: Sequence[str]) -> None:
 
 def _beam_parser() -> argparse.ArgumentParser:
     """Returns a parser of all options that Beam knows, with those that this package adds to Beam's."""
-    from shardwright.pipelines.beam_options import PipelineOptions
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from shardwright.transforms.common import WorkerOptions
 
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
-    classes = [PipelineOptions]
+    classes = [PipelineOptions, WorkerOptions]
     for cls in classes:
         classes += cls.__subclasses__()
     for cls in dict.fromkeys(classes[1:]):

@@ -6,6 +6,7 @@ import dataclasses
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import apache_beam as beam
@@ -21,8 +22,7 @@ from shardwright.core.diff import (
     unpack_rows,
 )
 from shardwright.schemas.changes import MAX_PAIRS, Changes
-from shardwright.transforms.composite import composite
-from shardwright.transforms.merging import MergeAll, in_global_window
+from shardwright.transforms.common import MergeAll, composite, in_global_window
 
 #: Old and new classes, and the number of images that changed from the one to the other.
 Relabel = tuple[tuple[str, str], int]
@@ -34,14 +34,18 @@ _MAX_HELD = 10_000
 
 
 class _Comparing(beam.DoFn):
-    """Base class of the steps that find changes. They emit sums, not single changes."""
+    """Base class of the steps that find changes. They emit sums, not single changes.
+
+    Args:
+      meet_by: Field of the rows by which those meet later that only one dataset has here.
+    """
+
+    def __init__(self, meet_by: str = "source") -> None:
+        self._meet_by = meet_by
 
     def start_bundle(self) -> None:
         self._changes = Changes()
-        self._packer = self._make_packer()
-
-    def _make_packer(self) -> Packer:
-        raise NotImplementedError
+        self._packer = Packer(attrgetter(self._meet_by))
 
     def _packed(self, rows: Iterable[tuple[int, LedgerRow]], buckets: int) -> Iterator[Any]:
         """Yields rows by bucket, and the class pairs when there are many."""
@@ -70,10 +74,8 @@ class _CompareLedgers(_Comparing):
     """Compares the ledgers of one place; emits by key the rows that only one of them has."""
 
     def __init__(self, lost_is_empty: bool) -> None:
+        super().__init__(meet_by="key")
         self._lost_is_empty = lost_is_empty
-
-    def _make_packer(self) -> Packer:
-        return Packer(lambda row: row.key)
 
     def process(self, pair: LedgerPair) -> Iterator[Any]:
         unmatched = compare_place(pair, self._changes, self._lost_is_empty)
@@ -82,9 +84,6 @@ class _CompareLedgers(_Comparing):
 
 class _CompareBucket(_Comparing):
     """Compares rows that met by key; emits by source the rows that only one dataset has."""
-
-    def _make_packer(self) -> Packer:
-        return Packer(lambda row: row.source)
 
     def process(
         self, bucket: tuple[int, Iterable[tuple[int, bytes]]], pairs: Iterable[LedgerPair]
@@ -95,9 +94,6 @@ class _CompareBucket(_Comparing):
 
 class _PairRenamed(_Comparing):
     """Pairs removed and added images by their source; the remaining ones were really removed or added."""
-
-    def _make_packer(self) -> Packer:
-        return Packer(lambda row: row.source)
 
     def process(self, bucket: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterator[Any]:
         pair_renamed(_unpacked(bucket), self._changes)

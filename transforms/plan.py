@@ -46,8 +46,7 @@ from shardwright.schemas.image_ref import (
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.part_bounds import PartBounds
 from shardwright.schemas.plan import Forecast, Plan
-from shardwright.transforms.composite import composite
-from shardwright.transforms.merging import MergeAll, in_global_window
+from shardwright.transforms.common import MergeAll, SumOfBundle, composite, in_global_window
 
 _REFS_PER_BATCH = 1000
 #: Number of references that a worker collects before it emits them, sorted by shard.
@@ -90,26 +89,11 @@ class BatchRefs(beam.DoFn):
             self._refs, self._weight = [], 0
 
 
-class _SummarizeRefs(beam.DoFn):
-    """Sums up the batches of a bundle."""
-
-    def __init__(self, settings: ConvertSettings) -> None:
-        self._settings = settings
-
-    def start_bundle(self) -> None:
-        self._summary = RefSummary(self._settings)
-        self._placement: Placement | None = None
-
-    def process(self, batch: EncodedRefs, splits: PartBounds | None = None) -> Iterator[RefSummary]:
-        if self._placement is None:
-            self._placement = Placement(self._settings, splits)
-        for ref in decode_refs(batch):
-            self._summary.add(ref, self._placement)
-        yield from ()
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        self._summary.trim()
-        yield in_global_window(self._summary)
+def _add_batch(summary: RefSummary, batch: EncodedRefs, splits: PartBounds | None = None) -> None:
+    """Counts the references of a batch."""
+    placement = Placement(summary.settings, splits)
+    for ref in decode_refs(batch):
+        summary.add(ref, placement)
 
 
 def carried_bounds(settings: ConvertSettings, purpose: str, carried: Plan | None) -> PartBounds | None:
@@ -123,30 +107,6 @@ def carried_bounds(settings: ConvertSettings, purpose: str, carried: Plan | None
     if not same:
         return None
     return carried.split_bounds if purpose == SPLIT else carried.fold_bounds
-
-
-class _CollectHashes(beam.DoFn):
-    """Collects the hashes of the candidates of a bundle."""
-
-    def __init__(self, settings: ConvertSettings, purpose: str) -> None:
-        self._settings = settings
-        self._purpose = purpose
-
-    def start_bundle(self) -> None:
-        self._collected = CollectedHashes(self._settings)
-        self._placement: Placement | None = None
-
-    def process(self, batch: EncodedRefs, splits: PartBounds | None) -> Iterator[CollectedHashes]:
-        if self._placement is None:
-            self._placement = Placement(self._settings, splits)
-        for ref in decode_refs(batch):
-            if ref.is_candidate:
-                self._collected.add(ref.key, self._placement.hashed(ref, self._purpose))
-        yield from ()
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        self._collected.taken.trim()
-        yield in_global_window(self._collected)
 
 
 @composite
@@ -169,15 +129,22 @@ def ChooseParts(
       splits: For folds, side input with the bounds of the splits; None if `--splits` alone decides them.
     """
 
+    def collect(collected: CollectedHashes, batch: EncodedRefs, splits: PartBounds | None) -> None:
+        placement = Placement(settings, splits)
+        for ref in decode_refs(batch):
+            if ref.is_candidate:
+                collected.add(ref.key, placement.hashed(ref, purpose))
+
     def choose(collected: CollectedHashes, found: Plan | None) -> PartBounds:
         shares = shares_of(settings, purpose)
         return choose_parts(collected, shares, carried_bounds(settings, purpose, found or carried))
 
-    merge = MergeAll(partial(CollectedHashes, settings), finish=CollectedHashes.finish)
+    empty = partial(CollectedHashes, settings)
+    collected = SumOfBundle(empty, collect, lambda collected: collected.taken.trim())
+    merge = MergeAll(empty, finish=CollectedHashes.finish)
     return (
         batches
-        | "CollectHashes"
-        >> beam.ParDo(_CollectHashes(settings, purpose), splits).with_output_types(CollectedHashes)
+        | "CollectHashes" >> beam.ParDo(collected, splits).with_output_types(CollectedHashes)
         # CollectedHashes of a bundle
         | "MergeHashes" >> beam.CombineGlobally(merge).with_output_types(CollectedHashes)
         # CollectedHashes of all bundles
@@ -185,73 +152,66 @@ def ChooseParts(
     )
 
 
-class ForecastDataset(beam.PTransform):
+@composite
+def ForecastDataset(
+    batches: beam.PCollection,
+    request: ConversionRequest,
+    class_ids: beam.PCollection,
+    matches: beam.PCollection,
+    carried: beam.pvalue.AsSingleton | None = None,
+) -> beam.PCollection:
     """Counts all references, samples some and plans. `PCollection[EncodedRefs] -> [Forecast]`.
 
     Args:
+      batches: References of images.
       request: The checked request.
       class_ids: PCollection of the ids that sources give to class names.
       matches: PCollection of what the rules match in the inputs (RuleMatches).
       carried: Side input with the plan to carry on, if the job finds it itself. None for the request's plan.
     """
+    settings, splits, folds = request.settings, None, None
+    if settings.chooses_splits:
+        choose = ChooseParts(settings, SPLIT, request.carried, carried)
+        splits = beam.pvalue.AsSingleton(batches | "ChooseSplits" >> choose)  # PartBounds
+    if settings.chooses_folds:
+        choose = ChooseParts(settings, FOLD, request.carried, carried, splits)
+        folds = beam.pvalue.AsSingleton(batches | "ChooseFolds" >> choose)  # PartBounds
 
-    def __init__(
-        self,
-        request: ConversionRequest,
-        class_ids: beam.PCollection,
-        matches: beam.PCollection,
-        carried: beam.pvalue.AsSingleton | None = None,
-    ) -> None:
-        super().__init__()
-        self._request = request
-        self._class_ids = class_ids
-        self._matches = matches
-        self._carried = carried
+    def forecast(
+        _: bytes,
+        summaries: Iterable[RefSummary],
+        class_ids: Iterable[ClassId],
+        matches: Iterable[RuleMatches],
+        carried: Plan | None,
+        split_bounds: PartBounds | None,
+        fold_bounds: PartBounds | None,
+    ) -> Forecast:
+        merged = RefSummary(settings)
+        for summary in summaries:
+            merged.merge(summary)
+        unmatched = unmatched_warnings(matches, settings, request.rules, request.selection)
+        asked = replace(request, carried=carried or request.carried)
+        return make_forecast(asked, merged, [*class_ids], unmatched, split_bounds, fold_bounds)
 
-    def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        request, settings, splits, folds = self._request, self._request.settings, None, None
-        if settings.chooses_splits:
-            choose = ChooseParts(settings, SPLIT, request.carried, self._carried)
-            splits = beam.pvalue.AsSingleton(batches | "ChooseSplits" >> choose)  # PartBounds
-        if settings.chooses_folds:
-            choose = ChooseParts(settings, FOLD, request.carried, self._carried, splits)
-            folds = beam.pvalue.AsSingleton(batches | "ChooseFolds" >> choose)  # PartBounds
-
-        def forecast(
-            _: bytes,
-            summaries: Iterable[RefSummary],
-            class_ids: Iterable[ClassId],
-            matches: Iterable[RuleMatches],
-            carried: Plan | None,
-            split_bounds: PartBounds | None,
-            fold_bounds: PartBounds | None,
-        ) -> Forecast:
-            merged = RefSummary(settings)
-            for summary in summaries:
-                merged.merge(summary)
-            unmatched = unmatched_warnings(matches, settings, request.rules, request.selection)
-            asked = replace(request, carried=carried or request.carried)
-            return make_forecast(asked, merged, [*class_ids], unmatched, split_bounds, fold_bounds)
-
-        # A summary is small, however many references it counts, so one step can add up those of all bundles.
-        summaries = batches | "SummarizeRefs" >> beam.ParDo(
-            _SummarizeRefs(settings), splits
-        ).with_output_types(RefSummary)  # RefSummary of a bundle
-        return (
-            batches.pipeline
-            | "Once" >> beam.Impulse()  # bytes
-            | "MakeForecast"
-            >> beam.Map(
-                forecast,
-                beam.pvalue.AsIter(summaries),
-                beam.pvalue.AsIter(self._class_ids),
-                beam.pvalue.AsIter(self._matches),
-                self._carried,
-                splits,
-                folds,
-            ).with_output_types(Forecast)  # Forecast
-        )
+    # A summary is small, however many references it counts, so one step can add up those of all bundles.
+    summarize = SumOfBundle(partial(RefSummary, settings), _add_batch, RefSummary.trim)
+    summaries = batches | "SummarizeRefs" >> beam.ParDo(summarize, splits).with_output_types(
+        RefSummary
+    )  # RefSummary of a bundle
+    return (
+        batches.pipeline
+        | "Once" >> beam.Impulse()  # bytes
+        | "MakeForecast"
+        >> beam.Map(
+            forecast,
+            beam.pvalue.AsIter(summaries),
+            beam.pvalue.AsIter(class_ids),
+            beam.pvalue.AsIter(matches),
+            carried,
+            splits,
+            folds,
+        ).with_output_types(Forecast)  # Forecast
+    )
 
 
 class _SortInHand(beam.DoFn):
@@ -285,10 +245,6 @@ def _is_beyond(ref: ImageRef, settings: ConvertSettings, forecast: Forecast) -> 
     return limit_order(settings.seed, ref.key) > forecast.limit_cut
 
 
-def _carried_placement(settings: ConvertSettings, plan: Plan) -> Placement:
-    return Placement(settings, plan.split_bounds, plan.fold_bounds)
-
-
 class _HashesOfSparseSplits(beam.DoFn):
     """Yields the hashes of the images in each split that is so small that a shard may be empty."""
 
@@ -296,7 +252,6 @@ class _HashesOfSparseSplits(beam.DoFn):
         self._settings = settings
 
     def start_bundle(self) -> None:
-        self._placement: Placement | None = None
         self._hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
 
     def process(self, batch: EncodedRefs, forecast: Forecast) -> Iterator[tuple[str, bytes]]:
@@ -308,10 +263,9 @@ class _HashesOfSparseSplits(beam.DoFn):
         }
         if not sparse:
             return
-        if self._placement is None:
-            self._placement = _carried_placement(self._settings, forecast.plan)
+        placement = Placement(self._settings, forecast.plan.split_bounds)
         for ref in decode_refs(batch):
-            split = self._placement.split(ref)
+            split = placement.split(ref)
             if split in sparse and ref.is_candidate and not _is_beyond(ref, self._settings, forecast):
                 self._hashes[split].append(shard_order(self._settings.seed, ref.key)[0])
         yield from ()
@@ -337,14 +291,9 @@ class _AssignShard(_SortInHand):
     def __init__(self, settings: ConvertSettings) -> None:
         self._settings = settings
 
-    def start_bundle(self) -> None:
-        super().start_bundle()
-        self._placement: Placement | None = None
-
     def process(self, batch: EncodedRefs, forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
-        if self._placement is None:
-            self._placement = _carried_placement(self._settings, forecast.plan)
-        placement, folds = self._placement, self._settings.folds
+        plan, folds = forecast.plan, self._settings.folds
+        placement = Placement(self._settings, plan.split_bounds, plan.fold_bounds)
         refs = [*decode_refs(batch)]
         hashes = shard_hashes(self._settings.seed, [ref.key for ref in refs])
         for ref, hash_bytes in zip(refs, hashes):
@@ -356,7 +305,7 @@ class _AssignShard(_SortInHand):
             if _is_beyond(ref, self._settings, forecast):
                 ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.LIMIT, message="")
             # Files without their own key are recorded under one number.
-            shard = shard_of(value, forecast.plan.shards.get(split, 1))
+            shard = shard_of(value, plan.shards.get(split, 1))
             if ref.is_candidate and split in forecast.moved:
                 shard = forecast.moved[split].get(value, shard)
             self._put((split, shard), ref)
@@ -370,42 +319,38 @@ def _all_shards(forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
             yield (split, shard), encode_refs(())
 
 
-class AssignShards(beam.PTransform):
+@composite
+def AssignShards(
+    batches: beam.PCollection, settings: ConvertSettings, forecast: beam.PCollection
+) -> beam.PCollection:
     """Groups references by shard. `PCollection[EncodedRefs] -> [(ShardId, Iterable[EncodedRefs])]`.
 
     A shard is a range of hashes, so it may be empty if a split has few images for its shards. The images that
     fill it depend on all hashes of the split. So the hashes of such splits are collected first.
 
     Args:
+      batches: References of images.
       settings: Checked settings.
       forecast: The single Forecast, with the numbers of images and shards in each split.
     """
-
-    def __init__(self, settings: ConvertSettings, forecast: beam.PCollection) -> None:
-        super().__init__()
-        self._settings = settings
-        self._forecast = forecast
-
-    def expand(self, batches: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        types = tuple[ShardId, EncodedRefs]
-        hashes = batches | "HashesOfSparseSplits" >> beam.ParDo(
-            _HashesOfSparseSplits(self._settings), beam.pvalue.AsSingleton(self._forecast)
-        ).with_output_types(tuple[str, bytes])  # (split, hashes)
-        filled = self._forecast | "FillEmptyShards" >> beam.Map(
-            _fill, beam.pvalue.AsIter(hashes)
-        ).with_output_types(Forecast)  # Forecast
-        planned = batches | "AssignShard" >> beam.ParDo(
-            _AssignShard(self._settings), beam.pvalue.AsSingleton(filled)
-        ).with_output_types(types)  # ((split, shard), EncodedRefs)
-        every = self._forecast | "NameEveryShard" >> beam.FlatMap(_all_shards).with_output_types(
-            types
-        )  # ((split, shard), EncodedRefs)
-        return (
-            (planned, every)
-            | "WithEmptyShards" >> beam.Flatten()  # ((split, shard), EncodedRefs)
-            | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [EncodedRefs])
-        )
+    types = tuple[ShardId, EncodedRefs]
+    hashes = batches | "HashesOfSparseSplits" >> beam.ParDo(
+        _HashesOfSparseSplits(settings), beam.pvalue.AsSingleton(forecast)
+    ).with_output_types(tuple[str, bytes])  # (split, hashes)
+    filled = forecast | "FillEmptyShards" >> beam.Map(_fill, beam.pvalue.AsIter(hashes)).with_output_types(
+        Forecast
+    )  # Forecast
+    planned = batches | "AssignShard" >> beam.ParDo(
+        _AssignShard(settings), beam.pvalue.AsSingleton(filled)
+    ).with_output_types(types)  # ((split, shard), EncodedRefs)
+    every = forecast | "NameEveryShard" >> beam.FlatMap(_all_shards).with_output_types(
+        types
+    )  # ((split, shard), EncodedRefs)
+    return (
+        (planned, every)
+        | "WithEmptyShards" >> beam.Flatten()  # ((split, shard), EncodedRefs)
+        | "GroupByShard" >> beam.GroupByKey()  # ((split, shard), [EncodedRefs])
+    )
 
 
 class BucketKeys(_SortInHand):

@@ -12,8 +12,7 @@ from shardwright.core.sources.rules import LabelRules, ListingRules, RuleMatches
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name, whole
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
-from shardwright.transforms.merging import in_global_window
-from shardwright.transforms.runners import has_one_worker, report_source
+from shardwright.transforms.common import composite, has_one_worker, in_global_window, report_source
 
 _CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
 
@@ -38,53 +37,42 @@ class _ListPart(beam.DoFn):
         yield beam.pvalue.TaggedOutput(_DIGESTS, in_global_window(self._digest))
 
 
-class ListSources(beam.PTransform):
+@composite
+def ListSources(
+    begin: beam.pvalue.PBegin | beam.PCollection,
+    inputs: Sequence[Input],
+    context: Context,
+    rules: LabelRules,
+    selection: ListingRules | None = None,
+) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection]:
     """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId], ...)`.
 
     The second result contains the ids that sources give to class names; it may have duplicates. The third is
     a PCollection of RuleMatches, and the fourth of ListingDigests, which together are that of all items.
-    Applied to a PCollection of one element, it lists the inputs once that element is ready.
 
     Args:
+      begin: The pipeline, or a PCollection of one element, to list the inputs once that element is ready.
       inputs: Checked inputs.
       context: Settings and a directory for spool files.
       rules: Rules for class names.
       selection: Rules that leave out images. None to take all.
     """
+    inputs = tuple(inputs)
+    context = replace(context, one_worker=has_one_worker(begin.pipeline.options))
+    if isinstance(begin, beam.pvalue.PBegin):
+        begin = begin | "Begin" >> beam.Impulse()  # bytes
 
-    def __init__(
-        self,
-        inputs: Sequence[Input],
-        context: Context,
-        rules: LabelRules,
-        selection: ListingRules | None = None,
-    ) -> None:
-        super().__init__()
-        self._selection = selection or ListingRules()
-        self._inputs = tuple(inputs)
-        self._context = context
-        self._rules = rules
+    def split(_: object) -> Iterator[InputSplit]:
+        for item in inputs:
+            report_source(item.path)
+        return split_inputs(inputs, context)
 
-    def expand(
-        self, begin: beam.pvalue.PBegin | beam.PCollection
-    ) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection]:
-        """Applies the transform."""
-        one_worker = has_one_worker(begin.pipeline.options)
-        inputs, context = self._inputs, replace(self._context, one_worker=one_worker)
-        if isinstance(begin, beam.pvalue.PBegin):
-            begin = begin | "Begin" >> beam.Impulse()  # bytes
-
-        def split(_: object) -> Iterator[InputSplit]:
-            for item in inputs:
-                report_source(item.path)
-            return split_inputs(inputs, context)
-
-        parts = begin | "SplitInputs" >> beam.FlatMap(split).with_output_types(InputSplit)  # InputSplit
-        # A single worker would only pay for it.
-        if not one_worker and (len(inputs) > 1 or source_by_name(inputs[0].source).split is not whole):
-            parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
-        listing = _ListPart(context, self._rules, self._selection)
-        listed = parts | "ListPart" >> beam.ParDo(listing).with_outputs(
-            _CLASS_IDS, _MATCHES, _DIGESTS, main="refs"
-        )  # ImageRef; ClassId; RuleMatches; ListingDigest
-        return listed.refs, listed[_CLASS_IDS], listed[_MATCHES], listed[_DIGESTS]
+    parts = begin | "SplitInputs" >> beam.FlatMap(split).with_output_types(InputSplit)  # InputSplit
+    # A single worker would only pay for it.
+    if not context.one_worker and (len(inputs) > 1 or source_by_name(inputs[0].source).split is not whole):
+        parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
+    listing = _ListPart(context, rules, selection or ListingRules())
+    listed = parts | "ListPart" >> beam.ParDo(listing).with_outputs(
+        _CLASS_IDS, _MATCHES, _DIGESTS, main="refs"
+    )  # ImageRef; ClassId; RuleMatches; ListingDigest
+    return listed.refs, listed[_CLASS_IDS], listed[_MATCHES], listed[_DIGESTS]

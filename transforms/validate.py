@@ -49,8 +49,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
-from shardwright.transforms.composite import composite
-from shardwright.transforms.merging import MergeAll
+from shardwright.transforms.common import MergeAll, composite
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
 _FINGERPRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
@@ -194,64 +193,55 @@ def _balance(counts: ClassCounts, schema: RecordSchema) -> FindingSummary:
     return FindingSummary().add(check_balance(counts, schema.classes))
 
 
-class ValidateShards(beam.PTransform):
+@composite
+def ValidateShards(
+    tasks: beam.PCollection,
+    schema: beam.PCollection,
+    depth: CheckDepth,
+    stores: bool = False,
+    hold: HeldLease | None = None,
+    summaries: bool = False,
+) -> Validated:
     """Checks every shard, and compares the records with each other.
 
     `PCollection[ShardTask] -> Validated`. A check of frames only runs where the tasks are, because it
     compares no records.
 
     Args:
-      schema: Side input of the record schema.
+      tasks: The shards.
+      schema: PCollection of the one record schema.
       depth: Depth of the check.
       stores: Whether to store the results beside the shards, and to skip shards with a stored result.
       hold: Lease that the run must hold to store results. None if it needs no lease.
       summaries: Whether the checks contain the summaries of the ledgers. A summary takes 6 kB, and more with
         many classes, and one step holds all checks.
     """
-
-    def __init__(
-        self,
-        schema: beam.PCollection,
-        depth: CheckDepth,
-        stores: bool = False,
-        hold: HeldLease | None = None,
-        summaries: bool = False,
-    ) -> None:
-        super().__init__()
-        self._schema = schema
-        self._depth = depth
-        self._stores = stores
-        self._hold = hold
-        self._summaries = summaries
-
-    def expand(self, tasks: beam.PCollection) -> Validated:
-        """Applies the transform."""
-        schema = beam.pvalue.AsSingleton(self._schema)
-        totals: Any = None
-        if self._depth > CheckDepth.FRAMES:
-            sums = MergeAll(ShardTotals, ShardTotals.add).with_output_types(ShardTotals)
-            totals = tasks | "CountShards" >> beam.CombineGlobally(sums).as_singleton_view()  # ShardTotals
-            tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
-        check = beam.FlatMap(
-            _check_shard, schema, totals, self._depth, self._stores, self._hold, self._summaries
-        ).with_output_types(ShardCheck)
-        checked = tasks | "CheckShard" >> check.with_outputs(*_TAGS, main="checks")
-        # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
-        findings = [checked[_FINDINGS]]
-        if self._depth >= CheckDepth.FAST:
-            findings.append(
-                checked[_ROWS]
-                | "GroupByBucket" >> beam.GroupByKey()  # ((what, bucket), [rows])
-                | "CompareBucket" >> beam.Map(_summing(compare_bucket))
-            )  # FindingSummary
-        if self._depth >= CheckDepth.QUALITY:
-            seen = SeenPictures(*(checked[name] for name in (_FINGERPRINTS, _PLACES, _SIZES, _CLASSES)))
-            findings.append(seen | "CompareImages" >> CompareImages(schema, totals))  # FindingSummary
-        flatten = beam.Flatten().with_output_types(FindingSummary)
-        together = findings | "FindingsOfRecords" >> flatten  # FindingSummary
-        return Validated(
-            checked.checks, together, checked[_STATISTICS] if self._depth >= CheckDepth.QUALITY else None
-        )
+    one_schema = beam.pvalue.AsSingleton(schema)
+    totals: Any = None
+    if depth > CheckDepth.FRAMES:
+        sums = MergeAll(ShardTotals, ShardTotals.add).with_output_types(ShardTotals)
+        totals = tasks | "CountShards" >> beam.CombineGlobally(sums).as_singleton_view()  # ShardTotals
+        tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
+    check = beam.FlatMap(_check_shard, one_schema, totals, depth, stores, hold, summaries).with_output_types(
+        ShardCheck
+    )
+    checked = tasks | "CheckShard" >> check.with_outputs(*_TAGS, main="checks")
+    # ShardCheck, FindingSummary, ((what, bucket), rows), Statistics, ...
+    findings = [checked[_FINDINGS]]
+    if depth >= CheckDepth.FAST:
+        findings.append(
+            checked[_ROWS]
+            | "GroupByBucket" >> beam.GroupByKey()  # ((what, bucket), [rows])
+            | "CompareBucket" >> beam.Map(_summing(compare_bucket))
+        )  # FindingSummary
+    if depth >= CheckDepth.QUALITY:
+        seen = SeenPictures(*(checked[name] for name in (_FINGERPRINTS, _PLACES, _SIZES, _CLASSES)))
+        findings.append(seen | "CompareImages" >> CompareImages(one_schema, totals))  # FindingSummary
+    together = findings | "FindingsOfRecords" >> beam.Flatten().with_output_types(
+        FindingSummary
+    )  # FindingSummary
+    statistics = checked[_STATISTICS] if depth >= CheckDepth.QUALITY else None
+    return Validated(checked.checks, together, statistics)
 
 
 @composite

@@ -27,7 +27,7 @@ from shardwright.core.validation.outliers import (
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.pictures import Picture
-from shardwright.transforms.merging import MergeAll
+from shardwright.transforms.common import MergeAll
 
 BASE = Picture("s", 0, 0, None, "train", (), 1, "jpg", 1, 1, 3)
 

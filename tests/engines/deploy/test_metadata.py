@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from shardwright.core.sources.source import check_settings
 from shardwright.pipelines import options
-from shardwright.pipelines.beam_options import WorkerOptions
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.errors import UsageError
+from shardwright.transforms.common import WorkerOptions
 
 FOLDER = ROOT / "deploy" / "dataflow"
 DOCUMENT = json.loads((FOLDER / "metadata.json").read_text())
