@@ -29,9 +29,9 @@ from shardwright.core.images.contact_sheet import (
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.core.records.sample import RecordLocation, ledger_entries, pick_evenly, records_at
 from shardwright.core.sources.tfrecord.images import NoImage, find_image, own_image
-from shardwright.core.sources.tfrecord.record import PIXEL_MASKS, OwnRecords, SourceRecord, names_of_specs
+from shardwright.core.sources.tfrecord.record import PIXEL_MASKS, KnownRecords, SourceRecord, names_of_specs
 from shardwright.core.sources.tfrecord.values import boxes_of
-from shardwright.schemas.byte_range import BARE_PIXELS, ByteRange
+from shardwright.schemas.byte_range import BARE_PIXELS
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import ImageFault
@@ -91,23 +91,17 @@ def _image_of(record: SourceRecord, schema: RecordSchema, side: int) -> Image:
         encoded, typed = schema.spec(FeatureRole.ENCODED), record.name(FeatureRole.DTYPE)
         dtype = encoded.pixel_type if encoded else ""
         states_format = record.name(FeatureRole.FORMAT) in record.features
-        own = OwnRecords(
-            record.names,
-            {},
-            schema.first_label,
+        own = KnownRecords(
             raw=record.text(FeatureRole.FORMAT) == "raw" if states_format else schema.pixels is not None,
             picture=schema.pixels or (None, None, None),
             dtypes=SAMPLE_TYPES if typed else (dtype or "uint8",),
         )
         image = own_image(record, own, None)
         dtype = np.dtype(image.dtype).name if typed else dtype
-    stored = record.data[image.span.begin : image.span.end]
-    place = ByteRange(
-        "", 0, len(stored), image.method, shape=image.shape, planar=bool(image.planar), dtype=image.dtype
-    )
+    stored = record.stored(image)
     if schema.own and image.method in BARE_PIXELS:
-        return raw_thumbnail(bare_pixels(stored, place), image.shape, dtype, side)
-    return thumbnail(as_image_file(stored, place), schema.bounds, side)
+        return raw_thumbnail(bare_pixels(stored, image), image.shape, dtype, side)
+    return thumbnail(as_image_file(stored, image), schema.bounds, side)
 
 
 def _annotated(image: Image, record: SourceRecord, schema: RecordSchema) -> Image:
@@ -117,8 +111,8 @@ def _annotated(image: Image, record: SourceRecord, schema: RecordSchema) -> Imag
       ImageFault: If a mask cannot be decoded.
       ValueError: If lists of values do not fit each other.
     """
-    spans = {name: record.only_bytes(name) for name in map(record.name, PIXEL_MASKS)}
-    masks = [record.value_of(name, span) for name, span in spans.items() if span and span.begin < span.end]
+    parts = map(record.only_part, map(record.name, PIXEL_MASKS))
+    masks = [record.value_of(part) for part in parts if part and part.length]
     if masks:
         image = with_masks(image, masks, schema.bounds)
     boxes = boxes_of(record)

@@ -34,7 +34,7 @@ from shardwright.schemas.version import (
 )
 
 if TYPE_CHECKING:
-    from shardwright.schemas.configuration.job import RebuildSettings
+    from shardwright.schemas.configuration.settings import RebuildSettings
 
 _REQUESTS_AT_ONCE = 16
 _NAMED = 3

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardwright.pipelines import log
 from shardwright.pipelines.help_text import examples_text, print_help, width
-from shardwright.pipelines.log import print_result
-from shardwright.pipelines.streams import forgiving_streams
+from shardwright.pipelines.log import forgiving_streams, print_result
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import lacks_memory, nearest

@@ -28,40 +28,17 @@ class BeamOptions(Enum):
 
 
 @dataclass(frozen=True)
-class OtherOptions:
-    """The options of a command line that are not the command's own.
-
-    Attributes:
-      tokens: The options, each with its value in one token.
-      known: Names of the command's own options, to suggest the nearest for an unknown one.
-    """
-
-    tokens: Sequence[str]
-    known: Sequence[str]
-
-    def for_beam(self) -> Any:
-        """Returns Beam's PipelineOptions.
-
-        Raises:
-          UsageError: Beam does not know one of the options.
-        """
-        return cli_options.beam_options(self.tokens, self.known)
-
-
-@dataclass(frozen=True)
 class Outcome:
     """The outcome of a command that ran.
 
     Attributes:
       show: Prints the outcome for people.
       fields: Returns the outcome for programs: the command's own fields of the JSON object.
-      exit_code: Exit code of the command.
-      error: Why the exit code is not 0, in one sentence; empty if it is. What `show` prints contains it.
+      error: Why the data did not pass, in one sentence; empty if it did. What `show` prints contains it.
     """
 
     show: Callable[[], None]
     fields: Callable[[], Mapping[str, Any]]
-    exit_code: ExitCode = ExitCode.DONE
     error: str = ""
 
 
@@ -75,7 +52,7 @@ class Command:
       example: Command line at the end of its help.
       add_arguments: Adds the command's own options to a parser. Every command already has those of
         `options.add_common`.
-      run: Does the work; gets the values of its own options, and the other options.
+      run: Does the work; gets the values of its own options, and Beam's options as `beam_options`.
       beam: Which of Beam's options the command takes.
       resumable: Whether the command has `--resume`, so that error messages may advise it.
     """
@@ -84,7 +61,7 @@ class Command:
     help: str
     example: str
     add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace, OtherOptions], Outcome]
+    run: Callable[[argparse.Namespace], Outcome]
     beam: BeamOptions = BeamOptions.ALL
     resumable: bool = False
 
@@ -97,12 +74,11 @@ class Command:
         if argv is None:
             argv = sys.argv[1:]
         wanted = cli_options.output_options(argv)
-        given = argparse.Namespace()
         stdout: TextIO | None = None
         fields: Mapping[str, Any] = {}
 
         def command() -> int:
-            nonlocal given, stdout, fields
+            nonlocal stdout, fields
             parser = self.parser()
             given, rest = cli_options.parse(parser, argv)
             cli_options.check_output_options(given)
@@ -112,22 +88,24 @@ class Command:
             with needed_by(f"shardwright {self.name}"):
                 if getattr(given, "pool", None):
                     rest.append(f"--pool={given.pool}")
-                with suppress_beam_logs(given.verbose), elsewhere:
-                    outcome = self.run(given, self._others(parser, rest))
+                with suppress_beam_logs(wanted.verbose), elsewhere:
+                    self._check_for_beam(rest, cli_options.names_of(parser))
+                    outcome = self.run(argparse.Namespace(**vars(given), beam_options=rest))
                 if not (wanted.json or wanted.quiet):
                     outcome.show()
                 if wanted.json:
                     fields = outcome.fields()
+            code = int(ExitCode.REFUSED if outcome.error else ExitCode.DONE)
             if wanted.json or wanted.quiet or log.is_json():  # otherwise people have read the error
-                log.end(outcome.error, int(outcome.exit_code))
-            return int(outcome.exit_code)
+                log.end(outcome.error, code)
+            return code
 
         def print_object(message: str, code: int) -> None:
             if wanted.json:
                 print_result(self.name, code, message if code else "", fields, stdout)
 
         with log.log_as(wanted.log_format, wanted.quiet, print_object):
-            return exit_code_of(command, lambda: getattr(given, "verbose", False), self.resumable)
+            return exit_code_of(command, wanted.verbose, self.resumable)
 
     def parser(self) -> argparse.ArgumentParser:
         """Returns the parser of the command's own options."""
@@ -140,14 +118,19 @@ class Command:
         cli_options.add_common(parser)
         return parser
 
-    def _others(self, parser: argparse.ArgumentParser, rest: Sequence[str]) -> OtherOptions:
-        """Returns the other options, after a check that the command takes them."""
-        known = cli_options.names_of(parser)
-        if rest and self.beam is not BeamOptions.ALL:
+    def _check_for_beam(self, rest: Sequence[str], known: Sequence[str]) -> None:
+        """Checks that Beam knows the other options, and that the command takes them.
+
+        Args:
+          rest: Options that are not the command's own, each with its value in one token.
+          known: Names of the command's own options, to suggest the nearest for an unknown one.
+        """
+        if rest and self.beam is BeamOptions.ALL:
+            cli_options.beam_options(rest, known)
+        elif rest:
             with_storage = self.beam is BeamOptions.STORAGE
             for name in cli_options.without_job(rest, known, with_storage):
                 log.note(f"{name} has no effect, because {self.name} runs no job.")
             if with_storage:
                 of_storage = [token for token in rest if cli_options.is_storage_option(token)]
                 cli_options.use_in_storage(cli_options.beam_options(of_storage, known))
-        return OtherOptions(rest, known)

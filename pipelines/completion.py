@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import Any, NamedTuple
 
 import shtab
 
 from shardwright.core.sources.source import choices_of
 from shardwright.pipelines.cli import COMMANDS, command_of
-from shardwright.pipelines.command import OtherOptions, Outcome
+from shardwright.pipelines.command import Outcome
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import LAYOUTS
@@ -30,23 +29,7 @@ _FILES = frozenset({"FILE", "PATH", "JOB", "LAYOUT", "NAME|FILE"})
 _FOLDERS = frozenset({"DIR", "OUT", "IN OUT", "OLD NEW", "OUT@V"})
 
 
-class CompletionResult(NamedTuple):
-    """A script that completes command lines.
-
-    Attributes:
-      shell: The shell that reads it.
-      script: Contents of the script.
-    """
-
-    shell: str
-    script: str
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the result as `--json` prints it."""
-        return self._asdict()
-
-
-def completion(shell: str) -> CompletionResult:
+def completion(shell: str) -> str:
     """Returns a script with which a shell completes command lines, like `shardwright completion`.
 
     Args:
@@ -58,7 +41,7 @@ def completion(shell: str) -> CompletionResult:
     if shell not in SHELLS:
         hint = nearest(shell, SHELLS) or f"; choose one of {', '.join(SHELLS)}."
         raise UsageError(f"There is no completion for {shell!r}{hint}")
-    return CompletionResult(shell, shtab.complete(_whole_parser(), shell) + "\n")
+    return shtab.complete(_whole_parser(), shell) + "\n"
 
 
 def _whole_parser() -> argparse.ArgumentParser:
@@ -108,9 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     if not options.shell:
         raise UsageError(f"Name the shell: {', '.join(SHELLS)}.")
-    made = completion(options.shell)
-    return Outcome(lambda: print(made.script, end=""), made.as_json)
+    script = completion(options.shell)
+    return Outcome(lambda: print(script, end=""), lambda: {"shell": options.shell, "script": script})

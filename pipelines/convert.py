@@ -19,7 +19,7 @@ from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import OtherOptions, Outcome
+from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.output import (
     check_output,
     check_remote_writable,
@@ -41,8 +41,7 @@ from shardwright.pipelines.prepare import (
 )
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.results import ConvertResult, print_convert_summary, print_inputs
-from shardwright.pipelines.run import description_of, metrics_of, run_pipeline
-from shardwright.pipelines.workers import converting, workers_of
+from shardwright.pipelines.run import converting, description_of, metrics_of, run_pipeline, workers_of
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.dataset import DATASET_JSON, OUTCOME_JSON, RUN_JSON, Dataset
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
@@ -259,12 +258,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_settings(parser)
 
 
-def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     settings = cli_options.given_settings(options)
-    if others.tokens:
-        others.for_beam()  # refuses unknown options
-    made = convert(beam_options=others.tokens, progress=True, **settings)
+    made = convert(beam_options=options.beam_options, progress=True, **settings)
     return Outcome(lambda: print_convert_summary(made), made.as_json)
 
 

@@ -18,15 +18,15 @@ from shardwright.core.diff import MAX_RECORDS, compare_small, list_pairs
 from shardwright.core.overwrite import repair_swap
 from shardwright.core.versions import located
 from shardwright.pipelines import log
-from shardwright.pipelines.command import OtherOptions, Outcome
-from shardwright.pipelines.gates import read_gate_file
+from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, run_for_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.tables import ERROR, as_text, console, one_line, print_table, warn
 from shardwright.schemas.changes import Changes
-from shardwright.schemas.codes import ExitCode, Severity
+from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration.expectations import unmet
+from shardwright.schemas.configuration.gate_file import gates_from, parse_gates
 from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.configuration.thresholds import Thresholds, check
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
@@ -200,7 +200,7 @@ def _gates(thresholds: Thresholds | Mapping[str, Any] | str | None) -> JobGates 
         return None if thresholds is None else JobGates(limits=thresholds)
     if isinstance(thresholds, str | os.PathLike):
         path = os.fspath(thresholds)
-        gates = read_gate_file("--thresholds", path)
+        gates = parse_gates(storage.read_text("--thresholds", path), "--thresholds", path)
         unread = (*gates.findings.fail_on, *gates.findings.warn_on)
         names = (*(["fail_on and warn_on"] if unread else []), *gates.expectations.names_read_from_shards())
         if names:
@@ -209,8 +209,6 @@ def _gates(thresholds: Thresholds | Mapping[str, Any] | str | None) -> JobGates 
             )
             log.about(path, note)
         return gates
-    from shardwright.schemas.configuration.gate_file import gates_from  # and with it pydantic
-
     try:
         return gates_from(thresholds)
     except WrongValue as error:
@@ -304,7 +302,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report", default="", metavar="FILE", help="write a JSON report to this file")
 
 
-def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     if len(options.datasets) != 2:
         raise UsageError(
@@ -316,16 +314,14 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
         new,
         thresholds=options.thresholds or None,
         report=options.report or None,
-        beam_options=others.for_beam() if others.tokens else None,
+        beam_options=options.beam_options,
         progress=True,
     )
 
     def show() -> None:
         print_drift(result.drift, None if result.thresholds is None else result.refusals)
 
-    if result.passed:
-        return Outcome(show, result.as_json)
-    return Outcome(show, result.as_json, ExitCode.REFUSED, _refusal_of(result))
+    return Outcome(show, result.as_json, "" if result.passed else _refusal_of(result))
 
 
 def _refusal_of(result: DiffResult) -> str:

@@ -20,9 +20,9 @@ import shardwright
 from shardwright.core.sources.source import choices_of
 from shardwright.pipelines.job_file import Sections
 from shardwright.schemas.configuration.gate_file import GateFile
-from shardwright.schemas.configuration.job import rebuild_fields
 from shardwright.schemas.configuration.layout_file import LayoutFile
 from shardwright.schemas.configuration.setting import Setting
+from shardwright.schemas.configuration.settings_values import rebuild_fields
 from shardwright.schemas.configuration.typed_yaml import FileModel
 
 FOLDER = Path(__file__).with_name("json_schemas")
@@ -91,11 +91,11 @@ def _setting_schema(item: Setting) -> dict[str, Any]:
 
 
 class _WithoutNulls(GenerateJsonSchema):
-    """Leaves out the null that stands for a missing key, because no file can say it."""
+    """Leaves out the null or empty list that stands for a missing key, because no file can say it."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         """Returns the schema of a key with a default."""
-        if schema.get("default") is not None:
+        if schema.get("default") not in (None, ()):
             return super().default_schema(schema)
         value = schema["schema"]
         return self.generate_inner(value["schema"] if value["type"] == "nullable" else value)

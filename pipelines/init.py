@@ -17,13 +17,13 @@ from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.source import checked_value, choices_of
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import OtherOptions, Outcome
+from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.editor_schemas import schema_path
 from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, make_request
-from shardwright.schemas.configuration.job import RebuildSettings
 from shardwright.schemas.configuration.job_values import escaped
 from shardwright.schemas.configuration.setting import Setting, settings_of
+from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.configuration.settings_values import not_for_rebuilds, setting_fields, settings_from
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
@@ -250,21 +250,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace an existing job file")
 
 
-def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     file = "" if options.file == "-" else options.file
     given = cli_options.own_settings(options)
     given = {name: value for name, value in given.items() if name not in not_for_rebuilds()}
     _check_place(file, options.overwrite)  # before asking questions
-    if others.tokens:  # without options, Beam is not needed
-        cli_options.use_in_storage(others.for_beam())
+    if options.beam_options:  # without options, Beam is not needed
+        as_beam_options(options.beam_options)
     if sys.stdin is not None and sys.stdin.isatty() and not (options.json or options.quiet):
         given = _asked(given)
     made = init(
         file=file,
         keep=getattr(options, "keep", RebuildSettings.keep),
         overwrite=options.overwrite,
-        beam_options=others.tokens,
+        beam_options=options.beam_options,
         **given,
     )
     if made.unseen:

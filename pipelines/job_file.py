@@ -18,22 +18,16 @@ from pydantic import Field
 from shardwright.core import storage
 from shardwright.core.sources.source import checked_value
 from shardwright.pipelines import log
-from shardwright.pipelines.gates import read_gate_file
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
-from shardwright.schemas.configuration.gate_file import GateFile, gate_names, gates_from
-from shardwright.schemas.configuration.job import (
-    EVENTS,
-    Hook,
-    JobFile,
-    JobGates,
-    RebuildSettings,
-    rebuild_fields,
-)
+from shardwright.schemas.configuration.gate_file import GateFile, gate_names, gates_from, parse_gates
+from shardwright.schemas.configuration.job import EVENTS, Hook, JobFile, JobGates
 from shardwright.schemas.configuration.job_values import Variables, expanded, variables_at, without_secrets
 from shardwright.schemas.configuration.setting import Setting, settings_of
+from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.configuration.settings_values import (
     is_on,
     not_for_rebuilds,
+    rebuild_fields,
     setting_fields,
     settings_from,
     settings_over,
@@ -82,7 +76,7 @@ class Hooks(FileModel):
 class Sections(FileModel):
     """The sections of a job file besides settings."""
 
-    gates: GateFile | str | None = None  # type: ignore[valid-type]
+    gates: GateFile | str | None = None
     """The checks that a new version has to pass, or the path of a gate file."""
     hooks: Hooks | None = None
     """The commands and URLs to call at the end of a run."""
@@ -415,7 +409,7 @@ def _gate_file(name: str, path: str) -> JobGates:
     if not (storage.is_remote(name) or os.path.isabs(name)) and beside:
         name = storage.join(beside, name) if remote else os.path.join(beside, name)
     try:
-        return read_gate_file("gates", name)
+        return parse_gates(storage.read_text("gates", name), "gates", name)
     except UsageError as error:
         raise WrongValue(error.message, "gates") from None
 

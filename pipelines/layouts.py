@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.pipelines.command import OtherOptions, Outcome
+from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.tables import as_text, console, print_table
 from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.errors import UsageError, nearest
@@ -189,7 +189,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     if len(options.layout) > 1:
         raise UsageError(f"Name one layout, not {len(options.layout)}.")

@@ -149,7 +149,8 @@ def output_options(argv: Sequence[str]) -> argparse.Namespace:
     """Reads the options for the output even if another one is wrong, so that they apply to its message.
 
     Returns:
-      `json` (stdout gets a JSON object), `quiet` (stderr gets only errors) and `log_format` (text or json).
+      `json` (stdout gets a JSON object), `quiet` (stderr gets only errors), `verbose` (stderr gets Beam's log
+      and tracebacks) and `log_format` (text or json).
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     _add_output(parser)
@@ -157,7 +158,8 @@ def output_options(argv: Sequence[str]) -> argparse.Namespace:
     try:
         return parser.parse_known_args(words)[0]
     except argparse.ArgumentError:
-        return argparse.Namespace(json="--json" in words, quiet="--quiet" in words, log_format="text")
+        switches = {name: f"--{name}" in words for name in ("json", "quiet", "verbose")}
+        return argparse.Namespace(**switches, log_format="text")
 
 
 def check_output_options(namespace: argparse.Namespace) -> None:
@@ -181,13 +183,13 @@ def _add_output(parser: argparse._ActionsContainer) -> None:
         "--log_format", default="text", metavar="{" + ",".join(LOG_FORMATS) + "}",
         help="format of the lines on stderr (default: text)",
     )  # fmt: skip
+    parser.add_argument("--verbose", action="store_true", help="show Beam's log and tracebacks")
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Adds the options that every command has."""
     group = _group(parser, Topic.RUNNING.value)
     _add_output(group)
-    group.add_argument("--verbose", action="store_true", help="show Beam's log and tracebacks")
     group.add_argument(
         "--stuck_after",
         type=_minutes,

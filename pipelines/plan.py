@@ -10,7 +10,7 @@ from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import cli
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import OtherOptions, Outcome
+from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.prepare import (
     as_beam_options,
     build_forecast,
@@ -136,10 +136,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cli_options.add_settings(parser)
 
 
-def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     settings = cli_options.given_settings(options)
-    forecast = plan(beam_options=others.for_beam(), progress=True, **settings)
+    forecast = plan(beam_options=options.beam_options, progress=True, **settings)
     return Outcome(lambda: print_forecast(forecast), forecast.as_json)
 
 

@@ -33,8 +33,7 @@ from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.against import unstored_settings
 from shardwright.pipelines.progress import show_progress
-from shardwright.pipelines.run import is_dataflow, run_pipeline
-from shardwright.pipelines.workers import Workers
+from shardwright.pipelines.run import Workers, is_dataflow, run_pipeline
 from shardwright.schemas import __version__
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, Dataset

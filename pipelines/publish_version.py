@@ -22,8 +22,7 @@ from shardwright.core.versions import (
     switch_pointer,
     write_version_record,
 )
-from shardwright.pipelines.command import OtherOptions, Outcome
-from shardwright.pipelines.prepare import as_beam_options
+from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.rollback import moved_meanwhile, newest_published
 from shardwright.pipelines.tables import console, one_line
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
@@ -76,7 +75,6 @@ def publish(
     *,
     accept: str | Sequence[str] = (),
     reason: str = "",
-    beam_options: Any = None,
 ) -> PublishResult:
     """Publishes a version that a gate refused: the same as `shardwright publish`, as a function.
 
@@ -85,7 +83,6 @@ def publish(
       accept: Refusals to accept, by their names or by those of gates (findings, drift, bad_images,
         rolled_back), or `all`; a text with commas, or a list.
       reason: Why they are accepted. It is stored in the version's record with the time and your account.
-      beam_options: Beam's PipelineOptions, or a list of its command-line options, for the storage.
 
     Returns:
       The version that readers get now.
@@ -95,8 +92,6 @@ def publish(
       DataRefused: There are other refusals, too; nothing was changed.
       EngineError: Another process switched the pointer meanwhile, or the storage or the machine failed.
     """
-    if beam_options is not None:
-        as_beam_options(beam_options)
     output, name = split_version(os.fspath(version))
     output = output_of(output)
     records = read_versions(output)
@@ -220,7 +215,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     result = publish(options.version, accept=options.accept, reason=options.reason)
     return Outcome(lambda: print_publication(result), result.as_json)

@@ -14,9 +14,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from shardwright.schemas.configuration.job import rebuild_fields
 from shardwright.schemas.configuration.setting import Setting
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings_values import rebuild_fields, setting_fields
 from shardwright.schemas.errors import ShardwrightError, UnexpectedError
 from shardwright.schemas.image_ref import printable
 

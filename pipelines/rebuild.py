@@ -24,7 +24,7 @@ from shardwright.core.sources.unused_settings import without_effect
 from shardwright.core.versions import list_versions, version_names
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import OtherOptions, Outcome
+from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.job_file import job_of, naming_lines, read_job
 from shardwright.pipelines.output import (
     check_remote_writable,
@@ -48,14 +48,17 @@ from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.results import RebuildResult, print_inputs, print_rebuild_summary
 from shardwright.pipelines.run import (
     as_shardwright_error,
+    converting,
     description_of,
     run_pipeline,
     without_resume,
+    workers_of,
 )
-from shardwright.pipelines.workers import converting, workers_of
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.configuration.job import JobFile, RebuildSettings, rebuild_fields
+from shardwright.schemas.configuration.job import JobFile
 from shardwright.schemas.configuration.setting import settings_of
+from shardwright.schemas.configuration.settings import RebuildSettings
+from shardwright.schemas.configuration.settings_values import rebuild_fields
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.labels import check_carried
 from shardwright.schemas.lease import Lease
@@ -391,17 +394,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
-    if others.tokens:
-        others.for_beam()  # refuses unknown options
     if options.quiet:
         show_stages(shown=False)  # an earlier command of this process may have shown them
     result = rebuild(
         _job_of(options),
         wait_minutes=_minutes(options.wait),
         log_format="" if options.quiet else options.log_format,
-        beam_options=others.tokens,
+        beam_options=options.beam_options,
         progress=options.quiet or options.log_format == "text",
         **{name: value for name, value in vars(options).items() if name in rebuild_fields()},
     )

@@ -14,8 +14,8 @@ from shardwright.core.report.data import ReportData
 from shardwright.core.report.gather import as_time, gather, gather_files
 from shardwright.core.report.render import render
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines import workers
-from shardwright.pipelines.command import OtherOptions, Outcome
+from shardwright.pipelines import run
+from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.datasets import resolve_target
 from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import as_beam_options
@@ -78,6 +78,8 @@ def report(
       EngineError: The storage or the machine failed.
     """
     previous, output = os.fspath(previous), os.fspath(output)
+    if beam_options:
+        beam_options = as_beam_options(beam_options)
     target = resolve_target(os.fspath(dataset), "report")
     path = output or storage.join(target.directory or "", REPORT_HTML)
     check_result_place("--output", path if output or target.directory else "")
@@ -92,7 +94,7 @@ def report(
                 "--output is missing; for files without a dataset.json, name the page to write, such as "
                 "report.html."
             )
-        with converters(workers.uses_processes("")):
+        with converters(run.uses_processes("")):
             data = gather_files(target.name, target.files, drawn=drawn)
     else:
         drift = None
@@ -100,7 +102,7 @@ def report(
             from shardwright.pipelines.diff import drift_since
 
             drift = drift_since(previous, target.directory, beam_options, progress)
-        with converters(workers.uses_processes("")):
+        with converters(run.uses_processes("")):
             data = gather(target.directory, drift=drift, page=path, drawn=drawn)
     page = render(data).encode()
     write_result(path, page, "--output", "page")
@@ -119,12 +121,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     place = cli_options.dataset_of(options)
-    beam_options = as_beam_options(others.for_beam()) if others.tokens else None
     made = report(
-        place, previous=options.previous, output=options.output, beam_options=beam_options, progress=True
+        place,
+        previous=options.previous,
+        output=options.output,
+        beam_options=options.beam_options,
+        progress=True,
     )
     return Outcome(lambda: print_report(made), made.as_json)
 

@@ -20,8 +20,7 @@ from shardwright.core.versions import (
     switch_pointer,
     write_version_record,
 )
-from shardwright.pipelines.command import OtherOptions, Outcome
-from shardwright.pipelines.prepare import as_beam_options
+from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.tables import console
 from shardwright.pipelines.versions import output_of, read_versions, redraw_index
 from shardwright.schemas.errors import EngineError, UsageError
@@ -68,9 +67,7 @@ class RollbackResult(NamedTuple):
         }
 
 
-def rollback(
-    output: str | os.PathLike[str], version: str = "", *, beam_options: Any = None
-) -> RollbackResult:
+def rollback(output: str | os.PathLike[str], version: str = "") -> RollbackResult:
     """Returns to a previous version, like `shardwright rollback`.
 
     The current version is marked as withdrawn in its `version.json` before the pointer is switched. If the
@@ -82,7 +79,6 @@ def rollback(
     Args:
       output: Directory of the versions.
       version: Version to return to; empty for the one before the latest.
-      beam_options: Beam's PipelineOptions, or a list of its command-line options, for the storage.
 
     Returns:
       The version that readers get now.
@@ -91,8 +87,6 @@ def rollback(
       UsageError: The version does not exist, or there is none before the latest; nothing was changed.
       EngineError: Another process switched the pointer meanwhile, or the storage or the machine failed.
     """
-    if beam_options is not None:
-        as_beam_options(beam_options)
     output = os.fspath(output)
     if not version:
         output, version = split_version(output)
@@ -214,7 +208,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", default="", metavar="VERSION", help="the same as V")
 
 
-def execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     if options.to and options.version not in ("", options.to):
         raise UsageError(f"V is {options.version} and --to is {options.to}; name one version.")

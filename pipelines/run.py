@@ -1,4 +1,7 @@
-"""Runs a pipeline or a command, and turns any error into one sentence and an exit code."""
+"""Runs a pipeline or a command, and turns any error into one sentence and an exit code.
+
+A run on this machine decodes and encodes images in worker processes, or in threads (`Workers`).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 from shardwright.core.concurrency.converters import converters
+from shardwright.core.concurrency.worker_process import can_start_processes
+from shardwright.core.concurrency.workers import PROCESSES, usable_cpus, worker_threads
 from shardwright.pipelines import log
 from shardwright.pipelines.options import DEFAULT_RUNNER
 from shardwright.pipelines.process import WATCHDOG, Ending, graceful_shutdown, own_temporary_folder
@@ -20,8 +27,6 @@ from shardwright.pipelines.quiet_beam import (
     no_interactive_runner,
     quiet_worker_processes,
 )
-from shardwright.pipelines.streams import forgiving_streams
-from shardwright.pipelines.workers import workers_of
 from shardwright.schemas.codes import METRICS_NAMESPACE, ExitCode
 from shardwright.schemas.errors import (
     EngineError,
@@ -31,6 +36,7 @@ from shardwright.schemas.errors import (
     UsageError,
     lacks_memory,
 )
+from shardwright.schemas.units import counted
 
 #: Text that Beam adds to the message of a worker's exception.
 _BEAM_STEP = re.compile(r" \[while running '[^']*'\]")
@@ -40,6 +46,70 @@ _BOOT_ENDED = re.compile(r"Process died with exit code \d+")
 _JOB_STATE = re.compile(r"Pipeline \S+ failed in state FAILED: ")
 #: What Beam reports if a worker process has died.
 _CLOSED = "Channel closed prematurely"
+#: Module that worker processes import when they start. This process needs it later.
+_CONVERSION = "shardwright.core.conversion.convert"
+#: Runners that work in this process.
+_RUNNERS_HERE = (DEFAULT_RUNNER, "DirectRunner")
+
+
+@dataclass(frozen=True)
+class Workers:
+    """What decodes and encodes in a run.
+
+    Attributes:
+      processes: Number of worker processes of the pool; 0 if threads do the work.
+      threads: Number of threads that decode and encode at once in each process of the engine; 0 if the engine
+        decides.
+      cpus: Number of processors of this machine.
+    """
+
+    processes: int
+    threads: int
+    cpus: int
+
+    def __str__(self) -> str:
+        """Returns the text for the summary."""
+        on = f", on {counted(self.cpus, 'processor')}"
+        if self.processes:
+            return counted(self.processes, "worker process") + on
+        return counted(self.threads, "thread") + on if self.threads else "workers as the engine has them"
+
+
+def converting(tokens: Sequence[str] | None) -> AbstractContextManager[Any]:
+    """Returns a block in which worker processes already start, while this process imports Beam.
+
+    Args:
+      tokens: Beam's options, each with its value in one token; None if they came as an object.
+    """
+    values = dict(token.removeprefix("--").replace("-", "_").partition("=")[::2] for token in tokens or ())
+    in_doubt = tokens is None or "runner" in values or "direct_running_mode" in values
+    if in_doubt or not uses_processes(values.get("pool", "")):
+        return contextlib.nullcontext()
+    return converters(in_processes=True, preload=_CONVERSION)
+
+
+def uses_processes(pool: str) -> bool:
+    """Returns whether a run in this process converts in worker processes.
+
+    Args:
+      pool: The value of `--pool`; empty if it is not given.
+    """
+    return can_start_processes() and (pool == PROCESSES or (not pool and usable_cpus() > 1))
+
+
+def workers_of(options: Any) -> Workers:
+    """Returns what decodes and encodes in a run with Beam's options."""
+    from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
+
+    from shardwright.transforms.common import WorkerOptions
+
+    cpus = usable_cpus()
+    if options.view_as(StandardOptions).runner not in _RUNNERS_HERE:
+        return Workers(0, 0, cpus)
+    in_memory = options.view_as(DirectOptions).direct_running_mode == "in_memory"
+    if in_memory and uses_processes(options.view_as(WorkerOptions).pool):
+        return Workers(cpus, 1, cpus)
+    return Workers(0, worker_threads(), cpus)
 
 
 def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
@@ -229,19 +299,19 @@ def as_shardwright_error(error: BaseException) -> ShardwrightError:
 
 def exit_code_of(
     command: Callable[[], int],
-    verbose: Callable[[], bool],
+    verbose: bool = False,
     resumable: bool = False,
 ) -> int:
     """Runs a command, prints an error as one sentence and returns the exit code.
 
     Args:
       command: Function to run.
-      verbose: Returns whether to show tracebacks.
+      verbose: Whether to show tracebacks.
       resumable: Whether the command has --resume.
     """
     code: int | None = None
     try:
-        with forgiving_streams(), own_temporary_folder(), graceful_shutdown() as ending:
+        with log.forgiving_streams(), own_temporary_folder(), graceful_shutdown() as ending:
             ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
             with WATCHDOG.watching():
                 code = _exit_code_of(command, verbose, resumable, ending)
@@ -254,7 +324,7 @@ def exit_code_of(
 
 def _exit_code_of(
     command: Callable[[], int],
-    verbose: Callable[[], bool],
+    verbose: bool,
     resumable: bool,
     ending: Ending,
 ) -> int:
@@ -265,7 +335,7 @@ def _exit_code_of(
     except KeyboardInterrupt as interrupt:
         message, code = _interrupted(str(interrupt), ending), ExitCode.INTERRUPTED
     except Exception as error:
-        if verbose():
+        if verbose:
             log.traceback(traceback.format_exc())
         known = _as_known(error)
         message, code = known.message, known.exit_code

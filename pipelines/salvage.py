@@ -20,7 +20,7 @@ from shardwright.core.salvage.shard import SalvageTask
 from shardwright.core.shards.finish import ShardPlace
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import OtherOptions, Outcome
+from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.datasets import Target, resolve_target, schema_of
 from shardwright.pipelines.output import files_of_output, one_writer
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result, launch_facts
@@ -328,13 +328,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     result = salvage(
         cli_options.dataset_of(options),
         options.output,
         fast=options.fast,
-        beam_options=others.for_beam(),
+        beam_options=options.beam_options,
         progress=True,
     )
     return Outcome(lambda: print_salvage_summary(result), result.as_json)

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,23 +28,15 @@ from shardwright.core.validation.ledger import ShardTerms
 from shardwright.core.validation.results import ResultFiles, Results, read_unchanged, write_results
 from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task
 from shardwright.pipelines import against as source
-from shardwright.pipelines import cli
+from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.command import OtherOptions, Outcome
+from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.datasets import Target, resolve_target, schema_of
 from shardwright.pipelines.findings_text import (
     STATISTICS_COLUMNS,
     print_findings,
     refusal_of,
     statistics_table,
-)
-from shardwright.pipelines.gates import (
-    code_list,
-    expected_of,
-    findings_of,
-    mode_for,
-    read_gate_file,
-    read_gates,
 )
 from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import (
@@ -55,8 +48,9 @@ from shardwright.pipelines.prepare import (
 )
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import ExitCode, FindingCode
+from shardwright.schemas.codes import QUALITY, FindingCode, Severity
 from shardwright.schemas.configuration.expectations import Expectations
+from shardwright.schemas.configuration.gate_file import parse_gates
 from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.dataset import (
@@ -65,13 +59,16 @@ from shardwright.schemas.dataset import (
     Dataset,
 )
 from shardwright.schemas.drift import Previous
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
 from shardwright.schemas.image_ref import printable
 
 if TYPE_CHECKING:
     from shardwright.core.validation.against import Comparison
 
+_LISTED = "; shardwright validate --help lists them."
+#: Words for the depths of a validation.
+_MODES = tuple(depth.word for depth in (CheckDepth.FAST, CheckDepth.FULL, CheckDepth.QUALITY))
 _STRAY = "dataset.json does not list it, but its name is like that of a shard"
 HELP = "Reads a dataset back and checks that it is sound."
 EXAMPLE = """
@@ -249,20 +246,20 @@ def validate(
       EngineError: The engine, the storage or the machine failed.
     """
     report, html, junit, previous = (os.fspath(path or "") for path in (report, html, junit, previous))
-    gates = read_gates(fail_on, warn_on)
+    gates = _read_gates(fail_on, warn_on)
     beam_options = as_beam_options(beam_options)
     if isinstance(expect, Expectations):
         expectations = expect
     else:
         path = os.fspath(expect)
-        from_file = read_gate_file("--expect", path)
+        from_file = parse_gates(storage.read_text("--expect", path), "--expect", path) if path else JobGates()
         if path and from_file == JobGates():
             raise UsageError(
                 f"--expect {path} has no gates; write one on each line, such as min_images: 1000."
             )
-        gates, expectations = findings_of(gates, from_file.findings), expected_of(from_file, path)
+        gates, expectations = _findings_of(gates, from_file.findings), _expected_of(from_file, path)
     target = resolve_target(os.fspath(dataset))
-    mode = mode_for(mode, gates, expectations, target)
+    mode = _mode_for(mode, gates, expectations, target)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         files = result_files(target, mode, report, html, junit)
         for option, path in (("--report", files.report), ("--html", files.page), ("--junit", junit)):
@@ -286,6 +283,86 @@ def validate(
             name: path for name in ("report", "page", "junit", "statistics") if (path := getattr(files, name))
         },
     )
+
+
+def _codes(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the given codes, from a list or from an option's value in any case and with any spaces."""
+    codes = names.split(",") if isinstance(names, str) else names
+    return tuple(code.strip().upper() for code in codes if code.strip())
+
+
+def _code_list() -> str:
+    """Returns all codes of findings by severity, as the help shows them."""
+    lines = []
+    for severity in Severity:
+        codes = ", ".join(code for code in FindingCode if Gates().severity(code) is severity)
+        lines += textwrap.wrap(f"{severity}s: {codes}", 76, subsequent_indent="  ")
+    return "\n".join(["findings (docs/dataset.md says what they mean):", *(f"  {line}" for line in lines)])
+
+
+def _read_gates(fail_on: str | Sequence[str], warn_on: str | Sequence[str]) -> Gates:
+    """Returns the user's choice of errors and warnings.
+
+    Raises:
+      UsageError: A code is unknown, or is both an error and a warning.
+    """
+    fail_on, warn_on = _codes(fail_on), _codes(warn_on)
+    for option, codes in (("fail_on", fail_on), ("warn_on", warn_on)):
+        for code in codes:
+            if code not in FindingCode.__members__:
+                hint = nearest(code, list(FindingCode.__members__))
+                raise UsageError(f"--{option} {code}: there is no such finding{hint or _LISTED}")
+            if code in fail_on and code in warn_on:
+                raise UsageError(f"{code} is in both --fail_on and --warn_on; choose one.")
+    return Gates(fail_on, warn_on)
+
+
+def _expected_of(gates: JobGates, path: str) -> Expectations:
+    """Returns the gates for one dataset; names on stderr the gates that need two datasets.
+
+    Args:
+      gates: Contents of the file.
+      path: Path of the file.
+    """
+    others = [name for name in gates.limits.names if name != "max_bad_fraction"]
+    if others:
+        note = (
+            f"{', '.join(others)} compare two datasets, so they are ignored here; use shardwright diff "
+            "for them"
+        )
+        log.about(path, note)
+    return gates.alone
+
+
+def _findings_of(options: Gates, file: Gates) -> Gates:
+    """Merges the gates of options with those of a file; options take precedence."""
+    chosen = (*options.fail_on, *options.warn_on)
+    fail_on, warn_on = (
+        tuple(code for code in codes if code not in chosen) for codes in (file.fail_on, file.warn_on)
+    )
+    return Gates((*options.fail_on, *fail_on), (*options.warn_on, *warn_on))
+
+
+def _mode_for(mode: str, gates: Gates, expectations: Expectations, target: Target) -> str:
+    """Returns the mode that the gates need: `quality` if a gate depends on image statistics.
+
+    Raises:
+      UsageError: The mode is unknown, or a gate needs what the mode or the files do not have.
+    """
+    if mode not in _MODES:
+        raise UsageError(f"There is no mode {mode!r}; choose one of {', '.join(_MODES)}.")
+    asking = [f"--fail_on {code}" for code in gates.fail_on if code in QUALITY]
+    asking += [f"--warn_on {code}" for code in gates.warn_on if code in QUALITY]
+    counted = target.directory is not None
+    asking += [f"--expect {name}" for name in expectations.measured_names(counted)]
+    for name in ("min_images_per_split", "max_bad_fraction"):
+        if name in expectations.names and not counted:
+            raise UsageError(
+                f"--expect {name} needs a dataset.json, which these files do not have; leave {name} out."
+            )
+    if asking and mode == "fast":
+        raise UsageError(f"{asking[0]} needs decoded images, and --fast decodes none; leave --fast out.")
+    return "quality" if asking else mode
 
 
 def _images_since(previous: str, target: Target, beam_options: Any, progress: bool) -> Previous:
@@ -327,7 +404,7 @@ def print_files(files: Mapping[str, str]) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
-    parser.epilog = f"{code_list()}\n\n{parser.epilog}"
+    parser.epilog = f"{_code_list()}\n\n{parser.epilog}"
     cli_options.add_dataset(parser, "a dataset directory, or 'dir/*.tfrecord'")
     parser.add_argument("--fast", action="store_true", help="check frames and Examples, but decode no images")
     parser.add_argument(
@@ -359,7 +436,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_options(parser)
 
 
-def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     place = cli_options.dataset_of(options)
     if options.fast and options.quality:
@@ -376,7 +453,7 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
         against=options.against,
         previous=options.previous,
         listing={name: value for name, value in vars(options).items() if name in source.LISTING},
-        beam_options=others.for_beam(),
+        beam_options=options.beam_options,
         progress=True,
     )
 
@@ -388,9 +465,7 @@ def execute(options: argparse.Namespace, others: OtherOptions) -> Outcome:
         files = {name: printable(path) for name, path in report.files.items() if name != "statistics"}
         return {**report.as_json(), "files": files}
 
-    if report.passed:
-        return Outcome(show, fields)
-    return Outcome(show, fields, ExitCode.REFUSED, refusal_of(report))
+    return Outcome(show, fields, "" if report.passed else refusal_of(report))
 
 
 if __name__ == "__main__":

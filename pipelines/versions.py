@@ -17,8 +17,7 @@ from shardwright.core.versions import (
     read_pointer,
     version_names,
 )
-from shardwright.pipelines.command import OtherOptions, Outcome
-from shardwright.pipelines.prepare import as_beam_options
+from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.results import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.codes import Severity
@@ -84,16 +83,13 @@ class VersionsResult(NamedTuple):
         }
 
 
-def versions(
-    output: str | os.PathLike[str], *, pin: str = "", unpin: str = "", beam_options: Any = None
-) -> VersionsResult:
+def versions(output: str | os.PathLike[str], *, pin: str = "", unpin: str = "") -> VersionsResult:
     """Lists the versions of a dataset, like `shardwright versions`.
 
     Args:
       output: Directory of the versions.
       pin: Version to keep in spite of any job's retention; empty for none.
       unpin: Version that retention may remove again; empty for none.
-      beam_options: Beam's PipelineOptions, or a list of its command-line options, for the storage.
 
     Returns:
       The versions.
@@ -102,8 +98,6 @@ def versions(
       UsageError: There are no versions, or the named one does not exist.
       EngineError: The storage or the machine failed.
     """
-    if beam_options is not None:
-        as_beam_options(beam_options)
     output = output_of(os.fspath(output))
     records = read_versions(output)
     for name in filter(None, (pin, unpin)):
@@ -270,7 +264,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unpin", default="", metavar="V", help="let retention remove this version again")
 
 
-def execute(options: argparse.Namespace, _: OtherOptions) -> Outcome:
+def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     result = versions(options.output, pin=options.pin, unpin=options.unpin)
     return Outcome(lambda: print_versions(result), result.as_json)

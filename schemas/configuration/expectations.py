@@ -1,98 +1,153 @@
-"""The declaration of gates; the requirements of a dataset, and messages about those that are not met."""
+"""The requirements of a dataset, which are gates, and messages about those that are not met."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from enum import Enum, auto
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from shardwright.schemas.codes import QUALITY, FindingCode, Severity
+from shardwright.schemas.configuration.typed_yaml import FileModel, write, wrong
+from shardwright.schemas.errors import nearest
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
+from shardwright.schemas.values import quoted_value
 
 _SHOWN = 5
 
 
-class GateValue(Enum):
-    """The kinds of values of gates; `gate_file.py` has their types and messages."""
-
-    COUNT = auto()
-    COUNT_PER_SPLIT = auto()
-    #: A number from 1 on.
-    RATIO = auto()
-    #: A number from 0 to 1.
-    SHARE = auto()
-    SHARE_PER_CODE = auto()
-    #: A number from 0 on.
-    GROWTH = auto()
-    GROWTH_PER_CODE = auto()
-    GROWTH_PER_NUMBER = auto()
-    NAMES = auto()
-    FORMATS = auto()
-    DTYPES = auto()
-    POLICY = auto()
+def _number(value: Any) -> Any:
+    """Converts a text such as 1e-3, which YAML reads as a text, to a number."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            return float(value)
+    return value
 
 
-def gate(value: GateValue, default: Any = None) -> Any:
-    """Declares a field of a dataclass as a gate; the docstring below it is the description."""
-    if default == {}:
-        return field(default_factory=dict, metadata={"value": value})
-    return field(default=default, metadata={"value": value})
+def _part(value: Any) -> Any:
+    """Refuses percentages, because shares are numbers from 0 to 1."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 1 < value <= 1e300:
+        percent = value if value <= 100 else 5
+        raise wrong(
+            f"a limit of {value:g} is above 1 and never refuses anything; write a share "
+            f"from 0 to 1, such as {percent / 100:g} for {percent:g}%"
+        )
+    return value
 
 
-@dataclass(frozen=True)
-class Limits:
-    """A group of gates."""
+def _code(value: Any) -> str:
+    name = value.strip().upper() if isinstance(value, str) else value
+    if name not in FindingCode.__members__:
+        hint = nearest(str(name), list(FindingCode.__members__)) or "; see shardwright validate --help"
+        raise wrong(f"there is no finding {quoted_value(value)}{hint}")
+    return str(name)
+
+
+def _codes(value: Any) -> Any:
+    """Splits a text that lists several codes."""
+    return [code for code in value.split(",") if code.strip()] if isinstance(value, str) else value
+
+
+def _list_of(what: str, choice: Any) -> Any:
+    """Returns the type of a list of choices."""
+    known = get_args(choice)
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, list | tuple) or not value or any(name not in known for name in value):
+            raise wrong(f"choose {what} from {', '.join(known)}, not {quoted_value(value)}")
+        return value
+
+    return Annotated[tuple[choice, ...], Field(min_length=1), BeforeValidator(check)]
+
+
+Name = Annotated[str, Field(strict=True, min_length=1), write("a name, in quotes if needed")]
+Count = Annotated[int, Field(strict=True, ge=0), write("a whole number from 0 on")]
+Growth = Annotated[
+    float, Field(strict=True, ge=0, le=1e300), BeforeValidator(_number), write("a number such as 0.05")
+]
+Share = Annotated[
+    float,
+    Field(strict=True, ge=0, le=1),
+    BeforeValidator(_part),
+    BeforeValidator(_number),
+    write("a share from 0 to 1, such as 0.05"),
+]
+Code = Annotated[
+    str, BeforeValidator(_code), WithJsonSchema({"type": "string", "enum": list(FindingCode.__members__)})
+]
+Codes = Annotated[
+    tuple[Code, ...], BeforeValidator(_codes), write("a list of findings, such as [SPLIT_LEAKAGE]")
+]
+_Formats: Any = _list_of("formats", Literal["jpeg", "png", "webp", "raw"])
+_Dtypes: Any = _list_of("types", Literal["uint8", "uint16", "float32"])
+_Names = Annotated[tuple[Name, ...], Field(min_length=1), write("a list of names, such as [cat, dog]")]
+_Ratio = Annotated[
+    float,
+    Field(strict=True, ge=1, allow_inf_nan=False),
+    BeforeValidator(_number),
+    write("a number from 1 on"),
+]
+
+
+class Limits(FileModel):
+    """A group of gates. The docstrings of the attributes describe them."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the gates that differ from their defaults."""
         default = type(self)()
         return tuple(
-            item.name for item in fields(self) if getattr(self, item.name) != getattr(default, item.name)
+            name for name in type(self).model_fields if getattr(self, name) != getattr(default, name)
         )
 
 
-@dataclass(frozen=True)
 class Expectations(Limits):
     """Limits that a dataset must keep. Limits that are None or empty are not checked."""
 
-    min_images: int | None = gate(GateValue.COUNT)
+    min_images: Count | None = None
     """Records in all splits together."""
-    max_images: int | None = gate(GateValue.COUNT)
+    max_images: Count | None = None
     """Records in all splits together."""
-    min_images_per_split: Mapping[str, int] = gate(GateValue.COUNT_PER_SPLIT, {})
+    min_images_per_split: Annotated[
+        dict[Annotated[str, BeforeValidator(str)], Count],
+        Field(min_length=1),
+        write("a number for each split, such as {train: 1000}"),
+    ] = Field(default_factory=dict)
     """Records of a split: {train: 1000}."""
-    min_images_per_class: int | None = gate(GateValue.COUNT)
+    min_images_per_class: Count | None = None
     """Records of each class, over all splits."""
-    max_images_per_class: int | None = gate(GateValue.COUNT)
+    max_images_per_class: Count | None = None
     """Records of each class, over all splits."""
-    min_classes: int | None = gate(GateValue.COUNT)
+    min_classes: Count | None = None
     """Classes that have records."""
-    max_classes: int | None = gate(GateValue.COUNT)
+    max_classes: Count | None = None
     """Classes that have records."""
-    required_classes: tuple[str, ...] = gate(GateValue.NAMES, ())
+    required_classes: _Names = ()
     """Classes that must have records."""
-    allowed_classes: tuple[str, ...] = gate(GateValue.NAMES, ())
+    allowed_classes: _Names = ()
     """The only classes that may have records."""
-    allowed_formats: tuple[str, ...] = gate(GateValue.FORMATS, ())
+    allowed_formats: _Formats = ()
     """Formats of the stored images."""
-    allowed_dtypes: tuple[str, ...] = gate(GateValue.DTYPES, ())
+    allowed_dtypes: _Dtypes = ()
     """Types of the samples of the stored images."""
-    min_width: int | None = gate(GateValue.COUNT)
+    min_width: Count | None = None
     """Width of the stored images, in pixels."""
-    max_width: int | None = gate(GateValue.COUNT)
+    max_width: Count | None = None
     """Width of the stored images, in pixels."""
-    min_height: int | None = gate(GateValue.COUNT)
+    min_height: Count | None = None
     """Height of the stored images, in pixels."""
-    max_height: int | None = gate(GateValue.COUNT)
+    max_height: Count | None = None
     """Height of the stored images, in pixels."""
-    max_aspect_ratio: float | None = gate(GateValue.RATIO)
+    max_aspect_ratio: _Ratio | None = None
     """Longer side / shorter side."""
-    max_bad_fraction: float | None = gate(GateValue.SHARE)
+    max_bad_fraction: Share | None = None
     """Quarantined / (written + quarantined)."""
-    max_fraction: Mapping[str, float] = gate(GateValue.SHARE_PER_CODE, {})
+    max_fraction: Annotated[
+        dict[Code, Share], Field(min_length=1), write("a share for each finding, such as {DARK: 0.05}")
+    ] = Field(default_factory=dict)
     """Findings per record: {DARK: 0.05}."""
 
     def names_read_from_shards(self) -> tuple[str, ...]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from shardwright.schemas.configuration import kinds
 from shardwright.schemas.configuration.expectations import Expectations
-from shardwright.schemas.configuration.setting import Affects, Setting, Topic, setting, settings_of
-from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.configuration.thresholds import Thresholds
 from shardwright.schemas.findings import Gates
-from shardwright.schemas.scrub import DEFAULT_SCRUB
 
 #: Events that a hook can be called for; `on_any` in a file means all of them.
 EVENTS = ("success", "no_change", "refused", "failure")
@@ -35,34 +32,8 @@ class JobGates:
     @property
     def alone(self) -> Expectations:
         """The gates that can be checked without another dataset."""
-        return replace(
-            self.expectations,
-            max_bad_fraction=self.expectations.max_bad_fraction
-            if self.limits.max_bad_fraction is None
-            else self.limits.max_bad_fraction,
-        )
-
-
-@dataclass(frozen=True)
-class RebuildSettings:
-    """The settings that only a rebuild has."""
-
-    keep: int = setting(5, Affects.RUN, Topic.RUNNING, kinds.VERSIONS)
-    """Number of published versions to keep, 0 for all; the latest version and pinned versions always stay."""
-    keep_days: float = setting(0.0, Affects.RUN, Topic.RUNNING, kinds.DAYS)
-    """Younger versions also stay, in days."""
-    verify_sources: bool = setting(False, Affects.RUN, Topic.RUNNING, kinds.SWITCH)
-    """Read and hash every source instead of trusting its size and time."""
-    scrub: float = setting(DEFAULT_SCRUB, Affects.RUN, Topic.RUNNING, kinds.PART)
-    """Share of the latest version's shards to read again, such as 0.1, or 1 for all; damaged shards are
-    rebuilt from the source (default: 1/30, which reads all within 30 nights)."""
-    lease_minutes: float = setting(60.0, Affects.RUN, Topic.RUNNING, kinds.MINUTES)
-    """Minutes without a sign of life after which another run takes over."""
-
-
-def rebuild_fields() -> Mapping[str, Setting]:
-    """Returns the settings of a rebuild by name: those of a conversion, and its own."""
-    return {**settings_of(ConvertSettings), **settings_of(RebuildSettings)}
+        limit = self.limits.max_bad_fraction
+        return self.expectations.model_copy(update={} if limit is None else {"max_bad_fraction": limit})
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs, extended, layout_by_name
 from shardwright.schemas.part_bounds import DIGITS
 from shardwright.schemas.provenance import Provenance
+from shardwright.schemas.scrub import DEFAULT_SCRUB
 from shardwright.schemas.units import FITS, SAME_SIZE_FITS
 
 #: Formats that cannot store more than 8 bits per channel.
@@ -560,6 +561,23 @@ class ConvertSettings:
             if not values[name]:
                 del values[name]
         return values
+
+
+@dataclass(frozen=True)
+class RebuildSettings:
+    """The settings that only a rebuild has."""
+
+    keep: int = setting(5, Affects.RUN, Topic.RUNNING, kinds.VERSIONS)
+    """Number of published versions to keep, 0 for all; the latest version and pinned versions always stay."""
+    keep_days: float = setting(0.0, Affects.RUN, Topic.RUNNING, kinds.DAYS)
+    """Younger versions also stay, in days."""
+    verify_sources: bool = setting(False, Affects.RUN, Topic.RUNNING, kinds.SWITCH)
+    """Read and hash every source instead of trusting its size and time."""
+    scrub: float = setting(DEFAULT_SCRUB, Affects.RUN, Topic.RUNNING, kinds.PART)
+    """Share of the latest version's shards to read again, such as 0.1, or 1 for all; damaged shards are
+    rebuilt from the source (default: 1/30, which reads all within 30 nights)."""
+    lease_minutes: float = setting(60.0, Affects.RUN, Topic.RUNNING, kinds.MINUTES)
+    """Minutes without a sign of life after which another run takes over."""
 
 
 def settings_that_affect(*what: Affects) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.schemas.configuration.setting import Setting, settings_of
-from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.configuration.settings import ConvertSettings, RebuildSettings
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import layout_by_name
 
@@ -17,6 +17,11 @@ from shardwright.schemas.layouts import layout_by_name
 def setting_fields() -> Mapping[str, Setting]:
     """Returns the settings of a conversion by name."""
     return settings_of(ConvertSettings)
+
+
+def rebuild_fields() -> Mapping[str, Setting]:
+    """Returns the settings of a rebuild by name: those of a conversion, and its own."""
+    return {**settings_of(ConvertSettings), **settings_of(RebuildSettings)}
 
 
 def not_for_rebuilds() -> dict[str, str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from shardwright.schemas.changes import Kind
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.configuration.expectations import GateValue, Limits, gate
+from shardwright.schemas.configuration.expectations import Code, Growth, Limits, Name, Share
+from shardwright.schemas.configuration.typed_yaml import write
 from shardwright.schemas.drift import Drift, Pair
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
@@ -27,7 +29,9 @@ class Policy(StrEnum):
     REFUSE = "refuse"
 
 
-@dataclass(frozen=True)
+_Policy = Annotated[Policy, write("refuse, warn or allow")]
+
+
 class Thresholds(Limits):
     """Limits on differences. Only given limits are checked, except that ids of classes must always stay.
 
@@ -35,50 +39,54 @@ class Thresholds(Limits):
     dataset and to each split that both datasets have.
     """
 
-    max_count_drop: float | None = gate(GateValue.SHARE)
+    max_count_drop: Share | None = None
     """Share of its records that the dataset, or a split of it, may lose."""
-    max_count_jump: float | None = gate(GateValue.GROWTH)
+    max_count_jump: Growth | None = None
     """Share by which its records, or those of a split, may grow."""
-    max_added_fraction: float | None = gate(GateValue.GROWTH)
+    max_added_fraction: Growth | None = None
     """Added images, per record of the dataset before."""
-    max_removed_fraction: float | None = gate(GateValue.SHARE)
+    max_removed_fraction: Share | None = None
     """Removed images, per record of the dataset before."""
-    max_renamed_fraction: float | None = gate(GateValue.SHARE)
+    max_renamed_fraction: Share | None = None
     """Images with another key, per record of the dataset before."""
-    max_changed_fraction: float | None = gate(GateValue.SHARE)
+    max_changed_fraction: Share | None = None
     """Images with another source, per record of the dataset before."""
-    max_re_encoded_fraction: float | None = gate(GateValue.SHARE)
+    max_re_encoded_fraction: Share | None = None
     """Images stored in another way, per record of the dataset before."""
-    max_label_change_fraction: float | None = gate(GateValue.SHARE)
+    max_label_change_fraction: Share | None = None
     """Images with other classes, per record of the dataset before."""
-    max_split_move_fraction: float | None = gate(GateValue.SHARE)
+    max_split_move_fraction: Share | None = None
     """Images in another split, per record of the dataset before."""
-    max_class_l_infinity: float | None = gate(GateValue.SHARE)
+    max_class_l_infinity: Share | None = None
     """Largest difference between the shares of a class."""
-    max_class_jensen_shannon: float | None = gate(GateValue.SHARE)
+    max_class_jensen_shannon: Share | None = None
     """Jensen-Shannon distance of the distributions over classes."""
-    max_bad_fraction: float | None = gate(GateValue.SHARE)
+    max_bad_fraction: Share | None = None
     """Quarantined / (written + quarantined)."""
-    max_rise: Mapping[str, float] = gate(GateValue.GROWTH_PER_CODE, {})
+    max_rise: Annotated[dict[Code, Growth], write("a limit for each name, such as {DARK: 0.01}")] = Field(
+        default_factory=dict
+    )
     """Rise of the findings per record: {DARK: 0.01}."""
-    max_statistics_change: Mapping[str, float] = gate(GateValue.GROWTH_PER_NUMBER, {})
+    max_statistics_change: Annotated[
+        dict[Name, Growth], write("a limit for each name, such as {brightness.mean: 0.1}")
+    ] = Field(default_factory=dict)
     """Share by which a number of statistics.json may change: {width.mean: 0.2}."""
-    new_classes: Policy = gate(GateValue.POLICY, Policy.ALLOW)
+    new_classes: _Policy = Policy.ALLOW
     """Classes that had no records."""
-    vanished_classes: Policy = gate(GateValue.POLICY, Policy.ALLOW)
+    vanished_classes: _Policy = Policy.ALLOW
     """Classes that have no records any more."""
-    renumbered_classes: Policy = gate(GateValue.POLICY, Policy.REFUSE)
+    renumbered_classes: _Policy = Policy.REFUSE
     """Classes with another id; refused by default."""
-    changed_features: Policy = gate(GateValue.POLICY, Policy.ALLOW)
+    changed_features: _Policy = Policy.ALLOW
     """Another layout or features."""
-    changed_settings: Policy = gate(GateValue.POLICY, Policy.ALLOW)
+    changed_settings: _Policy = Policy.ALLOW
     """Other settings."""
-    changed_versions: Policy = gate(GateValue.POLICY, Policy.ALLOW)
+    changed_versions: _Policy = Policy.ALLOW
     """Other software."""
 
     def as_json(self) -> dict[str, Any]:
         """Returns the limits that are set."""
-        return {name: value for name, value in asdict(self).items() if value not in (None, {})}
+        return {name: value for name, value in self.model_dump().items() if value not in (None, {})}
 
 
 #: Limits on changed images -> kind of change, and what a message says about it.

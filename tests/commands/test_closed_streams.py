@@ -16,7 +16,7 @@ from helpers.versioned import make_versions
 from PIL import Image
 
 from shardwright.pipelines import cli
-from shardwright.pipelines.streams import forgiving_streams
+from shardwright.pipelines.log import forgiving_streams
 
 Capture = pytest.CaptureFixture[str]
 
@@ -66,7 +66,7 @@ def test_a_conversion_works_with_closed_streams(
 def test_closed_descriptors_are_not_reused_for_other_files(tmp_path: Path) -> None:
     script = (
         "import os\n"
-        "from shardwright.pipelines.streams import forgiving_streams\n"
+        "from shardwright.pipelines.log import forgiving_streams\n"
         "with forgiving_streams():\n"
         f"    file = open({str(tmp_path / 'file')!r}, 'w')\n"
         "    os.system('echo printed by a child; echo and this >&2')\n"

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from shardwright.pipelines import cli, log, options
-from shardwright.pipelines.command import BeamOptions, Command, OtherOptions, Outcome
+from shardwright.pipelines.command import BeamOptions, Command, Outcome
 from shardwright.pipelines.log import result_object
 from shardwright.schemas import __version__
-from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, UsageError
 
 Capture = pytest.CaptureFixture[str]
@@ -34,10 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def make(**changes: object) -> Command:
     """Returns a command that prints its option."""
 
-    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+    def run(given: argparse.Namespace) -> Outcome:
         print("a library prints this")
-        text = f"colour {given.colour}, others {list(others.tokens)}"
-        return Outcome(lambda: print(text), lambda: {"colour": given.colour}, ExitCode.REFUSED, "Not so.")
+        text = f"colour {given.colour}, others {given.beam_options}"
+        return Outcome(lambda: print(text), lambda: {"colour": given.colour}, "Not so.")
 
     fields: dict[str, object] = {
         "name": "paint",
@@ -52,7 +51,7 @@ def make(**changes: object) -> Command:
 def failing(error: BaseException) -> Command:
     """Returns a command that raises."""
 
-    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+    def run(given: argparse.Namespace) -> Outcome:
         raise error
 
     return make(run=run)
@@ -112,7 +111,7 @@ def test_a_command_without_a_job_takes_beams_options_in_both_spellings(
     """Scripts give the same options to all commands."""
     places: list[str] = []
 
-    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+    def run(given: argparse.Namespace) -> Outcome:
         places.append(given.place)
         return DONE
 
@@ -125,12 +124,8 @@ def test_a_command_without_a_job_takes_beams_options_in_both_spellings(
 
 
 def test_a_command_with_a_job_suggests_the_nearest_option(capsys: Capture) -> None:
-    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
-        others.for_beam()
-        return DONE
-
-    assert make(run=run).main(["--no_auth"]) == 0
-    assert make(run=run).main(["--color=blue"]) == 2
+    assert make().main(["--no_auth"]) == 1
+    assert make().main(["--color=blue"]) == 2
     assert "Unknown option --color; did you mean --colour?" in capsys.readouterr().err
 
 
@@ -145,7 +140,7 @@ def test_only_verbose_shows_a_traceback(capsys: Capture, error: Exception, code:
 
 @pytest.mark.parametrize(("resumable", "advice"), [(True, "run again with --resume."), (False, "run again.")])
 def test_only_commands_that_resume_advise_it(capsys: Capture, resumable: bool, advice: str) -> None:
-    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+    def run(given: argparse.Namespace) -> Outcome:
         raise EngineError("The disk is full; run again with --resume.")
 
     assert make(run=run, resumable=resumable).main([]) == 3
@@ -205,7 +200,7 @@ def test_an_unknown_command_is_an_object_too(capsys: Capture) -> None:
 
 
 def test_notes_are_in_the_object(capsys: Capture) -> None:
-    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+    def run(given: argparse.Namespace) -> Outcome:
         log.note("An option has no effect.")
         log.warning("A file stays.")
         return DONE
@@ -222,7 +217,7 @@ def test_notes_are_in_the_object(capsys: Capture) -> None:
 
 
 def test_a_number_that_json_cannot_express_is_null(capsys: Capture) -> None:
-    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+    def run(given: argparse.Namespace) -> Outcome:
         return Outcome(lambda: None, lambda: {"means": [float("nan"), float("inf"), 0.5]})
 
     assert make(run=run).main(["--json"]) == 0
@@ -248,7 +243,7 @@ def test_quiet_prints_only_errors(capsys: Capture) -> None:
     taken = capsys.readouterr()
     assert taken.out == "a library prints this\n" and taken.err == "shardwright: Not so.\n"
 
-    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+    def run(given: argparse.Namespace) -> Outcome:
         log.info("working")
         log.note("An option has no effect.")
         log.about("in", "class folders")
@@ -262,7 +257,7 @@ def test_quiet_prints_only_errors(capsys: Capture) -> None:
 
 
 def test_a_log_of_json_lines(capsys: Capture) -> None:
-    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+    def run(given: argparse.Namespace) -> Outcome:
         log.info("3 images", images=3)
         log.note("An option has no\neffect.")
         log.about("in/café", "class folders")
@@ -309,7 +304,7 @@ def test_after_a_command_python_logs_as_before(capsys: Capture) -> None:
 def test_beam_logs_only_with_verbose(capsys: Capture) -> None:
     levels = []
 
-    def run(given: argparse.Namespace, others: OtherOptions) -> Outcome:
+    def run(given: argparse.Namespace) -> Outcome:
         levels.append(logging.getLogger("apache_beam").level)
         return DONE
 

@@ -14,8 +14,9 @@ from apache_beam.transforms.environments import python_sdk_dependencies
 from helpers.repository import PHOTOS
 
 from shardwright.pipelines import cli, options
+from shardwright.pipelines import cli, options, progress
+from shardwright.pipelines.log import forgiving_streams
 from shardwright.pipelines.run import as_shardwright_error
-from shardwright.pipelines.streams import forgiving_streams
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.errors import UsageError
@@ -166,7 +167,7 @@ def test_a_broken_pipe_elsewhere_is_still_a_failure(capsys: Capture) -> None:
     def command() -> int:
         raise BrokenPipeError(32, "Broken pipe")
 
-    assert exit_code_of(command, lambda: False) == 3
+    assert exit_code_of(command) == 3
     assert "Broken pipe" in capsys.readouterr().err
 
 

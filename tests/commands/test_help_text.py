@@ -149,7 +149,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("findings.json").touch()
     for shell in SHELLS:
         # zsh finds functions by the names of their files.
-        Path("_shardwright" if shell == "zsh" else f"script.{shell}").write_text(completion(shell).script)
+        Path("_shardwright" if shell == "zsh" else f"script.{shell}").write_text(completion(shell))
     return tmp_path
 
 
@@ -218,7 +218,7 @@ def test_zsh_completes(workplace: Path, line: str, offered: set[str]) -> None:
 def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str], shell: str) -> None:
     assert cli.main(["completion", shell]) == 0
     out = capsys.readouterr().out
-    assert out == completion(shell).script
+    assert out == completion(shell)
     assert all(name in out for name in cli.COMMANDS)
 
 

@@ -25,6 +25,8 @@ from shardwright.schemas.configuration.expectations import Expectations
 from shardwright.schemas.configuration.job import Hook, JobFile, JobGates, RebuildSettings
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.job import Hook, JobFile, JobGates
+from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.configuration.thresholds import Policy, Thresholds
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.findings import Gates

@@ -35,9 +35,8 @@ from shardwright.pipelines.convert import build_convert, convert
 from shardwright.pipelines.output import one_writer
 from shardwright.pipelines.prepare import as_beam_options, make_request, run_facts, software_versions
 from shardwright.pipelines.rebuild import rebuild
-from shardwright.pipelines.run import run_pipeline
+from shardwright.pipelines.run import run_pipeline, workers_of
 from shardwright.pipelines.validate import validate
-from shardwright.pipelines.workers import workers_of
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.lease import Lease
 from shardwright.transforms import conversion as commit_step

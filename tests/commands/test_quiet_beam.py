@@ -42,7 +42,7 @@ def test_a_worker_process_that_dies_is_one_sentence_and_exit_code_3(capfd: Captu
             )
         return 0
 
-    assert exit_code_of(command, lambda: False, resumable=True) == 3
+    assert exit_code_of(command, resumable=True) == 3
     err = capfd.readouterr().err
     assert err.startswith("shardwright: A worker process ended unexpectedly, often because"), err
     assert err.count("\n") == 1

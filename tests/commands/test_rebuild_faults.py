@@ -259,6 +259,6 @@ def test_the_name_of_the_interrupted_step_is_not_in_the_message(capsys: pytest.C
     def command() -> int:
         raise KeyboardInterrupt("it was told to end (SIGTERM); run again. [while running 'Write/Shard']")
 
-    assert exit_code_of(command, lambda: False) == 130
+    assert exit_code_of(command) == 130
     message = "shardwright: interrupted; it was told to end (SIGTERM); run again.\n"
     assert capsys.readouterr().err == message

@@ -49,7 +49,7 @@ def test_every_signal_to_end_ends_in_order(capsys: Capture, number: signal.Signa
         time.sleep(60)
         return 0
 
-    assert exit_code_of(command, lambda: False, resumable=True) == 130
+    assert exit_code_of(command, resumable=True) == 130
     reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
     assert capsys.readouterr().err == (
         f"shardwright: interrupted; {reason}run again with --resume to go on.\n"
@@ -72,9 +72,9 @@ def test_errors_at_the_end_are_interruptions_but_refusals_stay(capsys: Capture) 
             raise DataRefused("Too many images are bad.") from None
         return 0
 
-    assert exit_code_of(broken, lambda: False) == 130
+    assert exit_code_of(broken) == 130
     assert capsys.readouterr().err == "shardwright: interrupted; it was told to end (SIGTERM); run again.\n"
-    assert exit_code_of(refused, lambda: False) == 1
+    assert exit_code_of(refused) == 1
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:

@@ -53,7 +53,7 @@ def test_a_command_and_its_processes_put_their_temporary_files_into_one_folder(b
         Path(seen[1]).write_bytes(b"half a shard of a worker process")
         return 0
 
-    assert exit_code_of(command, lambda: False) == 0
+    assert exit_code_of(command) == 0
     (folder,) = {str(Path(path).parent) for path in seen}
     assert Path(folder).parent == base and Path(folder).name.startswith("shardwright-run-")
     assert tempfile.gettempdir() == str(base) and os.environ.get("TMPDIR") == before
@@ -137,7 +137,7 @@ def test_a_folder_without_locks_or_permission_does_not_end_the_command(
         assert tempfile.gettempdir() == str(base)
     assert not list(base.iterdir())
     shutil.rmtree(base)
-    assert exit_code_of(lambda: 0, lambda: False) == 0
+    assert exit_code_of(lambda: 0) == 0
 
 
 def test_other_threads_use_the_folder_of_the_process(base: Path) -> None:

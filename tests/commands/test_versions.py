@@ -37,7 +37,7 @@ from shardwright.pipelines.publish_version import publish, this_account
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.validate import validate
 from shardwright.pipelines.versions import print_versions, versions
-from shardwright.schemas.configuration.job import RebuildSettings
+from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
 from shardwright.schemas.findings import ValidationReport
 

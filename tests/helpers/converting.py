@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from shardwright.core.concurrency.workers import PROCESSES
-from shardwright.pipelines import workers
+from shardwright.pipelines import run
 
 
 def lighten_commands() -> None:
     """Has threads convert in this process, unless a test gives `--pool processes`, and saves other work."""
-    workers.uses_processes = lambda pool: pool == PROCESSES  # as on a machine with one processor
+    run.uses_processes = lambda pool: pool == PROCESSES  # as on a machine with one processor
     os.fsync = lambda descriptor: None  # tests kill processes, but not the machine

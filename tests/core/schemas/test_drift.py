@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -224,7 +224,7 @@ def with_changes(**counts: int) -> Drift:
     return replace(SAME, changes=changes)
 
 
-POLICIES = [item.name for item in fields(Thresholds) if isinstance(item.default, Policy)]
+POLICIES = [name for name, item in Thresholds.model_fields.items() if isinstance(item.default, Policy)]
 
 
 def parse_thresholds(text: str) -> Thresholds:
@@ -344,13 +344,13 @@ def test_a_file_may_contain_every_limit_or_none() -> None:
         {
             "max_rise": "max_rise:\n  DARK: 0.01\n  UNDECODABLE: 0",
             "max_statistics_change": "max_statistics_change: {brightness.mean: 1e-1}",
-        }.get(item.name, f"{item.name}: {'warn' if item.name in POLICIES else 0.5}")
-        for item in fields(Thresholds)
+        }.get(name, f"{name}: {'warn' if name in POLICIES else 0.5}")
+        for name in Thresholds.model_fields
     )
     found = parse_thresholds(text)
     assert found.max_rise == {"DARK": 0.01, "UNDECODABLE": 0.0}
     assert found.vanished_classes is Policy.WARN
-    assert found.as_json().keys() == {item.name for item in fields(Thresholds)}
+    assert found.as_json().keys() == set(Thresholds.model_fields)
     for empty in ("", "# nothing\n", "{}"):
         assert parse_thresholds(empty) == Thresholds()
 

@@ -22,7 +22,7 @@ from shardwright.core.versions import (
     surplus,
     switch_pointer,
 )
-from shardwright.schemas.configuration.job import RebuildSettings
+from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.version import Pointer, VersionRecord, VersionState
 

@@ -152,7 +152,7 @@ def test_each_expectation_is_met_up_to_its_limit_and_no_further(
 
 
 def test_every_expectation_has_a_case() -> None:
-    assert [case[0] for case in CASES] == list(Expectations.__dataclass_fields__)
+    assert [case[0] for case in CASES] == list(Expectations.model_fields)
 
 
 def test_unknown_facts_miss_no_expectation() -> None:
