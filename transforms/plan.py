@@ -29,9 +29,7 @@ from shardwright.core.plan.assign import (
 from shardwright.core.plan.choose_parts import CollectedHashes, choose_parts
 from shardwright.core.plan.forecast import Placement, RefSummary, make_forecast
 from shardwright.core.plan.request import ConversionRequest
-from shardwright.core.plan.unique_keys import MADE
 from shardwright.core.sources.rules import RuleMatches, unmatched_warnings
-from shardwright.core.sources.label_rules import RuleMatches, unmatched_warnings
 from shardwright.schemas.codes import FilterReason, Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import (

@@ -30,12 +30,8 @@ from shardwright.core.plan.forecast import Placement
 from shardwright.core.records.build import label_ids
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.encodings import WrongEncoding, plain_feature
-from shardwright.core.records.framing import FRAME_BYTES, HEADER_BYTES, Record
-from shardwright.core.records.recovery import read_records
-from shardwright.core.sources.rules import LabelRules, ListingRules
 from shardwright.core.records.framing import FRAME_BYTES, HEADER_BYTES, Record, read_records
-from shardwright.core.sources.label_rules import LabelRules
-from shardwright.core.sources.selection import ListingRules
+from shardwright.core.sources.rules import LabelRules, ListingRules
 from shardwright.core.sources.source import Input
 from shardwright.core.sources.spool import Spool
 from shardwright.core.validation.against_record import (

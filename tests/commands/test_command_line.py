@@ -14,7 +14,6 @@ from apache_beam.transforms.environments import python_sdk_dependencies
 from helpers.repository import PHOTOS
 
 from shardwright.pipelines import cli, options
-from shardwright.pipelines import cli, options, progress
 from shardwright.pipelines.log import forgiving_streams
 from shardwright.pipelines.run import as_shardwright_error
 from shardwright.pipelines.tables import console, print_table

@@ -22,11 +22,9 @@ from shardwright.pipelines.job_file import naming_lines, read_job, read_job_sett
 from shardwright.pipelines.options import beam_options, build_settings
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.configuration.expectations import Expectations
-from shardwright.schemas.configuration.job import Hook, JobFile, JobGates, RebuildSettings
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.configuration.job import Hook, JobFile, JobGates
-from shardwright.schemas.configuration.settings import RebuildSettings
+from shardwright.schemas.configuration.settings import ConvertSettings, RebuildSettings
+from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.configuration.thresholds import Policy, Thresholds
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.findings import Gates

@@ -22,7 +22,7 @@ from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureSpec, Layout, Needs
 from shardwright.schemas.parsing import Parsing, ParsingKind, parsing_spec
-from shardwright.schemas.side_files import SIDE_FILES
+from shardwright.schemas.sidecars import SIDE_FILES
 
 tf = late("tensorflow")
 

@@ -25,11 +25,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardwright.core import storage
-from shardwright.core.rebuild import events, finish, unchanged
-from shardwright.core.versions import read_pointer
-from shardwright.core.images import read as reading
 from shardwright.core.rebuild import finish, task, unchanged
-from shardwright.core.sources.listing import ListingDigest
+from shardwright.core.versions import read_pointer
 from shardwright.pipelines import rebuild as pipeline
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult

@@ -16,7 +16,6 @@ from helpers.resealing import frame, read_shard
 from shardwright.core import storage
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.framing import FRAME_BYTES
-from shardwright.core.records.framing import FRAME_BYTES, Record, masked_crc32c, read_records
 from shardwright.core.salvage.commit import SalvageJob, outcome_of
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert

@@ -12,8 +12,6 @@ from typing import Any
 
 from helpers.fewer_imports import late
 from helpers.resealing import read_shard, settle
-from helpers.resealing import settle
-from shardwright.core.records.framing import Record, read_records
 
 tf = late("tensorflow")
 

@@ -40,8 +40,6 @@ from shardwright.core.sources.files_beside import (
 from shardwright.core.sources.folder_tree import IGNORE, FolderTree, decide, split_of_folder
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.rules import take_apart
-from shardwright.core.sources.source import Context, InputSplit, Source
-from shardwright.core.sources.label_rules import take_apart
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.codes import FilterReason

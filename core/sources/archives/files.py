@@ -39,8 +39,6 @@ from shardwright.core.sources.archives.members import (
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.file_states import name_hash
 from shardwright.core.sources.folder_tree import split_of_folder
-from shardwright.core.sources.image_files import files_below, is_hidden
-from shardwright.core.sources.hashing import name_hash
 from shardwright.core.sources.image_files import files_below, is_hidden, key_of
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit

@@ -28,9 +28,7 @@ from shardwright.core.sources.containers import (
     keeps_splits,
     state_of,
 )
-from shardwright.core.sources.image_files import is_hidden, key_of
 from shardwright.core.sources.folder_tree import SPLIT_FOLDERS
-from shardwright.core.sources.hashing import content_digest
 from shardwright.core.sources.image_files import folder_of, is_hidden, key_of
 from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.source import Context, Input, InputSplit, Source

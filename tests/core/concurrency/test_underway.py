@@ -8,6 +8,7 @@ import itertools
 import os
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -20,12 +21,9 @@ from shardwright.core.concurrency.underway import UNDERWAY, Underway
 from shardwright.core.concurrency.watchdog import Watchdog
 from shardwright.core.records import framing
 from shardwright.core.records.compression import decompress_into
-from shardwright.core.sources.archives.members import MemberStore
-from shardwright.core.sources.archives.tars import GZIP, unpack_tar
-from shardwright.core.sources.arrays.files import FileSlice, unpack
-from shardwright.core.sources.box_table import BoxColumns, BoxTable
 from shardwright.core.sources.archives.files import GZIP, MemberStore, unpack_tar
 from shardwright.core.sources.arrays.files import IDX, ArrayFile, FileSlice
+from shardwright.core.sources.box_table import BoxColumns, BoxTable
 from shardwright.core.sources.entries import XmlItems, stream_object
 from shardwright.core.sources.image_files import walk
 from shardwright.core.sources.spool import Spool
@@ -35,8 +33,6 @@ from shardwright.core.storage.local import read_fully
 from shardwright.core.storage.ranges import RangeReader
 from shardwright.core.storage.retries import Contact, Operation
 from shardwright.core.storage.store import ListedPage, RemoteStore
-from shardwright.schemas.byte_range import ByteRange
-from shardwright.core.storage.store import ListedPage
 from shardwright.schemas.image_ref import ImageRef
 
 
