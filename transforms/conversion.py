@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -135,7 +136,8 @@ def condensed(results: beam.PCollection) -> beam.pvalue.AsIter:
     """
     return beam.pvalue.AsIter(
         results
-        | "BatchResults" >> beam.BatchElements(_TOGETHER, _TOGETHER)  # list of ShardResult
+        | "BatchResults"
+        >> beam.BatchElements(_TOGETHER, _TOGETHER, clock=time.monotonic)  # list of ShardResult
         | "CondenseResults" >> beam.FlatMap(condense).with_output_types(ShardResult)
     )  # ShardResult
 

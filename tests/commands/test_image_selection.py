@@ -174,7 +174,7 @@ def warnings_of(tmp_path: Path, **settings: Any) -> tuple[set[str], list[str]]:
 def test_names_that_no_class_has_are_reported_with_the_nearest(tmp_path: Path) -> None:
     _, warnings = warnings_of(tmp_path, rename_labels="bee=wasp,cat=wasp,ANT=ant")
     assert warnings == [
-        "No image has the class 'ANT', 'bee' of --rename_labels bee=wasp,cat=wasp,ANT=ant; did you mean Ant?"
+        "No image has the class 'ANT' and 'bee' of --rename_labels bee=wasp,cat=wasp,ANT=ant; did you mean Ant?"
     ]
     (tmp_path / "keep.txt").write_text("wasp\nants\n")
     _, warnings = warnings_of(tmp_path, rename_labels="cat=wasp", keep_labels=str(tmp_path / "keep.txt"))
@@ -253,7 +253,7 @@ def test_include_takes_only_what_it_names(tmp_path: Path) -> None:
     assert not result.outcome["warnings"]
     unused = {"exclude": "draft/,*.webp", "max_bad_fraction": 1}
     plain = convert(input=str(tmp_path / "in"), output=str(tmp_path / "plain"), **unused)
-    assert "--exclude draft/,*.webp: 'draft/', '*.webp' match no key" in plain.outcome["warnings"][0]
+    assert "--exclude draft/,*.webp: 'draft/' and '*.webp' match no key" in plain.outcome["warnings"][0]
     only = convert(input=str(tmp_path / "in"), output=str(tmp_path / "only"), include="ant/")
     assert only.dataset.ledger["quarantined"] == 0
     (tmp_path / "none.txt").write_text("\n")
