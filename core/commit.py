@@ -182,18 +182,21 @@ def commit(
         # Publication removes the unfinished files of killed workers.
         whole_files = [file for file in left if not storage.is_temporary(file)]
         whole = FindingSummary().add(check_directory(result, whole_files))
-        report = write_results(
+        whole = whole.merge(findings) if findings else whole
+        stored = write_results(
             ResultFiles.in_folder(job.directory, statistics is not None, hold=job.hold, option="--output"),
             Results(
                 printable(job.output),
                 result,
                 CheckDepth.of_verification(job.settings.verify),
                 checks,
-                whole.merge(findings) if findings else whole,
+                whole,
                 statistics,
                 job.output,
             ),
         )
+        # The file keeps the findings of earlier checks of the same build, but this run found only its own.
+        report = replace(stored, counts=whole.by_code(), findings=whole.by_place())
         outcome["findings"] = report.counts
         outcome["warnings"] += report.lines(Severity.WARNING)
         refusal = _refusal(job, LedgerTotals.of(shard.header for shard in results), report)

@@ -174,7 +174,8 @@ def warnings_of(tmp_path: Path, **settings: Any) -> tuple[set[str], list[str]]:
 def test_names_that_no_class_has_are_reported_with_the_nearest(tmp_path: Path) -> None:
     _, warnings = warnings_of(tmp_path, rename_labels="bee=wasp,cat=wasp,ANT=ant")
     assert warnings == [
-        "No image has the class 'ANT' and 'bee' of --rename_labels bee=wasp,cat=wasp,ANT=ant; did you mean Ant?"
+        "No image has the class 'ANT' and 'bee' of --rename_labels bee=wasp,cat=wasp,ANT=ant; "
+        "did you mean Ant?"
     ]
     (tmp_path / "keep.txt").write_text("wasp\nants\n")
     _, warnings = warnings_of(tmp_path, rename_labels="cat=wasp", keep_labels=str(tmp_path / "keep.txt"))

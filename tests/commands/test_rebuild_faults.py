@@ -20,9 +20,9 @@ from helpers.hostile import at_call, make_tree, run_forked, signal_self, start, 
 from PIL import Image
 
 from shardwright.core import lease as leases
-from shardwright.core import storage
 from shardwright.core.rebuild.begin import MAX_ABANDONED
 from shardwright.core.sources import class_folders
+from shardwright.core.storage.local import LocalStore
 from shardwright.core.versions import list_versions
 from shardwright.pipelines import cli
 from shardwright.pipelines.rebuild import rebuild
@@ -70,16 +70,16 @@ def test_a_full_disk_ends_the_rebuild_and_the_next_one_continues(
     folder: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
     pointer = (folder / "out" / "latest.json").read_bytes()
-    real, left = storage.local.write_bytes, [place]
+    real, left = LocalStore.write, [place]
 
-    def full(path: str, data: bytes, inside: str = "") -> None:
+    def full(store: LocalStore, path: str, data: bytes, inside: str = "") -> None:
         left[0] -= 1
         if left[0] < 0 and "/versions/" in path:
             raise OSError(errno.ENOSPC, "No space left on device", path)
-        real(path, data, inside)
+        real(store, path, data, inside)
 
     with monkeypatch.context() as patch:
-        patch.setattr(storage.local, "write_bytes", full)
+        patch.setattr(LocalStore, "write", full)
         with pytest.raises(EngineError, match="the disk is full; free some space, then run again") as caught:
             _rebuild(folder)
     assert "--resume" not in caught.value.message

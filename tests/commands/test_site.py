@@ -106,7 +106,7 @@ def test_the_reference_has_every_command_and_option(site: Path) -> None:
 def test_the_reference_has_every_key_of_the_files_that_users_write(site: Path) -> None:
     text = words(site, "reference/configuration.html")
     keys = ("keep_days", "hooks.on_failure", "min_images_per_split", "features.NAME.fill")
-    for name in (*keys, *Thresholds.__dataclass_fields__):
+    for name in (*keys, *Thresholds.model_fields):
         assert name in text, name
 
 

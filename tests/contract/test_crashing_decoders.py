@@ -198,7 +198,7 @@ def test_a_report_lacks_the_thumbnail_whose_decoder_crashes(
 ) -> None:
     make_tree(tmp_path / "in", 4)
     assert run(capfd, "convert", tmp_path / "in", tmp_path / "out").code == 0
-    met = accident(tmp_path, monkeypatch, _SEGFAULT, "preview.picture:thumbnail", bad="ant/002.png")
+    met = accident(tmp_path, monkeypatch, _SEGFAULT, "preview:thumbnail", bad="ant/002.png")
     page = tmp_path / "page.html"
     assert run(capfd, "validate", tmp_path / "out", "--pool=processes", f"--html={page}").code == 0
     assert met.exists() and "DECODER_CRASHED" in page.read_text()

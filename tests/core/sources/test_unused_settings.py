@@ -73,7 +73,7 @@ def test_the_sources_use_the_settings_in_the_table() -> None:
         path = folder / source
         files = path.rglob("*.py") if path.is_dir() else [folder / f"{source}.py"]
         texts[source] = "".join(file.read_text() for file in files)
-        if re.search(r"tables\.rows import .*SETTINGS", texts[source]):
+        if re.search(r"tables\.rows import .*\bSETTINGS\b", texts[source]):
             texts[source] += (folder / "tables" / "rows.py").read_text()
         if "with_metadata" in texts[source] or "add_metadata" in texts[source]:
             texts[source] += (folder / "files_beside.py").read_text()
