@@ -6,7 +6,6 @@ a header must be `path,x1,y1,x2,y2,class`. Rows of one image may be anywhere in 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple, TypeVar
@@ -14,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.image_files import annotated, class_name, number_in, split_in
 from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.shapes import size_of
 from shardwright.core.sources.tables.columns import USUAL, looks_like_path, named_column, plain_name
 from shardwright.core.sources.tables.image_tables import ImageTable, TableHead, parse_head, table_format
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
@@ -158,7 +158,8 @@ class BoxTable(ImageTable):
     def parse(self, cells: Sequence[str]) -> _Box:
         """Returns the object of a row, and the size and split of its image."""
         split = split_in(cells[self._columns.split]) if self._columns.split != _MISSING else ""
-        return self.object_in(cells), self._size(cells), split
+        sides = dict(zip(("width", "height"), (cells[place].strip() for place in self._columns.size)))
+        return self.object_in(cells), size_of(sides, parse=number_in), split
 
     def object_in(self, cells: Sequence[str]) -> ObjectAnnotation | None:
         """Returns the object of a row; None for an image without objects.
@@ -195,17 +196,6 @@ class BoxTable(ImageTable):
             raise AnnotationFault(
                 f"its box ({shown}) is in shares of the image, but the boxes in the first rows are in pixels"
             )
-
-    def _size(self, cells: Sequence[str]) -> tuple[int, int] | None:
-        """Returns the width and height of the picture; None if a row gives none, or 0."""
-        sides = []
-        for name, place in zip(("width", "height"), self._columns.size):
-            text = cells[place].strip()
-            side = float(text) if _is_number(text) else math.nan if text else 0.0
-            if not side.is_integer():
-                raise AnnotationFault(f"its {name} is {text!r}")
-            sides.append(int(side))
-        return (sides[0], sides[1]) if sides and min(sides) > 0 else None
 
     def annotate(self, ref: ImageRef, rows: Mapping[int, _Box]) -> ImageRef:
         """Returns a reference with its objects."""

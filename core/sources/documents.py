@@ -313,8 +313,9 @@ class DocumentFormat:
                     continue
                 for index, entry in places:
                     yield self._bad_place(part, documents[index], entry, why)
-            folder = "" if part.path == part.item.path else part.item.path
-            prefix = part.item.prefix + key_of(key_prefix(root, folder, settings.image_root))
+            prefix = part.item.prefix
+            if part.path != part.item.path:
+                prefix += key_of(key_prefix(root, part.item.path, settings.image_root))
             refs = (
                 ref
                 for uri, (key, why, places) in images.items()
@@ -364,8 +365,8 @@ class DocumentFormat:
         try:
             if fault:
                 raise AnnotationFault(fault)
-            has_several = self.is_joined or self.repeats
-            yield self.annotate(ref, several if has_several else entries.read(entry), settings)
+            is_single = not (self.is_joined or self.repeats)
+            yield self.annotate(ref, entries.read(entry) if is_single else several, settings)
         except AnnotationFault as error:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{where}: {error}")
 
@@ -458,17 +459,15 @@ def usual_root(path: str, settings: ConvertSettings, *attempts: Sequence[str]) -
     return next(roots, here if settings.image_root else "")
 
 
-def key_prefix(root: str, input_folder: str, named: str) -> str:
-    """Returns the prefix of the keys of an annotation file's images: their folder, if the input is a folder.
+def key_prefix(root: str, folder: str, named: str) -> str:
+    """Returns the prefix of the keys of images, which is their folder.
 
     Args:
       root: Folder of the images.
-      input_folder: The input if it is a folder; empty if it is the file.
+      folder: Folder that is the input.
       named: Folder that `--image_root` names; empty if it is not given.
     """
-    if not input_folder:
-        return ""
-    inner = below(f"{root}/", input_folder.rstrip("/"))
+    inner = below(f"{root}/", folder.rstrip("/"))
     if inner is None and named:
         inner = below(f"{root}/", named.rstrip("/"))
     return f"{root.rpartition('/')[2]}/" if inner is None else inner

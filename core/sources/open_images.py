@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -18,8 +17,6 @@ from shardwright.core.sources.tables.texts import Lines, csv_cells
 from shardwright.schemas.annotations import ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.image_ref import printable
-from shardwright.schemas.plain_text import check_utf8
 
 _NEEDED = ("ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax")
 #: Part of the names of the files that name the classes.
@@ -75,11 +72,8 @@ class BoxFile(BoxTable):
         names.sort(key=lambda name: ("boxable" not in name, name))
         if not names:
             return {}
-        table = join(here, names[0])
-        with storage.translated_errors("read", table):
-            data = storage.read_bytes(table)
-        check_utf8(printable(table), data)
-        rows = csv_cells(Lines([data.removeprefix(codecs.BOM_UTF8)]), 1, ",")
+        text = storage.read_text("--input", join(here, names[0]))
+        rows = csv_cells(Lines([text.encode()]), 1, ",")
         pairs = (cells for _, cells in rows if isinstance(cells, list) and len(cells) > 1)
         return {code.strip(): name.strip() for code, name, *_ in pairs}
 
