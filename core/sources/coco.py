@@ -127,17 +127,6 @@ class _Coco(JsonItems):
         """Yields the annotations of an image."""
         return map(self.annotations.read, self.of_image.get(image, ()))
 
-    def orphans(self) -> Iterator[tuple[int, str]]:
-        """Yields number and fault of the annotations without an image."""
-        for image, indexes in self.of_image.items():
-            for index in () if self.ids[image] and image is not None else indexes:
-                if image is not None:
-                    yield index, f"no image has its image_id {image!r}"
-                elif isinstance(self.annotations.read(index), dict):
-                    yield index, "it has no image_id"
-                else:
-                    yield index, "it is not an object"
-
     def category_of(self, value: Mapping[str, Any]) -> _Category:
         """Returns the category of an object or a segment; one without a name if no category has that id."""
         return self.categories.get(_id_in(value, "category_id"), _Category())
@@ -298,8 +287,13 @@ def _begin(
         for category_id, category in file.categories.items():
             if isinstance(category_id, int):
                 yield ClassId(category.name, category_id)
-        for index, why in file.orphans():
-            yield document, f"annotation {index + 1}", why
+        for image, indexes in file.of_image.items():
+            for index in () if file.ids[image] and image is not None else indexes:
+                why = f"no image has its image_id {image!r}"
+                if image is None:
+                    is_object = isinstance(file.annotations.read(index), dict)
+                    why = "it has no image_id" if is_object else "it is not an object"
+                yield document, f"annotation {index + 1}", why
 
 
 def _image_of(value: Any, settings: ConvertSettings) -> ImagePaths:

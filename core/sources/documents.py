@@ -180,12 +180,10 @@ class DocumentFormat:
         )
 
     def _accepts(self, probe: InputProbe, settings: ConvertSettings) -> bool:
-        if not self.suits(probe, settings):
-            return False
         if probe.is_file:
             has_name = probe.name.lower().endswith((*self.suffixes, *self.alone))
-            return has_name and self._is_one(probe.path, settings)
-        return next(self._names(probe, settings, _MAX_TRIED), None) is not None
+            return has_name and self.suits(probe, settings) and self._is_one(probe.path, settings)
+        return self.suits(probe, settings) and any(self._names(probe, settings, _MAX_TRIED))
 
     def _names(self, probe: InputProbe, settings: ConvertSettings, tried: int | None = None) -> Iterator[str]:
         """Yields the paths of the files in a folder, relative to it."""

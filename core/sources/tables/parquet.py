@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat
 from typing import Any
@@ -348,7 +348,7 @@ def rows_with_images(
       EngineError: If the file has changed since it was listed.
     """
     begin, end = groups
-    copy = partial(read_apart, kind, file, _copy_images, image, begin, end, file.size)
+    copy = partial(read_apart, kind, file, copy_images, image, begin, end, file.size)
     results: list[list[Copied]] = []
     identity = f"{file.path}:{file.size}:{file.version}:{groups}:{image}"
     spooled = spool.fill(identity, file.path, lambda out: results.append(copy(out.name)))
@@ -360,12 +360,6 @@ def rows_with_images(
             place = value.place._replace(file=spooled.file, file_size=spooled.file_size)
             value = value._replace(place=place)
         yield {**row, image: value}
-
-
-def _copy_images(
-    opened: RowGroups | RecordBatches, image: str, begin: int, end: int, file_size: int, path: str
-) -> list[Copied]:
-    return copy_images(_images(opened, image, begin, end), path, file_size)
 
 
 def _images(opened: RowGroups | RecordBatches, name: str, begin: int, end: int) -> Iterator[Image]:
@@ -409,30 +403,35 @@ def _images_in(column: Any) -> Iterator[bytes | str | None]:
         yield path if image is None else image
 
 
-def copy_images(images: Iterable[Image], path: str, file_size: int) -> list[Copied]:
-    """Copies the images of rows one behind the other; equal images are stored once.
+def copy_images(
+    opened: RowGroups | RecordBatches, name: str, begin: int, end: int, file_size: int, path: str
+) -> list[Copied]:
+    """Copies the images of some groups one behind the other; equal images are stored once.
 
     Args:
-      images: The images, of which only those with bytes are copied.
-      path: File of this machine to which they are written.
+      opened: The rows.
+      name: Name of the column of images, of which only those with bytes are copied.
+      begin: First group.
+      end: End of the groups.
       file_size: Size of the file of the rows.
+      path: File of this machine to which they are written.
     """
     copied: list[Copied] = []
     stored: dict[str, EmbeddedImage] = {}
-    end, most = 0, max(SMALL_BYTES, MAX_RATIO * file_size)
+    used, most = 0, max(SMALL_BYTES, MAX_RATIO * file_size)
     message = f"the images before it take more than {format_size(most)}; split its file"
     with open(path, "wb") as out:
-        for image in images:
+        for image in _images(opened, name, begin, end):
             UNDERWAY.progress()
             if not isinstance(image, bytes):
                 copied.append(image)
                 continue
             digest = content_digest(image)
             if digest not in stored:
-                if end + len(image) > most:
+                if used + len(image) > most:
                     copied.append(AnnotationFault(message, QuarantineReason.TOO_LARGE))
                     continue
-                stored[digest] = EmbeddedImage(ByteRange("", end, len(image)), len(image), digest)
-                end += out.write(image)
+                stored[digest] = EmbeddedImage(ByteRange("", used, len(image)), len(image), digest)
+                used += out.write(image)
             copied.append(stored[digest])
     return copied

@@ -64,12 +64,15 @@ class ImageRoot:
         relative, uri = self._find_odd(path) if _ODD.search(path) else (path, self._base + path)
         if not relative:
             raise AnnotationFault(f"its path {_quoted(path)} names no file")
-        if storage.is_remote(uri):
-            _check_object(uri)
         try:
-            return key_from_bytes(relative.encode("utf-8", "surrogateescape")), uri
+            key = key_from_bytes(relative.encode("utf-8", "surrogateescape"))
+            # A request for an impossible name would fail the job.
+            size = len(uri.split("/", 3)[-1].encode()) if storage.is_remote(uri) else 0
         except UnicodeEncodeError:
             raise AnnotationFault(f"its path {_quoted(path)} is not UTF-8") from None
+        if size > _MAX_OBJECT_NAME or (size and _NO_OBJECT.search(uri)):
+            raise AnnotationFault(f"its path {_quoted(uri)} cannot be that of an object")
+        return key, uri
 
     def _find_odd(self, path: str) -> tuple[str, str]:
         """Returns (path for the key, URI) of a path that may have segments such as `..`."""
@@ -111,20 +114,6 @@ class ImageRoot:
         uri = f"{scheme}://{rest}"
         is_below = self._remote and uri.startswith(self._below)
         return _normal(uri.removeprefix(self._below) if is_below else rest), uri
-
-
-def _check_object(uri: str) -> None:
-    """Checks that a URI can name an object, because a request for an impossible name would fail the job.
-
-    Raises:
-      AnnotationFault: If it cannot name an object.
-    """
-    try:
-        size = len(uri.split("/", 3)[-1].encode())
-    except UnicodeEncodeError:
-        raise AnnotationFault(f"its path {_quoted(uri)} is not UTF-8") from None
-    if size > _MAX_OBJECT_NAME or _NO_OBJECT.search(uri):
-        raise AnnotationFault(f"its path {_quoted(uri)} cannot be that of an object")
 
 
 def _normal(path: str) -> str:

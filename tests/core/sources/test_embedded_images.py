@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.tables import parquet as parquet_rows
-from shardwright.core.sources.tables.parquet import copy_images
+from shardwright.core.sources.tables.parquet import RowGroups, copy_images
 from shardwright.core.sources.tables.paths import EmbeddedImage
+from shardwright.core.storage.ranges import RangeReader
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef
 
@@ -271,7 +273,10 @@ def test_images_that_take_too_much_space_are_left_out(
 ) -> None:
     monkeypatch.setattr(parquet_rows, "SMALL_BYTES", 250)
     images = [bytes((number,)) * 100 for number in (1, 2, 1, 3, 4)]
-    copied = copy_images([*images, None, images[0][:50], images[3]], str(tmp_path / "images"), file_size=1)
+    table = table_of([*images, None, images[0][:50], images[3]])
+    path = str(write_parquet(tmp_path / "x.parquet", table))
+    with RangeReader(*state_of(path)[:3]) as ranges:
+        copied = copy_images(RowGroups(path, ranges), "image", 0, 1, 1, str(tmp_path / "images"))
     places = [item.place[:3] for item in copied if isinstance(item, EmbeddedImage)]
     assert places == [("", 0, 100), ("", 100, 100), ("", 0, 100), ("", 200, 50)]
     faults = [item.reason for item in copied if isinstance(item, AnnotationFault)]
