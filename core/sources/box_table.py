@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.image_files import annotated, class_name, number_in, split_in
@@ -45,7 +45,6 @@ _CORNER_NAMES = ("xmin", "ymin", "xmax", "ymax")
 _BARE_WIDTH = 6
 #: How far a share may be outside 0 to 1, because of rounding or boxes that exceed the picture.
 _SLACK = 0.5
-_Value = TypeVar("_Value")
 
 
 class BoxColumns(NamedTuple):
@@ -207,7 +206,7 @@ class BoxTable(ImageTable):
         )
 
 
-def _only(what: str, values: dict[int, _Value]) -> _Value | None:
+def _only(what: str, values: dict[int, Any]) -> Any:
     """Returns the value of all lines; None if there are no lines.
 
     Raises:

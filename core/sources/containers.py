@@ -72,8 +72,8 @@ def filtered_part(item: Input, folder: str, files: Iterable[ContainerFile]) -> I
 
 def filtered_refs(part: InputSplit) -> list[ImageRef]:
     """Returns a reference to each file that is not read; none if the split is a container."""
-    filtered = part.detail if isinstance(part.detail, list) else ()
+    files = part.detail if isinstance(part.detail, list) else ()
     return [
         ImageRef(part.item.prefix + key_of(name), storage.join(part.path, name)).filtered(reason)
-        for name, _, reason in filtered
+        for name, _, reason in files
     ]

@@ -16,7 +16,6 @@ from shardwright.core.sources.tables.image_tables import TableHead, table_format
 from shardwright.core.sources.tables.texts import Lines, csv_cells
 from shardwright.schemas.annotations import ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.configuration.settings import ConvertSettings
 
 _NEEDED = ("ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax")
 #: Part of the names of the files that name the classes.
@@ -85,10 +84,6 @@ def _flag(name: str, text: str) -> bool | None:
         raise AnnotationFault(f"{name} is {text!r} instead of 0, 1 or -1") from None
 
 
-def _table_in(head: TableHead, settings: ConvertSettings) -> BoxFile | None:
-    return BoxFile(head) if set(_NEEDED) <= set(head.header) else None
-
-
 SOURCE = table_format(
     name="open_images",
     title="Open Images' boxes",
@@ -96,7 +91,7 @@ SOURCE = table_format(
     suffixes=(".csv",),
     alone=(".tsv", ".txt"),
     has_numbers=True,
-    table_in=_table_in,
+    table_in=lambda head, _: BoxFile(head) if set(_NEEDED) <= set(head.header) else None,
     noun=NOUN,
     rule=RULE,
 ).source()

@@ -78,7 +78,7 @@ class InputSplit(NamedTuple):
     Attributes:
       item: Input.
       path: File or folder to list.
-      detail: What else the source needs to list the part; Beam pickles it.
+      detail: What else the source needs to list the part; it can be pickled.
     """
 
     item: Input

@@ -71,11 +71,6 @@ class Table(NamedTuple):
     classes: Sequence[str] = ()
 
     @property
-    def is_parsed_apart(self) -> bool:
-        """Whether a library in C reads the file, in groups of rows."""
-        return self.kind in (parquet.PARQUET, parquet.ARROW)
-
-    @property
     def has_objects(self) -> bool:
         """Whether a column has objects."""
         return columns.OBJECTS in self.header
@@ -223,7 +218,7 @@ def _values_in(row: Mapping[str, object], above: str = "", depth: int = 3) -> It
 def ranges_of(source: TableFile) -> Iterator[tuple[int, int, int]]:
     """Yields ranges of rows: begin and end, in bytes or row groups, and the number of the first row."""
     file, table, *_ = source
-    if table.is_parsed_apart:
+    if table.kind in parquet.KINDS:
         first = 0 if table.has_images else 1
         for begin, end, number in parquet.parts_of(table.kind, file):
             yield begin, end, first + number

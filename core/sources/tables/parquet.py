@@ -28,7 +28,8 @@ from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import counted, format_size
 
-PARQUET, ARROW = "Parquet", "Arrow"
+#: Kinds of files, which have groups of rows.
+KINDS = PARQUET, ARROW = "Parquet", "Arrow"
 #: Smallest number of bytes, or of rows, of the groups of rows in a part, except for the last part.
 _BYTES_A_PART, _ROWS_A_PART = 32 << 20, 20_000
 #: Most rows of a row group; a file that states more is damaged.

@@ -21,6 +21,7 @@ from shardwright.core.sources.moved_files import find_moved
 from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.tables.columns import HEIGHT, ML_USE, OBJECTS, ROLES, WIDTH
 from shardwright.core.sources.tables.files import TableFile, rows_of
+from shardwright.core.sources.tables.parquet import KINDS
 from shardwright.core.sources.tables.paths import EmbeddedImage, ImageRoot, state_of
 from shardwright.core.sources.tables.texts import Row
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
@@ -87,7 +88,7 @@ class Rows:
         self._images = ImageRoot(source.root)
         self._prefix = prefix + source.prefix
         name = source.file.path.rpartition("/")[2]
-        self._row = f"{printable(name)}, {'row' if source.table.is_parsed_apart else 'line'} "
+        self._row = f"{printable(name)}, {'row' if source.table.kind in KINDS else 'line'} "
         self._own_key = self._prefix + key_from_bytes(name.encode("utf-8", "surrogateescape"))
         self._separator = settings.label_separator
         self._extra = settings.parsed_extra_columns
@@ -105,7 +106,11 @@ class Rows:
             ref = self._ref(line, row)
             if not self._classes and (ref.is_candidate or not self._reads_objects):
                 yield from classes.new_ids(ref)
-            if not isinstance(row, str) and self._may_have_moved(ref):
+            # The image is missing, or has a path with backslashes in remote storage.
+            may_have_moved = ref.reason == QuarantineReason.UNREADABLE and not os.path.lexists(ref.uri)
+            if ref.is_candidate:
+                may_have_moved = storage.is_remote(ref.uri) and "\\" in ref.uri
+            if not isinstance(row, str) and may_have_moved:
                 missing.append((line, row, ref))
             else:
                 yield ref
@@ -119,13 +124,6 @@ class Rows:
                 ref = ref.quarantined(QuarantineReason.UNREADABLE, f"{self._row}{line}: {fault}")
             yield ref
 
-    @staticmethod
-    def _may_have_moved(ref: ImageRef) -> bool:
-        """Returns whether an image is missing, or has a path with backslashes in remote storage."""
-        if ref.is_candidate:
-            return storage.is_remote(ref.uri) and "\\" in ref.uri
-        return ref.reason == QuarantineReason.UNREADABLE and not os.path.lexists(ref.uri)
-
     def _ref(self, line: int, row: Mapping[str, Any] | str) -> ImageRef:
         """Returns the reference of a row, which may be a message about what is wrong with it."""
         ref: ImageRef | None = None
@@ -134,7 +132,11 @@ class Rows:
             if isinstance(row, str):
                 raise AnnotationFault(row)
             image = row.get(self._names[0])
-            ref = ImageRef(*self._find(line, image))
+            if isinstance(image, EmbeddedImage | AnnotationFault):
+                ref = ImageRef(f"{self._own_key}!{line:06d}", self._source.file.path)
+            else:
+                key, uri = self._images.find(_path(image))
+                ref = ImageRef(self._prefix + key, uri)
             label, split, group, sha256 = map(row.get, self._names[1:])
             ref = self._with_label(ref, label) if self._reads_classes else ref
             ref = ref._replace(
@@ -160,17 +162,6 @@ class Rows:
         except AnnotationFault as fault:
             ref = ref or ImageRef(f"{self._own_key}:{line}", self._source.file.path, split=NO_SPLIT)
             return ref.quarantined(fault.reason or reason, f"{self._row}{line}: {fault}")
-
-    def _find(self, line: int, image: Any) -> tuple[str, str]:
-        """Returns (key, URI) of the image of a row.
-
-        Raises:
-          AnnotationFault: If the row has none.
-        """
-        if isinstance(image, EmbeddedImage | AnnotationFault):
-            return f"{self._own_key}!{line:06d}", self._source.file.path
-        key, uri = self._images.find(_path(image))
-        return self._prefix + key, uri
 
     def _with_label(self, ref: ImageRef, value: Any) -> ImageRef:
         """Returns a reference with the classes of its row."""
@@ -203,10 +194,9 @@ class Rows:
 
     def _extra_values(self, row: Mapping[str, Any]) -> str:
         separator = self._separator or _LIST_SEPARATOR
-        cells = {column: row.get(column.name) for column in self._extra}
         try:
             extra = encode_extra(
-                {column.name: column_values(column, cell, separator) for column, cell in cells.items()}
+                {item.name: column_values(item, row.get(item.name), separator) for item in self._extra}
             )
             extra.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:
