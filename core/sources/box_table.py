@@ -281,7 +281,6 @@ SOURCE = table_format(
     title="a table of boxes",
     settings=frozenset({"image_root", "image_column", "label_column", "split_column"}),
     suffixes=(".csv", ".tsv"),
-    alone=(".txt",),
     has_numbers=True,
     table_in=_table_in,
     noun="CSV file with boxes",

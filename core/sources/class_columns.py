@@ -87,7 +87,6 @@ SOURCE = table_format(
     provides=frozenset({Needs.LABEL}),
     settings=frozenset({"image_root", "label_separator"}),
     suffixes=(_NAME,),
-    alone=(".csv", ".tsv", ".txt"),
     table_in=_table_in,
     noun=f"{_NAME} or other table of classes",
     rule="its header must name the image and then the classes (filename,cat,dog), and its rows must have 0 "

@@ -406,7 +406,6 @@ SOURCE = DocumentFormat(
     is_joined=True,
     begin=_begin,
     summarize=_summarize,
-    is_beside=False,
     leave_out=_leave_out,
     provides=frozenset({Needs.OBJECTS, Needs.PANOPTIC}),
     settings=frozenset({"image_root", "mask_dir"}),

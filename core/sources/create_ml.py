@@ -64,6 +64,7 @@ SOURCE = DocumentFormat(
     entry="entry",
     recognizes=lambda head, *_: _fields_of(first_item(head)) is not None,
     image_of=_image_of,
+    is_beside=True,
     annotate=lambda ref, entry, settings: annotated(ref, objects_of(entry)),
     summarize=lambda *_: ", boxes by their centers",
     settings=frozenset({"image_root"}),

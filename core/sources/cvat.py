@@ -138,7 +138,6 @@ SOURCE = DocumentFormat(
     image_of=_image_of,
     annotate=_annotate,
     summarize=_summarize,
-    is_beside=False,
     provides=frozenset({Needs.OBJECTS, Needs.LABEL}),
     settings=frozenset({"image_root", "label_separator"}),
 ).source()

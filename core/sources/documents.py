@@ -158,7 +158,7 @@ class DocumentFormat:
     begin: Callable[[Sequence[Document], ConvertSettings], Iterator[ClassId | tuple[Document, str, str]]] = (
         lambda *_: iter(())
     )
-    is_beside: bool = True
+    is_beside: bool = False
     is_joined: bool = False
     repeats: bool = False
     has_keypoints: bool = False

@@ -255,6 +255,7 @@ SOURCE = DocumentFormat(
     entry="task",
     recognizes=lambda head, *_: _is_export(first_item(head)),
     image_of=_image_of,
+    is_beside=True,
     annotate=_annotate,
     summarize=_summarize,
     provides=frozenset({Needs.OBJECTS, Needs.LABEL}),

@@ -89,7 +89,6 @@ SOURCE = table_format(
     title="Open Images' boxes",
     settings=frozenset({"image_root"}),
     suffixes=(".csv",),
-    alone=(".tsv", ".txt"),
     has_numbers=True,
     table_in=lambda head, _: BoxFile(head) if set(_NEEDED) <= set(head.header) else None,
     noun=NOUN,

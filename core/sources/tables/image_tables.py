@@ -36,6 +36,8 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.units import counted
 
+#: Ends of the names of CSV files that are named as input.
+_SUFFIXES = (".csv", ".tsv", ".txt")
 #: Longest path of an image.
 _MAX_PATH_LENGTH = 4096
 
@@ -203,7 +205,7 @@ def table_format(
         image_of=_image_of,
         annotate=_annotate,
         summarize=lambda document, *_: document.entries.describe(),
-        is_beside=False,
+        alone=_SUFFIXES,
         repeats=True,
         has_more_in_folders=False,
         unnamed=QuarantineReason.BAD_ROW,
