@@ -6,9 +6,9 @@ and `Feature { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }`, where e
 names' UTF-8 bytes, as TensorFlow's deterministic serialization does. If one name is a prefix of another, the
 shorter name comes first, as in C++; Python's protobuf writes it last.
 
-Protobuf's C parser reads the messages (`parse_example`, `ParsedExample`). The descriptor is built here,
-because the generated one is a part of TensorFlow. It declares the map as what it is on the wire, a list of
-entries, which keeps the order and is faster to read.
+Protobuf's C parser reads the messages, and tensors. The descriptor is built here, because the generated one
+is a part of TensorFlow. It declares the map as what it is on the wire, a list of entries, which keeps the
+order and is faster to read.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 #: Wire types.
-VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-_GROUP, _GROUP_END = 3, 4
-#: Largest tag (protobuf: field numbers have 29 bits) and largest depth of nested groups.
-_MAX_TAG, _MAX_DEPTH = (1 << 32) - 1, 100
+VARINT, LENGTH = 0, 2
+#: Wire type of numbers with 64 or 32 bits -> bytes.
+_FIXED_LENGTHS = {1: 8, 5: 4}
 _ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 
@@ -40,7 +39,7 @@ def write_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """Returns (number, position after it); raises ValueError or IndexError if it is malformed."""
     value = shift = 0
     while True:
@@ -54,71 +53,24 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
             raise ValueError("a varint has more than ten bytes")
 
 
-def fields_in(data: bytes | memoryview, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields (field number, wire type, begin, end) for each field of a message.
+def fields_in(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yields (field number, wire type, begin, end) for each field of a message, also for those in groups.
 
-    Groups are skipped, as protobuf does, because these messages have none. Nothing after `end` is read.
+    Only protobuf's parser tells whether the message is sound.
 
     Raises:
-      ValueError: If the message is malformed.
+      ValueError: Or IndexError, if it is malformed.
     """
-    if end < len(data):
-        data = memoryview(data)[:end]
-    try:
-        while position < end:
-            field, wire, begin = _read_tag(data, position)
-            if wire == LENGTH:
-                length, begin = read_varint(data, begin)
-            elif wire == VARINT:
-                length = read_varint(data, begin)[1] - begin
-            elif wire == FIXED64:
-                length = 8
-            elif wire == FIXED32:
-                length = 4
-            elif wire == _GROUP:
-                position = _skip_group(data, begin, field, 1)
-                continue
-            else:
-                raise ValueError(f"wire type {wire} is not used by this message")
-            if length > end - begin:
-                raise ValueError(f"a field of {length} bytes reaches beyond its message")
-            position = begin + length
-            yield field, wire, begin, position
-    except IndexError:
-        raise ValueError("a message ends inside a field") from None
-
-
-def _read_tag(data: bytes | memoryview, position: int) -> tuple[int, int, int]:
-    """Returns (field number, wire type, position after them)."""
-    tag, end = read_varint(data, position)
-    if tag > _MAX_TAG or end - position > 5 or not tag >> 3:
-        raise ValueError(f"{tag} is not a tag of a field")
-    return tag >> 3, tag & 7, end
-
-
-def _skip_group(data: bytes | memoryview, position: int, group: int, depth: int) -> int:
-    """Returns the position after a group; raises ValueError or IndexError if it is malformed."""
-    if depth > _MAX_DEPTH:
-        raise ValueError("groups are nested too deeply")
-    while True:
-        field, wire, position = _read_tag(data, position)
-        if wire == _GROUP_END:
-            if field != group:
-                raise ValueError("a group is ended by another one's mark")
-            return position
-        if wire == _GROUP:
-            position = _skip_group(data, position, field, depth + 1)
+    while position < end:
+        tag, begin = read_varint(data, position)
+        wire = tag & 7
+        length = _FIXED_LENGTHS.get(wire, 0)
+        if wire == LENGTH:
+            length, begin = read_varint(data, begin)
         elif wire == VARINT:
-            _, position = read_varint(data, position)
-        elif wire == LENGTH:
-            length, position = read_varint(data, position)
-            position += length
-        elif wire in (FIXED64, FIXED32):
-            position += 8 if wire == FIXED64 else 4
-        else:
-            raise ValueError(f"wire type {wire} does not exist")
-        if position > len(data):
-            raise ValueError("a field reaches beyond its group")
+            length = read_varint(data, begin)[1] - begin
+        position = begin + length
+        yield tag >> 3, wire, begin, position
 
 
 class FeatureType(StrEnum):
@@ -225,8 +177,8 @@ _parsing = threading.RLock()
 
 
 @cache
-def _example_class() -> type[Any]:
-    """Returns the message class `Example`."""
+def _messages() -> Mapping[str, type[Any]]:
+    """Returns the message classes `Example` and `TensorProto`."""
     from google.protobuf import (  # `layouts` starts without it
         descriptor_pb2,
         descriptor_pool,
@@ -235,10 +187,11 @@ def _example_class() -> type[Any]:
 
     kind = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package=_PROTO_PACKAGE, syntax="proto3")
+    one, many = kind.LABEL_OPTIONAL, kind.LABEL_REPEATED
 
-    def add(message: str, *field_types: tuple[str, int | str, int]) -> Any:
+    def add(message: str, **fields: tuple[int, int, int | str]) -> Any:
         declared = file.message_type.add(name=message)
-        for number, (name, type_, label) in enumerate(field_types, 1):
+        for name, (number, label, type_) in fields.items():
             field = declared.field.add(name=name, number=number, label=label)
             if isinstance(type_, str):
                 field.type, field.type_name = kind.TYPE_MESSAGE, f".{_PROTO_PACKAGE}.{type_}"
@@ -246,32 +199,40 @@ def _example_class() -> type[Any]:
                 field.type = type_
         return declared
 
-    one, many = kind.LABEL_OPTIONAL, kind.LABEL_REPEATED
-    add("BytesList", ("value", kind.TYPE_BYTES, many))
-    add("FloatList", ("value", kind.TYPE_FLOAT, many))
-    add("Int64List", ("value", kind.TYPE_INT64, many))
-    lists = (
-        ("bytes_list", "BytesList", one),
-        ("float_list", "FloatList", one),
-        ("int64_list", "Int64List", one),
+    add("BytesList", value=(1, many, kind.TYPE_BYTES))
+    add("FloatList", value=(1, many, kind.TYPE_FLOAT))
+    add("Int64List", value=(1, many, kind.TYPE_INT64))
+    feature = add(
+        "Feature",
+        bytes_list=(1, one, "BytesList"),
+        float_list=(2, one, "FloatList"),
+        int64_list=(3, one, "Int64List"),
     )
-    feature = add("Feature", *lists)
     feature.oneof_decl.add(name="kind")
     for field in feature.field:
         field.oneof_index = 0
-    add("Entry", ("key", kind.TYPE_STRING, one), ("value", "Feature", one))
-    add("Features", ("feature", "Entry", many))
-    add("Example", ("features", "Features", one))
+    add("Entry", key=(1, one, kind.TYPE_STRING), value=(2, one, "Feature"))
+    add("Features", feature=(1, many, "Entry"))
+    add("Example", features=(1, one, "Features"))
+    add("Dim", size=(1, one, kind.TYPE_UINT64))
+    add("TensorShapeProto", dim=(2, many, "Dim"))
+    add(
+        "TensorProto",
+        dtype=(1, one, kind.TYPE_UINT64),
+        tensor_shape=(2, one, "TensorShapeProto"),
+        tensor_content=(4, one, kind.TYPE_BYTES),
+        string_val=(8, many, kind.TYPE_BYTES),
+    )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    example: type[Any] = message_factory.GetMessageClass(
-        pool.FindMessageTypeByName(f"{_PROTO_PACKAGE}.Example")
-    )
-    return example
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PROTO_PACKAGE}.{name}"))
+        for name in ("Example", "TensorProto")
+    }
 
 
-def _parsed(data: bytes) -> Any:
-    """Returns an `Example` message, which owns the memory of its entries.
+def parse_message(name: str, data: bytes) -> Any:
+    """Returns an `Example` or a `TensorProto`, which owns the memory of the messages in it.
 
     Raises:
       ValueError: If it is malformed.
@@ -279,7 +240,8 @@ def _parsed(data: bytes) -> Any:
     from google.protobuf.message import DecodeError
 
     try:
-        return _example_class().FromString(data)
+        with _parsing:
+            return _messages()[name].FromString(data)
     except DecodeError:
         raise ValueError("its bytes are not a sound message, perhaps because some are missing") from None
 
@@ -303,7 +265,7 @@ def parse_example(data: bytes) -> dict[str, Feature]:
       ValueError: If the bytes are not such a message.
     """
     with _parsing:
-        message = _parsed(data)
+        message = parse_message("Example", data)
         return {entry.key: _feature_of(entry.value) for entry in message.features.feature}
 
 
@@ -324,7 +286,7 @@ class ParsedExample:
 
     def __init__(self, data: bytes) -> None:
         with _parsing:
-            self._message = _parsed(data)
+            self._message = parse_message("Example", data)
             # If a name occurs twice, the last wins.
             self.features = {entry.key: entry.value for entry in self._message.features.feature}
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from shardwright.schemas.example import fields_in, read_varint, write_varint
+from shardwright.schemas.example import parse_message, write_varint
 
 #: NumPy's name of a type -> (TensorFlow's number for it, letter for `struct`).
 _TYPES: Mapping[str, tuple[int, str]] = {
@@ -77,61 +77,17 @@ def parse_tensor(data: bytes) -> Tensor:
     Raises:
       ValueError: If it is not such a tensor.
     """
-    number, sides, (begin, end), spans = find_tensor(data, 0, len(data))
-    content, texts = data[begin:end], [data[first:last] for first, last in spans]
-    if number not in _BY_NUMBER:
-        raise ValueError(f"type {number} of TensorFlow is not among those that are read")
-    dtype, letter = _BY_NUMBER[number]
+    tensor = parse_message("TensorProto", data)
+    content, texts = tensor.tensor_content, list(tensor.string_val)
+    if tensor.dtype not in _BY_NUMBER:
+        raise ValueError(f"type {tensor.dtype} of TensorFlow is not among those that are read")
+    dtype, letter = _BY_NUMBER[tensor.dtype]
+    sides = tuple(dim.size for dim in tensor.tensor_shape.dim)
     count = prod(sides)
     there = len(texts) if dtype == "object" else len(content)
     if there != count * (1 if dtype == "object" else struct.calcsize(f"<{letter}")):
-        raise ValueError(f"its content does not fill its shape {tuple(sides)}")
-    return Tensor(dtype, tuple(sides), texts if dtype == "object" else content)
-
-
-class TensorParts(NamedTuple):
-    """TensorFlow's number for a tensor's type, its shape, and where its numbers or its texts are."""
-
-    type: int
-    sides: list[int]
-    content: tuple[int, int]
-    texts: list[tuple[int, int]]
-
-
-def find_tensor(data: bytes, begin: int, end: int) -> TensorParts:
-    """Returns the parts of a serialized tensor, without a check that they belong together.
-
-    Raises:
-      ValueError: If it is malformed.
-    """
-    kind, sides, content, texts = 0, list[int](), (begin, begin), list[tuple[int, int]]()
-    for field, wire, first, last in fields_in(data, begin, end):
-        if (field, wire) == (1, 0):
-            kind = read_varint(data, first)[0]
-        elif (field, wire) == (2, 2):
-            sides += _sides_in(data, first, last)
-        elif (field, wire) == (4, 2):
-            content = first, last
-        elif (field, wire) == (8, 2):
-            texts.append((first, last))
-    return TensorParts(kind, sides, content, texts)
-
-
-def _sides_in(data: bytes, begin: int, end: int) -> list[int]:
-    """Returns the shape in a TensorShapeProto.
-
-    Raises:
-      ValueError: If it is malformed.
-    """
-    sides = []
-    for field, wire, dim_begin, dim_end in fields_in(data, begin, end):
-        if (field, wire) == (2, 2):
-            side = 0  # protobuf leaves out this default
-            for part, part_wire, place, _ in fields_in(data, dim_begin, dim_end):
-                if (part, part_wire) == (1, 0):
-                    side = read_varint(data, place)[0]
-            sides.append(side)
-    return sides
+        raise ValueError(f"its content does not fill its shape {sides}")
+    return Tensor(dtype, sides, texts if dtype == "object" else content)
 
 
 def _field(number: int, content: bytes) -> bytes:

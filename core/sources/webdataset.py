@@ -96,28 +96,24 @@ def _list_sample(
     images: list[ImageRef] = []
     metadata: dict[str, ImageRef] = {}
     for path, ref in entries:
+        _, field_name = take_name_apart(path)
+        reason = why_filtered(path) or ("" if is_image_name(path) else FilterReason.NOT_AN_IMAGE)
         if not ref.is_candidate:
             yield ref
-            continue
-        field_name = take_name_apart(path)[1]
-        if field_name in METADATA and field_name not in metadata:
+        elif field_name in METADATA and field_name not in metadata:
             metadata[field_name] = ref
-        elif reason := why_filtered(path):
+        elif reason:
             yield ref.filtered(reason)
-        elif is_image_name(path):
-            images.append(ref)
         else:
-            yield ref.filtered(FilterReason.NOT_AN_IMAGE)
+            images.append(ref)
     if not images:
-        for ref in metadata.values():
-            yield ref.filtered(FilterReason.NOT_AN_IMAGE)
+        yield from (ref.filtered(FilterReason.NOT_AN_IMAGE) for ref in metadata.values())
         return
     try:
         files = {name: opened.read_metadata(member, name) for name, member in metadata.items()}
         yield from [with_metadata(ref, files, settings) for ref in images]
     except AnnotationFault as fault:
-        for ref in images:
-            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault))
+        yield from (ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault)) for ref in images)
 
 
 SOURCE = Source(

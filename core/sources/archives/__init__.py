@@ -209,9 +209,7 @@ def _references(
         inside = "/".join([*above, *parts[min(wrappers, len(parts) - 1) :]])
         split, label = tree.place(inside, settings.folders_of_label)
         ref = ref._replace(split=split, label=label)
-        reason = why_filtered(path)
-        if not reason and tree.leaves_out(inside):
-            reason = FilterReason.OUTSIDE_SPLITS
+        reason = why_filtered(path) or (FilterReason.OUTSIDE_SPLITS if tree.leaves_out(inside) else "")
         yield ref.filtered(reason) if ref.is_candidate and reason else ref
 
 

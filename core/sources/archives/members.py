@@ -64,16 +64,12 @@ class HeaderFile(RandomAccessFile):
     Args:
       read_at: Function that reads the file.
       size: Size of the file.
-      most: Number of bytes that may be read until `start_again` is called.
+      most: Number of bytes that may be read.
     """
 
     def __init__(self, read_at: ReadAt, size: int, most: int) -> None:
         super().__init__(read_at, size)
         self._most = self._left = most
-
-    def start_again(self) -> None:
-        """Allows the whole number of bytes again."""
-        self._left = self._most
 
     def read(self, size: int = -1) -> bytes:
         """Returns the next bytes; all that are left if `size` is negative.
@@ -344,13 +340,13 @@ def list_tar(read_at: ReadAt, whole: ByteRange, state: str = "") -> Iterator[Ima
     Raises:
       ArchiveDamage: After the members before the damage.
     """
-    file = HeaderFile(read_at, whole.length, _MAX_HEADER_BYTES)
     position = zeros = 0
     try:
+        file = HeaderFile(read_at, whole.length, _MAX_HEADER_BYTES)
         tar = tarfile.TarFile(fileobj=file, encoding="utf-8", errors="surrogateescape")
         while True:
-            file.start_again()
-            file.seek(position)
+            tar.fileobj = HeaderFile(read_at, whole.length, _MAX_HEADER_BYTES)
+            tar.fileobj.seek(position)
             try:
                 info = tarfile.TarInfo.fromtarfile(tar)
             except tarfile.HeaderError:

@@ -17,11 +17,10 @@ from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.example import FeatureType
+from shardwright.schemas.example import FeatureType, parse_message
 from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.sample_types import HIGHEST
-from shardwright.schemas.tensor_proto import find_tensor
 from shardwright.schemas.units import parse_pixel_shape
 
 #: Largest number of features with unknown names to read.
@@ -84,7 +83,7 @@ def find_image(record: SourceRecord, pixel_shape: tuple[int, ...] | None) -> Byt
         if other and _is_file(record, other):
             return other
     for name in names.images:
-        if record.kind_of(name) in (FeatureType.FLOAT, FeatureType.INT64):
+        if record.list_in(name)[0] in (FeatureType.FLOAT, FeatureType.INT64):
             return _numbers(record, name, pixel_shape)
     if not parts:
         features = ", ".join(sorted(record.features)[:12]) or "none"
@@ -211,29 +210,12 @@ def _is_rather_pixels(record: SourceRecord, part: ByteRange, pixel_shape: tuple[
     Dark pixels may begin with the few bytes of a signature by chance. The eight bytes of PNG, or the end
     marker of JPEG, are not a coincidence.
     """
-    end = part.offset + part.length
-    if record.data.startswith(b"\x89PNG\r\n\x1a\n", part.offset):
-        return False
-    if record.data.endswith(b"\xff\xd9", part.offset, end):
+    value = record.stored(part)
+    if value.startswith(b"\x89PNG\r\n\x1a\n") or value.endswith(b"\xff\xd9"):
         return False
     with contextlib.suppress(NoImage):
         return prod(_shape(record, part.length, pixel_shape)[0]) == part.length
     return False
-
-
-def _shape_in(record: SourceRecord) -> tuple[int, int, int, bool | None]:
-    """Returns height, width, channels and whether pixels are planar; 0 and None for unknown values."""
-
-    def sides_in(role: FeatureRole) -> list[int]:
-        sides = record.feature(record.name(role)).values
-        return [side if isinstance(side, int) and 0 < side <= _MAX_SIDE else 0 for side in sides]
-
-    shape = sides_in(FeatureRole.SHAPE)
-    if len(shape) in (2, 3) and all(shape):
-        return _oriented(shape)
-    each = map(sides_in, (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS))
-    height, width, channels = (sides[0] if len(sides) == 1 else 0 for sides in each)
-    return height, width, channels, None
 
 
 def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
@@ -257,7 +239,18 @@ def _shape(
     Raises:
       NoImage: If the shape is unknown.
     """
-    *sides, planar = _shape_in(record)
+
+    def sides_in(role: FeatureRole) -> list[int]:
+        sides = record.feature(record.name(role)).values
+        return [side if isinstance(side, int) and 0 < side <= _MAX_SIDE else 0 for side in sides]
+
+    planar: bool | None = None
+    sides = sides_in(FeatureRole.SHAPE)
+    if len(sides) in (2, 3) and all(sides):
+        *sides, planar = _oriented(sides)
+    else:
+        each = map(sides_in, (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS))
+        sides = [side[0] if len(side) == 1 else 0 for side in each]
     promised = own.picture if own else (None, None, None)
     height, width, channels = (side or promise or 0 for side, promise in zip(sides, promised, strict=True))
     if height and width:
@@ -304,7 +297,7 @@ def _numbers(record: SourceRecord, name: str, pixel_shape: tuple[int, ...] | Non
     if part is None:
         raise NoImage(f"its feature {name!r} has no values in one piece")
     method, dtype, count = PIXELS, "<f4", part.length // 4
-    if record.kind_of(name) is FeatureType.INT64:  # each ends with a byte whose highest bit is not set
+    if record.list_in(name)[0] is FeatureType.INT64:  # each ends with a byte whose highest bit is not set
         packed = np.frombuffer(record.data, np.uint8, part.length, part.offset)
         method, dtype, count = VARINT_PIXELS, "<i4", int(np.count_nonzero(packed < 0x80))
     shape, planar = _shape(record, count, pixel_shape)
@@ -315,19 +308,21 @@ def _numbers(record: SourceRecord, name: str, pixel_shape: tuple[int, ...] | Non
 
 def _serialized_tensor(record: SourceRecord, part: ByteRange) -> ByteRange | None:
     """Returns the image in a TensorProto, as `tf.io.serialize_tensor` writes it; None if there is none."""
-    if record.data[part.offset] != 0x08:  # its first field, the type
+    value = record.stored(part)
+    if value[0] != 0x08:  # its first field, the type
         return None
     try:
-        kind, sides, content, texts = find_tensor(record.data, part.offset, part.offset + part.length)
+        tensor = parse_message("TensorProto", value)
     except ValueError:
         return None
-    pixels, *files = (part._replace(offset=begin, length=end - begin) for begin, end in (content, *texts))
-    if len(files) == 1 and _is_file(record, files[0]):
-        return files[0]
-    dtype = _TENSOR_TYPES.get(kind)
-    if dtype is None or len(sides) not in (2, 3) or min(sides) < 1:
+    if len(tensor.string_val) == 1 and _is_file(record, file := record.inside(part, tensor.string_val[0])):
+        return file
+    dtype, dims, content = _TENSOR_TYPES.get(tensor.dtype), tensor.tensor_shape.dim, tensor.tensor_content
+    if dtype is None or len(dims) not in (2, 3):
         return None
-    if prod(sides) * np.dtype(dtype).itemsize != pixels.length:
+    sides = [dim.size for dim in dims]
+    if min(sides) < 1 or prod(sides) * np.dtype(dtype).itemsize != len(content):
         return None
     *shape, planar = _oriented(sides)
+    pixels = record.inside(part, content)
     return pixels._replace(method=PIXELS, shape=_checked(tuple(shape)), planar=planar, dtype=dtype)

@@ -167,6 +167,25 @@ class NotAnExample(ValueError):
     """The message is well formed, but it is not a `tf.train.Example`."""
 
 
+def _check_entries(data: bytes) -> None:
+    """Checks that a message has not too many features, which would take much more memory than their bytes.
+
+    Raises:
+      NotAnExample: If it is a SequenceExample.
+      ValueError: If it has too many.
+    """
+    count = 0
+    with contextlib.suppress(IndexError):  # the parser reports it
+        for number, wire, begin, end in fields_in(data, 0, len(data)):
+            if (number, wire) == (2, LENGTH):
+                raise NotAnExample("it is a tf.train.SequenceExample")
+            if (number, wire) == (1, LENGTH) and len(data) > 2 * MAX_FEATURES:  # each takes two bytes
+                for _ in islice(fields_in(data, begin, end), MAX_FEATURES + 1):
+                    count += 1
+            if count > MAX_FEATURES:
+                raise ValueError(f"it has more than {MAX_FEATURES:,} features")
+
+
 class SourceRecord(ParsedExample):
     """Decoded features of a record. An empty name stands for a feature that records do not have.
 
@@ -188,14 +207,7 @@ class SourceRecord(ParsedExample):
     __slots__ = ("data", "names")
 
     def __init__(self, data: bytes, names: FeatureNames | None = None) -> None:
-        entries = 0
-        for number, wire, begin, end in fields_in(data, 0, len(data)):
-            if (number, wire) == (2, LENGTH):
-                raise NotAnExample("it is a tf.train.SequenceExample")
-            if len(data) > 2 * MAX_FEATURES:  # each takes two bytes or more
-                entries += sum(1 for _ in islice(fields_in(data, begin, end), MAX_FEATURES + 1))
-            if entries > MAX_FEATURES:
-                raise ValueError(f"it has more than {MAX_FEATURES:,} features")
+        _check_entries(data)
         super().__init__(data)
         self.data = data
         self.names = names or names_by_role(tuple(self.features))
@@ -204,14 +216,11 @@ class SourceRecord(ParsedExample):
         """Returns the likeliest feature with a role; empty if there is none."""
         return next(iter(self.names.by_role.get(role, ())), "")
 
-    def kind_of(self, name: str) -> FeatureType | None:
-        """Returns the kind of a feature; None if it is absent or has no kind."""
+    def list_in(self, name: str) -> tuple[FeatureType | None, Any]:
+        """Returns the kind of a feature and its list; None if it is absent or has no kind."""
         message = self.features.get(name)
         kind = message.WhichOneof("kind") if message is not None else None
-        return FeatureType(kind.removesuffix("_list")) if kind else None
-
-    def _list_in(self, name: str) -> Any:
-        return getattr(self.features[name], f"{self.kind_of(name)}_list")
+        return (FeatureType(kind.removesuffix("_list")), getattr(message, kind)) if kind else (None, None)
 
     def _stored(self, name: str) -> Feature:
         """Returns a feature with its values as they are stored.
@@ -220,7 +229,7 @@ class SourceRecord(ParsedExample):
           ValueError: If it has too many values.
         """
         message = self.features.get(name)
-        if message and message.ByteSize() > _MAX_VALUES and len(self._list_in(name).value) > _MAX_VALUES:
+        if message and message.ByteSize() > _MAX_VALUES and len(self.list_in(name)[1].value) > _MAX_VALUES:
             raise ValueError(f"feature {name!r} has too many values, more than {_MAX_VALUES:,}")
         return super().feature(name)
 
@@ -262,10 +271,14 @@ class SourceRecord(ParsedExample):
 
         Floats have 32 bits each; integers are varints.
         """
-        data = self._list_in(name).SerializeToString()  # a tag, the number of bytes, and the numbers
+        data = self.list_in(name)[1].SerializeToString()  # a tag, the number of bytes, and the numbers
         length, begin = read_varint(data, 1) if data else (0, 0)
         place = self._find(data)
         return ByteRange("", place + begin, length) if data and place >= 0 else None
+
+    def inside(self, part: ByteRange, value: bytes) -> ByteRange:
+        """Returns where bytes are that a part contains."""
+        return part._replace(offset=self._find(value, part.offset), length=len(value))
 
     def _find(self, value: bytes, start: int = 0) -> int:
         """Returns the position of bytes after `start`; -1 if they are not there."""
