@@ -103,7 +103,7 @@ _MAX_CLASS_NAME = 1000
 #: Number of bytes of a value that are searched first.
 _HEAD = 64
 #: Largest number of features of a record, and of values of a feature.
-MAX_FEATURES, _MAX_VALUES = 100_000, 1 << 22
+MAX_FEATURES, _MAX_VALUES = 100_000, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -253,14 +253,13 @@ class SourceRecord(ParsedExample):
         Raises:
           ValueError: If the feature does not match its encoding, or has too many values.
         """
-        spec, feature, end = self.names.encoded.get(name), self._stored(name), 0
-        if feature.type is not FeatureType.BYTES:
+        if self.list_in(name)[0] is not FeatureType.BYTES:
             return []
-        method = BASE64 if spec is not None and spec.encoding is Encoding.BASE64 else STORED
-        if spec is not None and spec.encoding is Encoding.TENSOR and spec.dtype == "object":
-            feature = self.feature(name)
-        parts: list[ByteRange] = []
-        for value in feature.values:
+        encoding = spec.encoding if (spec := self.names.encoded.get(name)) else Encoding.PLAIN
+        method = BASE64 if encoding is Encoding.BASE64 else STORED
+        has_texts = encoding is Encoding.TENSOR and spec and spec.dtype == "object"
+        parts, end = list[ByteRange](), 0
+        for value in (self.feature(name) if has_texts else self._stored(name)).values:
             begin = self._find(value, end)
             end = begin + len(value)
             parts.append(ByteRange("", begin, len(value), method))

@@ -27,7 +27,7 @@ from shardwright.core.sources.tfrecord.record import (
     names_of_specs,
     own_records,
 )
-from shardwright.schemas.byte_range import BASE64, PIXELS, STORED, ByteRange
+from shardwright.schemas.byte_range import BASE64, PIXELS, STORED, VARINT_PIXELS, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.example import Feature, FeatureType, encode_example, write_varint
@@ -239,6 +239,16 @@ def test_a_feature_of_too_many_values_is_refused() -> None:
     numbers = _entry(1, _entry(1, _entry(1, b"k") + _entry(2, _entry(3, _entry(1, bytes(1 << 23))))))
     with pytest.raises(ValueError, match="too many values"):
         SourceRecord(numbers).feature("k")
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"), [(FeatureType.INT64, VARINT_PIXELS), (FeatureType.FLOAT, PIXELS)]
+)
+def test_any_number_of_values_may_be_an_image(kind: FeatureType, method: str) -> None:
+    record = SourceRecord(encode_example({"image": Feature(kind, [1] * (1200 * 1000))}))
+    found = find_image(record, (1200, 1000, 1))
+    assert (found.method, found.shape) == (method, (1200, 1000, 1))
+    assert pixel_values(record, found).tolist() == [1] * (1200 * 1000)
 
 
 def stored(name: str) -> tuple[KnownRecords, list[SourceRecord]]:
