@@ -171,9 +171,9 @@ def _entry_parts(name: str, feature: list[bytes]) -> list[bytes]:
     return [b"\x0a" + write_varint(len(head) + length), head, *feature]
 
 
-#: Held while messages are parsed: protobuf's parser has crashed while several threads used it at once. It
-#: holds Python's lock anyway, so this costs no time.
-_parsing = threading.RLock()
+#: Held while messages are parsed and read: protobuf's parser has crashed while several threads used it at
+#: once. It holds Python's lock anyway, so this costs no time.
+PARSING = threading.RLock()
 
 
 @cache
@@ -240,7 +240,7 @@ def parse_message(name: str, data: bytes) -> Any:
     from google.protobuf.message import DecodeError
 
     try:
-        with _parsing:
+        with PARSING:
             return _messages()[name].FromString(data)
     except DecodeError:
         raise ValueError("its bytes are not a sound message, perhaps because some are missing") from None
@@ -264,7 +264,7 @@ def parse_example(data: bytes) -> dict[str, Feature]:
     Raises:
       ValueError: If the bytes are not such a message.
     """
-    with _parsing:
+    with PARSING:
         message = parse_message("Example", data)
         return {entry.key: _feature_of(entry.value) for entry in message.features.feature}
 
@@ -285,15 +285,24 @@ class ParsedExample:
     __slots__ = ("_message", "features")
 
     def __init__(self, data: bytes) -> None:
-        with _parsing:
+        with PARSING:
             self._message = parse_message("Example", data)
             # If a name occurs twice, the last wins.
             self.features = {entry.key: entry.value for entry in self._message.features.feature}
+
+    def list_in(self, name: str) -> tuple[FeatureType | None, Any]:
+        """Returns the kind of a feature and its list; None if it is absent or has no kind."""
+        message = self.features.get(name)
+        if message is None:
+            return None, None
+        with PARSING:
+            kind = message.WhichOneof("kind")
+            return (FeatureType(kind.removesuffix("_list")), getattr(message, kind)) if kind else (None, None)
 
     def feature(self, name: str) -> Feature:
         """Returns a feature with its values."""
         message = self.features.get(name)
         if message is None:
             return Feature(None, [])
-        with _parsing:
+        with PARSING:
             return _feature_of(message)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from shardwright.schemas.example import parse_message, write_varint
+from shardwright.schemas.example import PARSING, parse_message, write_varint
 
 #: NumPy's name of a type -> (TensorFlow's number for it, letter for `struct`).
 _TYPES: Mapping[str, tuple[int, str]] = {
@@ -77,17 +77,27 @@ def parse_tensor(data: bytes) -> Tensor:
     Raises:
       ValueError: If it is not such a tensor.
     """
-    tensor = parse_message("TensorProto", data)
-    content, texts = tensor.tensor_content, list(tensor.string_val)
-    if tensor.dtype not in _BY_NUMBER:
-        raise ValueError(f"type {tensor.dtype} of TensorFlow is not among those that are read")
-    dtype, letter = _BY_NUMBER[tensor.dtype]
-    sides = tuple(dim.size for dim in tensor.tensor_shape.dim)
+    number, sides, content, texts = tensor_parts(data)
+    if number not in _BY_NUMBER:
+        raise ValueError(f"type {number} of TensorFlow is not among those that are read")
+    dtype, letter = _BY_NUMBER[number]
     count = prod(sides)
     there = len(texts) if dtype == "object" else len(content)
     if there != count * (1 if dtype == "object" else struct.calcsize(f"<{letter}")):
         raise ValueError(f"its content does not fill its shape {sides}")
     return Tensor(dtype, sides, texts if dtype == "object" else content)
+
+
+def tensor_parts(data: bytes) -> tuple[int, tuple[int, ...], bytes, list[bytes]]:
+    """Returns TensorFlow's number for the type of a serialized tensor, its shape, its numbers and its texts.
+
+    Raises:
+      ValueError: If it is malformed; nothing checks that the parts belong together.
+    """
+    with PARSING:
+        tensor = parse_message("TensorProto", data)
+        sides = tuple(dim.size for dim in tensor.tensor_shape.dim)
+        return tensor.dtype, sides, tensor.tensor_content, list(tensor.string_val)
 
 
 def _field(number: int, content: bytes) -> bytes:

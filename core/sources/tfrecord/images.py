@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -17,10 +17,11 @@ from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.example import FeatureType, parse_message
+from shardwright.schemas.example import FeatureType
 from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.sample_types import HIGHEST
+from shardwright.schemas.tensor_proto import tensor_parts
 from shardwright.schemas.units import parse_pixel_shape
 
 #: Largest number of features with unknown names to read.
@@ -218,7 +219,7 @@ def _is_rather_pixels(record: SourceRecord, part: ByteRange, pixel_shape: tuple[
     return False
 
 
-def _oriented(sides: list[int]) -> tuple[int, int, int, bool]:
+def _oriented(sides: Sequence[int]) -> tuple[int, int, int, bool]:
     height, width, channels = (*sides, 1)[:3]
     if height in _CHANNELS and channels not in _CHANNELS:
         return width, channels, height, True
@@ -312,16 +313,15 @@ def _serialized_tensor(record: SourceRecord, part: ByteRange) -> ByteRange | Non
     if value[0] != 0x08:  # its first field, the type
         return None
     try:
-        tensor = parse_message("TensorProto", value)
+        number, sides, content, texts = tensor_parts(value)
     except ValueError:
         return None
-    if len(tensor.string_val) == 1 and _is_file(record, file := record.inside(part, tensor.string_val[0])):
+    if len(texts) == 1 and _is_file(record, file := record.inside(part, texts[0])):
         return file
-    dtype, dims, content = _TENSOR_TYPES.get(tensor.dtype), tensor.tensor_shape.dim, tensor.tensor_content
-    if dtype is None or len(dims) not in (2, 3):
+    dtype = _TENSOR_TYPES.get(number)
+    if dtype is None or len(sides) not in (2, 3) or min(sides) < 1:
         return None
-    sides = [dim.size for dim in dims]
-    if min(sides) < 1 or prod(sides) * np.dtype(dtype).itemsize != len(content):
+    if prod(sides) * np.dtype(dtype).itemsize != len(content):
         return None
     *shape, planar = _oriented(sides)
     pixels = record.inside(part, content)

@@ -216,20 +216,14 @@ class SourceRecord(ParsedExample):
         """Returns the likeliest feature with a role; empty if there is none."""
         return next(iter(self.names.by_role.get(role, ())), "")
 
-    def list_in(self, name: str) -> tuple[FeatureType | None, Any]:
-        """Returns the kind of a feature and its list; None if it is absent or has no kind."""
-        message = self.features.get(name)
-        kind = message.WhichOneof("kind") if message is not None else None
-        return (FeatureType(kind.removesuffix("_list")), getattr(message, kind)) if kind else (None, None)
-
     def _stored(self, name: str) -> Feature:
         """Returns a feature with its values as they are stored.
 
         Raises:
           ValueError: If it has too many values.
         """
-        message = self.features.get(name)
-        if message and message.ByteSize() > _MAX_VALUES and len(self.list_in(name)[1].value) > _MAX_VALUES:
+        content = self.list_in(name)[1]
+        if content is not None and len(content.value) > _MAX_VALUES:
             raise ValueError(f"feature {name!r} has too many values, more than {_MAX_VALUES:,}")
         return super().feature(name)
 

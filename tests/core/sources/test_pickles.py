@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.sources.arrays import pickles
-from shardwright.core.sources.arrays.pickles import PickledArray, PickleError, read_pickle
+from shardwright.core.sources.arrays import cifar
+from shardwright.core.sources.arrays.cifar import PickledArray, PickleError, read_pickle
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 _PLAIN = st.recursive(
@@ -197,7 +197,7 @@ def test_the_same_text_is_not_encoded_again_and_again() -> None:
 
 def test_a_large_pickle_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "data_batch_1").open("w+b") as file:
-        file.truncate(pickles.MAX_PICKLE_BYTES + 1)
+        file.truncate(cifar.MAX_PICKLE_BYTES + 1)
         with pytest.raises(PickleError, match=r"500.0 MB are read; save its images as a .npy file"):
             read_pickle(file)
 
