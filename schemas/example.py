@@ -89,6 +89,7 @@ class Feature(NamedTuple):
 
 
 _FIELD_OF = {FeatureType.BYTES: 1, FeatureType.FLOAT: 2, FeatureType.INT64: 3}
+_KIND_OF = {f"{kind}_list": kind for kind in FeatureType}
 #: Package of the descriptor, in a pool of its own, so that it never meets that of TensorFlow.
 _PROTO_PACKAGE = "shardwright"
 
@@ -246,16 +247,16 @@ def parse_message(name: str, data: bytes) -> Any:
         raise ValueError("its bytes are not a sound message, perhaps because some are missing") from None
 
 
+def _list_of(message: Any) -> tuple[FeatureType | None, Any]:
+    """Returns the kind of a Feature message and its list; None if it has no kind."""
+    name = message.WhichOneof("kind")
+    return (_KIND_OF[name], getattr(message, name)) if name else (None, None)
+
+
 def _feature_of(message: Any) -> Feature:
     """Returns a Feature message with its values copied."""
-    kind = message.WhichOneof("kind")
-    if kind == "bytes_list":
-        return Feature(FeatureType.BYTES, message.bytes_list.value[:])
-    if kind == "int64_list":
-        return Feature(FeatureType.INT64, message.int64_list.value[:])
-    if kind == "float_list":
-        return Feature(FeatureType.FLOAT, message.float_list.value[:])
-    return Feature(None, [])
+    kind, content = _list_of(message)
+    return Feature(kind, content.value[:] if kind else [])
 
 
 def parse_example(data: bytes) -> dict[str, Feature]:
@@ -293,11 +294,8 @@ class ParsedExample:
     def list_in(self, name: str) -> tuple[FeatureType | None, Any]:
         """Returns the kind of a feature and its list; None if it is absent or has no kind."""
         message = self.features.get(name)
-        if message is None:
-            return None, None
         with PARSING:
-            kind = message.WhichOneof("kind")
-            return (FeatureType(kind.removesuffix("_list")), getattr(message, kind)) if kind else (None, None)
+            return (None, None) if message is None else _list_of(message)
 
     def feature(self, name: str) -> Feature:
         """Returns a feature with its values."""

@@ -26,7 +26,7 @@ from shardwright.core import storage
 from shardwright.core.records.compression import HEAD_BYTES, compression_of, decompress_into
 from shardwright.core.records.framing import HEADER_BYTES, Record, masked_crc32c, read_records
 from shardwright.core.sources.containers import filtered_part, filtered_refs, keeps_splits
-from shardwright.core.sources.image_files import join, key_of, split_name
+from shardwright.core.sources.image_files import annotated, join, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.spool import Spool
@@ -294,8 +294,7 @@ def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, base: i
     else:
         must, place_of = settings.unlabelled != "keep", partial(opened.place, base)
         annotations, classes = annotations_of(example, layout, opened.known.names, place_of, must)
-        class_names = sorted({name for name in classes.names if name})
-        ref = ref.annotated(annotations)._replace(label=LABEL_SEPARATOR.join(class_names))
+        ref = annotated(ref, annotations)
     opened.class_ids.update(classes.ids)
     if (split := example.name(FeatureRole.SPLIT)) and not ref.split and keeps_splits(settings):
         kind, values = example.feature(split)
