@@ -156,7 +156,7 @@ def build_forecast(
 
     settings = request.settings
     refs, class_ids, matches, digests = pipeline | "ListSources" >> ListSources(
-        request.inputs, Context(settings, spool), request.rules, request.selection
+        request.inputs, Context(settings, spool, request.rules, request.selection)
     )  # ImageRef, ClassId, RuleMatches, ListingDigest
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     # Otherwise an unknown class is an error of one object, not of the image.

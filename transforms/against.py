@@ -98,7 +98,7 @@ def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam
     settings, plan = comparison.settings, comparison.dataset.plan
     buckets = bucket_count(sum(plan.shards.values()))
     refs, *_ = begin | "ListSources" >> ListSources(
-        comparison.inputs, Context(settings, comparison.spool), comparison.rules, comparison.selection
+        comparison.inputs, Context(settings, comparison.spool, comparison.rules, comparison.selection)
     )  # ImageRef, ClassId
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     # An image of a class that --class_names did not list cannot have copies. A class may also be missing

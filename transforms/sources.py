@@ -8,7 +8,7 @@ from dataclasses import replace
 import apache_beam as beam
 
 from shardwright.core.sources.listing import ListingDigest, list_part, split_inputs
-from shardwright.core.sources.rules import LabelRules, ListingRules, RuleMatches
+from shardwright.core.sources.rules import RuleMatches
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name, whole
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
@@ -18,17 +18,15 @@ _CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
 
 
 class _ListPart(beam.DoFn):
-    def __init__(self, context: Context, rules: LabelRules, selection: ListingRules) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._rules = rules
-        self._selection = selection
 
     def start_bundle(self) -> None:
         self._matches = RuleMatches()
         self._digest = ListingDigest()
 
     def process(self, part: InputSplit) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
-        for found in list_part(part, self._context, self._rules, self._selection, self._matches):
+        for found in list_part(part, self._context, self._matches):
             self._digest.add(found, self._context.spool.path)
             yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
 
@@ -42,8 +40,6 @@ def ListSources(
     begin: beam.pvalue.PBegin | beam.PCollection,
     inputs: Sequence[Input],
     context: Context,
-    rules: LabelRules,
-    selection: ListingRules | None = None,
 ) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection]:
     """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId], ...)`.
 
@@ -53,9 +49,7 @@ def ListSources(
     Args:
       begin: The pipeline, or a PCollection of one element, to list the inputs once that element is ready.
       inputs: Checked inputs.
-      context: Settings and a directory for spool files.
-      rules: Rules for class names.
-      selection: Rules that leave out images. None to take all.
+      context: Settings, rules and a directory for spool files.
     """
     inputs = tuple(inputs)
     context = replace(context, one_worker=has_one_worker(begin.pipeline.options))
@@ -71,8 +65,7 @@ def ListSources(
     # A single worker would only pay for it.
     if not context.one_worker and (len(inputs) > 1 or source_by_name(inputs[0].source).split is not whole):
         parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
-    listing = _ListPart(context, rules, selection or ListingRules())
-    listed = parts | "ListPart" >> beam.ParDo(listing).with_outputs(
+    listed = parts | "ListPart" >> beam.ParDo(_ListPart(context)).with_outputs(
         _CLASS_IDS, _MATCHES, _DIGESTS, main="refs"
     )  # ImageRef; ClassId; RuleMatches; ListingDigest
     return listed.refs, listed[_CLASS_IDS], listed[_MATCHES], listed[_DIGESTS]

@@ -105,11 +105,11 @@ def _list(task: RebuildTask, request: ConversionRequest, touched: TouchedFiles) 
     Raises:
       ShardwrightError: If an input cannot be listed.
     """
-    context = Context(task.settings, Spool(task.directory), one_worker=True)
+    context = Context(task.settings, Spool(task.directory), request.rules, request.selection, one_worker=True)
 
     def digest_of(part: InputSplit) -> tuple[ListingDigest, bool]:
         digest, doubt = ListingDigest(), False
-        for found in list_part(part, context, request.rules, request.selection):
+        for found in list_part(part, context):
             digest.add(found, context.spool.path)
             doubt = doubt or (isinstance(found, ImageRef) and found.is_candidate and touched.has(found))
         task.hold.renew()

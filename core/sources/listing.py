@@ -14,7 +14,7 @@ from shardwright.core.images.read import read_head
 from shardwright.core.images.signatures import HEAD_BYTES
 from shardwright.core.sources.image_files import as_prefix, folder_of
 from shardwright.core.sources.input_probe import is_pattern
-from shardwright.core.sources.rules import LabelRules, ListingRules, RuleMatches
+from shardwright.core.sources.rules import RuleMatches
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.codes import QuarantineReason
@@ -36,22 +36,16 @@ def split_inputs(inputs: Sequence[Input], context: Context) -> Iterator[InputSpl
 
 
 def list_part(
-    part: InputSplit,
-    context: Context,
-    rules: LabelRules,
-    selection: ListingRules | None = None,
-    matches: RuleMatches | None = None,
+    part: InputSplit, context: Context, matches: RuleMatches | None = None
 ) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for every item in a split, in any order, with all rules applied.
 
     Args:
       part: The split.
-      context: Settings and a directory for spool files.
-      rules: Rules for class names.
-      selection: Rules that leave out images. None to take all.
+      context: Settings, rules and a directory for spool files.
       matches: Collects what the rules match; None if nobody asks.
     """
-    selection = selection or ListingRules()
+    rules, selection = context.rules, context.selection
     confinement = Confinement(part.item, context) if context.settings.confine else None
     listed = source_by_name(part.item.source).list_part(part, context)
     unreported = 0

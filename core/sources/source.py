@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from shardwright.core.sources.input_probe import InputProbe
+from shardwright.core.sources.rules import LabelRules, ListingRules
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.setting import Setting
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -93,11 +94,15 @@ class Context:
     Attributes:
       settings: Checked settings.
       spool: Directory for spool files.
+      rules: Rules for class names.
+      selection: Rules that leave out images; by default none.
       one_worker: Whether one worker lists everything, so that small parts have no use.
     """
 
     settings: ConvertSettings
     spool: Spool
+    rules: LabelRules = field(default_factory=LabelRules)
+    selection: ListingRules = field(default_factory=ListingRules)
     one_worker: bool = False
 
 

@@ -43,9 +43,8 @@ def refs_of(folder: Path, **settings: Any) -> list[ImageRef]:
     given = ConvertSettings(input=(str(folder),), layout="images", **settings)
     inputs = check_inputs(given, None)
     (folder.parent / "spool").mkdir(exist_ok=True)
-    context = Context(given, Spool(str(folder.parent / "spool")))
-    rules = make_label_rules(given)
-    found = [ref for part in split_inputs(inputs, context) for ref in list_part(part, context, rules)]
+    context = Context(given, Spool(str(folder.parent / "spool")), make_label_rules(given))
+    found = [ref for part in split_inputs(inputs, context) for ref in list_part(part, context)]
     assert not any(isinstance(ref, ClassId) for ref in found)
     return [ref for ref in found if isinstance(ref, ImageRef)]
 

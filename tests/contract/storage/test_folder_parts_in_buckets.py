@@ -31,7 +31,7 @@ def in_parts_and_whole(path: str, name: str = "class_folders", **given: str) -> 
     item, results = Input(path, "in/", name), list[Counter[str] | str]()
     source = source_by_name(name)
     for one_worker in (False, True):
-        context = Context(ConvertSettings(input=(path,), **given), Spool("unused"), one_worker)
+        context = Context(ConvertSettings(input=(path,), **given), Spool("unused"), one_worker=one_worker)
         try:
             parts = list(source.split(item, context))
             results.append(

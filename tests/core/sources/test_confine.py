@@ -28,11 +28,11 @@ def _listed(path: Path, **values: Any) -> dict[str, str]:
     settings = ConvertSettings(input=(str(path),), **values)
     settings.check()
     item = recognize(Input(str(path), ""), look_at(str(path)), settings)
-    context, rules = Context(settings, Spool(str(path.parent.parent))), make_label_rules(settings, (), 0)
+    context = Context(settings, Spool(str(path.parent.parent)), make_label_rules(settings, (), 0))
     return {
         os.path.basename(found.uri): found.reason
         for part in split_inputs([item], context)
-        for found in list_part(part, context, rules)
+        for found in list_part(part, context)
         if isinstance(found, ImageRef)
     }
 

@@ -50,10 +50,10 @@ SETTINGS = st.fixed_dictionaries(
 def listed(path: str, source: str = "class_folders", **given: Any) -> Counter[str] | str:
     """Returns what an input contains; the message if it is refused."""
     chosen = ConvertSettings(input=(path,), **given)
-    context, rules = Context(chosen, Spool("unused")), make_label_rules(chosen, (), 0)
+    context = Context(chosen, Spool("unused"), make_label_rules(chosen, (), 0))
     try:
         (part,) = source_by_name(source).split(Input(path, "in/", source), context)
-        return Counter(repr(found) for found in list_part(part, context, rules))
+        return Counter(repr(found) for found in list_part(part, context))
     except ShardwrightError as error:
         return f"{type(error).__name__}: {error}"
 
@@ -155,8 +155,7 @@ def test_the_meaning_of_the_folders_is_found_once(
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
         refs, *_ = pipeline | "ListSources" >> ListSources(
             [Input(str(source), "in/", "class_folders")],
-            Context(chosen, Spool(str(spool))),
-            make_label_rules(chosen, (), 0),
+            Context(chosen, Spool(str(spool)), make_label_rules(chosen, (), 0)),
         )
         _ = refs | beam.Map(write_line, str(listing))
         labels = " ".join(pipeline.applied_labels)
