@@ -69,7 +69,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {plural or f'{noun}s'}"
 
 
-def listed(words: Iterable[str], most: int = 0) -> str:
+def listed(words: Iterable[str], most: int = 0, before_last: str = "and") -> str:
     """Returns words as a sentence names them; if `most` is positive, not more than this many.
 
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d"], 2)
@@ -78,7 +78,7 @@ def listed(words: Iterable[str], most: int = 0) -> str:
     shown = list(words)
     if 0 < most < len(shown):
         shown[most:] = [f"{len(shown) - most:,} more"]
-    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+    return f" {before_last} ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def is_or_are(number: int) -> str:

@@ -139,9 +139,9 @@ class LabelRules:
         return frozenset(spelling for name in self.keep or () for spelling in (name, as_in_keys(name)))
 
     def _names(self, names: Iterable[str]) -> list[str]:
-        """Returns the renamed names that are kept, without duplicates."""
+        """Returns the renamed names that are kept, without duplicates. An empty name is none and stays."""
         renamed = dict.fromkeys(self.rename.get(name, name) for name in names)
-        return [name for name in renamed if self.keep is None or name in self._kept]
+        return [name for name in renamed if not name or self.keep is None or name in self._kept]
 
     def _named(self, ref: ImageRef) -> ImageRef:
         """Returns a reference with numbers replaced by the class names that they stand for.
@@ -181,20 +181,16 @@ class LabelRules:
         objects = [
             replace(item, label=name)
             for item in annotations.objects or ()
-            for name in self._name_of(item.label)
+            for name in self._names([item.label])
         ]
         # The mask still shows the segments of other classes, so they stay in the list.
         segments = [
             replace(item, label=name, void=not name and bool(item.label))
             for item in annotations.segments
-            for name in self._name_of(item.label) or [""]
+            for name in self._names([item.label]) or [""]
         ]
         objects_of_ref = None if annotations.objects is None else tuple(objects)
         return ref.annotated(replace(annotations, objects=objects_of_ref, segments=tuple(segments)))
-
-    def _name_of(self, name: str) -> list[str]:
-        """Returns the new name of an object in a list, which is empty if the name is not kept."""
-        return self._names([name]) if name else [name]
 
     def keeps_none(self, found: Collection[str]) -> list[str]:
         """Returns the names to keep that no class of the input has, sorted."""
@@ -371,7 +367,8 @@ def _unmatched_names(names: set[str], settings: ConvertSettings, rules: LabelRul
     ):
         if unused:
             hint = nearest(unused[0], sorted(known)) or "; check the spelling."
-            yield f"No image has the class {listed(map(repr, unused), _SHOWN)} of {option} {where}{hint}"
+            classes = listed(map(repr, unused), _SHOWN, "or")
+            yield f"No image has the class {classes} of {option} {where}{hint}"
 
 
 def _unmatched_entries(option: str, text: str, keys: KeyList, matches: RuleMatches) -> Iterator[str]:
