@@ -6,7 +6,7 @@ then leaves rows as `malloc` returned them, so this module has to detect incompl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -64,19 +64,16 @@ def _run_table(black: bool) -> _Table:
     return _lookup(dict(zip(words, runs, strict=True)), _RUN_BITS)
 
 
-@cache
-def _mode_table() -> _Table:
-    return _lookup(_MODES, _MODE_BITS)
-
-
 def _lookup(words: dict[str, int], bits: int) -> _Table:
     """Returns a table: value of the next `bits` bits -> meaning and length of the code word."""
     table: list[tuple[int, int] | None] = [None] * (1 << bits)
     for word, meaning in words.items():
         first = int(word, 2) << bits - len(word)
-        for value in range(first, first + (1 << bits - len(word))):
-            table[value] = (meaning, len(word))
+        table[first : first + (1 << bits - len(word))] = [(meaning, len(word))] * (1 << bits - len(word))
     return table
+
+
+_MODE_TABLE = _lookup(_MODES, _MODE_BITS)
 
 
 class _Bits:
@@ -125,10 +122,6 @@ class _Bits:
         self.position = position
         return False
 
-    def align(self) -> None:
-        """Moves to the next whole byte."""
-        self.position = -(-self.position // 8) * 8
-
 
 def _row_1d(bits: _Bits, width: int) -> list[int]:
     """Returns the changing elements of a row coded in one dimension; the first begins black."""
@@ -153,7 +146,7 @@ def _row_2d(bits: _Bits, width: int, above: Sequence[int]) -> list[int]:
         while above[index] < width and (above[index] <= position or index % 2 != len(changes) % 2):
             index += 1
         b1, b2 = above[index], above[index + 1]
-        mode = bits.word(_mode_table(), _MODE_BITS)
+        mode = bits.word(_MODE_TABLE, _MODE_BITS)
         if mode == _PASS:
             position = b2
             continue
@@ -173,12 +166,28 @@ def _row_2d(bits: _Bits, width: int, above: Sequence[int]) -> list[int]:
     return changes
 
 
-def _decode(rows: int, width: int, read_row: Callable[[Sequence[int]], list[int]]) -> bytes:
-    """Returns the rows packed to bits, each row padded to whole bytes; 0 is white."""
+def decode_fax(data: bytes, rows: int, width: int, compression: str, options: int = 0) -> bytes:
+    """Decodes a strip.
+
+    Args:
+      data: The strip, most significant bit first.
+      rows: Number of rows in the strip.
+      width: Number of pixels in a row.
+      compression: Pillow's name: `group4` (T.6), `group3` (T.4), or `tiff_ccitt` (T.4 in one dimension, with
+        rows that begin at whole bytes).
+      options: The T4Options tag of the TIFF.
+
+    Returns:
+      A bit per pixel, 0 for white, each row padded to whole bytes.
+
+    Raises:
+      BadFaxData: If a code word is bad or rows are missing.
+    """
+    bits = _Bits(data)
     lengths: list[int] = []
     above: list[int] = []
     for _ in range(rows):
-        above = read_row(above)
+        above = _row(bits, width, above, compression, options)
         position = 0
         for change in above:
             lengths.append(change - position)
@@ -191,54 +200,18 @@ def _decode(rows: int, width: int, read_row: Callable[[Sequence[int]], list[int]
     return np.packbits(np.repeat(colors, lengths).reshape(rows, width), axis=1).tobytes()
 
 
-def decode_group4(data: bytes, rows: int, width: int) -> bytes:
-    """Decodes T.6 data (TIFF compression 4).
-
-    Args:
-      data: The strip, most significant bit first.
-      rows: Number of rows in the strip.
-      width: Number of pixels in a row.
-
-    Returns:
-      A bit per pixel, 0 for white, each row padded to whole bytes.
-
-    Raises:
-      BadFaxData: If a code word is bad or rows are missing.
-    """
-    bits = _Bits(data)
-    return _decode(rows, width, lambda above: _row_2d(bits, width, above))
-
-
-def decode_group3(data: bytes, rows: int, width: int, options: int) -> bytes:
-    """Decodes T.4 data (TIFF compression 3), like `decode_group4`.
-
-    Args:
-      data: The strip.
-      rows: Number of rows in the strip.
-      width: Number of pixels in a row.
-      options: The T4Options tag of the TIFF.
-    """
-    bits = _Bits(data)
-
-    def read_row(above: Sequence[int]) -> list[int]:
-        ended = bits.skip_end_of_line()
-        if not options & _TWO_DIMENSIONS:
-            return _row_1d(bits, width)
-        if not ended:
-            raise BadFaxData(f"a row begins without an end of line at bit {bits.position}")
-        tag = bits.peek(1)
-        bits.position += 1
-        return _row_1d(bits, width) if tag else _row_2d(bits, width, above)
-
-    return _decode(rows, width, read_row)
-
-
-def decode_rle(data: bytes, rows: int, width: int) -> bytes:
-    """Decodes modified Huffman rows that begin at whole bytes (TIFF compression 2), like `decode_group4`."""
-    bits = _Bits(data)
-
-    def read_row(_: Sequence[int]) -> list[int]:
-        bits.align()
+def _row(bits: _Bits, width: int, above: Sequence[int], compression: str, options: int) -> list[int]:
+    """Returns the changing elements of the next row."""
+    if compression == "group4":
+        return _row_2d(bits, width, above)
+    if compression == "tiff_ccitt":
+        bits.position = -(-bits.position // 8) * 8
         return _row_1d(bits, width)
-
-    return _decode(rows, width, read_row)
+    ended = bits.skip_end_of_line()
+    if not options & _TWO_DIMENSIONS:
+        return _row_1d(bits, width)
+    if not ended:
+        raise BadFaxData(f"a row begins without an end of line at bit {bits.position}")
+    is_whole = bits.peek(1)
+    bits.position += 1
+    return _row_1d(bits, width) if is_whole else _row_2d(bits, width, above)

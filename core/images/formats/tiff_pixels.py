@@ -25,7 +25,7 @@ from PIL import Image, ImageFile, TiffImagePlugin
 from PIL.ExifTags import Base
 
 from shardwright.core.images.faults import corrupt, truncated, unsupported
-from shardwright.core.images.formats.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
+from shardwright.core.images.formats.ccitt import BadFaxData, decode_fax
 from shardwright.core.images.formats.jpeg import words_of_libjpeg
 from shardwright.core.storage.ranges import RandomAccessFile
 from shardwright.schemas.bounds import Bounds
@@ -49,6 +49,7 @@ class _Organization:
     """The layout of a TIFF's pixels in its file.
 
     Attributes:
+      tags: The directory of the picture.
       compression: Pillow's name of the compression.
       size: Width and height of the image in the file.
       segment: Width and height of a strip or tile.
@@ -57,12 +58,9 @@ class _Organization:
       bits: Number of bits per sample.
       predictor: TIFF's Predictor; 1 for none.
       photometric: TIFF's PhotometricInterpretation.
-      reversed_bits: Whether the lowest bit of each byte comes first.
-      little_endian: Whether the lowest byte of each sample comes first.
-      t4_options: TIFF's T4Options for fax data.
-      jpeg_tables: The tables that all JPEG segments share.
     """
 
+    tags: Tags
     compression: str
     size: tuple[int, int]
     segment: tuple[int, int]
@@ -71,10 +69,6 @@ class _Organization:
     bits: int
     predictor: int
     photometric: int
-    reversed_bits: bool
-    little_endian: bool
-    t4_options: int
-    jpeg_tables: bytes
 
     def row_bytes(self, width: int) -> int:
         """Returns the number of bytes in a row of pixels, padded to whole bytes."""
@@ -100,8 +94,14 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
         image.load()  # uncompressed: Pillow detects missing data itself
         return
     organization = _organization(image.tag_v2, str(image.info["compression"]))
-    places = _segments(image.tag_v2, data, organization, bounds)
-    pixels = _pixels(organization, data, places)
+    places = _segments(data, organization, bounds)
+    planes = list(_planes(organization, data, places))
+    if len(planes) == 1:
+        pixels = planes[0].reshape(-1).data
+    else:
+        sample = _sample_type(organization)
+        interleaved = np.stack([plane.view(sample) for plane in planes], axis=-1)
+        pixels = interleaved.reshape(-1).view(np.uint8).data
     raw_mode = _native(_raw_mode(image, organization, len(places)))
     if luma_chroma and organization.samples * organization.planes == _YCBCR_SAMPLES:
         if all_numbers(image.tag_v2.get(Base.YCbCrSubSampling, (2, 2))) != (1, 1):
@@ -137,7 +137,7 @@ def read_samples(tags: Tags, compression: str, data: bytes, bounds: Bounds) -> n
     organization = _organization(tags, compression, all_planes=True)
     if organization.photometric == _YCBCR and organization.compression != "jpeg":
         raise _unsupported("YCbCr without JPEG compression")
-    segments = _segments(tags, data, organization, bounds)
+    segments = _segments(data, organization, bounds)
     planes = [_integers(rows, organization) for rows in _planes(organization, data, segments)]
     return planes[0] if len(planes) == 1 else np.concatenate(planes, axis=-1)
 
@@ -184,7 +184,7 @@ def _raw_mode(image: TiffImagePlugin.TiffImageFile, organization: _Organization,
 
 
 def _native(raw_mode: str) -> str:
-    """Returns the raw mode for samples in this machine's byte order, as `_pixels` returns them."""
+    """Returns the raw mode for samples in this machine's byte order, as `_planes` yields them."""
     kind, _, layout = raw_mode.partition(";")
     if layout[:2] not in ("16", "32"):
         return raw_mode
@@ -211,6 +211,7 @@ def _organization(tags: Tags, compression: str, all_planes: bool = False) -> _Or
     if min(segment) < 1:
         raise corrupt(f"tiff: its strips or tiles have {segment[0]} x {segment[1]} pixels")
     return _Organization(
+        tags=tags,
         compression=compression,
         size=(width, height),
         segment=segment,
@@ -219,10 +220,6 @@ def _organization(tags: Tags, compression: str, all_planes: bool = False) -> _Or
         bits=bits.pop(),
         predictor=int(tags.get(Base.Predictor, 1)) if compression in _PREDICTED else 1,
         photometric=int(tags.get(Base.PhotometricInterpretation, 0)),
-        reversed_bits=tags.get(Base.FillOrder, 1) == 2,
-        little_endian=tags.prefix == b"II",
-        t4_options=int(tags.get(Base.T4Options, 0)),
-        jpeg_tables=bytes(tags.get(Base.JPEGTables, b"")),
     )
 
 
@@ -236,8 +233,9 @@ def all_numbers(value: Any) -> tuple[int, ...]:
     return tuple(int(item) for item in value) if isinstance(value, (tuple, list)) else (int(value),)
 
 
-def _segments(tags: Tags, data: bytes, organization: _Organization, bounds: Bounds) -> list[tuple[int, int]]:
+def _segments(data: bytes, organization: _Organization, bounds: Bounds) -> list[tuple[int, int]]:
     """Returns the begin and end of each strip or tile, after checking that all are in the file."""
+    tags = organization.tags
     tiled = Base.TileOffsets in tags
     offsets = all_numbers(tags[Base.TileOffsets if tiled else Base.StripOffsets])
     sizes = all_numbers(tags[Base.TileByteCounts if tiled else Base.StripByteCounts])
@@ -257,19 +255,10 @@ def _segments(tags: Tags, data: bytes, organization: _Organization, bounds: Boun
     return [(offset, offset + size) for offset, size in zip(offsets[:needed], sizes)]
 
 
-def _pixels(organization: _Organization, data: bytes, segments: Sequence[tuple[int, int]]) -> memoryview:
-    """Decompresses the whole image: rows padded to whole bytes, samples in native byte order."""
-    planes = list(_planes(organization, data, segments))
-    if len(planes) == 1:
-        return planes[0].reshape(-1).data
-    sample = _sample_type(organization)
-    return np.stack([plane.view(sample) for plane in planes], axis=-1).reshape(-1).view(np.uint8).data
-
-
 def _planes(
     organization: _Organization, data: bytes, segments: Sequence[tuple[int, int]]
 ) -> Iterator[np.ndarray]:
-    """Yields the rows of each plane as bytes, with shape (height, bytes per row)."""
+    """Yields the rows of each plane as bytes in native byte order, with shape (height, bytes per row)."""
     per_plane = len(segments) // organization.planes
     for begin in range(0, len(segments), per_plane):
         yield _plane(organization, data, segments[begin : begin + per_plane])
@@ -302,7 +291,7 @@ def _decoded(segment: bytes, rows: int, organization: _Organization) -> np.ndarr
     """Decompresses a strip or tile with the given number of rows to shape (rows, bytes per row)."""
     width = organization.segment[0]
     size = rows * organization.row_bytes(width)
-    if organization.reversed_bits and organization.compression not in ("jpeg", "webp"):
+    if organization.tags.get(Base.FillOrder, 1) == 2 and organization.compression not in ("jpeg", "webp"):
         segment = segment.translate(_REVERSED_BITS)
     compression = organization.compression
     try:
@@ -335,7 +324,7 @@ def _without_predictor(array: np.ndarray, rows: int, organization: _Organization
                 raise _unsupported(f"a predictor over samples of {organization.bits} bits")
             array = np.cumsum(array.reshape(rows, width, samples), axis=1, dtype=np.uint8)
         return array.reshape(rows, -1)
-    order = "<" if organization.little_endian else ">"
+    order = "<" if organization.tags.prefix == b"II" else ">"
     values = array.view(f"{order}u{organization.bits // 8}").astype(_sample_type(organization))
     if organization.predictor == _HORIZONTAL:
         values = np.cumsum(values.reshape(rows, width, samples), axis=1, dtype=values.dtype)
@@ -417,6 +406,11 @@ _CODECS: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
+def _decode_fax(segment: bytes, rows: int, organization: _Organization) -> bytes:
+    options = int(organization.tags.get(Base.T4Options, 0))
+    return decode_fax(segment, rows, organization.segment[0], organization.compression, options)
+
+
 def _decode_jpeg(segment: bytes, rows: int, organization: _Organization) -> bytes:
     """Decodes a JPEG strip or tile (Adobe's TIFF Technical Note 2)."""
     import imagecodecs
@@ -424,8 +418,8 @@ def _decode_jpeg(segment: bytes, rows: int, organization: _Organization) -> byte
     if organization.bits != 8:
         raise _unsupported(f"JPEG samples of {organization.bits} bits")
     whole = segment
-    if organization.jpeg_tables:
-        whole = organization.jpeg_tables.removesuffix(b"\xff\xd9") + segment.removeprefix(b"\xff\xd8")
+    if tables := bytes(organization.tags.get(Base.JPEGTables, b"")):
+        whole = tables.removesuffix(b"\xff\xd9") + segment.removeprefix(b"\xff\xd8")
     _refuse_damaged(whole)
     color = 2 if organization.photometric in (_RGB, _YCBCR) else None  # RGB in TIFF's tag
     stored = 2 if organization.photometric == _RGB else None
@@ -471,11 +465,9 @@ def _exactly(array: np.ndarray, rows: int, organization: _Organization) -> bytes
 
 #: Pillow's name of a compression of pictures -> function of (segment, number of rows, organization).
 _PICTURE_CODECS: dict[str, Callable[[bytes, int, _Organization], bytes]] = {
-    "tiff_ccitt": lambda segment, rows, layout: decode_rle(segment, rows, layout.segment[0]),
-    "group3": lambda segment, rows, layout: decode_group3(
-        segment, rows, layout.segment[0], layout.t4_options
-    ),
-    "group4": lambda segment, rows, layout: decode_group4(segment, rows, layout.segment[0]),
+    "tiff_ccitt": _decode_fax,
+    "group3": _decode_fax,
+    "group4": _decode_fax,
     "jpeg": _decode_jpeg,
     "webp": _decode_webp,
 }

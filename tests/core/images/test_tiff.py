@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image, TiffImagePlugin
 
 from shardwright.core.images.decode import load, open_image
-from shardwright.core.images.formats.ccitt import BadFaxData, decode_group3, decode_group4, decode_rle
+from shardwright.core.images.formats.ccitt import BadFaxData, decode_fax
 from shardwright.core.images.formats.tiff_pixels import read_samples
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
@@ -185,17 +185,13 @@ def test_every_run_length_decodes_and_no_row_may_be_missing(width: int, edges: l
         for edge in edges[row:]:
             pixels[row, edge % width :] ^= True
     packed = np.packbits(pixels, axis=1).tobytes()
-    for compression, decode in (
-        ("group4", decode_group4),
-        ("group3", lambda *arguments: decode_group3(*arguments, 0)),
-        ("tiff_ccitt", decode_rle),
-    ):
+    for compression in ("group4", "group3", "tiff_ccitt"):
         data = _saved(Image.fromarray(pixels), compression, rows)
         offset, size = _strip(data)
         strip = data[offset : offset + size]
-        assert decode(strip, rows, width) == packed
+        assert decode_fax(strip, rows, width, compression) == packed
         with pytest.raises(BadFaxData):
-            decode(strip, rows + 1, width)
+            decode_fax(strip, rows + 1, width, compression)
 
 
 WIDTH, HEIGHT, SAMPLES = 8, 4, 3
