@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from shardwright.core.concurrency.pool import reserve_working_bytes
@@ -17,7 +18,6 @@ from shardwright.core.images.convert import (
     decode_deep,
     decode_upright,
     open_chosen,
-    reserve_nothing,
     transform_faults,
 )
 from shardwright.core.images.quality_metrics import fingerprints_of
@@ -45,7 +45,7 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint(
-    data: bytes, name: str, settings: ConvertSettings, reserve: Reserve = reserve_nothing
+    data: bytes, name: str, settings: ConvertSettings, reserve: Reserve = nullcontext
 ) -> Fingerprint:
     """Decodes an image, reduced if possible, and computes its fingerprint.
 

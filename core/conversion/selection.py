@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 
 from shardwright.core.images.boxes import upright_size
 from shardwright.core.images.convert import (
@@ -10,7 +11,6 @@ from shardwright.core.images.convert import (
     ConvertedImage,
     Reserve,
     picture_of,
-    reserve_nothing,
     side_reason,
 )
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
@@ -59,7 +59,7 @@ def check_quality(image: ConvertedImage, settings: ConvertSettings, reserve: Res
     from shardwright.core.images import quality_metrics  # other conversions start without it
 
     try:
-        with (reserve or reserve_nothing)(math.prod((image.width, image.height, BYTES_PER_PIXEL))):
+        with (reserve or nullcontext)(math.prod((image.width, image.height, BYTES_PER_PIXEL))):
             quality = quality_metrics.measure_quality(picture_of(image, settings))
     except (ImageFault, MemoryError):
         raise

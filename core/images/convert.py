@@ -28,7 +28,7 @@ from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.units import counted
 
 #: A function that reserves working memory, in bytes, while a picture is decoded.
-Reserve = Callable[[int], AbstractContextManager[None]]
+Reserve = Callable[[int], AbstractContextManager[object]]
 
 #: Bytes per pixel while a picture is decoded, rotated and converted to its color.
 BYTES_PER_PIXEL = 8
@@ -90,11 +90,6 @@ class ConvertedImage(NamedTuple):
     dtype: str = "uint8"
 
 
-def reserve_nothing(_: int) -> AbstractContextManager[None]:
-    """Does nothing; used if there is no budget."""
-    return nullcontext()
-
-
 class Brightness(NamedTuple):
     """How bright an image of 16 bits is.
 
@@ -108,7 +103,7 @@ class Brightness(NamedTuple):
 
 
 def convert_image(
-    data: bytes, name: str, settings: ConvertSettings, reserve: Reserve = reserve_nothing
+    data: bytes, name: str, settings: ConvertSettings, reserve: Reserve = nullcontext
 ) -> ConvertedImage:
     """Decodes, rotates, converts, resizes and encodes one image, or keeps its bytes.
 
@@ -130,7 +125,9 @@ def convert_image(
         else:
             image = _transform_samples(opened, opened.deep, settings, reserve)
         if settings.record_layout.pixel_type not in ("", image.dtype):
-            image = _widened(image, settings, reserve)
+            with reserve(len(image.encoded) * _WIDENED_BYTES):
+                encoded = deep_pixels.widened(image.encoded)
+                return image._replace(encoded=encoded, dtype=settings.record_layout.pixel_type)
         return image
 
 
@@ -217,13 +214,6 @@ def _check_type(header: DeepHeader | None, settings: ConvertSettings) -> None:
         )
 
 
-def _widened(image: ConvertedImage, settings: ConvertSettings, reserve: Reserve) -> ConvertedImage:
-    """Returns a picture of uint8 with the sample type that the layout states, uint16."""
-    with reserve(len(image.encoded) * _WIDENED_BYTES):
-        encoded = deep_pixels.widened(image.encoded)
-        return image._replace(encoded=encoded, dtype=settings.record_layout.pixel_type)
-
-
 def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[FilterReason, str] | None:
     """Returns why an image is left out for its sides, as a reason and a sentence; None if it is not.
 
@@ -268,10 +258,10 @@ def picture_of(image: ConvertedImage, settings: ConvertSettings) -> Image.Image:
     if image.format == "raw":
         shape = (image.height, image.width, image.channels)
         return deep_pixels.displayed(deep_pixels.decode_raw(image.encoded, image.dtype, shape))
-    if image.dtype != "uint8":
-        opened = decode.open_image(image.encoded, "image", _ANY_SIZE, settings.parsed_bounds, keep_depth=True)
+    is_deep = image.dtype != UINT8
+    opened = decode.open_image(image.encoded, "image", _ANY_SIZE, settings.parsed_bounds, keep_depth=is_deep)
+    if is_deep:
         return deep_pixels.displayed(decode.load_samples(opened, _ANY_SIZE))
-    opened = decode.open_image(image.encoded, "image", _ANY_SIZE, settings.parsed_bounds)
     return decode.load_checked(opened, _ANY_SIZE, image.decoding.damaged).image
 
 
@@ -327,7 +317,10 @@ def _transform_samples(
     frame = _plan_frame(opened, settings)
     geometry = frame.geometry
     keep = _bytes_can_stay(opened, geometry, settings)
-    with reserve(_deep_bytes(opened, header, geometry)):
+    pixel_bytes = max(header.channels, 3) * header.sample_bytes
+    # A copy in another orientation or color, two planes for resampling, the result, and its encoded bytes.
+    working = math.prod(opened.size) * (pixel_bytes + 8) + math.prod(geometry.canvas) * (2 * pixel_bytes + 8)
+    with reserve(opened.decoder_bytes() + working):
         started = time.perf_counter()
         pixels = decode.load_samples(opened, settings.max_pixels)
         decoding = Decoding(time.perf_counter() - started)
@@ -382,15 +375,6 @@ def decode_deep(opened: OpenedImage, settings: ConvertSettings) -> np.ndarray:
     return _upright_colors(pixels, opened, opened.deep, settings)
 
 
-def _deep_bytes(opened: OpenedImage, header: DeepHeader, geometry: Geometry) -> int:
-    """Returns the number of bytes that the steps of `_transform_samples` hold at once, at most."""
-    channels = max(header.channels, 3)
-    pixel = channels * header.sample_bytes
-    source, target = math.prod(opened.size), math.prod(geometry.canvas)
-    # A copy in another orientation or color, two planes for resampling, the result, and its encoded bytes.
-    return opened.decoder_bytes() + source * (pixel + 8) + target * (2 * pixel + 8)
-
-
 def _samples_can_stay(opened: OpenedImage, header: DeepHeader, settings: ConvertSettings) -> bool:
     """Returns whether the samples of an upright picture with `deep` ones need no change."""
     if opened.kind != "png":
@@ -409,7 +393,7 @@ Mapper = Callable[[Image.Image, Frame], Iterator[MappedImage]]
 
 
 def map_image(
-    data: bytes, name: str, settings: ConvertSettings, mapper: Mapper, reserve: Reserve = reserve_nothing
+    data: bytes, name: str, settings: ConvertSettings, mapper: Mapper, reserve: Reserve = nullcontext
 ) -> Iterator[tuple[MappedImage, ConvertedImage, bool]]:
     """Decodes one image as `convert_image` does, and converts each picture that a hook makes of it.
 

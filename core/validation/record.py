@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any, NamedTuple
 
 from PIL.Image import Image
 
-from shardwright.core.images.convert import Reserve, reserve_nothing
+from shardwright.core.images.convert import Reserve
 from shardwright.core.images.metadata import private_metadata, strip_metadata
 from shardwright.core.images.quality_metrics import measure_quality, measure_stored_samples
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
@@ -117,7 +117,7 @@ class RecordChecker:
         encoded = schema.spec(FeatureRole.ENCODED)
         self._pixel_type = encoded.pixel_type if encoded is not None else ""
         self._decode, self._look, self._tell = decode, look, picture or look
-        self._reserve = reserve or reserve_nothing
+        self._reserve = reserve or nullcontext
         self._hash_images = hash_images
         self._with_rules = tuple(filter(has_rules, schema.features))
         self._with_roles = specs_with_roles(schema.features)

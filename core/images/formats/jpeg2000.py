@@ -41,7 +41,7 @@ _MAX_LEVELS = 32
 _SIGNED = 0x80
 
 
-class _Size(NamedTuple):
+class Size(NamedTuple):
     """The grid of a codestream (segment SIZ).
 
     Attributes:
@@ -72,6 +72,11 @@ class _Size(NamedTuple):
         return self.x1 - self.x0, self.y1 - self.y0
 
     @property
+    def bits(self) -> int:
+        """Most bits per sample."""
+        return max(bits for bits, _, _ in self.components)
+
+    @property
     def tiles(self) -> tuple[int, int]:
         """Number of tiles in a row and in a column."""
         return (
@@ -80,27 +85,16 @@ class _Size(NamedTuple):
         )
 
 
-class Header(NamedTuple):
-    """Facts about a JPEG 2000 that are known before it is decoded.
-
-    Attributes:
-      size: Width and height in pixels, as the codestream has them.
-      bits: Most bits per sample.
-      profile: The ICC profile of a JP2; empty if there is none.
-    """
-
-    size: tuple[int, int]
-    bits: int
-    profile: bytes
-
-
-def read_header(data: bytes, max_pixels: int, bounds: Bounds) -> Header:
+def read_header(data: bytes, max_pixels: int, bounds: Bounds) -> tuple[Size, bytes]:
     """Checks the boxes and the main header of a JPEG 2000, and that all of its tiles are there.
 
     Args:
       data: The whole file.
       max_pixels: Largest width x height that is accepted; a larger picture is not checked further.
       bounds: Limits on the parts of the file.
+
+    Returns:
+      The grid of the codestream, and the ICC profile of a JP2, empty if there is none.
 
     Raises:
       ImageFault: If the file is truncated or damaged, has too many parts, or colors that are not read.
@@ -112,7 +106,7 @@ def read_header(data: bytes, max_pixels: int, bounds: Bounds) -> Header:
         bounds.check("tiles", math.prod(size.tiles), f"{_KIND}: it has {math.prod(size.tiles)} tiles")
         first_tile = _check_segments(data, codestream.begin + 2, _SOT, codestream.end, size, bounds)
         _check_tile_parts(data, first_tile, codestream.end, size, bounds)
-    return Header(size.picture, max(bits for bits, _, _ in size.components), profile)
+    return size, profile
 
 
 class Jpeg2000Image(OpenedImage):
@@ -124,12 +118,12 @@ class Jpeg2000Image(OpenedImage):
     _bytes_per_pixel = 24
 
     def _read_header(self, max_pixels: int) -> Image.Image:
-        header = read_header(self.data, max_pixels, self.bounds)
-        check_size(header.size, max_pixels)
+        size, profile = read_header(self.data, max_pixels, self.bounds)
+        check_size(size.picture, max_pixels)
         image = super()._read_header(max_pixels)
-        self.depth = header.bits
-        if header.profile:
-            image.info["icc_profile"] = header.profile
+        self.depth = size.bits
+        if profile:
+            image.info["icc_profile"] = profile
         return image
 
     def _read_orientation(self) -> int:
@@ -192,7 +186,7 @@ def _find_parts(data: bytes, bounds: Bounds) -> tuple[Box | None, Box]:
     raise truncated("jpeg2000: it ends before its pixels")
 
 
-def _read_size(data: bytes, begin: int) -> _Size:
+def _read_size(data: bytes, begin: int) -> Size:
     if data[begin : begin + 4] != _CODESTREAM:
         raise corrupt("jpeg2000: its codestream does not begin with its size")
     at = begin + 4
@@ -212,10 +206,10 @@ def _read_size(data: bytes, begin: int) -> _Size:
     sound = sound and tile_x0 <= x0 < tile_x0 + tile_width and tile_y0 <= y0 < tile_y0 + tile_height
     if not sound or not all(dx and dy for _, dx, dy in parts):
         raise corrupt("jpeg2000: the size in its header is not possible")
-    return _Size(x0, y0, x1, y1, tile_x0, tile_y0, tile_width, tile_height, parts)
+    return Size(x0, y0, x1, y1, tile_x0, tile_y0, tile_width, tile_height, parts)
 
 
-def _check_image_header(data: bytes, header: Box, size: _Size, bounds: Bounds) -> bytes:
+def _check_image_header(data: bytes, header: Box, size: Size, bounds: Bounds) -> bytes:
     """Compares the header of a JP2, which Pillow reads, with the codestream; returns the ICC profile."""
     profile, color, found = b"", None, None
     for box in boxes(data, header.begin, min(header.end, len(data)), _KIND, bounds):
@@ -230,13 +224,12 @@ def _check_image_header(data: bytes, header: Box, size: _Size, bounds: Bounds) -
         raise corrupt(f"jpeg2000: its header says {found or 'nothing'}, its codestream {size.picture}")
     if profile[16:20] == b"CMYK":
         raise unsupported("jpeg2000: CMYK with an ICC profile is not read; convert it to PNG")
-    is_deep = any(bits > _SHALLOW for bits, _, _ in size.components)
-    if is_deep and color in _LUMA_AND_CHROMA:
+    if size.bits > _SHALLOW and color in _LUMA_AND_CHROMA:
         raise unsupported("jpeg2000: YCC with more than 8 bits is not read; convert it to PNG")
     return profile
 
 
-def _check_segments(data: bytes, position: int, last: int, end: int, size: _Size, bounds: Bounds) -> int:
+def _check_segments(data: bytes, position: int, last: int, end: int, size: Size, bounds: Bounds) -> int:
     """Counts code blocks and packets from the segments of a header; returns the position after them.
 
     Args:
@@ -271,7 +264,7 @@ def _check_segments(data: bytes, position: int, last: int, end: int, size: _Size
 
 
 def _check_blocks(
-    data: bytes, at: int, has_precincts: bool, layers: int, tiles: int, size: _Size, bounds: Bounds
+    data: bytes, at: int, has_precincts: bool, layers: int, tiles: int, size: Size, bounds: Bounds
 ) -> None:
     """Counts the code blocks and packets of one tile or of all.
 
@@ -312,7 +305,7 @@ def _check_blocks(
     bounds.check("packets", packets, f"{_KIND}: it has up to {packets} packets")
 
 
-def _check_tile_parts(data: bytes, position: int, end: int, size: _Size, bounds: Bounds) -> None:
+def _check_tile_parts(data: bytes, position: int, end: int, size: Size, bounds: Bounds) -> None:
     """Checks that every tile is there and complete (ISO/IEC 15444-1, A.4.2)."""
     tiles = math.prod(size.tiles)
     seen = bytearray(tiles)

@@ -37,9 +37,7 @@ _RATIOS = {1: (1, 1), 2: (12, 10), 3: (4, 3), 4: (3, 2), 5: (16, 9), 6: (5, 4), 
 _SWAPS_SIDES = frozenset((5, 6, 7, 8))
 _ALPHA, _SPOT, _BLACK, _CFA = 0, 2, 4, 5
 _RGB, _GRAY = 0, 1
-_D65, _CUSTOM_WHITE = 1, 2
-_SRGB_PRIMARIES, _CUSTOM_PRIMARIES = 1, 2
-_SRGB_TRANSFER = 13
+_D65, _SRGB_PRIMARIES, _SRGB_TRANSFER = 1, 1, 13
 #: (base, bits) for each of the four ways to write a number.
 _ENUM = ((0, 0), (1, 0), (2, 4), (18, 6))
 _SIDE = ((1, 9), (1, 13), (1, 18), (1, 30))
@@ -51,7 +49,6 @@ _CHANNELS = ((0, 0), (1, 0), (2, 4), (1, 12))
 _DIM_SHIFT = ((0, 0), (3, 0), (4, 0), (1, 3))
 _NAME_BYTES = ((0, 0), (0, 4), (16, 5), (48, 10))
 _CFA_INDEX = ((1, 0), (0, 2), (3, 4), (19, 8))
-_CUSTOM_XY = ((0, 19), (1 << 19, 19), (1 << 20, 20), (1 << 21, 21))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +160,10 @@ def read_header(data: bytes, bounds: Bounds) -> Header:
         if bits.read(1):
             _read_size(bits)  # the size at which to show it
         if bits.read(1):
-            _skip_preview(bits)
+            ways = _PREVIEW_EIGHTHS if bits.read(1) else _PREVIEW_SIDE
+            bits.choice(ways)
+            if not bits.read(3):
+                bits.choice(ways)
         is_animated = bool(bits.read(1))
         if is_animated:
             bits.choice(((100, 0), (1000, 0), (1, 10), (1, 30)))
@@ -209,13 +209,6 @@ def _read_size(bits: _Bits) -> tuple[int, int]:
         across, down = _RATIOS[ratio]
         return height * across // down, height
     return (8 * (1 + bits.read(5)) if small else bits.choice(_SIDE)), height
-
-
-def _skip_preview(bits: _Bits) -> None:
-    ways = _PREVIEW_EIGHTHS if bits.read(1) else _PREVIEW_SIDE
-    bits.choice(ways)
-    if not bits.read(3):
-        bits.choice(ways)
 
 
 def _read_depth(bits: _Bits) -> tuple[bool, int]:
@@ -264,23 +257,11 @@ def _read_colors(bits: _Bits, is_xyb: bool, is_jpeg: bool) -> bool:
         if is_xyb:
             return is_gray  # libjxl converts such colors to sRGB
         raise unsupported("jpeg_xl: the ICC profile in its codestream is not read; convert it to PNG")
-    white = bits.choice(_ENUM)
-    if white == _CUSTOM_WHITE:
-        _skip_points(bits, 1)
-    primaries = _SRGB_PRIMARIES
-    if not is_gray:
-        primaries = bits.choice(_ENUM)
-        if primaries == _CUSTOM_PRIMARIES:
-            _skip_points(bits, 3)
-    transfer = 0 if bits.read(1) else bits.choice(_ENUM)
-    if (white, primaries, transfer) != (_D65, _SRGB_PRIMARIES, _SRGB_TRANSFER):
+    is_srgb = bits.choice(_ENUM) == _D65
+    is_srgb = is_srgb and (is_gray or bits.choice(_ENUM) == _SRGB_PRIMARIES)
+    if not is_srgb or bits.read(1) or bits.choice(_ENUM) != _SRGB_TRANSFER:
         raise unsupported("jpeg_xl: its colors are not sRGB, and only sRGB is read; convert it to PNG")
     return is_gray
-
-
-def _skip_points(bits: _Bits, count: int) -> None:
-    for _ in range(2 * count):
-        bits.choice(_CUSTOM_XY)
 
 
 def decode_jpeg_xl(data: bytes, header: Header) -> Image.Image:
