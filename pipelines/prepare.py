@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.core import storage
 from shardwright.core.dataset_files import left_behind
 from shardwright.core.images.encode import codec_versions, decoder_versions, installed_version
-from shardwright.core.images.map_hook import hook_version, hook_versions
+from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.overwrite import repair_swap
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.inputs import check_inputs
@@ -67,8 +67,7 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
     settings = cli_options.build_settings(values, carried.settings if carried else None)
     if with_output:
         storage.require_known("--output", settings.output)
-    if settings.map:
-        hook_version(settings.map)  # imports it and reads its source
+    hook_versions(settings.map)  # imports it and reads its source
     first_label = settings.record_layout.first_label
     stores_classes = settings.record_layout.needs is not Needs.IMAGE
     class_names, first_number = read_class_names(settings.class_names * stores_classes, first_label)

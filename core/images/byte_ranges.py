@@ -168,20 +168,16 @@ def _unpack_some(data: bytes, method: str, most: int) -> tuple[bytes, bool]:
             bunzipper = bz2.BZ2Decompressor()
             return bunzipper.decompress(data, most), bunzipper.eof
         if method == LZMA:
-            return _zip_lzma(data).decompress(data[_lzma_header(data) :], most), True
+            return _unpack_lzma(data, most), True
     except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError, struct.error) as error:
         raise _corrupt(f"it cannot be unpacked: {words_of(error)}") from error
     raise _corrupt(f"compression method {method!r} is not supported")
 
 
-def _lzma_header(data: bytes) -> int:
-    """Returns the length of the properties before a member's LZMA stream (APPNOTE.TXT 5.8.8)."""
-    return 4 + int(struct.unpack_from("<H", data, 2)[0])
-
-
-def _zip_lzma(data: bytes) -> lzma.LZMADecompressor:
-    properties = data[4 : _lzma_header(data)]
-    code, dictionary = struct.unpack("<BI", properties)
+def _unpack_lzma(data: bytes, most: int) -> bytes:
+    """Unpacks a member's LZMA stream, which its properties precede (APPNOTE.TXT 5.8.8)."""
+    begin = 4 + struct.unpack_from("<H", data, 2)[0]
+    code, dictionary = struct.unpack("<BI", data[4:begin])
     if code >= 9 * 5 * 5 or dictionary > _MAX_DICTIONARY:
         raise ValueError("its LZMA properties are wrong")
     filters = {
@@ -191,7 +187,7 @@ def _zip_lzma(data: bytes) -> lzma.LZMADecompressor:
         "lp": code // 9 % 5,
         "pb": code // 45,
     }
-    return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters])
+    return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[filters]).decompress(data[begin:], most)
 
 
 def as_image_file(data: bytes, place: ByteRange) -> bytes:

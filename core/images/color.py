@@ -199,11 +199,11 @@ def _to_mode(image: Image.Image, mode: str, background: tuple[int, int, int]) ->
     alpha = image.getchannel("A") if image.mode in ("RGBA", "LA") else None
     if alpha is not None:
         image = image.convert(_ALPHA_MODES[image.mode])
+    transform = _to_srgb(profile, image.mode) if profile and image.mode != "LAB" else None
     if image.mode == "LAB":
-        image = _lab_to_rgb(image)
-    elif profile and (transform := _to_srgb(profile, image.mode)) is not None:
-        converted = ImageCms.applyTransform(image, transform)
-        image = image if converted is None else converted
+        transform = ImageCms.buildTransform(ImageCms.createProfile("LAB"), _SRGB, "LAB", "RGB")
+    if transform is not None:
+        image = ImageCms.applyTransform(image, transform) or image
     if image.mode != mode and not (image.mode == "L" and alpha is not None):
         image = image.convert(mode)
     if alpha is None:
@@ -214,10 +214,3 @@ def _to_mode(image: Image.Image, mode: str, background: tuple[int, int, int]) ->
     canvas = Image.new(image.mode, image.size, background[0] if gray else background)
     canvas.paste(image, mask=alpha)
     return canvas.convert(mode) if canvas.mode != mode else canvas
-
-
-def _lab_to_rgb(image: Image.Image) -> Image.Image:
-    transform = ImageCms.buildTransform(ImageCms.createProfile("LAB"), _SRGB, "LAB", "RGB")
-    converted = ImageCms.applyTransform(image, transform)
-    assert converted is not None
-    return converted

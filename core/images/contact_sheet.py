@@ -129,18 +129,13 @@ def with_masks(image: Image.Image, masks: Sequence[bytes], bounds: Bounds = DEFA
     """
     numbers = np.zeros((image.height, image.width), np.int64)
     for place, mask in enumerate(masks):
-        numbers += _shrunk_ids(mask, image.size, bounds) * _INSTANCE**place
+        whole = load(open_image(mask, "mask.png", _MAX_PIXELS, bounds), _MAX_PIXELS)
+        has_ids = whole.mode in ("P", "1") or whole.mode.startswith("I")
+        ids = Image.fromarray(np.asarray(whole if has_ids else whole.convert("L")).astype(np.int32))
+        numbers += np.asarray(ids.resize(image.size, Image.Resampling.NEAREST), np.int64) * _INSTANCE**place
     present, places = np.unique(numbers, return_inverse=True)
     colors = np.array([_color_of(int(number)) for number in present], np.uint8)
     return Image.blend(image, Image.fromarray(colors[places].reshape(*image.size[::-1], 3)), 0.5)
-
-
-def _shrunk_ids(mask: bytes, size: tuple[int, int], bounds: Bounds) -> np.ndarray:
-    opened = open_image(mask, "mask.png", _MAX_PIXELS, bounds)
-    whole = load(opened, _MAX_PIXELS)
-    ids = np.asarray(whole if whole.mode in ("P", "1") or whole.mode.startswith("I") else whole.convert("L"))
-    small = Image.fromarray(ids.astype(np.int32)).resize(size, Image.Resampling.NEAREST)
-    return np.asarray(small, np.int64)
 
 
 def _color_of(number: int) -> tuple[int, int, int]:

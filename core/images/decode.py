@@ -11,13 +11,13 @@ from PIL.Image import Transpose
 from shardwright.core.images import deep_pixels
 from shardwright.core.images.deep_pixels import UINT8, DeepHeader
 from shardwright.core.images.faults import PillowSettings, corrupt, unsupported
-from shardwright.core.images.formats import format_of
+from shardwright.core.images.formats import FORMATS
 from shardwright.core.images.formats.opened_image import (
     LoadedImage,
     OpenedImage,
     OpenOptions,
 )
-from shardwright.core.images.formats.plugin import plugin_kind
+from shardwright.core.images.formats.plugin import PluginImage, plugin_kind
 from shardwright.core.images.signatures import (
     HEAD_BYTES,
     claims_to_be_image,
@@ -134,7 +134,7 @@ def open_image(
     kind = check_kind(data[:HEAD_BYTES], name, skipped)
     options = OpenOptions(max_pixels, bounds, keep_depth, all_channels, white)
     with PillowSettings(max_pixels, kind):
-        opened = format_of(kind).open(data, options)
+        opened = FORMATS.get(kind, PluginImage).open(data, options)
         if keep_depth or all_channels or white:
             _choose_samples(opened, options)
         return opened

@@ -138,44 +138,36 @@ def _described(error: BaseException) -> str:
 
 
 @functools.cache
-def hook_version(spec: str) -> str:
-    """Returns `module:function` and a digest of the source files, which `dataset.json` records.
+def hook_versions(spec: str) -> Mapping[str, str]:
+    """Returns the hook as an entry of the versions that decide bytes; empty without a hook.
 
-    The digest covers the module's file; for a module in a package, all Python files of the package.
+    The entry is `module:function` and a digest of the module's file; for a module in a package, of all Python
+    files of the package.
 
     Raises:
       UsageError: If the hook cannot be imported, or its source cannot be read.
     """
+    if not spec:
+        return {}
     load_hook(spec)
     module = sys.modules[spec.partition(":")[0]]
-    top = sys.modules[module.__name__.partition(".")[0]]
-    folders = list(getattr(top, "__path__", ()))
+    folders = getattr(sys.modules[module.__name__.partition(".")[0]], "__path__", ())
+    files = {
+        path.relative_to(folder).as_posix(): path for folder in folders for path in Path(folder).rglob("*.py")
+    }
     digest = hashlib.sha256()
     try:
-        for name, path in _source_files(module, folders):
+        if not files:
+            if not module.__file__ or not module.__file__.endswith(".py"):
+                raise FileNotFoundError(f"{module.__name__} has no source file")
+            files = {module.__name__: Path(module.__file__)}
+        for name, path in sorted(files.items()):
             content = path.read_bytes()
             digest.update(f"{name}\0{len(content)}\0".encode())
             digest.update(content)
     except OSError as error:
         raise UsageError(f"--map {spec}: its source cannot be read: {error}.") from error
-    return f"{spec} sha256:{digest.hexdigest()[:_HEX]}"
-
-
-def _source_files(module: ModuleType, folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """Yields the names and paths of the source files that belong to a module, sorted by name."""
-    found = {
-        path.relative_to(folder).as_posix(): path for folder in folders for path in Path(folder).rglob("*.py")
-    }
-    if not found:
-        if not module.__file__ or not module.__file__.endswith(".py"):
-            raise FileNotFoundError(f"{module.__name__} has no source file")
-        found = {module.__name__: Path(module.__file__)}
-    return iter(sorted(found.items()))
-
-
-def hook_versions(spec: str) -> dict[str, str]:
-    """Returns the hook as an entry of the versions that decide bytes; empty without a hook."""
-    return {"map": hook_version(spec)} if spec else {}
+    return {"map": f"{spec} sha256:{digest.hexdigest()[:_HEX]}"}
 
 
 def call_hook(hook: Hook, item: DecodedImage, max_pixels: int) -> Iterator[MappedImage]:

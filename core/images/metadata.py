@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from shardwright.core.images.formats import format_of
+from shardwright.core.images.formats import FORMATS
+from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.core.images.formats.tiff_tags import GPS_DIRECTORY, tiff_tags
 from shardwright.schemas.units import listed
 
@@ -54,7 +55,7 @@ def strip_metadata(data: bytes, kind: str) -> bytes:
       data: Bytes of the whole file, which can be decoded.
       kind: jpeg, png or webp; other formats are returned unchanged.
     """
-    return format_of(kind).without_metadata(data)
+    return FORMATS.get(kind, OpenedImage).without_metadata(data)
 
 
 def private_metadata(data: bytes, kind: str) -> tuple[str, ...]:
@@ -65,7 +66,9 @@ def private_metadata(data: bytes, kind: str) -> tuple[str, ...]:
       kind: jpeg, png, webp or tiff; other formats have none that is looked at.
     """
     present = {
-        name for block in format_of(kind).metadata(data) for name in _KINDS_IN[block.kind](block.content)
+        name
+        for block in FORMATS.get(kind, OpenedImage).metadata(data)
+        for name in _KINDS_IN[block.kind](block.content)
     }
     return tuple(name for name in PRIVATE_KINDS if name in present)
 

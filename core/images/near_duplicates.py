@@ -154,14 +154,9 @@ def _centered(patches: Array) -> tuple[Array, Array]:
     return luma - means[:, None], means
 
 
-def _deal() -> Array:
-    """Returns the bits of each band: the lowest frequencies, which change least, dealt in turn."""
-    sums = np.add.outer(np.arange(_FREQUENCIES), np.arange(_FREQUENCIES)).ravel()[1:]
-    lowest = np.argsort(sums, kind="stable")[: BANDS * _BAND_BITS]
-    return lowest.reshape(_BAND_BITS, BANDS).T
-
-
-_BITS = _deal()
+_SUMS = np.add.outer(np.arange(_FREQUENCIES), np.arange(_FREQUENCIES)).ravel()[1:]
+#: The bits of each band: the lowest frequencies, which change least, dealt in turn.
+_BITS = np.argsort(_SUMS, kind="stable")[: BANDS * _BAND_BITS].reshape(_BAND_BITS, BANDS).T
 
 
 @cache

@@ -95,15 +95,13 @@ def _polygons(segmentation: Any, size: tuple[int, int]) -> list[np.ndarray]:
             raise BadObject("its outline is far outside the image")
         if len(numbers) >= _MIN_NUMBERS:
             polygons.append(numbers)
-    if sum(map(_length, polygons)) > _MAX_LENGTH:
+    length = 0.0
+    for polygon in polygons:
+        corners = polygon.reshape(-1, 2)
+        length += float(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
+    if length > _MAX_LENGTH:
         raise BadObject("its outline is too long to be drawn")
     return polygons
-
-
-def _length(polygon: np.ndarray) -> float:
-    """Returns the length of a polygon's sides in pixels."""
-    corners = polygon.reshape(-1, 2)
-    return float(np.abs(corners - np.roll(corners, 1, axis=0)).max(axis=1).sum())
 
 
 def _list(value: Any) -> Sequence[Any]:

@@ -49,7 +49,7 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
       EngineError: If the file changed since it was listed, or the storage keeps failing.
     """
     if ref.size > max_bytes:
-        raise _larger(ref.size, max_bytes)
+        raise _too_large(max_bytes, ref.size)
     for pause in (*RETRY_AFTER, None):
         try:
             if ref.place:
@@ -154,9 +154,7 @@ def _read_object(ref: ImageRef, max_bytes: int) -> bytes:
     try:
         return storage.read_bytes(ref.uri, limit=max_bytes)
     except storage.ObjectTooLarge as error:
-        if error.size < 0:
-            raise _too_large(f"it has more than {format_size(max_bytes)}") from error
-        raise _larger(error.size, max_bytes) from error
+        raise _too_large(max_bytes, error.size) from error
 
 
 def _check_unchanged(ref: ImageRef) -> None:
@@ -175,7 +173,7 @@ def _unpacked(data: bytes, max_bytes: int) -> bytes:
     except zlib.error:
         return data
     if len(unpacked) > max_bytes:
-        raise _too_large(f"more than {format_size(max_bytes)} when unpacked")
+        raise _too_large(max_bytes, when=" when unpacked")
     return unpacked
 
 
@@ -188,7 +186,7 @@ def _read_local(ref: ImageRef, max_bytes: int) -> bytes:
         if ref.size >= 0:
             storage.check_unchanged(ref.uri, status, ref.size, ref.version)
         if status.st_size > max_bytes:  # a manifest does not know the sizes of its files
-            raise _larger(status.st_size, max_bytes)
+            raise _too_large(max_bytes, status.st_size)
         data = storage.read_fully(descriptor, 0, status.st_size)
         if len(data) < status.st_size:
             raise storage.changed(ref.uri)
@@ -197,9 +195,8 @@ def _read_local(ref: ImageRef, max_bytes: int) -> bytes:
         os.close(descriptor)
 
 
-def _larger(size: int, max_bytes: int) -> ImageFault:
-    return _too_large(f"{format_size(size)} are more than {format_size(max_bytes)}")
-
-
-def _too_large(what: str) -> ImageFault:
+def _too_large(max_bytes: int, size: int = -1, when: str = "") -> ImageFault:
+    """Returns the fault of a file that is larger than the user accepts; its size may be unknown."""
+    most = format_size(max_bytes)
+    what = f"{format_size(size)} are more than {most}" if size >= 0 else f"it has more than {most}{when}"
     return ImageFault(QuarantineReason.TOO_LARGE, Stage.READ, f"{what}; raise --max_bytes to accept it")

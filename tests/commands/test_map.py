@@ -18,7 +18,7 @@ from helpers.tensorflow_records import read_records
 from PIL import Image, ImageOps
 
 from shardwright.core.dataset_files import read_dataset
-from shardwright.core.images.map_hook import hook_version, load_hook
+from shardwright.core.images.map_hook import hook_versions, load_hook
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import ConvertResult, RebuildResult
@@ -64,7 +64,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path / "photos"
     for name in ("hooks_of_test", "tiling", "embedding", "blurring"):
         sys.modules.pop(name, None)
-    hook_version.cache_clear()
+    hook_versions.cache_clear()
     load_hook.cache_clear()
 
 
@@ -157,7 +157,7 @@ def test_a_changed_hook_converts_everything_again(photos: Path, tmp_path: Path) 
     module = tmp_path / "blurring.py"
     module.write_text(module.read_text().replace("GaussianBlur(8)", "GaussianBlur(2)"))
     sys.modules.pop("blurring")
-    hook_version.cache_clear()
+    hook_versions.cache_clear()
     load_hook.cache_clear()
     again = rebuild(input=photos, output=tmp_path / "versions", **settings)
     assert again.changed and again.outcome["work"]["copied"] == 0

@@ -11,13 +11,13 @@ from shardwright.core.images.formats.jpeg import JpegImage
 from shardwright.core.images.formats.jpeg2000 import Jpeg2000Image
 from shardwright.core.images.formats.jpeg_xl import JpegXlImage
 from shardwright.core.images.formats.opened_image import OpenedImage
-from shardwright.core.images.formats.plugin import PluginImage
 from shardwright.core.images.formats.png import PngImage
 from shardwright.core.images.formats.pnm import PnmImage
 from shardwright.core.images.formats.tiff import TiffImage
 from shardwright.core.images.formats.webp import WebpImage
 
-_FORMATS: Mapping[str, type[OpenedImage]] = {
+#: Format -> its class. `PluginImage` opens those that other packages add.
+FORMATS: Mapping[str, type[OpenedImage]] = {
     image_format.kind: image_format
     for image_format in (
         AvifImage,
@@ -33,8 +33,3 @@ _FORMATS: Mapping[str, type[OpenedImage]] = {
         WebpImage,
     )
 }
-
-
-def format_of(kind: str) -> type[OpenedImage]:
-    """Returns the class of a format: one of `SUPPORTED_KINDS`, or one that another package adds."""
-    return _FORMATS.get(kind, PluginImage)

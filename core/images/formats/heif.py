@@ -21,7 +21,7 @@ from PIL import Image
 
 from shardwright.core.images.faults import corrupt, truncated, unsupported
 from shardwright.core.images.formats.iso_boxes import Box, Numbers, boxes, number
-from shardwright.core.images.formats.opened_image import LoadedImage, OpenedImage
+from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.core.images.formats.tiff_tags import check_tags
 from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.errors import words_of
@@ -60,7 +60,6 @@ class _Items:
       parts: Item -> the items that it consists of.
       extras: Item -> the items that add to it, such as its alpha channel.
       properties: Item -> the boxes that describe it.
-      metadata: The items with Exif data.
     """
 
     primary: int = 0
@@ -69,13 +68,13 @@ class _Items:
     parts: dict[int, list[int]] = field(default_factory=dict)
     extras: dict[int, list[int]] = field(default_factory=dict)
     properties: dict[int, list[Box]] = field(default_factory=dict)
-    metadata: list[int] = field(default_factory=list)
 
 
 class HeifImage(OpenedImage):
     """A HEIF."""
 
     kind = _KIND
+    _turned_by_decoder = True
     _bytes_per_pixel = 12
 
     def _read_header(self, max_pixels: int) -> Image.Image:
@@ -89,17 +88,14 @@ class HeifImage(OpenedImage):
             image: Image.Image = HeifImageFile(io.BytesIO(self.data))
         return image
 
-    def _read_orientation(self) -> int:
-        return 1  # libheif rotates itself
-
-    def decode(self, keep_damaged: bool) -> LoadedImage:
+    def _load(self, is_damaged: bool) -> Image.Image:
         """Decodes the picture, upright, unless libheif reports damage."""
         size = self.image.size
         with _unsupported_features():
             self.image.load()
         if self.image.size != size:
             raise corrupt("heif: its pixels do not have the size of its header")
-        return LoadedImage(self.image)
+        return self.image
 
 
 class AvifImage(OpenedImage):
@@ -126,7 +122,7 @@ def check_heif(data: bytes, max_pixels: int, bounds: Bounds) -> None:
     size = _size_of(data, items, items.primary)
     if size[0] * size[1] <= max_pixels:
         _check_picture(data, items, size, bounds)
-    for item in items.metadata:
+    for item in (item for item, kind in items.types.items() if kind == b"Exif"):
         content = b"".join(data[begin:end] for begin, end in items.extents.get(item, ()))
         check_tags(content[4 + number(content, 0, 4) :], "exif", bounds)
 
@@ -176,10 +172,7 @@ def _read_types(data: bytes, box: Box, items: _Items, bounds: Bounds) -> None:
     for entry in boxes(data, begin, box.end, _KIND, bounds):
         wide = 4 if data[entry.begin] >= 3 else 2
         item = number(data, entry.begin + 4, wide)
-        kind = data[entry.begin + 6 + wide : entry.begin + 10 + wide]
-        items.types[item] = kind
-        if kind == b"Exif":
-            items.metadata.append(item)
+        items.types[item] = data[entry.begin + 6 + wide : entry.begin + 10 + wide]
 
 
 def _read_locations(data: bytes, box: Box, inner: Box | None, items: _Items, bounds: Bounds) -> None:
@@ -279,7 +272,11 @@ def _check_picture(data: bytes, items: _Items, size: tuple[int, int], bounds: Bo
         kind = items.types.get(item, b"")
         content = _content_of(data, items, item)
         if kind == b"grid":
-            _check_grid(content, len(items.parts.get(item, ())))
+            if len(content) < 8:
+                raise truncated("heif: the list of its tiles ends early")
+            needed, present = (content[2] + 1) * (content[3] + 1), len(items.parts.get(item, ()))
+            if needed != present:
+                raise corrupt(f"heif: it has {present} of {needed} tiles")
         if kind in _HEVC:
             _check_frame(data, content, _property(items, item, b"hvcC"), (width, height))
 
@@ -314,14 +311,6 @@ def _content_of(data: bytes, items: _Items, item: int) -> bytes:
     if len(extents) == 1:
         return data[extents[0].begin : extents[0].end]
     return b"".join(data[begin:end] for begin, end in extents)
-
-
-def _check_grid(content: bytes, tiles: int) -> None:
-    if len(content) < 8:
-        raise truncated("heif: the list of its tiles ends early")
-    rows, columns = content[2] + 1, content[3] + 1
-    if rows * columns != tiles:
-        raise corrupt(f"heif: it has {tiles} of {rows * columns} tiles")
 
 
 def _check_frame(data: bytes, content: bytes, setup: Box | None, size: tuple[int, int]) -> None:

@@ -264,7 +264,11 @@ class JpegImage(OpenedImage):
         out: list[bytes] = []
         begin, previous_end = 0, _SOI_BYTES
         for marker, start, end in segments(data):
-            if marker == _END_OF_IMAGE or not _decodes(marker, data[start + 4 : end]):
+            if 0xE0 <= marker <= 0xEF:
+                needed = data.startswith(_DECODING.get(marker, b"\0none"), start + 4, end)
+            else:
+                needed = marker not in (_COMMENT, _END_OF_IMAGE)
+            if not needed:
                 # Fill bytes before the marker go with it.
                 out += [data[begin:previous_end], data[previous_end:start].rstrip(b"\xff")]
                 if marker == _END_OF_IMAGE:
@@ -283,13 +287,6 @@ class JpegImage(OpenedImage):
                     break
                 yield MetadataBlock(kind, data[at + len(name) : at + _SEGMENT_BYTES])
                 at = data.find(name, at + len(name))
-
-
-def _decodes(marker: int, content: bytes) -> bool:
-    """Returns whether a decoder needs a segment."""
-    if 0xE0 <= marker <= 0xEF:
-        return content.startswith(_DECODING.get(marker, b"\0none"))
-    return marker != _COMMENT
 
 
 def wrap_rgb(pixels: np.ndarray) -> Image.Image:

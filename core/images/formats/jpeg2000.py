@@ -20,7 +20,7 @@ from shardwright.core.images.color import scaled_to_8_bits
 from shardwright.core.images.deep_pixels import UINT16, DeepHeader
 from shardwright.core.images.faults import corrupt, truncated, unsupported
 from shardwright.core.images.formats.iso_boxes import Box, boxes, number
-from shardwright.core.images.formats.opened_image import LoadedImage, OpenedImage, check_size
+from shardwright.core.images.formats.opened_image import OpenedImage, check_size
 from shardwright.schemas.bounds import Bounds
 
 _KIND = "jpeg2000"
@@ -113,6 +113,7 @@ class Jpeg2000Image(OpenedImage):
     """A JPEG 2000."""
 
     kind = _KIND
+    _turned_by_decoder = True
     _plugin = "JPEG2000"
     #: A sample of 4 bytes for each channel, a copy, and Pillow's picture.
     _bytes_per_pixel = 24
@@ -126,9 +127,6 @@ class Jpeg2000Image(OpenedImage):
             image.info["icc_profile"] = profile
         return image
 
-    def _read_orientation(self) -> int:
-        return 1  # the format has none
-
     def deep_header(self) -> DeepHeader | None:
         """Returns the samples of a picture with more than 8 bits."""
         if self.depth <= _SHALLOW:
@@ -137,14 +135,14 @@ class Jpeg2000Image(OpenedImage):
         alpha = "straight" if bands[-1] == "A" else ""
         return DeepHeader(UINT16, len(bands), self.image.size, (1 << self.depth) - 1, alpha)
 
-    def decode(self, keep_damaged: bool) -> LoadedImage:
+    def _load(self, is_damaged: bool) -> Image.Image:
         """Scales to 8 bits what Pillow does not scale."""
         if self.depth == _SHALLOW or self.image.mode in _DECODED_BY_PILLOW:
-            return super().decode(keep_damaged)
+            return super()._load(is_damaged)
         scaled = scaled_to_8_bits(self._samples(), (1 << self.depth) - 1)
         decoded = Image.frombytes(self.image.mode, self.image.size, scaled.tobytes())
         decoded.info = self.image.info
-        return LoadedImage(decoded)
+        return decoded
 
     def read_samples(self, header: DeepHeader) -> np.ndarray:
         """Decodes more than 8 bits with imagecodecs."""

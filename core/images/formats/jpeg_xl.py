@@ -19,7 +19,6 @@ from shardwright.core.images.faults import PillowSettings, corrupt, truncated, u
 from shardwright.core.images.formats.iso_boxes import boxes
 from shardwright.core.images.formats.jpeg import JpegImage
 from shardwright.core.images.formats.opened_image import (
-    LoadedImage,
     OpenedImage,
     OpenOptions,
     without_pixels,
@@ -85,6 +84,7 @@ class JpegXlImage(OpenedImage):
     """A JPEG XL, for which Pillow has no plugin."""
 
     kind = _KIND
+    _turned_by_decoder = True
 
     @classmethod
     def open(cls, data: bytes, options: OpenOptions) -> OpenedImage:
@@ -103,15 +103,12 @@ class JpegXlImage(OpenedImage):
         self._bytes_per_pixel = self._header.channels * _BYTES_PER_CHANNEL
         return without_pixels(self._header.size, self._header.mode)
 
-    def _read_orientation(self) -> int:
-        return 1  # libjxl applies it
-
     def _is_animated(self) -> bool:
         return self._header.is_animated
 
-    def decode(self, keep_damaged: bool) -> LoadedImage:
+    def _load(self, is_damaged: bool) -> Image.Image:
         """Decodes the first frame, upright, with libjxl."""
-        return LoadedImage(decode_jpeg_xl(self.data, self._header))
+        return decode_jpeg_xl(self.data, self._header)
 
 
 class UnpackedJpeg(JpegImage):
@@ -285,15 +282,11 @@ def decode_jpeg_xl(data: bytes, header: Header) -> Image.Image:
     shape = (header.size[1], header.size[0])
     if pixels.shape != (shape if bands == 1 else (*shape, bands)):
         raise corrupt("jpeg_xl: its pixels do not have the size of its header")
-    return Image.frombytes(header.mode, header.size, _to_eight_bits(pixels, header).tobytes())
-
-
-def _to_eight_bits(pixels: Any, header: Header) -> Any:
-    if pixels.dtype.kind == "f":
-        if not within(pixels, 1):
-            raise unsupported(
-                "jpeg_xl: floating-point pixels outside 0..1 have no defined brightness; convert to 8 or 16 "
-                "bits"
-            )
-        return scaled_to_8_bits(pixels, 1)
-    return pixels if header.bits == 8 else scaled_to_8_bits(pixels, (1 << header.bits) - 1)
+    is_float = pixels.dtype.kind == "f"
+    if is_float and not within(pixels, 1):
+        raise unsupported(
+            "jpeg_xl: floating-point pixels outside 0..1 have no defined brightness; convert to 8 or 16 bits"
+        )
+    if is_float or header.bits != 8:
+        pixels = scaled_to_8_bits(pixels, 1 if is_float else (1 << header.bits) - 1)
+    return Image.frombytes(header.mode, header.size, pixels.tobytes())

@@ -100,6 +100,8 @@ class OpenedImage:
     scaled: DeepHeader | None = None
     #: The plugin of Pillow that may open the format.
     _plugin: ClassVar[str] = ""
+    #: Whether the decoder applies the orientation, or the format has none.
+    _turned_by_decoder: ClassVar[bool] = False
     #: Largest number of bytes that the decoder holds for each pixel, with the decoded picture, and besides.
     _bytes_per_pixel: int = 4
     _extra_bytes: int = 0
@@ -110,7 +112,7 @@ class OpenedImage:
         self.image = self._read_header(options.max_pixels)
         check_size(self.image.size, options.max_pixels)
         self._check_content()
-        self.orientation = self._read_orientation()
+        self.orientation = 1 if self._turned_by_decoder else self._read_orientation()
         width, height = self.image.size
         self.size = (height, width) if self.orientation in _SWAPS_SIDES else (width, height)
         self.animated = self._is_animated()

@@ -14,7 +14,7 @@ from PIL import Image, ImageFile
 
 from shardwright.core.images.deep_pixels import UINT16, DeepHeader
 from shardwright.core.images.faults import corrupt, truncated
-from shardwright.core.images.formats.opened_image import LoadedImage, OpenedImage
+from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.schemas.errors import ImageFault
 
 _COMMENT = re.compile(rb"#[^\r\n]*(?:[\r\n]|\Z)")
@@ -54,14 +54,14 @@ class PnmImage(OpenedImage):
             return None
         return DeepHeader(UINT16, len(self.image.getbands()), self.image.size, self._highest)
 
-    def decode(self, keep_damaged: bool) -> LoadedImage:
+    def _load(self, is_damaged: bool) -> Image.Image:
         """Decodes with Pillow what it decodes in C, and the rest here."""
         image = self.image
         assert isinstance(image, ImageFile.ImageFile)
         tile = image.tile[0]
         if tile.codec_name not in ("ppm", "ppm_plain"):
             image.load()  # in C
-            return LoadedImage(image)
+            return image
         width, height = image.size
         samples = width * height * len(image.getbands())
         if image.mode == "1":
@@ -78,7 +78,7 @@ class PnmImage(OpenedImage):
         image.tile = [ImageFile._Tile("raw", (0, 0, width, height), 0, (raw_mode, 0, 1))]
         image.fp = io.BytesIO(pixels)
         image.load()
-        return LoadedImage(image)
+        return image
 
     def read_samples(self, header: DeepHeader) -> np.ndarray:
         """Decodes samples of more than 8 bits; those above white become white."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import TiffImagePlugin, UnidentifiedImageError
+from PIL import Image, TiffImagePlugin, UnidentifiedImageError
 from PIL.ExifTags import Base
 
 from shardwright.core.images import deep_pixels
@@ -19,7 +19,6 @@ from shardwright.core.images.deep_pixels import FLOAT32, UINT8, UINT16, DeepHead
 from shardwright.core.images.faults import PillowSettings, unsupported
 from shardwright.core.images.formats.opened_image import (
     ORIENTATIONS,
-    LoadedImage,
     MetadataBlock,
     OpenedImage,
     OpenOptions,
@@ -86,6 +85,7 @@ class TiffImage(OpenedImage):
 
     kind = "tiff"
     _plugin = "TIFF"
+    _turned_by_decoder = True
     image: TiffImagePlugin.TiffImageFile
 
     @classmethod
@@ -112,9 +112,6 @@ class TiffImage(OpenedImage):
         check_tags(self.data, "tiff", self.bounds)
         return super()._read_header(max_pixels)
 
-    def _read_orientation(self) -> int:
-        return 1  # Pillow rotates TIFFs itself
-
     def _is_animated(self) -> bool:
         try:
             try:
@@ -138,10 +135,10 @@ class TiffImage(OpenedImage):
     def _number(self, tag: int, default: int) -> int:
         return max(all_numbers(self.image.tag_v2.get(tag, default)))
 
-    def decode(self, keep_damaged: bool) -> LoadedImage:
+    def _load(self, is_damaged: bool) -> Image.Image:
         """Decompresses the strips or tiles, which Pillow then reads."""
         load_tiff(self.image, self.data, self.bounds)
-        return LoadedImage(self.image)
+        return self.image
 
     @staticmethod
     def metadata(data: bytes) -> Iterator[MetadataBlock]:
