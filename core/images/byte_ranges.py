@@ -17,6 +17,7 @@ from PIL import Image
 
 from shardwright.core import storage
 from shardwright.core.images.color import scaled_to_8_bits, within
+from shardwright.core.images.faults import unread
 from shardwright.schemas.byte_range import (
     BARE_PIXELS,
     BASE64,
@@ -28,7 +29,7 @@ from shardwright.schemas.byte_range import (
     VARINT_PIXELS,
     ByteRange,
 )
-from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault, words_of
 from shardwright.schemas.units import format_size
 
@@ -77,9 +78,7 @@ def read_part(uri: str, place: ByteRange, size: int, max_bytes: int) -> bytes:
     if 0 <= size != len(data):
         raise _corrupt(f"it has {len(data)} bytes, its header says {size}")
     if place.crc32 >= 0 and zlib.crc32(data) != place.crc32:
-        raise ImageFault(
-            QuarantineReason.CHECKSUM_MISMATCH, Stage.READ, "its bytes do not agree with its CRC-32"
-        )
+        raise unread(QuarantineReason.CHECKSUM_MISMATCH, "its bytes do not agree with its CRC-32")
     return data
 
 
@@ -99,7 +98,7 @@ def read_part_head(uri: str, place: ByteRange, length: int) -> bytes:
 
 
 def _corrupt(message: str) -> ImageFault:
-    return ImageFault(QuarantineReason.CORRUPT, Stage.READ, message)
+    return unread(QuarantineReason.CORRUPT, message)
 
 
 def _stored_bytes(path: str, place: ByteRange) -> bytes:
@@ -109,11 +108,8 @@ def _stored_bytes(path: str, place: ByteRange) -> bytes:
     if place.name is None:
         data = read(place.offset, place.length)
         if len(data) < place.length:
-            raise ImageFault(
-                QuarantineReason.TRUNCATED,
-                Stage.READ,
-                f"the file ends after {len(data)} of {place.length} bytes",
-            )
+            message = f"the file ends after {len(data)} of {place.length} bytes"
+            raise unread(QuarantineReason.TRUNCATED, message)
         return data
     expected = place.name.encode("utf-8", "surrogateescape")
     head = read(place.offset, _HEADER.size + len(expected) + _EXTRA_BYTES + place.length)
@@ -128,7 +124,7 @@ def _stored_bytes(path: str, place: ByteRange) -> bytes:
     if len(data) < place.length:
         data += read(place.offset + begin + len(data), place.length - len(data))
     if len(data) < place.length:
-        raise ImageFault(QuarantineReason.TRUNCATED, Stage.READ, "the archive ends inside it")
+        raise unread(QuarantineReason.TRUNCATED, "the archive ends inside it")
     return data
 
 
@@ -140,17 +136,12 @@ def _unpack(data: bytes, method: str, limit: int) -> bytes:
     """
     unpacked, finished = _unpack_some(data, method, min(limit, max(_SMALL_BYTES, _MAX_RATIO * len(data))) + 1)
     if len(unpacked) > limit:
-        raise ImageFault(
-            QuarantineReason.TOO_LARGE,
-            Stage.READ,
-            f"it unpacks to more than {format_size(limit)}, the most that its header or --max_bytes allows",
-        )
+        what = f"{format_size(limit)}, the most that its header or --max_bytes allows"
+        raise unread(QuarantineReason.TOO_LARGE, f"it unpacks to more than {what}")
     if len(unpacked) > max(_SMALL_BYTES, _MAX_RATIO * len(data)):
-        raise ImageFault(
-            QuarantineReason.TOO_LARGE, Stage.READ, f"it unpacks to more than {_MAX_RATIO} times its bytes"
-        )
+        raise unread(QuarantineReason.TOO_LARGE, f"it unpacks to more than {_MAX_RATIO} times its bytes")
     if not finished:
-        raise ImageFault(QuarantineReason.TRUNCATED, Stage.READ, "its compressed data ends early")
+        raise unread(QuarantineReason.TRUNCATED, "its compressed data ends early")
     return unpacked
 
 

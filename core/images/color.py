@@ -46,11 +46,6 @@ def profile_of(image: Image.Image) -> bytes | None:
     return profile if isinstance(profile, bytes) else None
 
 
-def is_plain(image: Image.Image) -> bool:
-    """Returns whether the pixels need no conversion: 8 bits, and sRGB, gray or an opaque palette."""
-    return image.mode in ("RGB", "L", "P", "1") and not is_translucent(image) and not has_profile(image)
-
-
 def has_profile(image: Image.Image) -> bool:
     """Returns whether a picture has an ICC profile other than sRGB."""
     profile = profile_of(image)

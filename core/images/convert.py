@@ -498,12 +498,12 @@ def _bytes_can_stay(opened: OpenedImage, geometry: Geometry, settings: ConvertSe
         return False
     if opened.deep is not None:
         return _samples_can_stay(opened, opened.deep, settings)
-    if opened.depth == 16:
+    if opened.depth == 16 or color.has_profile(image):
         return False
-    if not color.is_plain(image):
-        # With --color keep, alpha stays if the stored format can hold it.
-        alpha = image.mode in ("RGBA", "LA") and not color.has_profile(image)
-        return alpha and settings.color == "keep"
+    if image.mode in ("RGBA", "LA"):  # the stored formats can hold alpha
+        return settings.color == "keep"
+    if image.mode not in ("RGB", "L", "P", "1") or color.is_translucent(image):
+        return False
     if settings.color == "keep":
         return True
     return color.is_gray(image) == (settings.color == "gray")

@@ -46,6 +46,11 @@ def unsupported(message: str) -> ImageFault:
     return ImageFault(QuarantineReason.UNSUPPORTED_FORMAT, Stage.DECODE, message)
 
 
+def unread(reason: QuarantineReason, message: str) -> ImageFault:
+    """Returns the fault of a file whose bytes cannot be read, or are not those that are expected."""
+    return ImageFault(reason, Stage.READ, message)
+
+
 def too_many_pixels(pixels: int | str, max_pixels: int) -> ImageFault:
     """Returns the fault of a picture that is larger than the user accepts."""
     message = f"{pixels} pixels are more than {max_pixels}; raise --max_pixels to accept it"

@@ -19,8 +19,9 @@ from shardwright.core.concurrency.pool import (
     reading_executor,
 )
 from shardwright.core.images.byte_ranges import read_part, read_part_head
+from shardwright.core.images.faults import unread
 from shardwright.schemas.byte_range import decode_place
-from shardwright.schemas.codes import QuarantineReason, Stage
+from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.units import format_size
@@ -57,9 +58,8 @@ def read_image(ref: ImageRef, max_bytes: int) -> bytes:
             return _read_remote(ref, max_bytes) if storage.is_remote(ref.uri) else _read_local(ref, max_bytes)
         except OSError as error:
             if error.errno in _FAULTS_OF_ONE_FILE and not (ref.place and error.errno == errno.ENOENT):
-                raise ImageFault(
-                    QuarantineReason.UNREADABLE, Stage.READ, (error.strerror or str(error)).lower()
-                ) from error
+                words = (error.strerror or str(error)).lower()
+                raise unread(QuarantineReason.UNREADABLE, words) from error
             if pause is None or error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
                 raise storage.fault(error, "read", ref.uri) from error
             time.sleep(pause)
@@ -117,9 +117,8 @@ def check_sha256(ref: ImageRef, found: str) -> None:
       ImageFault: If they differ.
     """
     if ref.sha256 and ref.sha256.lower() != found:
-        raise ImageFault(
+        raise unread(
             QuarantineReason.CHECKSUM_MISMATCH,
-            Stage.READ,
             f"its sha256 begins with {found[:12]}, but the source says {ref.sha256[:12]}",
         )
 
@@ -139,9 +138,8 @@ def _read_remote(ref: ImageRef, max_bytes: int) -> bytes:
         if (ref.size < 0 or len(data) == ref.size) and found == ref.crc32c:
             return _unpacked(data, max_bytes)
     _check_unchanged(ref)
-    raise ImageFault(
+    raise unread(
         QuarantineReason.CHECKSUM_MISMATCH,
-        Stage.READ,
         f"{len(data)} bytes arrived, crc32c {found or 'unknown'}; "
         f"{ref.size} were listed, with crc32c {ref.crc32c or 'unknown'}",
     )
@@ -182,7 +180,7 @@ def _read_local(ref: ImageRef, max_bytes: int) -> bytes:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ImageFault(QuarantineReason.UNREADABLE, Stage.READ, "it is not a regular file")
+            raise unread(QuarantineReason.UNREADABLE, "it is not a regular file")
         if ref.size >= 0:
             storage.check_unchanged(ref.uri, status, ref.size, ref.version)
         if status.st_size > max_bytes:  # a manifest does not know the sizes of its files
@@ -199,4 +197,4 @@ def _too_large(max_bytes: int, size: int = -1, when: str = "") -> ImageFault:
     """Returns the fault of a file that is larger than the user accepts; its size may be unknown."""
     most = format_size(max_bytes)
     what = f"{format_size(size)} are more than {most}" if size >= 0 else f"it has more than {most}{when}"
-    return ImageFault(QuarantineReason.TOO_LARGE, Stage.READ, f"{what}; raise --max_bytes to accept it")
+    return unread(QuarantineReason.TOO_LARGE, f"{what}; raise --max_bytes to accept it")

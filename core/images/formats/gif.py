@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from shardwright.core.images.faults import truncated, unsupported
+from shardwright.core.images.faults import corrupt, truncated, unsupported
 from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.schemas.bounds import NO_BOUNDS, Bounds
-from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault, words_of
+from shardwright.schemas.errors import words_of
 
 _SCREEN_BYTES, _DESCRIPTOR_BYTES = 13, 10
 _IMAGE, _TRAILER, _COMMENT = 0x2C, 0x3B, 0xFE
@@ -139,5 +138,4 @@ def check_first_frame(data: bytes) -> None:
         imagecodecs.gif_decode(head + data[frame.begin : frame.end] + bytes((_TRAILER,)), asrgb=False)
     except imagecodecs.GifError as error:
         words = words_of(error).partition("returned ")[2].strip("'") or words_of(error)
-        reason = QuarantineReason.TRUNCATED if "EOF" in words else QuarantineReason.CORRUPT
-        raise ImageFault(reason, Stage.DECODE, f"gif: {words}") from error
+        raise (truncated if "EOF" in words else corrupt)(f"gif: {words}") from error

@@ -18,10 +18,10 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
+from shardwright.core.images.faults import corrupt, truncated
 from shardwright.core.images.formats.opened_image import LoadedImage, MetadataBlock, OpenedImage
 from shardwright.core.images.formats.tiff_tags import check_tags
 from shardwright.schemas.bounds import NO_BOUNDS, Bounds
-from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault, words_of
 
 _START_OF_SCAN, _END_OF_IMAGE, _EXIF_MARKER, _COMMENT = 0xDA, 0xD9, 0xE1, 0xFE
@@ -71,8 +71,8 @@ _REFUSED_BY_TURBOJPEG = ("could not determine subsampling", "could not determine
 
 def segments(
     data: bytes, bounds: Bounds = NO_BOUNDS, last: int = _END_OF_IMAGE
-) -> list[tuple[int, int, int]]:
-    """Returns the segments after the first marker, also of a damaged file.
+) -> Iterator[tuple[int, int, int]]:
+    """Yields the segments after the first marker, also of a damaged file.
 
     Bytes between two segments are stray, unless they are the data of a scan.
 
@@ -81,28 +81,27 @@ def segments(
       bounds: Limit on segments.
       last: The second byte of the marker of the last segment that is needed.
 
-    Returns:
-      For each segment, the second byte of its marker, the position of the marker, and the position after the
-      segment. The data of a scan is not part of its segment.
+    Yields:
+      The second byte of a segment's marker, the position of the marker, and the position after the segment.
+      The data of a scan is not part of its segment.
 
     Raises:
       ImageFault: If there are too many.
     """
-    found: list[tuple[int, int, int]] = []
-    marker, position = 0, _SOI_BYTES
+    marker, position, count = 0, _SOI_BYTES, 0
     while marker != last and marker != _END_OF_IMAGE and (match := _MARKER.search(data, position)):
         start = match.start()
         marker = data[start + 1]
         position = start + 2
         if marker not in _ALONE:
             position += max(2, int.from_bytes(data[position : position + 2], "big"))
-        found.append((marker, start, position))
-        if len(found) > bounds.segments:
-            raise bounds.fault("segments", f"jpeg: it has at least {len(found)} segments")
+        count += 1
+        if count > bounds.segments:
+            raise bounds.fault("segments", f"jpeg: it has at least {count} segments")
+        yield marker, start, position
         if marker == _START_OF_SCAN and marker != last:
             after = _AFTER_SCAN.search(data, position)
             position = len(data) if after is None else after.start()
-    return found
 
 
 class Frame(NamedTuple):
@@ -309,9 +308,8 @@ def words_of_libjpeg(error: ValueError) -> str:
 
 
 def _fault(warning: str) -> ImageFault:
-    truncated = any(words in warning.lower() for words in _TRUNCATED)
-    reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
-    return ImageFault(reason, Stage.DECODE, f"jpeg: {warning}")
+    is_cut = any(words in warning.lower() for words in _TRUNCATED)
+    return (truncated if is_cut else corrupt)(f"jpeg: {warning}")
 
 
 def _without_harmless(data: bytes, warning: str) -> bytes | None:

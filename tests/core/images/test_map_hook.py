@@ -17,7 +17,7 @@ from shardwright.core.images.map_hook import (
     MappedImage,
     call_hook,
     decoded_image,
-    hook_version,
+    hook_versions,
     load_hook,
     mapped_ref,
 )
@@ -136,8 +136,8 @@ def test_the_version_covers_all_python_files_of_a_package(
     (package / "main.py").write_text("def f(item):\n    return item.image\n")
 
     def version() -> str:
-        hook_version.cache_clear()
-        return hook_version("own_hooks.main:f")
+        hook_versions.cache_clear()
+        return hook_versions("own_hooks.main:f")["map"]
 
     first = version()
     assert first.startswith("own_hooks.main:f sha256:") and version() == first
@@ -146,7 +146,7 @@ def test_the_version_covers_all_python_files_of_a_package(
     (package / "deep" / "helper.py").write_text("SIZE = 2\n")
     assert version() != first
     sys.modules.pop("own_hooks.main")
-    hook_version.cache_clear()
+    hook_versions.cache_clear()
     load_hook.cache_clear()
 
 
