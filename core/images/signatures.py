@@ -41,17 +41,26 @@ _PREFIXES: Mapping[tuple[bytes, ...], str] = {
     (b"P7\n",): "pam",
 }
 _HEIF_BRANDS = frozenset((b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1", b"avci"))
-_XML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|!--|!DOCTYPE\s+svg|svg)")
-_SVG = re.compile(rb"<svg[\s>]")
-_PNM = re.compile(rb"P[1-6](?:[ \t\r\n]|#)[\d\s#]")
-_PFM = re.compile(rb"P[Ff]\r?\n\d+\s")
-_XBM = re.compile(rb"\s*(?:/\*.*?\*/\s*)?#define\s+\S+_width\s+\d", re.DOTALL)
-_EPS = re.compile(rb"%!PS-Adobe-[^\r\n]*EPSF")
+#: Patterns at the beginning of files -> format; the first that fits counts.
+_PATTERNS: Mapping[re.Pattern[bytes], str] = {
+    re.compile(pattern, re.DOTALL): kind
+    for pattern, kind in (
+        (rb"RIFF.{4}WEBP", "webp"),
+        (rb"BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c].{3}", "bmp"),
+        (rb"P[1-6](?:[ \t\r\n]|#)[\d\s#]", "ppm"),
+        (rb"P[Ff]\r?\n\d+\s", "pfm"),
+        (rb"%!PS-Adobe-[^\r\n]*EPSF", "eps"),
+        (rb"(?:\xef\xbb\xbf)?\s*(?=<(?:\?xml|!--|!DOCTYPE\s+svg|svg)).*<svg[\s>]", "svg"),
+        (rb"\s*(?:/\*.*?\*/\s*)?#define\s+\S+_width\s+\d", "xbm"),
+        (rb".{128}DICM", "dicom"),
+        (rb"\x01\0\0\0.{36} EMF", "wmf"),
+        (rb"II.{4}HEAPCCDR", "camera_raw"),  # Canon's CRW
+        (rb"\x01\xda[\0\x01][\x01\x02]\0[\x01-\x03]", "sgi"),  # one to three dimensions
+    )
+}
 #: Tag 50706, `DNGVersion`, which marks a TIFF as a digital negative (DNG specification 1.7, chapter 4).
 _DNG_VERSION = 50706
 _TIFF_ENTRY_BYTES = 12
-#: Number of dimensions, big endian: two or three, or one.
-_SGI_SIDES = (b"\0\1", b"\0\2", b"\0\3")
 _BITS_OF_ICONS = frozenset((0, 1, 4, 8, 16, 24, 32))
 
 
@@ -73,10 +82,6 @@ def kind_of(head: bytes) -> str | None:
             if kind == "tiff" and _is_raw_tiff(head):
                 return "camera_raw"
             return "jpm" if head[16:24] == b"ftypjpm " else kind
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "webp"
-    if head[:2] == b"BM" and len(head) >= 18 and head[14] in (12, 16, 40, 52, 56, 64, 108, 124):
-        return "bmp"
     if head[4:8] == b"ftyp":
         brands = {head[8:12], *(head[i : i + 4] for i in range(16, min(head[3], len(head)), 4))}
         if brands & {b"avif", b"avis"}:
@@ -86,7 +91,7 @@ def kind_of(head: bytes) -> str | None:
         return "heif" if brands & _HEIF_BRANDS else None
     if head[:3] == b"\0\0\1" or head[:3] == b"\0\0\2":
         return _icon_kind(head)
-    return _kind_of_text(head) or _kind_further_on(head)
+    return next((kind for pattern, kind in _PATTERNS.items() if pattern.match(head)), None)
 
 
 def _is_raw_tiff(head: bytes) -> bool:
@@ -109,32 +114,6 @@ def _icon_kind(head: bytes) -> str | None:
         return "cur"
     planes, bits = (int.from_bytes(head[i : i + 2], "little") for i in (10, 12))
     return "ico" if planes <= 1 and bits in _BITS_OF_ICONS else None
-
-
-def _kind_of_text(head: bytes) -> str | None:
-    """Detects formats with a text header."""
-    if _PNM.match(head):
-        return "ppm"
-    if _PFM.match(head):
-        return "pfm"
-    if _EPS.match(head):
-        return "eps"
-    if _XML.match(head) and _SVG.search(head):
-        return "svg"
-    return "xbm" if _XBM.match(head) else None
-
-
-def _kind_further_on(head: bytes) -> str | None:
-    """Detects formats whose signature is short or not at the beginning."""
-    if head[128:132] == b"DICM":
-        return "dicom"
-    if head[:4] == b"\1\0\0\0" and head[40:44] == b" EMF":
-        return "wmf"
-    if head[:2] == b"II" and head[6:14] == b"HEAPCCDR":  # Canon's CRW
-        return "camera_raw"
-    if head[:2] == b"\x01\xda" and head[2:3] in b"\0\1" and head[3:4] in b"\1\2" and head[4:6] in _SGI_SIDES:
-        return "sgi"
-    return None
 
 
 def claims_to_be_image(name: str) -> bool:

@@ -315,7 +315,13 @@ def _without_predictor(array: np.ndarray, rows: int, organization: _Organization
     """Reverses TIFF's predictor and converts samples to native byte order."""
     width, samples = organization.segment[0], organization.samples
     if organization.predictor == _FLOATING_POINT:
-        return _without_float_predictor(array, rows, organization)
+        if organization.bits not in (16, 32, 64):
+            raise _unsupported(f"a floating point predictor over samples of {organization.bits} bits")
+        import imagecodecs
+
+        floats = array.view(f"f{organization.bits // 8}").reshape(rows, width, samples)
+        floats = np.ascontiguousarray(imagecodecs.floatpred_decode(floats, axis=1))
+        return floats.reshape(rows, -1).view(np.uint8)
     if organization.predictor not in (1, _HORIZONTAL):
         raise _unsupported(f"predictor {organization.predictor}")
     if organization.bits not in (16, 32, 64) or organization.compression in ("jpeg", "webp"):
@@ -329,17 +335,6 @@ def _without_predictor(array: np.ndarray, rows: int, organization: _Organization
     if organization.predictor == _HORIZONTAL:
         values = np.cumsum(values.reshape(rows, width, samples), axis=1, dtype=values.dtype)
     return values.reshape(rows, -1).view(np.uint8)
-
-
-def _without_float_predictor(array: np.ndarray, rows: int, organization: _Organization) -> np.ndarray:
-    """Reverses the floating point predictor: bytes are differences, and a row's highest bytes come first."""
-    width, samples, size = organization.segment[0], organization.samples, organization.bits // 8
-    if organization.bits not in (16, 32, 64):
-        raise _unsupported(f"a floating point predictor over samples of {organization.bits} bits")
-    rows_of_bytes = array.reshape(rows, width * size, samples)
-    summed = np.cumsum(rows_of_bytes, axis=1, dtype=np.uint8).reshape(rows, size, width * samples)
-    values = np.ascontiguousarray(summed.transpose(0, 2, 1)).view(f">u{size}")
-    return values.astype(_sample_type(organization)).reshape(rows, -1).view(np.uint8)
 
 
 def _sample_type(organization: _Organization) -> np.dtype:
