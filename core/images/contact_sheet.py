@@ -12,12 +12,11 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from shardwright.core.images.color import to_color
-from shardwright.core.images.decode import load, load_checked, open_image, upright
+from shardwright.core.images.decode import load, load_checked, no_image, open_image, upright
 from shardwright.core.images.deep_pixels import decode_raw, displayed
 from shardwright.core.images.faults import PillowSettings, corrupt
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
-from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.errors import NotACandidate
 from shardwright.schemas.sample_types import SAMPLE_TYPES
 
 SIDE = 128
@@ -64,9 +63,7 @@ def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS, side: int = SIDE)
     try:
         opened = open_image(encoded, "image", _MAX_PIXELS, bounds)
     except NotACandidate:
-        raise ImageFault(
-            QuarantineReason.NOT_AN_IMAGE, Stage.DECODE, "its bytes are not in a known image format"
-        ) from None
+        raise no_image(encoded) from None
     shorter = min(opened.image.size)
     opened.reduce(next((factor for factor in (8, 4, 2) if shorter >= 2 * side * factor), 1))
     return _fitted(

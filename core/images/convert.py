@@ -16,7 +16,7 @@ from PIL import Image
 from shardwright.core.images import color, decode, deep_pixels
 from shardwright.core.images.deep_pixels import FLOAT32, UINT8, UINT16, DeepHeader
 from shardwright.core.images.encode import encode_image
-from shardwright.core.images.faults import unsupported
+from shardwright.core.images.faults import NO_LIMIT, unsupported
 from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.core.images.geometry import Frame, Geometry, plan_geometry
 from shardwright.core.images.map_hook import MappedImage
@@ -40,8 +40,6 @@ _RESIZED_BYTES = 8
 _STORED_BYTES = 4
 #: Bytes per sample of a picture whose samples become uint16: the array and the stored bytes.
 _WIDENED_BYTES = 4
-#: Limit for pixels of a picture that was already accepted.
-_ANY_SIZE = 2**31 - 1
 #: Replaces a picture that is no longer needed.
 _NO_PICTURE = Image.new("L", (1, 1))
 
@@ -259,10 +257,10 @@ def picture_of(image: ConvertedImage, settings: ConvertSettings) -> Image.Image:
         shape = (image.height, image.width, image.channels)
         return deep_pixels.displayed(deep_pixels.decode_raw(image.encoded, image.dtype, shape))
     is_deep = image.dtype != UINT8
-    opened = decode.open_image(image.encoded, "image", _ANY_SIZE, settings.parsed_bounds, keep_depth=is_deep)
+    opened = decode.open_image(image.encoded, "image", NO_LIMIT, settings.parsed_bounds, keep_depth=is_deep)
     if is_deep:
-        return deep_pixels.displayed(decode.load_samples(opened, _ANY_SIZE))
-    return decode.load_checked(opened, _ANY_SIZE, image.decoding.damaged).image
+        return deep_pixels.displayed(decode.load_samples(opened, NO_LIMIT))
+    return decode.load_checked(opened, NO_LIMIT, image.decoding.damaged).image
 
 
 def decode_upright(opened: OpenedImage, settings: ConvertSettings) -> tuple[Image.Image, Decoding]:

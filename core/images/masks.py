@@ -23,7 +23,6 @@ from shardwright.schemas.image_ref import ImageRef, printable
 
 #: Largest id of an 8-bit and of a 16-bit mask. It marks padding, like DeepLab's "ignore" label.
 _HIGHEST = (0xFF, 0xFFFF)
-_LOSSY = ("jpeg",)
 #: TIFF tag BitsPerSample (TIFF 6.0, tag 258).
 _TIFF_BITS = 258
 
@@ -194,7 +193,7 @@ def encode_object_mask(mask: Image.Image) -> bytes:
 def _open(data: bytes, frame: Frame, settings: ConvertSettings) -> OpenedImage:
     """Reads the header of a mask file, and rejects a file that cannot be a mask of the picture."""
     opened = decode.open_image(data, "mask.png", settings.max_pixels, settings.parsed_bounds)
-    if opened.kind in _LOSSY:
+    if opened.kind == "jpeg":
         raise bad_annotation(f"it is {opened.kind}, which changes values; save masks as PNG")
     is_upright(opened.image.size, frame, "it has")
     return opened

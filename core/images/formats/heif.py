@@ -15,7 +15,6 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from PIL import Image
 
@@ -44,11 +43,6 @@ _LENGTHS_AT, _ARRAYS_AT = 21, 22
 _OF_FILE, _OF_ITEM_DATA = 0, 1
 
 
-class _Extent(NamedTuple):
-    begin: int
-    end: int
-
-
 @dataclass
 class _Items:
     """The items of a file (ISO/IEC 14496-12, 8.11).
@@ -56,7 +50,7 @@ class _Items:
     Attributes:
       primary: Number of the item that is the picture.
       types: Item -> its type.
-      extents: Item -> its parts in the file.
+      extents: Item -> its parts in the file: the position of each, and the one after it.
       parts: Item -> the items that it consists of.
       extras: Item -> the items that add to it, such as its alpha channel.
       properties: Item -> the boxes that describe it.
@@ -64,7 +58,7 @@ class _Items:
 
     primary: int = 0
     types: dict[int, bytes] = field(default_factory=dict)
-    extents: dict[int, list[_Extent]] = field(default_factory=dict)
+    extents: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     parts: dict[int, list[int]] = field(default_factory=dict)
     extras: dict[int, list[int]] = field(default_factory=dict)
     properties: dict[int, list[Box]] = field(default_factory=dict)
@@ -197,7 +191,7 @@ def _read_locations(data: bytes, box: Box, inner: Box | None, items: _Items, bou
                 numbers.next(index_bytes)
             start = base + numbers.next(offset_bytes)
             length = numbers.next(length_bytes)
-            extents.append(_Extent(start, start + length if length else len(data)))
+            extents.append((start, start + length if length else len(data)))
 
 
 def _read_references(data: bytes, box: Box, items: _Items, bounds: Bounds) -> None:
@@ -308,8 +302,6 @@ def _content_of(data: bytes, items: _Items, item: int) -> bytes:
     for begin, end in extents:
         if end > len(data) or begin >= end:
             raise truncated(f"heif: it ends after {len(data)} bytes; one of its images ends at {end}")
-    if len(extents) == 1:
-        return data[extents[0].begin : extents[0].end]
     return b"".join(data[begin:end] for begin, end in extents)
 
 

@@ -57,7 +57,6 @@ class Header:
     Attributes:
       size: Width and height of the upright picture, in pixels.
       bits: Bits per sample.
-      is_float: Whether samples are floating-point numbers.
       is_gray: Whether there is one color channel.
       alpha: Pillow's name of the alpha channel: A, a if the colors are multiplied by it, or "" for none.
       is_animated: Whether it is an animation.
@@ -67,7 +66,6 @@ class Header:
 
     size: tuple[int, int]
     bits: int
-    is_float: bool
     is_gray: bool
     alpha: str
     is_animated: bool
@@ -149,7 +147,7 @@ def read_header(data: bytes, bounds: Bounds) -> Header:
     bits = _Bits(codestream[2 : 2 + _HEADER_BYTES])
     width, height = _read_size(bits)
     if bits.read(1):  # everything has its default
-        return Header((width, height), 8, False, False, "", False, 3, is_jpeg)
+        return Header((width, height), 8, False, "", False, 3, is_jpeg)
     orientation, is_animated = 1, False
     has_more = bits.read(1)
     if has_more:
@@ -167,7 +165,7 @@ def read_header(data: bytes, bounds: Bounds) -> Header:
             bits.choice(((1, 0), (1001, 0), (1, 8), (1, 10)))
             bits.choice(((0, 0), (0, 3), (0, 16), (0, 32)))
             bits.read(1)
-    is_float, depth = _read_depth(bits)
+    depth = _read_depth(bits)
     bits.read(1)
     extra = bits.choice(_CHANNELS)
     alpha = ""
@@ -178,7 +176,7 @@ def read_header(data: bytes, bounds: Bounds) -> Header:
     if orientation in _SWAPS_SIDES:
         width, height = height, width
     channels = extra + (1 if is_gray else 3)
-    return Header((width, height), depth, is_float, is_gray, alpha, is_animated, channels, is_jpeg)
+    return Header((width, height), depth, is_gray, alpha, is_animated, channels, is_jpeg)
 
 
 def _find_codestream(data: bytes, bounds: Bounds) -> tuple[bytes, bool]:
@@ -208,12 +206,12 @@ def _read_size(bits: _Bits) -> tuple[int, int]:
     return (8 * (1 + bits.read(5)) if small else bits.choice(_SIDE)), height
 
 
-def _read_depth(bits: _Bits) -> tuple[bool, int]:
-    if bits.read(1):
-        depth = bits.choice(_FLOAT_BITS)
-        bits.read(4)
-        return True, depth
-    return False, bits.choice(_INTEGER_BITS)
+def _read_depth(bits: _Bits) -> int:
+    if not bits.read(1):
+        return bits.choice(_INTEGER_BITS)
+    depth = bits.choice(_FLOAT_BITS)
+    bits.read(4)  # bits of the exponent
+    return depth
 
 
 def _read_channel(bits: _Bits) -> str:
