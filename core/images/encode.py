@@ -20,7 +20,8 @@ from shardwright.schemas.image_formats import MAX_STORED_SIDE
 CODEC = "pillow"
 #: Name of the version of the decoder of HEIF in `dataset.json`.
 HEIF_DECODER = "pillow_heif"
-#: What a thread keeps: a file in memory, which each image overwrites.
+#: What a thread keeps: a file in memory, which each JPEG overwrites. Pillow releases the interpreter lock
+#: during encoding only if it writes to a real file. The bytes are the same.
 _OF_THREAD = threading.local()
 
 
@@ -89,27 +90,14 @@ def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:
             Stage.ENCODE,
             f"{image.width} x {image.height} pixels: {stored_format} holds at most {side} a side",
         )
-    if stored_format == "jpeg":
-        return _encode_jpeg(image, quality)
-    out = io.BytesIO()
-    if stored_format == "webp":
-        image.save(out, "WEBP", quality=quality, exif=b"", icc_profile=None)
-    else:
-        image.save(out, "PNG", exif=b"", icc_profile=None)
-    return out.getvalue()
-
-
-def _encode_jpeg(image: Image.Image, quality: int) -> bytes:
-    """Encodes into a file descriptor in memory if the system supports that.
-
-    Pillow releases the interpreter lock during encoding only if it writes to a real file. The bytes are the
-    same.
-    """
+    if stored_format != "jpeg":
+        out = io.BytesIO()
+        options = {"quality": quality} if stored_format == "webp" else {}
+        image.save(out, stored_format, exif=b"", icc_profile=None, **options)
+        return out.getvalue()
     if not hasattr(_OF_THREAD, "file"):
-        has_files = hasattr(os, "memfd_create")
-        _OF_THREAD.file = (
-            os.fdopen(os.memfd_create("jpeg"), "r+b", buffering=0) if has_files else io.BytesIO()
-        )
+        is_linux = hasattr(os, "memfd_create")
+        _OF_THREAD.file = os.fdopen(os.memfd_create("jpeg"), "r+b", 0) if is_linux else io.BytesIO()
     file = _OF_THREAD.file
     file.seek(0)
     image.save(file, "JPEG", quality=quality, subsampling="4:2:0", exif=b"", icc_profile=None, comment=b"")
