@@ -20,7 +20,7 @@ from shardwright.core.images.faults import NO_LIMIT, unsupported
 from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.core.images.geometry import Frame, Geometry, plan_geometry
 from shardwright.core.images.map_hook import MappedImage
-from shardwright.core.images.resize import resize
+from shardwright.core.images.resize import place
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, LeftOut, words_of
@@ -302,7 +302,7 @@ def _transform_picture(opened: OpenedImage, settings: ConvertSettings, reserve: 
         on_background = color.is_see_through(picture) or geometry.canvas != geometry.size
         picture = color.to_color(picture, settings.color, settings.background_rgb)
         box = decode.reduced_box(geometry.box, upright_size, picture.size, factor, opened.orientation)
-        picture = _fit(picture, geometry, box, settings)
+        picture = place(picture, geometry, box, settings.resample, _background(settings))
         image = _encode(picture, opened, frame, decoding, on_background, settings)
         del picture  # before other threads use its reservation
         return image
@@ -433,7 +433,7 @@ def map_image(
                 continue
             picture = color.to_color(mapped.image, settings.color, settings.background_rgb)
             geometry = plan_geometry(*picture.size, settings.target, settings.fit)
-            picture = _fit(picture, geometry, geometry.box, settings)
+            picture = place(picture, geometry, geometry.box, settings.resample, _background(settings))
             own_frame = Frame(
                 frame.size if fits else mapped.image.size, frame.orientation if fits else 1, geometry
             )
@@ -441,23 +441,12 @@ def map_image(
             yield mapped, _encode(picture, opened, own_frame, decoding, padded, settings), fits
 
 
+def _background(settings: ConvertSettings) -> str:
+    return "rgb({},{},{})".format(*settings.background_rgb)
+
+
 def _pixels_digest(image: Image.Image) -> bytes:
     return hashlib.sha256(f"{image.mode} {image.size} ".encode() + image.tobytes()).digest()
-
-
-def _fit(
-    picture: Image.Image,
-    geometry: Geometry,
-    box: tuple[float, float, float, float],
-    settings: ConvertSettings,
-) -> Image.Image:
-    """Resamples the box in a picture, and pads the result."""
-    picture = resize(picture, geometry.size, settings.resample, box)
-    if geometry.canvas == geometry.size:
-        return picture
-    padded = Image.new("RGB", geometry.canvas, settings.background_rgb).convert(picture.mode)
-    padded.paste(picture, geometry.offset)
-    return padded
 
 
 def _encode(

@@ -16,7 +16,7 @@ from shardwright.core.images.boxes import bad_annotation, is_upright
 from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.core.images.geometry import Frame
 from shardwright.core.images.read import read_image
-from shardwright.core.images.resize import resize
+from shardwright.core.images.resize import place
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef, printable
@@ -125,14 +125,7 @@ def place_mask(mask: Image.Image, frame: Frame, fill: int = 0, upright: bool | N
     Raises:
       ImageFault: If the size of the mask differs from that of the picture.
     """
-    mask = turned(mask, frame, upright)
-    geometry = frame.geometry
-    mask = resize(mask, geometry.size, "nearest", geometry.box)
-    if geometry.canvas == geometry.size:
-        return mask
-    padded = Image.new(mask.mode, geometry.canvas, fill)
-    padded.paste(mask, geometry.offset)
-    return padded
+    return place(turned(mask, frame, upright), frame.geometry, frame.geometry.box, "nearest", fill)
 
 
 def turned(mask: Image.Image, frame: Frame, upright: bool | None = None) -> Image.Image:

@@ -6,6 +6,8 @@ import threading
 
 from PIL import Image
 
+from shardwright.core.images.geometry import Geometry
+
 #: Filters of the SIMD library that match Pillow's: the same kernels, widened when shrinking. On photographs
 #: its results are within 53 dB of Pillow's (bilinear: at most one level), the same for every instruction
 #: set, and take a sixth of the time. Pillow handles the others: nearest and box, where rounding decides
@@ -59,6 +61,30 @@ def resize(
         _OF_THREAD.resizer = resizer
     resizer.resize_pil(image, target, options)
     return target
+
+
+def place(
+    image: Image.Image,
+    geometry: Geometry,
+    box: tuple[float, float, float, float],
+    resample: str,
+    fill: int | str,
+) -> Image.Image:
+    """Resamples part of a picture, and pads the result.
+
+    Args:
+      image: Picture in mode RGB or L, or in any mode if the filter is nearest.
+      geometry: Sizes of the result.
+      box: The part: that of the geometry, in pixels of the image.
+      resample: Pillow's name of the filter, in lower case.
+      fill: Value or color around the picture.
+    """
+    image = resize(image, geometry.size, resample, box)
+    if geometry.canvas == geometry.size:
+        return image
+    padded = Image.new(image.mode, geometry.canvas, fill)
+    padded.paste(image, geometry.offset)
+    return padded
 
 
 def resize_rows_first(
