@@ -207,7 +207,12 @@ def commit(
         run = _run(job, forecast, results, result.split_shares)
         write_commit(job.directory, result, sidecars, run, outcome, left, job.hold)
         if job.directory != job.output:
-            _replace_output(job, outcome)
+            swap(job.output, job.hold)
+            if warnings := left_behind(job.directory, lambda: discard_staging(job.output)):
+                outcome["warnings"] += warnings
+                with contextlib.suppress(OSError, EngineError):
+                    text = pretty_json(with_digest(outcome))
+                    write_text(job.output, dataset.OUTCOME_JSON, text, job.hold)
         return outcome
 
 
@@ -237,17 +242,6 @@ def _outcome(
             *result.balance.sentences,
         ],
     }
-
-
-def _replace_output(job: ConversionSpec, outcome: dict[str, Any]) -> None:
-    """Replaces the output by the staged dataset, and adds warnings to the outcome."""
-    swap(job.output, job.hold)
-    warnings = left_behind(job.directory, lambda: discard_staging(job.output))
-    if warnings:
-        outcome["warnings"] += warnings
-        with contextlib.suppress(OSError, EngineError):
-            text = pretty_json(with_digest(outcome))
-            write_text(job.output, dataset.OUTCOME_JSON, text, job.hold)
 
 
 def outcome_of(job: ConversionSpec) -> dict[str, Any] | None:

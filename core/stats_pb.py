@@ -13,7 +13,7 @@ from typing import Any
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.statistics.feature_statistics import FeatureStatistics, RecordStatistics, is_texts
-from shardwright.schemas.statistics.sketches import Buckets, Histogram, ValueCounts
+from shardwright.schemas.statistics.sketches import Histogram, ValueCounts
 
 #: TFDV's name of the slice with all records (tensorflow_data_validation/constants.py).
 ALL_EXAMPLES = "All Examples"
@@ -57,7 +57,12 @@ def _fill(made: Any, name: str, sums: FeatureStatistics, records: int) -> None:
     if sums.values is not None:
         _fill_string(made.string_stats, sums, sums.values, records)
     elif sums.type is FeatureType.BYTES:
-        _fill_bytes(made.bytes_stats, sums, records)
+        _fill_common(made.bytes_stats.common_stats, sums, records)
+        if sums.numbers.count:
+            made.bytes_stats.avg_num_bytes = sums.numbers.mean
+            made.bytes_stats.min_num_bytes = sums.numbers.low
+            made.bytes_stats.max_num_bytes = sums.numbers.high
+            made.bytes_stats.max_num_bytes_int = int(sums.numbers.high)
         _add_formats(made, sums.formats)
     else:
         _fill_numeric(made.num_stats, sums, records)
@@ -96,14 +101,6 @@ def _text(value: bytes) -> str:
         return _NOT_UTF8
 
 
-def _fill_bytes(made: Any, sums: FeatureStatistics, records: int) -> None:
-    _fill_common(made.common_stats, sums, records)
-    if sums.numbers.count:
-        made.avg_num_bytes = sums.numbers.mean
-        made.min_num_bytes, made.max_num_bytes = sums.numbers.low, sums.numbers.high
-        made.max_num_bytes_int = int(sums.numbers.high)
-
-
 def _add_formats(made: Any, formats: Mapping[str, int]) -> None:
     """Adds counts of image formats, which TFDV compares with the schema's `image_domain`."""
     total = sum(formats.values())
@@ -125,7 +122,9 @@ def _fill_numeric(made: Any, sums: FeatureStatistics, records: int) -> None:
         made.num_zeros = numbers.zeros
         made.min, made.max = numbers.low, numbers.high
         made.median = numbers.quantiles([0.5])[0]
-        _fill_buckets(standard, numbers.equal_buckets(numbers.low, numbers.high, _BUCKETS))
+        buckets = numbers.equal_buckets(numbers.low, numbers.high, _BUCKETS)
+        for (low, high), count in zip(pairwise(buckets.edges), buckets.counts):
+            standard.buckets.add(low_value=low, high_value=high, sample_count=count)
         _fill_quantiles(quantiles, numbers)
     _add_infinite(made, standard, sums)
 
@@ -142,11 +141,6 @@ def _add_infinite(made: Any, standard: Any, sums: FeatureStatistics) -> None:
     for count, value in ((low, float("-inf")), (high, float("inf"))):
         if count:
             standard.buckets.add(low_value=value, high_value=value, sample_count=count)
-
-
-def _fill_buckets(made: Any, buckets: Buckets) -> None:
-    for low, high, count in zip(buckets.edges, buckets.edges[1:], buckets.counts):
-        made.buckets.add(low_value=low, high_value=high, sample_count=count)
 
 
 def _fill_quantiles(made: Any, spread: Histogram) -> None:

@@ -272,16 +272,11 @@ def located(path: str) -> str:
     output, version = split_version(path)
     if version:
         return _version_located(path, output, version)
-    if not _may_hold_versions(path) or version_name(path) != path or _is_dataset(path):
+    remote = storage.is_remote(path)
+    may_hold = storage.knows_conditions(path) and not glob.has_magic(path) if remote else os.path.isdir(path)
+    if not may_hold or version_name(path) != path or _is_dataset(path):
         return path
     return follow(path) or path
-
-
-def _may_hold_versions(path: str) -> bool:
-    """Returns whether a path may hold versions."""
-    if storage.is_remote(path):
-        return storage.knows_conditions(path) and not glob.has_magic(path)
-    return os.path.isdir(path)
 
 
 def follow(output: str) -> str:
@@ -293,11 +288,17 @@ def follow(output: str) -> str:
     """
     gone = ""
     for _ in range(_ATTEMPTS):
-        found = _read_latest(output)
-        if found is None:
+        # In one request, unlike `read_pointer`, for readers that do not write it.
+        data = storage.read_if_exists(storage.join(output, LATEST_JSON))
+        if data is None:
             if names := version_names(output):
-                raise _none_published(output, names)
+                shown = printable(output)
+                raise UsageError(
+                    f"{shown} has versions, but none is published; read one by its name, such as "
+                    f"{shown}@{names[-1]}, or see with shardwright versions {shell_word(output)} why none is."
+                )
             return ""
+        found = _parse(output, data)
         directory = version_path(output, found.version)
         if _is_dataset(directory):
             return directory
@@ -305,12 +306,6 @@ def follow(output: str) -> str:
             break
         gone = found.version  # the pointer may have changed, and retention may have removed the version
     raise _useless(output, f"names version {gone}, which is missing or incomplete")
-
-
-def _read_latest(output: str) -> Pointer | None:
-    """Reads the pointer in one request, for readers that do not write it."""
-    data = storage.read_if_exists(storage.join(output, LATEST_JSON))
-    return None if data is None else _parse(output, data)
 
 
 def _is_dataset(directory: str) -> bool:
@@ -331,14 +326,6 @@ def _version_located(path: str, output: str, version: str) -> str:
     raise UsageError(
         f"{printable(path)} is not complete: it is being built, or the run that built it was interrupted; "
         f"name another one that shardwright versions {shell_word(output)} lists."
-    )
-
-
-def _none_published(output: str, names: list[str]) -> UsageError:
-    shown = printable(output)
-    return UsageError(
-        f"{shown} has versions, but none is published; read one by its name, such "
-        f"as {shown}@{names[-1]}, or see with shardwright versions {shell_word(output)} why none is."
     )
 
 

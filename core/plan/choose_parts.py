@@ -149,7 +149,9 @@ def choose_bounds(
                 counts = allocate(len(ordered), shares, deficits)
                 chosen[name] = cut(ordered, counts, shares)
             total += len(ordered)
-            ends = [0, *(_number_below(ordered, bound) for bound in chosen[name]), len(ordered)]
+            inside = np.array([bound for bound in chosen[name] if bound < HASH_RANGE], np.uint64)
+            below = np.searchsorted(ordered, inside).tolist()
+            ends = [0, *below, *[len(ordered)] * (len(shares) - len(below))]
             for part, (begin, end) in enumerate(pairwise(ends)):
                 assigned[part] += end - begin
     return chosen
@@ -202,10 +204,6 @@ def cut(ordered: Hashes, counts: Sequence[int], shares: Sequence[Fraction]) -> t
         high = int(ordered[where]) if where < len(ordered) else HASH_RANGE
         bounds.append(min(max(ideal, low), high))
     return tuple(bounds)
-
-
-def _number_below(ordered: Hashes, bound: int) -> int:
-    return len(ordered) if bound >= HASH_RANGE else int(np.searchsorted(ordered, np.uint64(bound)))
 
 
 def choose_buckets(counts: Mapping[int, Mapping[str, int]], shares: Sequence[Fraction]) -> str:

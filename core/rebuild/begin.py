@@ -88,12 +88,14 @@ def begin(task: RebuildTask) -> PreviousState:
         records = list_versions(task.output)
         others = [record for record in records if record.version != task.version]
         latest, tag = (found[0].version, found[1]) if found else ("", None)
-        if found is None and (published := _newest_published(others)):
+        published = [item for item in others if item.state is VersionState.PUBLISHED and not item.is_unseen]
+        if found is None and published:
             task.hold.release()
+            newest = published[-1].version
             raise UsageError(
-                f"{printable(task.output)}/latest.json is missing, although version {published} was "
+                f"{printable(task.output)}/latest.json is missing, although version {newest} was "
                 "published; name the version in use with shardwright rollback "
-                f"{shell_word(task.output)} {published}, then run again."
+                f"{shell_word(task.output)} {newest}, then run again."
             )
         if is_overtaken(task, records) or any(record.version > task.version for record in others):
             task.hold.release()
@@ -121,20 +123,28 @@ def begin(task: RebuildTask) -> PreviousState:
             stage(task, "warning", warning)
         others = [record for record in others if record.version not in abandoned[:-MAX_ABANDONED]]
     dataset, missing = _latest(task.output, latest)
+    state = read_input(task.output)
+    checked = next((record.created for record in others if record.version == latest), math.inf)
+    if state is not None and state.version == latest:
+        checked = state.checked
     for record in others:
         if found and record.version == latest and record.is_unseen:
             mark_published(task.output, record, found[0].published)  # its run was interrupted before it could
+    # Refused and interrupted builds since the latest version. This run's own comes first: after the loss of a
+    # worker, shards that exist are requested again.
+    sound = [record for record in others if record.state is not VersionState.DAMAGED]
+    since = [record.version for record in reversed(sound) if record.version > latest]
+    offering = [version_path(task.output, version) for version in (task.version, *since)]
     return PreviousState(
         version=latest,
         tag=tag,
         dataset=dataset,
         missing=missing,
-        # This run's own build comes first: after the loss of a worker, shards that exist are requested again.
-        offering=(task.directory, *_offering(task.output, others, latest)),
+        offering=tuple(offering),
         abandoned=tuple(abandoned[-MAX_ABANDONED:]),
         rolled_back=tuple(_rolled_back(task.output, others, latest)),
         damaged=tuple(record.problem for record in others if record.problem),
-        checked=_checked(task.output, latest, others),
+        checked=checked,
     )
 
 
@@ -150,16 +160,6 @@ def _rolled_back(output: str, others: list[VersionRecord], latest: str) -> Itera
                 yield fingerprint, f"version {record.version}, which {description}"
 
 
-def _newest_published(records: Sequence[VersionRecord]) -> str:
-    """Returns the newest version that readers have seen; empty if there is none."""
-    seen = (
-        record.version
-        for record in records
-        if record.state is VersionState.PUBLISHED and not record.is_unseen
-    )
-    return max(seen, default="")
-
-
 def read_input(output: str) -> InputState | None:
     """Returns the stored state of the input; None if there is none, or if it cannot be used."""
     data = storage.read_if_exists(storage.join(output, INPUT_JSON))
@@ -167,14 +167,6 @@ def read_input(output: str) -> InputState | None:
         return InputState.loads(data) if data is not None else None
     except ValueError:
         return None
-
-
-def _checked(output: str, version: str, records: Sequence[VersionRecord]) -> float:
-    """Returns the time at which the input was as the latest version states; infinity if that is unknown."""
-    state = read_input(output)
-    if state is not None and state.version == version:
-        return state.checked
-    return next((record.created for record in records if record.version == version), math.inf)
 
 
 def is_overtaken(task: RebuildTask, records: Sequence[VersionRecord]) -> bool:
@@ -203,13 +195,6 @@ def _latest(output: str, version: str) -> tuple[Dataset | None, frozenset[str]]:
     dataset = Dataset.from_bytes(data, path)
     with storage.translated_errors("list", directory):
         return dataset, frozenset(missing_shards(directory, dataset, with_indexes=True))
-
-
-def _offering(output: str, others: list[VersionRecord], latest: str) -> Iterator[str]:
-    """Yields the builds since the latest version: refused and interrupted ones."""
-    for record in sorted(others, key=lambda record: record.version, reverse=True):
-        if record.version > latest and record.state is not VersionState.DAMAGED:
-            yield version_path(output, record.version)
 
 
 def _write_building(task: RebuildTask, previous: str) -> bool:

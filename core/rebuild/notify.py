@@ -292,7 +292,10 @@ def metrics_text(dataset: str, values: Mapping[str, Value], before: str = "") ->
       values: Values of the metrics that the last run knows.
       before: Contents after the previous run. Empty if there was none.
     """
-    samples = {name: _samples(value) for name, value in values.items()}
+    samples: dict[str, _Samples] = {}
+    for name, value in values.items():
+        by_labels = value if isinstance(value, Mapping) else {(): value}
+        samples[name] = {key if isinstance(key, tuple) else (key,): n for key, n in by_labels.items()}
     return generate_latest(_LastRun(dataset, {**_stored(before), **samples})).decode()
 
 
@@ -311,13 +314,6 @@ def write_metrics(output: str, values: Mapping[str, Value]) -> list[str]:
         text = metrics_text(dataset_name(output), values, before.decode("utf-8", "replace"))
         storage.write_bytes(path, text.encode())
     return warnings
-
-
-def _samples(value: Value) -> _Samples:
-    """Returns the samples of a metric's value in a run."""
-    if not isinstance(value, Mapping):
-        return {(): value}
-    return {key if isinstance(key, tuple) else (key,): number for key, number in value.items()}
 
 
 def _stored(text: str) -> dict[str, _Samples]:

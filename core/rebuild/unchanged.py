@@ -63,6 +63,12 @@ def end_if_unchanged(
         return False
     if (previous.version, made.fingerprint) != (state.version, state.fingerprint):
         return False
+    directory = version_path(task.output, previous.version)
+
+    def scrub(shard: Shard) -> ScrubbedShard:
+        task.hold.renew()
+        return ScrubbedShard(shard.file, shard.bytes, scrub_shard(directory, shard.file, shard.sha256))
+
     try:
         listed = _list(task, request, touched_files(task, previous))
         if listed is None or listed.text != state.listing:
@@ -70,7 +76,7 @@ def end_if_unchanged(
         with ThreadPoolExecutor(_AT_ONCE) as executor:
             if not _has_sound_ledgers(task, previous, state.planned, executor):
                 return False
-            scrubbed = _scrub(task, previous, executor)
+            scrubbed = tuple(sorted(executor.map(scrub, chosen_shards(task, previous))))
     except ShardwrightError:
         return False  # the whole rebuild fails in the same way and says where
     decision = Decision(False, state.planned, 0, scrubbed=scrubbed, input=state)
@@ -138,16 +144,3 @@ def _has_sound_ledgers(
             return hashlib.sha256(storage.read_bytes(path)).hexdigest()
 
     return list(executor.map(sha256_of, ledgers)) == list(ledgers.values())
-
-
-def _scrub(
-    task: RebuildTask, previous: PreviousState, executor: ThreadPoolExecutor
-) -> tuple[ScrubbedShard, ...]:
-    """Reads a part of the latest version again."""
-    directory = version_path(task.output, previous.version)
-
-    def scrubbed(shard: Shard) -> ScrubbedShard:
-        task.hold.renew()
-        return ScrubbedShard(shard.file, shard.bytes, scrub_shard(directory, shard.file, shard.sha256))
-
-    return tuple(sorted(executor.map(scrubbed, chosen_shards(task, previous))))

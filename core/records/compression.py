@@ -150,20 +150,15 @@ def _next_stream(source: IO[bytes], start: int) -> int | None:
         window_and_more = window + more
         place = window_and_more.find(_GZIP_MAGIC)
         while 0 <= place < len(window):
-            if _begins_stream(window_and_more[place : place + _TRIAL_BYTES]):
-                return position + place
+            inflater = zlib.decompressobj(WBITS["gzip"])
+            with contextlib.suppress(zlib.error):
+                head = window_and_more[place : place + _TRIAL_BYTES]
+                if inflater.decompress(head, _READ_BYTES) or inflater.eof:
+                    return position + place
             place = window_and_more.find(_GZIP_MAGIC, place + 1)
         position += len(window)
         window = more
     return None
-
-
-def _begins_stream(head: bytes) -> bool:
-    inflater = zlib.decompressobj(WBITS["gzip"])
-    try:
-        return bool(inflater.decompress(head, _READ_BYTES)) or inflater.eof
-    except zlib.error:
-        return False
 
 
 def unpack(head: bytes, compression: str, limit: int = HEADER_BYTES) -> bytes:

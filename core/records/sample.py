@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from shardwright.core import storage
@@ -18,7 +18,7 @@ from shardwright.core.records.framing import (
     data_of,
     read_records,
 )
-from shardwright.core.storage.ranges import RangeReader, open_ranges
+from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import EngineError, ShardwrightError
@@ -81,9 +81,10 @@ def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes
     with translated_shard_errors(path), open_ranges(path) as reader:
         if compression_of(path, reader.read_at(0, HEAD_BYTES)) == "none":
             for offset in sorted(left):
-                data = _record_at(reader, offset)
-                if data is not None:
-                    yield offset, data
+                with suppress(FrameDamage):
+                    length = data_length(reader.read_at(offset, HEADER_BYTES), reader.size - offset)
+                    if length <= MAX_RECORD_BYTES:
+                        yield offset, data_of(reader.read_at(offset, length + FRAME_BYTES))
             return
     for item in read_lazily(path):
         if isinstance(item, Record) and item.offset in left:
@@ -91,17 +92,6 @@ def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes
             left.remove(item.offset)
             if not left:
                 return
-
-
-def _record_at(reader: RangeReader, offset: int) -> bytes | None:
-    """Reads the record whose frame begins at an offset; None if there is no sound record."""
-    try:
-        length = data_length(reader.read_at(offset, HEADER_BYTES), reader.size - offset)
-        if length > MAX_RECORD_BYTES:
-            return None
-        return data_of(reader.read_at(offset, length + FRAME_BYTES))
-    except FrameDamage:
-        return None
 
 
 def ledger_entries(directory: str, place: tuple[str, int, int], shard: Shard) -> Iterator[Entry]:

@@ -152,7 +152,11 @@ def _by_place(
             for number in possible - taken
             if 0 <= number < len(written)
             and written[number].length == item.length
-            and (certain or _may_equal(written[number], same.get(item.source or "")))
+            and (
+                certain
+                or (other := same.get(item.source or "")) is None
+                or (bool(written[number].source) and written[number].source == other.source)
+            )
         }
         if len(possible) == 1:
             number = possible.pop()
@@ -160,11 +164,6 @@ def _by_place(
             taken.add(number)
             if item.source:
                 same.setdefault(item.source, written[number])
-
-
-def _may_equal(written: Frame, other: Frame | None) -> bool:
-    """Returns whether a record may hold the same image as another; a ledger knows the sources of both."""
-    return other is None or (bool(written.source) and written.source == other.source)
 
 
 Problem = tuple[FindingCode, str]
@@ -217,14 +216,6 @@ class SalvagedLedger:
     unexpected: int = 0
 
 
-def _written_frames(ledger: Sequence[Entry]) -> list[Frame]:
-    return [
-        Frame(entry.offset or 0, entry.length or 0, entry.name_in_record, entry.sha256)
-        for entry in ledger
-        if entry.outcome == Outcome.WRITTEN
-    ]
-
-
 def reconcile(
     file: str,
     uri: str,
@@ -247,7 +238,13 @@ def reconcile(
     """
     found = [record.found for record in content.records]
     is_placed = ledger is not None or index is not None
-    written = list(index or [Frame(0, 0)] * records) if ledger is None else _written_frames(ledger)
+    written = list(index or [Frame(0, 0)] * records)
+    if ledger is not None:
+        written = [
+            Frame(entry.offset or 0, entry.length or 0, entry.name_in_record, entry.sha256)
+            for entry in ledger
+            if entry.outcome == Outcome.WRITTEN
+        ]
     numbers: list[int | Match] = list(range(len(found)))
     if not (is_placed and intact and len(found) == len(written)):
         # Version 0.1 stored the key where the ledger has a file name.

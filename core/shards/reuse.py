@@ -123,13 +123,16 @@ def take_over(
                 return None
         if header.file and not is_sound(storage.join(source, header.file), header):
             return None
+        path, index = index_file(*place), b""
         if not files:
             index = b"" if not header.file or is_compressed(header.file) else dump_index(entries)
             files = files_of(place, data, index)
-            if index:
-                _put_index(directory, source, place, index, hold)
-        elif source != directory and index_file(*place) in files:
-            storage.link_files(source, directory, [index_file(*place)], existing=hold is not None)
+            if index == storage.read_if_exists(storage.join(source, path)):
+                index = b""  # so that of the other build can be used
+        if index:
+            write_held(directory, path, index, hold)
+        elif source != directory and path in files:
+            storage.link_files(source, directory, [path], existing=hold is not None)
         if source != directory:
             existing = hold is not None
             if header.file:
@@ -169,27 +172,6 @@ def _proven_files(
             return {}
     found = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
     return found if all(recorded.get(path) == digest for path, digest in found.items()) else {}
-
-
-def _put_index(
-    directory: str,
-    source: str,
-    place: ShardPlace,
-    index: bytes,
-    hold: HeldLease | None,
-) -> None:
-    """Writes the index of a reused shard from its ledger, instead of reusing the other build's index.
-
-    Raises:
-      OSError: If the index cannot be written.
-    """
-    path = index_file(*place)
-    with contextlib.suppress(FileNotFoundError):
-        if storage.read_bytes(storage.join(source, path)) == index:
-            if source != directory:
-                storage.link_files(source, directory, [path], existing=hold is not None)
-            return
-    write_held(directory, path, index, hold)
 
 
 def lists_may_decide(header: ShardHeader, recipe: ShardRecipe) -> bool:
@@ -341,18 +323,14 @@ class PreviousRecords:
         for split in sorted(self.build.shards, key=lambda name: (name != own, name)):
             if not wanted:
                 break
-            for number in self._numbers(split, listed or len(refs)):
+            shards, few = self.build.shards[split], (listed or len(refs)) < NEVER_EMPTY
+            for number in near(self.place, shards) if few else overlapping(self.place, shards):
                 for key, record in self._known(split, number, wanted):
                     found[key] = record
                 wanted = {key: value for key, value in wanted.items() if key not in found}
                 if not wanted:
                     break
         return found
-
-    def _numbers(self, split: str, refs: int) -> Sequence[int]:
-        """Returns the numbers of the earlier shards in a split that may have images of this shard."""
-        shards = self.build.shards[split]
-        return near(self.place, shards) if refs < NEVER_EMPTY else overlapping(self.place, shards)
 
     def _shard(self, split: str, number: int) -> _OldShard | None:
         """Returns an earlier shard; None if nothing can be copied from it."""
@@ -387,9 +365,12 @@ class PreviousRecords:
         if shard is None:
             return
         same_refs: dict[str, list[Entry]] = {}
+        made_by = self.made_by
         for entry in shard.entries:
             source = entry.source
-            if source in wanted and wanted[source][1] == entry.digest and self._stays(entry):
+            if source not in wanted or wanted[source][1] != entry.digest or not can_stay(entry):
+                continue
+            if made_by is None or decides_same(entry, made_by.keys, made_by.settings):
                 same_refs.setdefault(source, []).append(entry)
         if not same_refs or not self._is_sound(shard):
             return
@@ -398,11 +379,6 @@ class PreviousRecords:
             same = self.trust_mtime and ref.fingerprint == entry.fingerprint and ref.has_known_state
             trusted = same and not self.touched.has(ref)
             yield source, ReusableRecord(entry, trusted, shard, tuple(more))
-
-    def _stays(self, entry: Entry) -> bool:
-        made_by = self.made_by
-        same = made_by is None or decides_same(entry, made_by.keys, made_by.settings)
-        return same and can_stay(entry)
 
 
 def overlapping(place: ShardPlace, shards: int) -> range:
