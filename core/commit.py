@@ -387,13 +387,16 @@ def _run(
     job: ConversionSpec, forecast: Forecast, results: Sequence[ShardResult], shares: SplitShares | None
 ) -> dict[str, Any]:
     written = [result for result in results if result.header.file and not result.reused]
+    sizes = SourceSizes()
+    for result in results:
+        sizes.merge(from_json(SourceSizes, result.header.sources))
     starts = [result.started for result in written]
     ended = [result.finished for result in written]
     facts = {
         "splits_from": str(forecast.splits_from),
         **({"split_shares": shares.as_json()} if shares is not None else {}),
         **({"folds": _folds(forecast, results)} if "folds" in forecast.plan.settings else {}),
-        "sources": _source_sizes(results).summary(),
+        "sources": sizes.summary(),
         "convert_seconds": round(max(ended) - min(starts), 3) if starts else 0.0,
         "reused_shards": sum(result.reused for result in results),
     }
@@ -408,17 +411,6 @@ def _folds(forecast: Forecast, results: Iterable[ShardResult]) -> dict[str, list
         if result.header.split != NO_SPLIT:
             counts[result.header.split].update(result.header.folds)
     return {split: [found[str(fold)] for fold in numbers] for split, found in counts.items()}
-
-
-def _source_sizes(results: Iterable[ShardResult]) -> SourceSizes:
-    """Adds up the source sizes of all written images. Ledgers without sizes add nothing."""
-    sizes = SourceSizes()
-    for result in results:
-        try:
-            sizes.merge(from_json(SourceSizes, result.header.sources))
-        except (KeyError, TypeError, ValueError, IndexError):  # a damaged header of an earlier build
-            continue
-    return sizes
 
 
 def _remove_stale(

@@ -162,13 +162,6 @@ def json_lines(lines: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def write_lines(
-    directory: str, name: str, lines: Iterable[Mapping[str, Any]], hold: HeldLease | None = None
-) -> str:
-    """Writes a file of a dataset with one JSON document on each line, as `write_text` does."""
-    return write_text(directory, name, json_lines(lines), hold)
-
-
 def missing_shards(
     directory: str, made: Dataset, with_indexes: bool = False, listed: Iterable[str] | None = None
 ) -> list[str]:

@@ -115,19 +115,27 @@ def read_ledger(directory: str, file: str) -> bytes:
     return data
 
 
-def count_of_ledger(data: bytes, directory: str, file: str, sha256: str) -> int:
-    """Returns the number of records in a ledger.
+@contextlib.contextmanager
+def loaded(
+    data: bytes, directory: str, file: str, sha256: str
+) -> Iterator[tuple[ShardHeader, Iterator[Entry]]]:
+    """Reads a ledger; yields its header and its entries, which are parsed when they are needed.
 
     Raises:
       UsageError: If it is damaged, or does not belong to the shard with this checksum.
     """
     where = printable(storage.join(directory, file))
     try:
-        header, _ = load_ledger(data)
-        _check_build(header, sha256, where)
-        return int(header.records)
+        header, entries = load_ledger(data)
+        if header.sha256 != sha256:
+            raise UsageError(
+                f"{where} belongs to another build than the dataset.json there; compare again when nothing "
+                "writes to the dataset, or convert again."
+            )
+        yield header, entries
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise _damaged(where, error) from None
+        detail = " ".join(str(error).split()).removeprefix("the shard ledger is damaged: ")[:200].rstrip(".")
+        raise UsageError(f"{where} is damaged ({detail}); restore it, or convert again.") from None
 
 
 def rows_of(data: bytes, directory: str, file: str, sha256: str, split: str) -> list[LedgerRow]:
@@ -136,26 +144,8 @@ def rows_of(data: bytes, directory: str, file: str, sha256: str, split: str) -> 
     Raises:
       UsageError: If it is damaged, or does not belong to the shard with this checksum.
     """
-    where = printable(storage.join(directory, file))
-    try:
-        header, entries = load_ledger(data)
-        _check_build(header, sha256, where)
+    with loaded(data, directory, file, sha256) as (_, entries):
         return [_row(entry, split) for entry in entries]
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise _damaged(where, error) from None
-
-
-def _check_build(header: ShardHeader, sha256: str, where: str) -> None:
-    if header.sha256 != sha256:
-        raise UsageError(
-            f"{where} belongs to another build than the dataset.json there; compare again when nothing "
-            "writes to the dataset, or convert again."
-        )
-
-
-def _damaged(where: str, error: Exception) -> UsageError:
-    detail = " ".join(str(error).split()).removeprefix("the shard ledger is damaged: ")[:200].rstrip(".")
-    return UsageError(f"{where} is damaged ({detail}); restore it, or convert again.")
 
 
 def _row(entry: Entry, split: str) -> LedgerRow:
@@ -336,7 +326,8 @@ def compare_place(
                 datas[side] = read_ledger(place, pair.file)
     same = datas[NEW]
     if same is not None and datas[OLD] == same and pair.sha256[OLD] == pair.sha256[NEW]:
-        changes.unchanged += count_of_ledger(same, str(pair.places[NEW]), pair.file, pair.sha256[NEW])
+        with loaded(same, str(pair.places[NEW]), pair.file, pair.sha256[NEW]) as (header, _):
+            changes.unchanged += int(header.records)
         return
     rows: _Rows = ([], [])
     for side, data in enumerate(datas):

@@ -364,19 +364,14 @@ def check_free(output: str, holder: str = "", file: str = LEASE_JSON) -> None:
 
 
 def _is_void(path: str, held: Lease) -> bool:
-    if _has_ended_here(held):
-        return True
+    with _lock:
+        ended = held.holder not in _at_work
+    if ended and held.began and (held.host, held.pid, held.began) == this_process():
+        return True  # an earlier run of this process could not give it back
     with storage.translated_errors("read the lease", path):
         age = _age(path)
     # A lease that has gone meanwhile stops nobody; the next attempt to take it shows that.
     return age is None or is_void(held, age, socket.gethostname(), may_live)
-
-
-def _has_ended_here(held: Lease) -> bool:
-    """Returns whether a lease belongs to an earlier run of this process that could not give it back."""
-    with _lock:
-        ended = held.holder not in _at_work
-    return ended and bool(held.began) and (held.host, held.pid, held.began) == this_process()
 
 
 def _age(path: str) -> float | None:

@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 from PIL.Image import Image
@@ -132,18 +131,6 @@ MAX_BYTES = 16 << 20
 _QUALITY = 80
 
 
-class _Labelled(NamedTuple):
-    """A record, the class in its ledger, and the number of that class."""
-
-    data: bytes
-    name: str
-    number: str
-
-    @property
-    def caption(self) -> str:
-        return ", ".join(self.name.split(LABEL_SEPARATOR))
-
-
 def read_tiles(places: Sequence[RecordLocation], schema: RecordSchema) -> list[Tile]:
     """Reads records and draws their images.
 
@@ -158,43 +145,47 @@ def read_tiles(places: Sequence[RecordLocation], schema: RecordSchema) -> list[T
     Raises:
       EngineError: If a shard cannot be read.
     """
-    offsets: defaultdict[str, set[int]] = defaultdict(set)
+    offsets: defaultdict[str, dict[int, RecordLocation]] = defaultdict(dict)
     for place in places:
-        offsets[place.path].add(place.offset)
-    names = {(place.path, place.offset): place.label for place in places}
-    numbers = {name: str(schema.first_label + i) for i, name in enumerate(schema.labels or ())}
-    read: list[tuple[str, int]] = []
+        offsets[place.path][place.offset] = place
+    read: list[RecordLocation] = []
 
-    def records() -> Iterator[_Labelled]:
-        for path, wanted in offsets.items():
-            for offset, data in records_at(path, wanted):
-                read.append((path, offset))
-                name = names[path, offset]
-                yield _Labelled(data, name, numbers.get(name, ""))
+    def records() -> Iterator[tuple[str, bytes]]:
+        for path, of_path in offsets.items():
+            for offset, data in records_at(path, of_path):
+                read.append(of_path[offset])
+                yield of_path[offset].label, data
 
     tiles = current_converters().map(
         partial(_tile, schema),
         records(),
-        weigh=lambda record: len(record.data),
-        crashed=lambda record, how: Tile(None, f"{QuarantineReason.DECODER_CRASHED} {record.caption}"),
+        weigh=lambda record: len(record[1]),
+        crashed=lambda record, how: Tile(None, f"{QuarantineReason.DECODER_CRASHED} {_caption(record[0])}"),
     )
     found = dict(zip(read, list(tiles), strict=True))
-    return [tile for place in names if (tile := found.get(place)) is not None]
+    return [tile for place in dict.fromkeys(places) if (tile := found.get(place)) is not None]
 
 
-def _tile(schema: RecordSchema, record: _Labelled) -> Tile | None:
-    """Decodes the image of a record; None if it has none."""
+def _caption(label: str) -> str:
+    return ", ".join(label.split(LABEL_SEPARATOR))
+
+
+def _tile(schema: RecordSchema, record: tuple[str, bytes]) -> Tile | None:
+    """Decodes the image of a record, given with its class; None if it has none."""
+    label, data = record
     try:
-        caption = record.caption or record_of(record.data, schema).text(FeatureRole.KEY)
+        caption = _caption(label) or record_of(data, schema).text(FeatureRole.KEY)
     except ValueError:
         return None
     try:
-        image = record_thumbnail(record.data, schema)
+        image = record_thumbnail(data, schema)
     except ImageFault as fault:
         return Tile(None, f"{fault.reason} {caption}")
     except Exception as error:  # a damaged record may raise any error in a library; the sheet is drawn anyway
         return Tile(None, f"{type(error).__name__} {caption}")
-    return None if image is None else Tile(image, caption, record.number)
+    labels = schema.labels or ()
+    number = str(schema.first_label + labels.index(label)) if label in labels else ""
+    return None if image is None else Tile(image, caption, number)
 
 
 def draw_card_samples(directory: str, dataset: Dataset) -> bytes:

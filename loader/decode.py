@@ -161,7 +161,12 @@ class PictureReader:
           UsageError: If the layout stores no image.
           ValueError: If it cannot be decoded.
         """
-        pixels = self._own_pixels(example)
+        found = self._stored(example)
+        if isinstance(found, Image.Image):
+            pixels = np.array(self._in_color(found))  # a copy, because Pillow's own buffer is read-only
+            pixels = pixels if pixels.ndim == 3 else pixels[:, :, None]
+        else:
+            pixels = self._with_channels(found)
         if self._dtype is None:
             return pixels
         return converted(converted(pixels, widest(self._types)), self._dtype)  # in two steps, as `load` does
@@ -177,14 +182,6 @@ class PictureReader:
         if isinstance(found, Image.Image):
             return self._in_color(found)
         return displayed(self._with_channels(found))
-
-    def _own_pixels(self, example: ParsedExample) -> Pixels:
-        """Returns a record's image with samples of its own type."""
-        found = self._stored(example)
-        if isinstance(found, Image.Image):
-            pixels = np.array(self._in_color(found))  # a copy, because Pillow's own buffer is read-only
-            return pixels if pixels.ndim == 3 else pixels[:, :, None]
-        return self._with_channels(found)
 
     def _with_channels(self, pixels: Pixels) -> Pixels:
         """Returns pixels, which may be gray or have alpha, with the dataset's number of channels."""

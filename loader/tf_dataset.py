@@ -157,7 +157,9 @@ def load(
     if augment is not None:
         data = _augmented(data, augment, seed)
     if batch_size is not None:
-        data = _batched(data, batch_size, drop_remainder)
+        varies = any(not spec.shape.is_fully_defined() for spec in tf.nest.flatten(data.element_spec))
+        batched = data.ragged_batch if varies else data.batch
+        data = batched(batch_size, drop_remainder=drop_remainder)
     if dtype != picture.dtype:
         data = data.map(lambda *element: _converted(element, dtype), num_parallel_calls=tf.data.AUTOTUNE)
     if repeat:
@@ -310,13 +312,6 @@ def _takes_seed(augment: Augment) -> bool:
     return sum(p.kind in kinds and p.default is inspect.Parameter.empty for p in parameters) == 2
 
 
-def _batched(data: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
-    varies = any(not spec.shape.is_fully_defined() for spec in tf.nest.flatten(data.element_spec))
-    if varies:
-        return data.ragged_batch(batch_size, drop_remainder=drop_remainder)
-    return data.batch(batch_size, drop_remainder=drop_remainder)
-
-
 def _converted(element: tuple[Any, ...], dtype: str) -> Any:
     """Returns a batch with images of another type."""
     if len(element) == 1:
@@ -345,9 +340,14 @@ def _serialized_records(
       UsageError: If TensorFlow cannot read this storage.
       EngineError: If a local shard is missing or has another size.
     """
-    _require_readable(directory)
+    scheme = directory.partition("://")[0]
     if not storage.is_remote(directory):
         _require_whole(directory, dataset, slices)
+    elif scheme not in tf.io.gfile.get_registered_schemes():
+        raise UsageError(
+            f"{printable(directory)}: the installed TensorFlow cannot read {scheme}://; copy the dataset "
+            "to this machine, or read it with shardwright.loader.Records."
+        )
     numbers = [np.asarray(item.numbers, np.int64) for item in slices]
     first, last = (np.array([found[end] for found in numbers]) for end in (0, -1))
     span = last - first + 1
@@ -398,12 +398,3 @@ def _require_whole(directory: str, dataset: Dataset, slices: Sequence[ShardSlice
                 f"{printable(path)} has {size} bytes instead of {sizes[item.file]}; "
                 "restore it or convert again."
             )
-
-
-def _require_readable(directory: str) -> None:
-    scheme = directory.partition("://")[0]
-    if storage.is_remote(directory) and scheme not in tf.io.gfile.get_registered_schemes():
-        raise UsageError(
-            f"{printable(directory)}: the installed TensorFlow cannot read {scheme}://; copy the dataset "
-            "to this machine, or read it with shardwright.loader.Records."
-        )

@@ -275,7 +275,9 @@ def make_forecast(
     recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label), keys=keys)
     sample = _readable_sample(summary, recipe)
     _check_brightness(sample, settings)
-    rejected = _rejected_bytes(sample, settings, split_bounds)
+    placement, rejected = Placement(settings, split_bounds), Counter[str]()
+    for ref in sample.rejected:
+        rejected[placement.split(ref)] += _source_bytes(ref, settings)
     # Carried numbers of shards stay unless the settings of shards change.
     identity = settings.identity()
     stays = carried and all(carried.settings.get(name) == identity[name] for name in _SHARD_COUNTS)
@@ -377,17 +379,6 @@ def _check_brightness(sample: Sample, settings: ConvertSettings) -> None:
         f"{top.highest} only, but white is {top.white}, so all would be dark in 8 bits; keep 16 bits with "
         f"--depth keep{stated} (--white 65535 if they are meant to be so dark)."
     )
-
-
-def _rejected_bytes(
-    sample: Sample, settings: ConvertSettings, split_bounds: PartBounds | None
-) -> Counter[str]:
-    """Returns the source bytes of the sample's images that are left out, for each split."""
-    rejected: Counter[str] = Counter()
-    placement = Placement(settings, split_bounds)
-    for ref in sample.rejected:
-        rejected[placement.split(ref)] += _source_bytes(ref, settings)
-    return rejected
 
 
 def _checked_splits(summary: RefSummary, settings: ConvertSettings, carried: Iterable[str]) -> list[str]:

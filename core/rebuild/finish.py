@@ -62,23 +62,19 @@ def publish(task: RebuildTask, previous: PreviousState, record: VersionRecord | 
     if record is None or record.state is not VersionState.PUBLISHED or read_outcome(task) is not None:
         return record
     with storage.translated_errors("publish a version in", task.output):
-        pointer = read_pointer(task.output)
-        if pointer is None or pointer[0].version != task.version:
-            _switch(task, previous, record)
+        found = read_pointer(task.output)
+        if found is None or found[0].version != task.version:
+            text = f"{counted(record.records, 'record')}, {format_size(record.total_bytes)}"
+            pointer = Pointer(record.version, record.fingerprint, time.time(), previous.version)
+            task.hold.keep()
+            if not switch_pointer(task.output, pointer, previous.tag):
+                raise EngineError(
+                    f"The latest version of {printable(task.output)} was changed meanwhile, as by a "
+                    f"rollback, so version {record.version} was not published; run again."
+                )
+            stage(task, "published", text, records=record.records, bytes=record.total_bytes)
     # Without this time, the version counts as never published once the pointer names another one.
     return mark_published(task.output, record, time.time())
-
-
-def _switch(task: RebuildTask, previous: PreviousState, record: VersionRecord) -> None:
-    pointer = Pointer(record.version, record.fingerprint, time.time(), previous.version)
-    task.hold.keep()
-    if not switch_pointer(task.output, pointer, previous.tag):
-        raise EngineError(
-            f"The latest version of {printable(task.output)} was changed meanwhile, as by a rollback, so "
-            f"version {record.version} was not published; run again."
-        )
-    text = f"{counted(record.records, 'record')}, {format_size(record.total_bytes)}"
-    stage(task, "published", text, records=record.records, bytes=record.total_bytes)
 
 
 def finish(

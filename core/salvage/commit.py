@@ -15,13 +15,13 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import (
     check_shards,
     dataset_name,
+    json_lines,
     left_behind,
     new_outcome,
     own_outcome,
     remove_temporary,
     run_document,
     write_commit,
-    write_lines,
     write_text,
 )
 from shardwright.core.lease import HeldLease, write_held
@@ -230,4 +230,4 @@ def _old_quarantine(job: SalvageJob) -> Iterator[dict[str, Any]]:
 def _write_lost(job: SalvageJob, saved: Iterable[SavedShard]) -> str:
     shards = sorted(saved, key=lambda item: item.file)
     lines = (lost._asdict() for item in shards for lost in item.lost)
-    return write_lines(job.output, LOST_JSONL, lines, job.hold)
+    return write_text(job.output, LOST_JSONL, json_lines(lines), job.hold)

@@ -68,7 +68,7 @@ class ReusableBuilds(NamedTuple):
     trust_mtime: bool = True
     content_changed: frozenset[tuple[str, int]] = frozenset()
     damaged: frozenset[str] = frozenset()
-    touched: TouchedFiles = field(default_factory=TouchedFiles)
+    touched: TouchedFiles = TouchedFiles()
 
 
 def take_over(

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from shardwright.core import commit
-from shardwright.core.commit import _source_sizes
 from shardwright.core.salvage.shard import SavedShard
 from shardwright.core.shards.finish import condense
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
+from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardResult, load_ledger
 from shardwright.schemas.ledger_lines import SourceSizes
 from shardwright.schemas.plan import ledger_file
@@ -138,6 +138,13 @@ def result(split: str, shard: int, count: int, seed: int) -> ShardResult:
     return ShardResult(header, started=1.0, finished=2.0)
 
 
+def source_sizes(results: list[ShardResult]) -> SourceSizes:
+    sizes = SourceSizes()
+    for item in results:
+        sizes.merge(from_json(SourceSizes, item.header.sources))
+    return sizes
+
+
 def sums(results: list[ShardResult]) -> object:
     """Returns everything that a commit adds up from results."""
     totals, classes, formats = LedgerTotals(), dict[tuple[str, str], int](), dict[tuple[str, str], int]()
@@ -147,7 +154,7 @@ def sums(results: list[ShardResult]) -> object:
             classes[item.split, name] = classes.get((item.split, name), 0) + count
         for name, count in item.formats.items():
             formats[item.split, name] = formats.get((item.split, name), 0) + count
-    return totals.as_json(), classes, formats, _source_sizes(results).as_json()
+    return totals.as_json(), classes, formats, source_sizes(results).as_json()
 
 
 def test_condensed_results_add_up_to_the_same() -> None:
@@ -182,7 +189,7 @@ def test_a_damaged_header_of_an_earlier_build_adds_nothing() -> None:
     sound = result("train", 0, 2, 0)
     broken = replace(sound, header=replace(sound.header, shard=1, sources={"width": "nonsense"}))
     condensed = condense([broken, sound])
-    assert _source_sizes(condensed).as_json() == _source_sizes([sound]).as_json()
+    assert source_sizes(condensed).as_json() == source_sizes([sound]).as_json()
 
 
 def test_results_of_salvaged_shards_can_be_condensed() -> None:

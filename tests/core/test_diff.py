@@ -26,7 +26,7 @@ from shardwright.core.diff import (
     Packer,
     bucket_count,
     compare_rows,
-    count_of_ledger,
+    loaded,
     note_added_or_removed,
     pair_renamed,
     rows_of,
@@ -294,5 +294,8 @@ def test_a_damaged_ledger_is_refused_in_a_sentence(lines: list[str], message: st
 
 def test_a_damaged_ledger_is_not_counted() -> None:
     for header in ({**HEADER, "records": "many"}, {**HEADER, "sha256": "t"}):
-        with pytest.raises(UsageError, match=r"is damaged|belongs to another build"):
-            count_of_ledger(gzip.compress(json.dumps(header).encode()), "d", "f", "s")
+        with (
+            pytest.raises(UsageError, match=r"is damaged|belongs to another build"),
+            loaded(gzip.compress(json.dumps(header).encode()), "d", "f", "s") as (found, _),
+        ):
+            int(found.records)
