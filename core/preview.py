@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from PIL.Image import Image
@@ -25,19 +26,29 @@ from shardwright.core.images.contact_sheet import (
     with_masks,
     with_points,
 )
+from shardwright.core.records.compression import records_at
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
-from shardwright.core.records.sample import RecordLocation, ledger_entries, pick_evenly, records_at
 from shardwright.core.sources.tfrecord.images import NoImage, find_image, own_image
 from shardwright.core.sources.tfrecord.record import PIXEL_MASKS, KnownRecords, SourceRecord, names_of_specs
 from shardwright.core.sources.tfrecord.values import boxes_of
 from shardwright.schemas.byte_range import BARE_PIXELS
-from shardwright.schemas.codes import QuarantineReason, Stage
-from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
+from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import FeatureRole
+from shardwright.schemas.ledger import Entry, load_ledger
+from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sample_types import SAMPLE_TYPES
+
+
+class RecordLocation(NamedTuple):
+    """The location of a record: its file, the offset of its frame in the uncompressed file, and its class."""
+
+    path: str
+    offset: int
+    label: str
 
 
 def record_of(data: bytes, schema: RecordSchema) -> SourceRecord:
@@ -224,3 +235,88 @@ def _places(directory: str, dataset: Dataset) -> Iterator[RecordLocation]:
         for entry in ledger_entries(directory, (split, number, count), shard):
             if entry.offset is not None and (entry.length or 0) <= MAX_BYTES:
                 yield RecordLocation(path, entry.offset, entry.label)
+
+
+def ledger_entries(directory: str, place: tuple[str, int, int], shard: Shard) -> Iterator[Entry]:
+    """Yields the entries of a shard's records from its ledger; none if it is damaged or of another build.
+
+    Lines are parsed as they are needed, because the first few hundred are usually enough.
+
+    Args:
+      directory: The dataset directory.
+      place: Split and number of the shard, and the number of shards in the split.
+      shard: The shard as `dataset.json` describes it.
+
+    Raises:
+      EngineError: If the ledger is missing or cannot be read.
+    """
+    path = storage.join(directory, ledger_file(*place))
+    with storage.translated_errors("read", path):
+        data = storage.read_bytes(path)
+    try:
+        header, entries = load_ledger(data)
+        for entry in entries if header.sha256 == shard.sha256 else ():
+            is_written = entry.outcome == Outcome.WRITTEN
+            if is_written and isinstance(entry.offset, int) and isinstance(entry.length, int):
+                yield entry
+    except (ValueError, TypeError, RecursionError):
+        return  # verification reports it
+
+
+def even_quota(counts: Mapping[str, int], total: int) -> dict[str, int]:
+    """Divides `total` records evenly among classes; if a class has too few, the others get more.
+
+    Args:
+      counts: Class -> number of records, in the order of the classes.
+      total: Number of wanted records.
+
+    Returns:
+      Class -> number of records to take. With more classes than records, evenly spread classes get one.
+    """
+    names = [name for name, count in counts.items() if count > 0]
+    if len(names) > total:
+        names = [names[i * len(names) // total] for i in range(total)]
+    quota = dict.fromkeys(names, 0)
+    left = min(total, sum(counts[name] for name in names))
+    while left:
+        for name in names:
+            if left and quota[name] < counts[name]:
+                quota[name] += 1
+                left -= 1
+    return quota
+
+
+def pick_evenly(
+    places: Iterable[RecordLocation], counts: Mapping[str, int], total: int, max_seen: int
+) -> list[RecordLocation]:
+    """Picks the first records of each class, evenly over the classes.
+
+    Args:
+      places: Locations of records; consumed only until enough are found.
+      counts: Class -> number of records, in the order of the classes; empty if unknown.
+      total: Number of wanted records.
+      max_seen: Number of locations to consume at most.
+    """
+    wanted = even_quota(counts, total)
+    missing = sum(wanted.values())
+    seen: dict[str, list[RecordLocation]] = {}
+    for i, place in enumerate(places):
+        of_class = seen.setdefault(place.label, [])
+        if len(of_class) < total:
+            of_class.append(place)
+            if len(of_class) <= wanted.get(place.label, 0):
+                missing -= 1
+        if (wanted and not missing) or i + 1 >= max_seen:
+            break
+    if missing or not wanted:
+        names = [
+            *(name for name in counts if name in seen),
+            *sorted(seen.keys() - counts.keys(), key=_natural),
+        ]
+        wanted = even_quota({name: len(seen[name]) for name in names}, total)
+    return [place for name, count in wanted.items() for place in seen[name][:count]]
+
+
+def _natural(name: str) -> tuple[int, str]:
+    """Returns a sort key that orders numbers by value and before names."""
+    return (len(name), name) if name.isdecimal() else (1 << 30, name)

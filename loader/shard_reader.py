@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.core import storage
-from shardwright.core.records.compression import compression_of, decompress
+from shardwright.core.records.compression import compression_of, decompress, translated_shard_errors
 from shardwright.core.records.framing import FRAME_BYTES, HEADER_BYTES, FrameDamage, data_length, data_of
-from shardwright.core.records.sample import translated_shard_errors
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable

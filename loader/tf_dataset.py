@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from shardwright.core import storage
-from shardwright.core.records.sample import translated_shard_errors
+from shardwright.core.records.compression import translated_shard_errors
 from shardwright.loader.open import (
     NUMPY_TYPES,
     absolute,

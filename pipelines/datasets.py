@@ -12,9 +12,9 @@ from itertools import islice
 from shardwright.core import storage
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.overwrite import repair_swap
+from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
 from shardwright.core.records.record_schema import RecordSchema, infer_schema, schema_of_plan
-from shardwright.core.records.sample import read_lazily
 from shardwright.core.versions import located
 from shardwright.schemas.dataset import DATASET_JSON, WORK_DIR
 from shardwright.schemas.errors import UsageError

@@ -18,16 +18,11 @@ from shardwright.core.concurrency.converters import converters
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.images.contact_sheet import draw_sheet
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.preview import read_tiles, record_of
+from shardwright.core.preview import RecordLocation, ledger_entries, pick_evenly, read_tiles, record_of
+from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.encodings import WrongEncoding, plain_feature, plain_spec
 from shardwright.core.records.framing import DamagedRange, Record
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
-from shardwright.core.records.sample import (
-    RecordLocation,
-    ledger_entries,
-    pick_evenly,
-    read_lazily,
-)
 from shardwright.core.sources.tfrecord.record import SourceRecord
 from shardwright.pipelines import log, run
 from shardwright.pipelines import options as cli_options

@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 
+from shardwright.core.rebuild.task import LOGGER, THIS_FILE
+
 _STDERR = 2
 #: Beam's logger names of the servers of portable runners, and of the code that starts and ends them.
 _ENGINE_LOGGERS = (
@@ -109,11 +111,10 @@ class _LinesOfRebuilds(logging.Filter):
         from apache_beam.portability.api import beam_fn_api_pb2
         from google.protobuf import text_format
 
-        from shardwright.core.rebuild.task import LOGGER, is_place_of_line
 
         if record.msg == _WORKERS_MESSAGE:
             entry = text_format.Parse(record.getMessage()[len("Worker: ") :], beam_fn_api_pb2.LogEntry())
-            if is_place_of_line(entry.log_location):
+            if THIS_FILE in entry.log_location:
                 LOGGER.info("%s", entry.message)
                 return False
         return not self._only

@@ -265,10 +265,12 @@ def gate_version(
             (item, accepted.weigh_images(item, made))
             for item in _refused_images(made, task.settings.max_bad_fraction)
         ]
+        same = (about for fingerprint, about in previous.rolled_back if fingerprint == made.fingerprint)
+        again = [f"it is identical to {about}" for about in same]
         refusals = (
             *(item for _, item in judged),
             *(_refused_drift(drift, task.gates) if drift is not None else ()),
-            *_refused_again(made, previous),
+            *(Violation("rolled_back", "rolled_back", Severity.ERROR, text) for text in again[:1]),
         )
         refused = any(refusal.severity is Severity.ERROR for refusal in refusals)
         record = VersionRecord(
@@ -293,18 +295,12 @@ def gate_version(
         page = render(gather(directory, record=record, drawn=as_time(time.time())))
         write_text(directory, files.REPORT_HTML, page, task.hold)
         write_version_record(task.output, record, task.hold)
-    _report_result(task, record)
-    return record
-
-
-def _report_result(task: RebuildTask, record: VersionRecord) -> None:
-    """Writes a log line with the result of the gates."""
-    refused = record.state is VersionState.REFUSED
-    worst = [item.name for item in record.refusals if item.severity is Severity.ERROR or not refused]
+    worst = [item.name for item in refusals if item.severity is Severity.ERROR or not refused]
     names = ", ".join(dict.fromkeys(worst))
     gated = ("refused: " if refused else "published, with warnings: ") + names if names else "published"
-    messages = [refusal.message for refusal in record.refusals]
+    messages = [refusal.message for refusal in refusals]
     stage(task, "gated", gated, state=record.state.value, refusals=messages)
+    return record
 
 
 def _write_check_list(
@@ -390,12 +386,3 @@ def _refused_images(made: Dataset, limit: float) -> Iterator[Violation]:
         value, most = percent_beside_limit(bad / (bad + written), limit)
         message = f"{value} of the images are bad ({bad:,} of {bad + written:,}; limit {most})"
         yield Violation("bad_images", "max_bad_fraction", Severity.ERROR, message)
-
-
-def _refused_again(made: Dataset, previous: PreviousState) -> Iterator[Violation]:
-    """Yields a violation if the version equals one that was rolled back."""
-    for fingerprint, description in previous.rolled_back:
-        if fingerprint == made.fingerprint:
-            message = f"it is identical to {description}"
-            yield Violation("rolled_back", "rolled_back", Severity.ERROR, message)
-            return

@@ -21,13 +21,11 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from prometheus_client import generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shardwright.core import storage
@@ -260,30 +258,6 @@ def run_values(outcome: Mapping[str, Any], ended: float) -> dict[str, Value]:
     return values
 
 
-@dataclass(frozen=True)
-class _LastRun:
-    """Collector for `prometheus_client`.
-
-    Attributes:
-      dataset: Name of the dataset.
-      samples: Samples of each metric.
-    """
-
-    dataset: str
-    samples: Mapping[str, _Samples]
-
-    def collect(self) -> Iterator[Metric]:
-        """Yields the metrics that have samples."""
-        for name, (labels, meaning) in _METRICS.items():
-            if samples := self.samples.get(name):
-                family = GaugeMetricFamily(name, meaning, labels=("dataset", *labels))
-                for values in sorted(samples):
-                    # Without the surrogates of undecodable bytes.
-                    texts = (printable(text).encode("utf-8", "replace") for text in (self.dataset, *values))
-                    family.add_metric([text.decode() for text in texts], samples[values])
-                yield family
-
-
 def metrics_text(dataset: str, values: Mapping[str, Value], before: str = "") -> str:
     """Returns the contents of the file.
 
@@ -296,7 +270,16 @@ def metrics_text(dataset: str, values: Mapping[str, Value], before: str = "") ->
     for name, value in values.items():
         by_labels = value if isinstance(value, Mapping) else {(): value}
         samples[name] = {key if isinstance(key, tuple) else (key,): n for key, n in by_labels.items()}
-    return generate_latest(_LastRun(dataset, {**_stored(before), **samples})).decode()
+    samples = {**_stored(before), **samples}
+    registry = CollectorRegistry()
+    for name, (labels, meaning) in _METRICS.items():
+        if found := samples.get(name):
+            gauge = Gauge(name, meaning, ("dataset", *labels), registry=registry)
+            for of_labels in sorted(found):
+                # Without the surrogates of undecodable bytes.
+                texts = (printable(text).encode("utf-8", "replace") for text in (dataset, *of_labels))
+                gauge.labels(*(text.decode() for text in texts)).set(found[of_labels])
+    return generate_latest(registry).decode()
 
 
 def write_metrics(output: str, values: Mapping[str, Value]) -> list[str]:

@@ -114,7 +114,7 @@ def write_outcome(task: RebuildTask, outcome: Mapping[str, Any]) -> None:
 
 LOGGER = logging.getLogger("shardwright.rebuild")
 #: Source file that every such log entry names as its place in a worker's log.
-_THIS_FILE = "rebuild/task.py:"
+THIS_FILE = "rebuild/task.py:"
 
 
 def show_stages(shown: bool = True) -> None:
@@ -132,11 +132,6 @@ def show_stages(shown: bool = True) -> None:
     LOGGER.propagate = not shown  # otherwise the root logger's handler shows the line again
     if shown:
         LOGGER.addHandler(StderrHandler())
-
-
-def is_place_of_line(log_location: str) -> bool:
-    """Returns whether an entry of a worker's log is a rebuild's line, by the code location that it names."""
-    return _THIS_FILE in log_location
 
 
 def stage(task: RebuildTask, name: str, /, message: str = "", **facts: Any) -> None:

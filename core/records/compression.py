@@ -1,4 +1,4 @@
-"""Unpacks compressed TFRecord files, and damaged ones up to the damage."""
+"""Opens TFRecord files: unpacks compressed ones, damaged ones up to the damage, and reads some records."""
 
 from __future__ import annotations
 
@@ -6,18 +6,34 @@ import contextlib
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import closing
 from typing import IO, Any, NamedTuple
 
+from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.records.framing import HEADER_BYTES, is_header
+from shardwright.core.records.framing import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    DamagedRange,
+    FrameDamage,
+    Record,
+    data_length,
+    data_of,
+    is_header,
+    read_records,
+)
+from shardwright.core.storage.ranges import open_ranges
+from shardwright.schemas.errors import EngineError, ShardwrightError
+from shardwright.schemas.image_ref import printable
 
 #: Number of bytes at the beginning of a file that show its compression.
 HEAD_BYTES = 4096
 #: Compression -> window bits for zlib.
 WBITS = {"gzip": 31, "zlib": 15}
 _READ_BYTES = 1 << 20
+#: Records above this size are not read by their offset.
+MAX_RECORD_BYTES = 64_000_000
 #: The first bytes of every gzip stream: two bytes of magic, and the only method.
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 #: Number of bytes that must unpack for a candidate to count as a stream.
@@ -185,3 +201,59 @@ def compression_of(path: str, head: bytes) -> str:
     if path.endswith(".zlib"):
         return "zlib"
     return "gzip" if head[:2] == b"\x1f\x8b" else "none"
+
+
+def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
+    """Yields the records of a shard like `read_records`, and reads only what the caller consumes.
+
+    A compressed shard is unpacked into a temporary file first.
+
+    Raises:
+      EngineError: If the file is missing or cannot be read.
+    """
+    with (
+        translated_shard_errors(path),
+        storage.open_local(path) as file,
+        uncompressed(file, path) as (plain, _, fault),
+    ):
+        yield from read_records(plain, fault)
+
+
+@contextlib.contextmanager
+def translated_shard_errors(path: str) -> Iterator[None]:
+    """Turns any OSError of the block into an `EngineError`. If the shard is missing, it says what to do."""
+    try:
+        yield
+    except ShardwrightError:
+        raise
+    except FileNotFoundError as error:
+        raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from error
+    except OSError as error:
+        raise storage.fault(error, "read", path) from error
+
+
+def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes]]:
+    """Yields (offset, data) of the sound records at the given offsets of a shard, in order.
+
+    Only these records of an uncompressed shard are read, and only those of at most `MAX_RECORD_BYTES`.
+
+    Raises:
+      EngineError: If the file is missing or cannot be read.
+    """
+    left = set(offsets)
+    if not left:
+        return
+    with translated_shard_errors(path), open_ranges(path) as reader:
+        if compression_of(path, reader.read_at(0, HEAD_BYTES)) == "none":
+            for offset in sorted(left):
+                with contextlib.suppress(FrameDamage):
+                    length = data_length(reader.read_at(offset, HEADER_BYTES), reader.size - offset)
+                    if length <= MAX_RECORD_BYTES:
+                        yield offset, data_of(reader.read_at(offset, length + FRAME_BYTES))
+            return
+    for item in read_lazily(path):
+        if isinstance(item, Record) and item.offset in left:
+            yield item.offset, item.data
+            left.remove(item.offset)
+            if not left:
+                return

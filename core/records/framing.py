@@ -100,14 +100,14 @@ def _stated_length(header: bytes, verify: bool) -> int:
     return int(length)
 
 
-def check_data(data: bytes, footer: bytes) -> None:
-    """Compares the data of a record with the checksum after it.
+def check_crc(crc: int, length: int, footer: bytes) -> None:
+    """Compares the CRC-32C of a record's data with the checksum after it.
 
     Raises:
       FrameDamage: If they differ.
     """
-    if masked_crc32c(data) != int.from_bytes(footer, "little"):
-        raise FrameDamage(FindingCode.DATA_CRC, f"the checksum of the record's {len(data)} bytes is wrong")
+    if masked(crc) != int.from_bytes(footer, "little"):
+        raise FrameDamage(FindingCode.DATA_CRC, f"the checksum of the record's {length} bytes is wrong")
 
 
 def data_of(frame: bytes, verify: bool = True) -> bytes:
@@ -124,7 +124,7 @@ def data_of(frame: bytes, verify: bool = True) -> bytes:
     if length != len(data):
         raise FrameDamage(FindingCode.LENGTH_CRC, f"it has {length} bytes instead of {len(data)}")
     if verify:
-        check_data(data, frame[-FOOTER_BYTES:])
+        check_crc(google_crc32c.value(data), length, frame[-FOOTER_BYTES:])
     return data
 
 
@@ -220,12 +220,10 @@ class _Frames:
         length = data_length(self._read(offset, HEADER_BYTES), self.size - offset)
         begin = offset + HEADER_BYTES
         if self._is_damaged and length > 2 * STRIDE:
-            footer = self._read(begin + length, FOOTER_BYTES)
-            if masked(self._checksums.value(begin, begin + length)) != int.from_bytes(footer, "little"):
-                message = f"the checksum of the record's {length} bytes is wrong"
-                raise FrameDamage(FindingCode.DATA_CRC, message)
+            crc = self._checksums.value(begin, begin + length)
+            check_crc(crc, length, self._read(begin + length, FOOTER_BYTES))
         data = self._read(begin, length)
-        check_data(data, self._read(begin + length, FOOTER_BYTES))
+        check_crc(google_crc32c.value(data), length, self._read(begin + length, FOOTER_BYTES))
         return data
 
     def next_sound(self, start: int) -> int:

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import dataset_name
+from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
 from shardwright.core.records.record_schema import infer_schema, schema_of_plan
-from shardwright.core.records.sample import read_lazily
 from shardwright.core.report.data import Checked, ClassSheet, RecordAt, ReportData, RunFacts, Sample
 from shardwright.core.report.measures import Document, Measures, measure
 from shardwright.core.report.samples import (

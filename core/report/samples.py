@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from shardwright.core.records.sample import ledger_entries
+from shardwright.core.preview import ledger_entries
 from shardwright.core.report.data import Checked, ClassSheet, RecordAt, Sample
 from shardwright.core.report.measures import ObjectCounts, ranked, totals_of
 from shardwright.core.report.thumbnails import has_drawn_annotations

@@ -109,11 +109,11 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
         intact = file is not None and _is_intact(file, task.expected)
         misplaced, why_missing = False, "its shard is missing"
         if not intact and task.expected is not None:
-            placement = find_misplaced(task.directory, task.expected, task.hold.holder if task.hold else "")
-            if placement.path is not None:
-                file, intact, misplaced = _opened(stack, placement.path), True, True
-            elif placement.holds:
-                file, why_missing = None, f"its file holds the records of {placement.holds}"
+            path, holds = find_misplaced(task.directory, task.expected, task.hold.holder if task.hold else "")
+            if path is not None:
+                file, intact, misplaced = _opened(stack, path), True, True
+            elif holds:
+                file, why_missing = None, f"its file holds the records of {holds}"
         if file is None:  # all its records are lost, and an empty shard takes its place
             plain: IO[bytes] = io.BytesIO()
             compression = "none"
@@ -347,25 +347,17 @@ def _save_foreign(
     return SavedShard(task.file, len(kept), not lost, 0, tuple(lost))
 
 
-class Placement(NamedTuple):
-    """Where the bytes of a shard are, if not in its own file.
-
-    Attributes:
-      path: Path of the file that holds them. None if none was found.
-      holds: Name of the other shard that the shard's own file holds. Empty if it holds none.
-    """
-
-    path: str | None = None
-    holds: str = ""
-
-
-def find_misplaced(directory: str, expected: Shard, run: str = "") -> Placement:
+def find_misplaced(directory: str, expected: Shard, run: str = "") -> tuple[str | None, str]:
     """Looks for a shard whose own file has other bytes or is missing, in all files of its size.
 
     Args:
       directory: The dataset directory.
       expected: The shard as `dataset.json` describes it.
       run: Unique name of the run, during which the directory does not change. Empty to list it again.
+
+    Returns:
+      Path of the file that holds its bytes, or None if none was found; and the name of the other shard that
+      its own file holds, which is empty if it holds none.
 
     Raises:
       UsageError: If `dataset.json` is not a readable document.
@@ -380,8 +372,8 @@ def find_misplaced(directory: str, expected: Shard, run: str = "") -> Placement:
     holds = own.get(_sha256_of(directory, expected.file, run), "") if own else ""
     for file, size in sizes.items() if expected.records else ():
         if size == expected.bytes and _sha256_of(directory, file, run) == expected.sha256:
-            return Placement(storage.join(directory, file), holds)
-    return Placement(None, holds)
+            return storage.join(directory, file), holds
+    return None, holds
 
 
 @lru_cache(maxsize=1)

@@ -337,18 +337,17 @@ class PreviousRecords:
         if (split, number) not in self._shards:
             self._shards[split, number] = None
             with contextlib.suppress(OSError, ValueError, TypeError):
-                self._shards[split, number] = self._read_shard(split, number)
+                build = self.build
+                place = ShardPlace(split, number, build.shards[split])
+                name = shard_file(*place, build.suffix)
+                ledger = storage.read_bytes(storage.join(build.directory, ledger_file(*place)))
+                header = ledger_header(ledger)
+                stated = build.digests.get(name) if build.digests else header.sha256
+                # Otherwise nothing can be copied, or the ledger belongs to another shard.
+                if header.recipe == self.recipe and stated == header.sha256:
+                    path = storage.join(build.directory, name)
+                    self._shards[split, number] = _OldShard(name, path, header.sha256, ledger, self._open)
         return self._shards[split, number]
-
-    def _read_shard(self, split: str, number: int) -> _OldShard | None:
-        build = self.build
-        place = ShardPlace(split, number, build.shards[split])
-        name = shard_file(*place, build.suffix)
-        ledger = storage.read_bytes(storage.join(build.directory, ledger_file(*place)))
-        header = ledger_header(ledger)
-        if header.recipe != self.recipe or (build.digests and build.digests.get(name) != header.sha256):
-            return None  # nothing can be copied, or the ledger belongs to another shard
-        return _OldShard(name, storage.join(build.directory, name), header.sha256, ledger, self._open)
 
     def _is_sound(self, shard: _OldShard) -> bool:
         """Returns whether a shard has not changed. Otherwise no line of its ledger is used."""

@@ -24,8 +24,8 @@ from helpers.hostile import (
     shard_hashes,
 )
 
+from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
-from shardwright.core.records.sample import read_lazily
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.image_ref import key_from_bytes, printable
 

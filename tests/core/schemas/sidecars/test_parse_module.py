@@ -20,7 +20,7 @@ import pytest
 from helpers.repository import PHOTOS
 from PIL import Image, ImageOps
 
-from shardwright.core.records.sample import read_lazily
+from shardwright.core.records.compression import read_lazily
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.example import parse_example
