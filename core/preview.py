@@ -311,12 +311,11 @@ def pick_evenly(
     if missing or not wanted:
         names = [
             *(name for name in counts if name in seen),
-            *sorted(seen.keys() - counts.keys(), key=_natural),
+            *sorted(
+                seen.keys() - counts.keys(),
+                # Numbers by their value, before names.
+                key=lambda name: (len(name) if name.isdecimal() else 1 << 30, name),
+            ),
         ]
         wanted = even_quota({name: len(seen[name]) for name in names}, total)
     return [place for name, count in wanted.items() for place in seen[name][:count]]
-
-
-def _natural(name: str) -> tuple[int, str]:
-    """Returns a sort key that orders numbers by value and before names."""
-    return (len(name), name) if name.isdecimal() else (1 << 30, name)

@@ -300,12 +300,24 @@ def _new_entries(
     unnamed: list[Entry] = []
     offset = 0
     for number, i in kept:
-        place = (offset, content.records[i].found.length)
+        record = content.records[i]
+        place = (offset, record.found.length)
         offset += place[1]
         if ledger is not None and number >= 0:
             places[number] = place
         else:
-            unnamed.append(_entry(content.records[i], place))
+            entry = Entry(
+                key=record.found.key or "",
+                outcome=Outcome.WRITTEN,
+                sha256=record.found.source or "",
+                label=record.label,
+                format=record.format,
+                dtype=record.dtype,
+                file_name=record.file_name,
+                offset=place[0],
+                length=place[1],
+            )
+            unnamed.append(entry)
     lost: dict[int, LostRecord] = {}
     for item in all_lost:
         if ledger is not None and item.record is not None:
@@ -386,20 +398,6 @@ def _why_lost(
         else:
             problems[number] = _NO_TRACE
     return problems
-
-
-def _entry(record: FoundRecord, place: tuple[int, int]) -> Entry:
-    return Entry(
-        key=record.found.key or "",
-        outcome=Outcome.WRITTEN,
-        sha256=record.found.source or "",
-        label=record.label,
-        format=record.format,
-        dtype=record.dtype,
-        file_name=record.file_name,
-        offset=place[0],
-        length=place[1],
-    )
 
 
 def _quarantined(lost: LostRecord, uri: str, entry: Entry | None = None) -> Entry:
