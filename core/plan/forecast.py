@@ -260,7 +260,8 @@ def make_forecast(
     Raises:
       UsageError: There is nothing to convert, or the source counts its classes from 1.
     """
-    settings, carried, class_names = request.settings, request.carried, request.class_names
+    settings, class_names = request.settings, request.class_names
+    carried = request.carried or Plan((), {}, {}, {})
     cut = summary.finish()
     _check_something_to_do(summary, settings, unmatched)
     layout, keys = settings.record_layout, request.selection.keys
@@ -271,7 +272,7 @@ def make_forecast(
     if class_names:
         labels = tuple(name or str(number) for number, name in enumerate(class_names, layout.first_label))
     else:
-        labels = order_labels(classes, carried.labels if carried else (), own_ids, layout.first_label)
+        labels = order_labels(classes, carried.labels, own_ids, layout.first_label)
     recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label), keys=keys)
     sample = _readable_sample(summary, recipe)
     _check_brightness(sample, settings)
@@ -280,16 +281,17 @@ def make_forecast(
         rejected[placement.split(ref)] += _source_bytes(ref, settings)
     # Carried numbers of shards stay unless the settings of shards change.
     identity = settings.identity()
-    stays = carried and all(carried.settings.get(name) == identity[name] for name in _SHARD_COUNTS)
+    same = [carried.settings.get(name) == identity[name] for name in _SHARD_COUNTS]
+    stays = request.carried is not None and all(same)
     shards: dict[str, int] = {}
     estimates: dict[str, int] = {}
-    splits = _checked_splits(summary, settings, carried.shards if carried else ())
-    fixed = _fixed_counts(splits, settings, bool(stays))
+    splits = _checked_splits(summary, settings, carried.shards)
+    fixed = _fixed_counts(splits, settings, stays)
     for split in splits:
         records, size = summary.candidates[split], summary.source_bytes[split] - rejected[split]
         estimate = estimate_bytes(sample, records, size, settings)
         count = fixed.get(split) or shard_count(estimate, records, units.parse_size(settings.shard_size))
-        if carried and stays and split in carried.shards:
+        if stays and split in carried.shards:
             before, old = carried.shards[split], carried.estimate.get(split, 0)
             count = before if settings.shards else carried_count(before, old, estimate, count)
             estimate = old if count == before else estimate
@@ -309,8 +311,8 @@ def make_forecast(
                 labels,
                 layout.first_label,
                 {*classes, *own_ids, *class_names},
-                carried.labels if carried else (),
-                carried.unused_ids if carried else (),
+                carried.labels,
+                carried.unused_ids,
             ),
             split_bounds,
             fold_bounds,
@@ -426,16 +428,13 @@ def _fixed_counts(splits: Sequence[str], settings: ConvertSettings, stays: bool)
 
 
 def _texts(
-    labels: Sequence[str], layout: Layout, values: Mapping[str, str] | None, carried: Plan | None
+    labels: Sequence[str], layout: Layout, values: Mapping[str, str], carried: Plan
 ) -> tuple[str, ...]:
     """Returns the readable names of the classes, if the layout stores them besides a code."""
-    text_of = {**(carried.text_of if carried else {}), **(values or {})}
+    text_of = {**carried.text_of, **values}
     texts = tuple(text_of.get(name, "") if text_of.get(name) != name else "" for name in labels)
-    return (
-        texts
-        if any(texts) and {FeatureRole.SYNSET, FeatureRole.LABEL_TEXT} <= layout.by_role().keys()
-        else ()
-    )
+    stored = {FeatureRole.SYNSET, FeatureRole.LABEL_TEXT} <= layout.by_role().keys()
+    return texts if stored and any(texts) else ()
 
 
 def _filtered(summary: RefSummary, settings: ConvertSettings, cut: Order | None) -> dict[str, int]:

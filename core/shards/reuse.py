@@ -26,8 +26,6 @@ from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, dump_ind
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file, shard_file
 from shardwright.schemas.version import check_file
 
-#: Number of bytes of an old shard that are read at once, since records are copied in their order.
-_BLOCK_BYTES = 1 << 18
 #: Number of shards on each side of its own that are searched for an image that may have filled an empty one.
 _NEIGHBORS = 4
 
@@ -223,7 +221,6 @@ class _OldShard:
         self._sha256 = sha256
         self._ledger = ledger
         self._keep_open = keep_open
-        self._block, self._start = b"", 0
 
     @cached_property
     def entries(self) -> Sequence[Entry]:
@@ -238,13 +235,10 @@ class _OldShard:
         return self._keep_open.enter_context(storage.open_local(self._path))
 
     @cached_property
-    def _plain(self) -> IO[bytes] | None:
-        """The uncompressed shard; None if it cannot be read."""
-        try:
-            self._file.seek(0)
-            return self._keep_open.enter_context(uncompressed(self._file, self._path))[0]
-        except OSError:
-            return None
+    def _plain(self) -> IO[bytes]:
+        """The uncompressed shard."""
+        self._file.seek(0)
+        return self._keep_open.enter_context(uncompressed(self._file, self._path))[0]
 
     def has_its_digest(self) -> bool:
         """Returns whether the file has its sha256; False if it cannot be read."""
@@ -258,23 +252,15 @@ class _OldShard:
         """Returns frames that follow each other; None if one of them is damaged or cannot be read."""
         end = 0
         try:
-            frames = self._read(offset, sum(lengths))
+            frames = storage.read_fully(self._plain.fileno(), offset, sum(lengths))
+            if len(frames) < sum(lengths):
+                return None
             for length in lengths:
                 begin, end = end, end + length
                 data_of(frames[begin:end])
         except (OSError, FrameDamage):
             return None
         return frames
-
-    def _read(self, offset: int, length: int) -> bytes:
-        """Returns bytes of the uncompressed shard; none if it cannot be read."""
-        if self._plain is None:
-            return b""
-        if not self._start <= offset <= offset + length <= self._start + len(self._block):
-            self._block = storage.read_fully(self._plain.fileno(), offset, max(length, _BLOCK_BYTES))
-            self._start = offset
-        first = offset - self._start
-        return self._block[first : first + length]
 
 
 @dataclass
