@@ -1,1 +1,1 @@
-"""Saves the sound records of a damaged dataset: plain functions, and a transform that runs them in Beam."""
+"""Saves the sound records of a damaged dataset."""
