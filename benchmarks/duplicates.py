@@ -21,8 +21,9 @@ import sys
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from command import Benchmark, Found, run_benchmark
@@ -32,7 +33,14 @@ from results import Result, result_of
 from rounds import Turn, summarize, take_turns
 
 from shardwright.core.images.quality_metrics import measure_quality
-from shardwright.core.validation.duplicates import bucket_pictures, link_pictures, name_duplicates
+from shardwright.core.validation.duplicates import (
+    bucketed_fingerprints,
+    duplicate_candidates,
+    link_pictures,
+    name_duplicates,
+    pictures_by_place,
+    pictures_that_share,
+)
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import ImageQuality, Picture
 
@@ -49,14 +57,21 @@ _SAME_SHAPE = 0.02
 
 def find_duplicates(pictures: Sequence[Picture]) -> list[Finding]:
     """Runs the comparison as the pipeline does, without an engine."""
-    buckets = defaultdict(list)
-    for bucket, rows in bucket_pictures(pictures, _BUCKETS):
-        buckets[bucket].append(rows)
-    linked = defaultdict(list)
-    for bucket, packs in buckets.items():
-        for number, links in link_pictures((bucket, packs), _BUCKETS):
-            linked[number].append(links)
-    return [finding for item in linked.items() for finding in name_duplicates(item)]
+    prints = _grouped(bucketed_fingerprints(pictures, _BUCKETS))
+    shared = _grouped(found for item in prints for found in duplicate_candidates(item, _BUCKETS))
+    places = dict(_grouped(pictures_by_place(pictures, _BUCKETS)))
+    meeting = _grouped(
+        found for place, packs in shared for found in pictures_that_share(places[place], packs, _BUCKETS)
+    )
+    linked = _grouped(found for item in meeting for found in link_pictures(item, _BUCKETS))
+    return [finding for item in linked for finding in name_duplicates(item)]
+
+
+def _grouped(packs: Iterable[tuple[Any, bytes]]) -> list[tuple[Any, list[bytes]]]:
+    groups = defaultdict(list)
+    for bucket, pack in packs:
+        groups[bucket].append(pack)
+    return list(groups.items())
 
 
 def _stored(image: Image.Image, kind: str, quality: int) -> Image.Image:

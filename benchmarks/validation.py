@@ -35,7 +35,7 @@ from results import Result
 from rounds import SPEED, SPEED_BY_PROCESSOR, Turn, summarize, take_turns, timed
 
 from shardwright.core.concurrency.workers import usable_cpus
-from shardwright.core.validation.duplicate_keys import bucket_rows, buckets_of_rows
+from shardwright.core.validation.duplicates import bucket_rows, buckets_of_rows
 from shardwright.core.validation.shard import ShardTask, check_shard
 from shardwright.loader import Records
 from shardwright.pipelines.datasets import resolve_target, schema_of

@@ -17,10 +17,9 @@ from shardwright.schemas.dataset import QUARANTINE_JSONL, REPORT_HTML, Dataset
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs, layout_by_name
 from shardwright.schemas.plain_text import shell_word
-from shardwright.schemas.scrub import scrub_text
 from shardwright.schemas.split_order import by_split
 from shardwright.schemas.units import counted, format_size
-from shardwright.schemas.version import INDEX_HTML, version_path
+from shardwright.schemas.version import INDEX_HTML, scrub_text, version_path
 
 if TYPE_CHECKING:
     from shardwright.core.plan.request import ConversionRequest

@@ -12,21 +12,19 @@ from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
-from shardwright.core.validation.duplicate_keys import (
-    ComparedRecord,
-    bucket_rows,
-    buckets_of_rows,
-    compare_bucket,
-    rows_of_ledger,
-)
 from shardwright.core.validation.duplicates import (
     Bucket,
+    ComparedRecord,
+    bucket_rows,
     bucketed_fingerprints,
+    buckets_of_rows,
+    compare_bucket,
     duplicate_candidates,
     link_pictures,
     name_duplicates,
     pictures_by_place,
     pictures_that_share,
+    rows_of_ledger,
 )
 from shardwright.core.validation.objects import drops_objects, find_dropped_objects
 from shardwright.core.validation.outliers import (

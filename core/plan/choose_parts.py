@@ -27,7 +27,7 @@ from shardwright.core.plan.assign import HASH_RANGE, HashedImage, Lowest, ideal_
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.labels import in_name_order
-from shardwright.schemas.part_bounds import BUCKETS, DIGITS, PartBounds
+from shardwright.schemas.plan import BUCKETS, DIGITS, PartBounds
 
 #: Stands for all images of a bucket, beside the names of their classes.
 _IMAGES = "\x00"

@@ -48,8 +48,7 @@ from shardwright.schemas.labels import (
     unused_ids,
 )
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
-from shardwright.schemas.part_bounds import PartBounds
-from shardwright.schemas.plan import Forecast, Plan, SplitsFrom
+from shardwright.schemas.plan import Forecast, PartBounds, Plan, SplitsFrom
 from shardwright.schemas.sidecars import check_split_names
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted, is_or_are

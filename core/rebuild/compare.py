@@ -37,9 +37,17 @@ from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.ledger import Entry, is_whole, ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, index_file, ledger_file
 from shardwright.schemas.provenance import Provenance
-from shardwright.schemas.scrub import ScrubState, choose_shards, listed, scrub_text, state_after
 from shardwright.schemas.units import counted, is_or_are
-from shardwright.schemas.version import SCRUB_JSON, InputState, version_path
+from shardwright.schemas.version import (
+    SCRUB_JSON,
+    InputState,
+    ScrubState,
+    choose_shards,
+    listed,
+    scrub_text,
+    state_after,
+    version_path,
+)
 
 #: Error codes of a disk that cannot read a part of a file any more.
 _BROKEN = frozenset((errno.EIO, getattr(errno, "EBADMSG", errno.EIO), getattr(errno, "EUCLEAN", errno.EIO)))

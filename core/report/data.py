@@ -14,8 +14,7 @@ from shardwright.schemas.drift import Drift
 from shardwright.schemas.findings import Finding, ValidationReport
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import SplitsFrom
-from shardwright.schemas.scrub import scrub_text
-from shardwright.schemas.version import VersionRecord
+from shardwright.schemas.version import VersionRecord, scrub_text
 
 #: Largest number of findings that are listed, per code and together.
 MAX_ROWS_PER_CODE, MAX_ROWS = 60, 600

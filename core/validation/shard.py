@@ -22,7 +22,7 @@ from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record, 
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.storage.ranges import RandomAccessFile
 from shardwright.core.validation.directory import other_digest
-from shardwright.core.validation.duplicate_keys import ComparedRecord, buckets_of_rows
+from shardwright.core.validation.duplicates import ComparedRecord, buckets_of_rows
 from shardwright.core.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.core.validation.objects import dropped_objects
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash

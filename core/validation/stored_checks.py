@@ -26,7 +26,7 @@ from shardwright.core import storage
 from shardwright.core.images.encode import codec_versions
 from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.records.record_schema import RecordSchema
-from shardwright.core.validation.duplicate_keys import ComparedRecord
+from shardwright.core.validation.duplicates import ComparedRecord
 from shardwright.core.validation.outliers import odd_pictures
 from shardwright.core.validation.shard import (
     Digest,

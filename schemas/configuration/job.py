@@ -10,6 +10,7 @@ from shardwright.schemas.configuration.expectations import Expectations
 from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.configuration.thresholds import Thresholds
 from shardwright.schemas.findings import Gates
+from shardwright.schemas.version import DEFAULT_SCRUB
 
 #: Events that a hook can be called for; `on_any` in a file means all of them.
 EVENTS = ("success", "no_change", "refused", "failure")

@@ -19,7 +19,7 @@ from shardwright.schemas.configuration.setting import Kind
 from shardwright.schemas.image_formats import parse_formats
 from shardwright.schemas.key_rules import parse_key_list
 from shardwright.schemas.layouts import LAYOUTS
-from shardwright.schemas.part_bounds import DIGITS
+from shardwright.schemas.plan import DIGITS
 from shardwright.schemas.provenance import any_text, iso_date, one_line, parse_creators, web_address
 from shardwright.schemas.sidecars import check_split_names
 from shardwright.schemas.values import TYPE_NAMES

@@ -19,7 +19,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_formats import MAX_STORED_SIDE, parse_formats
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs, extended, layout_by_name
-from shardwright.schemas.part_bounds import DIGITS
+from shardwright.schemas.plan import DIGITS
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.scrub import DEFAULT_SCRUB
 from shardwright.schemas.units import FITS, SAME_SIZE_FITS

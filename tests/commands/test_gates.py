@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from helpers.repository import PHOTOS
 
+from shardwright.core.report.gather import read_report, select_findings
 from shardwright.core.report.render import verdict_of
-from shardwright.core.report.samples import read_report, select_findings
 from shardwright.pipelines import prepare
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert

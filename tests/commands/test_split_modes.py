@@ -198,7 +198,7 @@ def test_convert_and_the_report_state_the_same_numbers(uneven: Path, tmp_path: P
     printed = " ".join(capsys.readouterr().out.split())
     assert f"warning: {UNEVEN}" in printed and f"warning: {MISSING}" in printed
     data = report.report(out).data
-    assert data.dataset is not None and list(data.dataset.balance.sentences) == [UNEVEN, MISSING]
+    assert data.dataset and data.dataset.balance.sentences == [UNEVEN, MISSING]
     page = html.unescape((out / "report.html").read_text())
     assert UNEVEN in page and MISSING in page
 

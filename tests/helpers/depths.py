@@ -19,7 +19,7 @@ from shardwright.core.validation.against import (
     compare_shard,
     meet,
 )
-from shardwright.core.validation.duplicate_keys import bucket_rows, compare_bucket
+from shardwright.core.validation.duplicates import bucket_rows, compare_bucket
 from shardwright.core.validation.shard import ShardCheck, check_shard
 from shardwright.pipelines.against import prepared
 from shardwright.pipelines.datasets import Target, resolve_target, schema_of

@@ -9,8 +9,8 @@ from typing import Any
 from PIL import Image
 
 from shardwright.core.report.data import ClassSheet, Quarantined, RecordAt, ReportData, Sample, Thumbnail
+from shardwright.core.report.gather import PAIRS, read_report, select_findings, shown_places
 from shardwright.core.report.measures import PictureSize, measure
-from shardwright.core.report.samples import PAIRS, read_report, select_findings, shown_places
 from shardwright.schemas.codes import NOTES, QUALITY, WARNINGS, FindingCode
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.drift import Drift

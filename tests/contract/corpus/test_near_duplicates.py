@@ -7,14 +7,13 @@ each, and a screenshot), and `openclipart/`.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from helpers.duplicate_search import find_duplicates
 from PIL import Image
 
 from shardwright.core.images.quality_metrics import measure_quality
-from shardwright.core.validation.duplicates import bucket_pictures, link_pictures, name_duplicates
 from shardwright.schemas.pictures import Picture
 
 pytestmark = [pytest.mark.corpus, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -34,14 +33,7 @@ def _found(paths: list[Path]) -> list[tuple[Path, Path]]:
                 str(path), 0, 0, None, "", (), 0, "", *image.size, 3, quality=measure_quality(image)
             )
             pictures.append(picture)
-    buckets = defaultdict(list)
-    for bucket, rows in bucket_pictures(pictures, 64):
-        buckets[bucket].append(rows)
-    linked = defaultdict(list)
-    for item in buckets.items():
-        for number, links in link_pictures(item, 64):
-            linked[number].append(links)
-    findings = [finding for item in linked.items() for finding in name_duplicates(item)]
+    findings = find_duplicates(pictures, 64)
     return [(Path(str(one.shard)), Path(str(one.other.shard))) for one in findings if one.other]
 
 

@@ -20,9 +20,8 @@ from PIL import Image, ImageOps
 
 from shardwright.core.report import thumbnails
 from shardwright.core.report.data import Quarantined, RecordAt, RunFacts
-from shardwright.core.report.gather import gather, gather_files
+from shardwright.core.report.gather import gather, gather_files, read_report, shown_classes
 from shardwright.core.report.render import code_groups, render, settings_in_effect, split_text
-from shardwright.core.report.samples import read_report, shown_classes
 from shardwright.core.report.thumbnails import draw_quarantine, read_quarantine
 from shardwright.pipelines.cli import main
 from shardwright.schemas.changes import Changes

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from shardwright.pipelines import cli
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.part_bounds import BUCKETS, PartBounds
-from shardwright.schemas.plan import shard_file
+from shardwright.schemas.plan import BUCKETS, PartBounds, shard_file
 from shardwright.schemas.sidecars import SIDE_FILES, check_split_names, clash_of
 from shardwright.schemas.split_balance import compare_shares, compare_splits
 from shardwright.schemas.split_order import by_split, in_split_order

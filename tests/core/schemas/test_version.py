@@ -18,16 +18,19 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.lease import MAX_SECONDS, Lease, is_void
-from shardwright.schemas.scrub import DEFAULT_SCRUB, ScrubState, choose_shards, state_after
 from shardwright.schemas.version import (
+    DEFAULT_SCRUB,
     Acceptance,
     Pointer,
+    ScrubState,
     VersionRecord,
     VersionState,
+    choose_shards,
     created_at,
     is_version,
     next_version,
     split_version,
+    state_after,
     version_name,
     version_path,
 )

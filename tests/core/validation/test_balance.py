@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.validation.duplicate_keys import (
+from shardwright.core.validation.duplicates import (
     ComparedRecord,
     EqualPictures,
     bucket_rows,

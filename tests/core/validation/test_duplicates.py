@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+from helpers.duplicate_search import find_duplicates
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,19 +18,12 @@ from shardwright.core.hash_buckets import pack_rows, unpack_rows
 from shardwright.core.images import near_duplicates
 from shardwright.core.images.near_duplicates import alike, bands_of
 from shardwright.core.validation import duplicates
-from shardwright.core.validation.duplicate_keys import (
+from shardwright.core.validation.duplicates import (
     ComparedRecord,
     bucket_rows,
     buckets_of_rows,
     compare_bucket,
-)
-from shardwright.core.validation.duplicates import (
-    bucketed_fingerprints,
-    duplicate_candidates,
     link_pictures,
-    name_duplicates,
-    pictures_by_place,
-    pictures_that_share,
 )
 from shardwright.core.validation.shard import ShardTask, ShardTotals
 from shardwright.schemas.dataset import Shard
@@ -70,40 +64,12 @@ def picture(
     )
 
 
-def find(pictures: Sequence[Picture], buckets: int = 16, seed: int = 0) -> list[Finding]:
-    """Does the same as the pipeline: each file's pictures are bucketed separately, the rest in any order."""
-    order = random.Random(seed)
-    shards = defaultdict(list)
-    for one in pictures:
-        shards[one.file].append(one)
-    fingerprints, places, shared, grouped = (defaultdict(list) for _ in range(4))
-    for shard in order.sample(list(shards.values()), len(shards)):
-        for stage, packs in (
-            (fingerprints, bucketed_fingerprints(shard, buckets)),
-            (places, pictures_by_place(shard, buckets)),
-        ):
-            for bucket, pack_ in packs:
-                stage[bucket].append(pack_)
-    for item in fingerprints.items():
-        for bucket, pack_ in duplicate_candidates(item, buckets):
-            shared[bucket].append(pack_)
-    for bucket, packs in places.items():
-        for meeting, rows in pictures_that_share(packs, shared[bucket], buckets):
-            grouped[meeting].append(rows)
-    linked = defaultdict(list)
-    for item in grouped.items():
-        for number, links in link_pictures(item, buckets):
-            linked[number].append(links)
-    items = [(number, order.sample(packs, len(packs))) for number, packs in linked.items()]
-    return sorted((finding for item in items for finding in name_duplicates(item)), key=Finding.order)
-
-
 def places_of(findings: list[Finding]) -> list[tuple[str, int | None, int | None]]:
     return [(one.code.value, one.record, one.other.record if one.other else None) for one in findings]
 
 
 def test_unique_pictures_are_not_reported() -> None:
-    assert find([picture(number, looks()) for number in range(200)]) == []
+    assert find_duplicates([picture(number, looks()) for number in range(200)]) == []
 
 
 def test_equal_pixels_equal_sources_and_similar_pictures_are_reported() -> None:
@@ -116,7 +82,7 @@ def test_equal_pixels_equal_sources_and_similar_pictures_are_reported() -> None:
         picture(4, looks(), source="ab"),
         picture(5, looks()),
     ]
-    found = find(pictures)
+    found = find_duplicates(pictures)
     assert places_of(found) == [
         ("EXACT_DUPLICATE", 1, 0),
         ("NEAR_DUPLICATE", 2, 0),
@@ -145,7 +111,7 @@ def test_a_pair_gets_the_most_severe_code(kind: str) -> None:
         ("zoo", ["a"], ["it's"], ["LABEL_CONFLICT", "SPLIT_LEAKAGE"]),
     ]
     for split, labels, others, codes in cases:
-        found = find([picture(0, first, "train", labels), picture(1, other, split, others)])
+        found = find_duplicates([picture(0, first, "train", labels), picture(1, other, split, others)])
         assert [(one.code, one.record) for one in found] == [(code, 1) for code in codes]
         assert all(("in split 'train'" in one.message) == (split == "zoo") for one in found)
         assert all(("of class 'a', not \"it's\"" in one.message) == (others == ["it's"]) for one in found)
@@ -159,7 +125,7 @@ def test_a_group_of_n_gives_n_minus_one_findings() -> None:
         [first] * 9,
         [near(first)] * 9,
     ):
-        found = find([picture(number, one) for number, one in enumerate([first, *others])])
+        found = find_duplicates([picture(number, one) for number, one in enumerate([first, *others])])
         assert [one.record for one in found] == list(range(1, 10))
         assert {one.other.record for one in found if one.other} <= {0, 1}
 
@@ -172,16 +138,16 @@ def test_order_and_buckets_do_not_matter() -> None:
         like = SOURCE.choice([base, near(base, 2), near(base, 9), looks()])
         split, label = SOURCE.choice(["train", "test", "dev"]), SOURCE.choice("ab")
         pictures.append(picture(number, like, split, label, SOURCE.choice([None, "s1", "s2"])))
-    first = find(pictures)
+    first = find_duplicates(pictures)
     assert len(first) > 200 and len({(one.shard, one.record, one.code) for one in first}) == len(first)
     for seed, buckets in ((1, 16), (2, 1), (3, 4096)):
-        assert find(pictures, buckets, seed) == first
+        assert find_duplicates(pictures, buckets, seed) == first
 
 
 def test_pictures_beyond_the_limit_are_different() -> None:
     first = looks()
-    assert find([picture(0, first), picture(1, near(first, 60))]) == []
-    assert find([picture(0, first), picture(1, near(first)._replace(patch=looks().patch))]) == []
+    assert find_duplicates([picture(0, first), picture(1, near(first, 60))]) == []
+    assert find_duplicates([picture(0, first), picture(1, near(first)._replace(patch=looks().patch))]) == []
 
 
 def flat(level: int, mark: int = 0) -> ImageQuality:
@@ -193,7 +159,7 @@ def flat(level: int, mark: int = 0) -> ImageQuality:
 
 def test_smooth_pictures_are_compared_too() -> None:
     pages = [flat(200), flat(100), flat(201), flat(200, mark=60), flat(99)]
-    found = find([picture(number, one) for number, one in enumerate(pages)])
+    found = find_duplicates([picture(number, one) for number, one in enumerate(pages)])
     assert places_of(found) == [("NEAR_DUPLICATE", 2, 0), ("NEAR_DUPLICATE", 4, 1)]
 
 
@@ -207,7 +173,7 @@ def test_smooth_pictures_of_other_brightness_are_in_other_buckets() -> None:
 
 
 def test_pictures_without_measurements_are_left_out() -> None:
-    assert find([picture(number, looks())._replace(quality=None) for number in range(3)]) == []
+    assert find_duplicates([picture(number, looks())._replace(quality=None) for number in range(3)]) == []
 
 
 def no_rank(firsts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
@@ -256,14 +222,14 @@ def test_many_white_pages_are_compared_in_linear_time(compared: list[int]) -> No
         compared.clear()
         pages = order.integers(249, 252, (count, 288), np.uint8)
         crowd = [picture(n, looks(hash_=bytes(32), patch=page.tobytes())) for n, page in enumerate(pages)]
-        assert len(find(crowd)) > 0.99 * count - 5
+        assert len(find_duplicates(crowd)) > 0.99 * count - 5
         assert sum(compared) < near_duplicates.BANDS * 130 * count
 
 
 def test_equal_hashes_are_not_compared_again(compared: list[int]) -> None:
     page = flat(250)
     crowd = [picture(n, page._replace(digest=SOURCE.randbytes(16))) for n in range(1000)]
-    found = find(crowd)
+    found = find_duplicates(crowd)
     assert len(found) == 999 and {one.other.record for one in found if one.other} == {0}
     assert sum(compared) == 0
 
@@ -301,8 +267,8 @@ def test_a_worker_keeps_only_some_of_many_equal_pictures(monkeypatch: pytest.Mon
     monkeypatch.setattr(duplicates, "MAX_IN_BAND", 10)
     first = looks()
     crowd = [picture(number, near(first, 1)) for number in range(100)]
-    found = find(crowd)
-    assert found == find(crowd, seed=5) and 9 <= len(found) <= 99
+    found = find_duplicates(crowd)
+    assert found == find_duplicates(crowd, seed=5) and 9 <= len(found) <= 99
 
 
 def test_no_pictures_have_no_bands() -> None:

@@ -1,0 +1,46 @@
+"""Runs the search for duplicates as the pipeline does, without an engine."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+
+from shardwright.core.validation.duplicates import (
+    bucketed_fingerprints,
+    duplicate_candidates,
+    link_pictures,
+    name_duplicates,
+    pictures_by_place,
+    pictures_that_share,
+)
+from shardwright.schemas.findings import Finding
+from shardwright.schemas.pictures import Picture
+
+
+def find_duplicates(pictures: Sequence[Picture], buckets: int = 16, seed: int = 0) -> list[Finding]:
+    """Returns the findings: each file's pictures are bucketed separately, the rest in any order."""
+    order = random.Random(seed)
+    shards = defaultdict(list)
+    for one in pictures:
+        shards[one.file].append(one)
+    fingerprints, places, shared, grouped = (defaultdict(list) for _ in range(4))
+    for shard in order.sample(list(shards.values()), len(shards)):
+        for stage, packs in (
+            (fingerprints, bucketed_fingerprints(shard, buckets)),
+            (places, pictures_by_place(shard, buckets)),
+        ):
+            for bucket, pack_ in packs:
+                stage[bucket].append(pack_)
+    for item in fingerprints.items():
+        for bucket, pack_ in duplicate_candidates(item, buckets):
+            shared[bucket].append(pack_)
+    for bucket, packs in places.items():
+        for meeting, rows in pictures_that_share(packs, shared[bucket], buckets):
+            grouped[meeting].append(rows)
+    linked = defaultdict(list)
+    for item in grouped.items():
+        for number, links in link_pictures(item, buckets):
+            linked[number].append(links)
+    items = [(number, order.sample(packs, len(packs))) for number, packs in linked.items()]
+    return sorted((finding for item in items for finding in name_duplicates(item)), key=Finding.order)
