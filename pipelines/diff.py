@@ -222,7 +222,7 @@ def _violations(gates: JobGates, drift: Drift, dataset: Dataset) -> tuple[Violat
     if gates.expectations.names:
         from shardwright.core.validation.results import facts_of
 
-        records = {split: sum(shard.records for shard in shards) for split, shards in dataset.splits.items()}
+        records = {split: dataset.records(split) for split in dataset.splits}
         facts = replace(facts_of(dataset, (), FindingSummary(), None), records=records)
         skipped = gates.expectations.names_read_from_shards()
         found += [one for one in unmet(gates.expectations, facts) if one.name not in skipped]

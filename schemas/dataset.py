@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar, Self
 
+from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import UsageError, json_place
 from shardwright.schemas.json_values import fields_json, from_json, to_json
 from shardwright.schemas.layouts import FeatureSpec
@@ -141,6 +142,16 @@ class Dataset:
         """Number of records of all splits."""
         return sum(map(self.records, self.splits))
 
+    def size(self, split: str) -> int:
+        """Number of bytes of the shards of a split."""
+        return sum(shard.bytes for shard in self.splits[split])
+
+    @property
+    def bad_fraction(self) -> float:
+        """Share of the images with faults in those that were tried."""
+        bad, written = (int(self.ledger.get(name, 0)) for name in (Outcome.QUARANTINED, Outcome.WRITTEN))
+        return bad / (bad + written) if bad else 0.0
+
     @property
     def balance(self) -> SplitBalance:
         """How the classes are spread over the splits."""
@@ -186,8 +197,8 @@ class Dataset:
             "labels": list(self.labels),
             "splits": {
                 split: {
-                    "records": sum(shard.records for shard in shards),
-                    "bytes": sum(shard.bytes for shard in shards),
+                    "records": self.records(split),
+                    "bytes": self.size(split),
                     "shards": to_json(shards),
                 }
                 for split, shards in self.splits.items()
@@ -248,6 +259,14 @@ class Dataset:
             raise UsageError(f"{where} is damaged ({error!r}); restore it or convert again.") from error
 
 
+def totals_of(counts_of_splits: Mapping[str, Mapping[str, int]]) -> Counter[str]:
+    """Returns the number of records of each class or format in all splits."""
+    totals: Counter[str] = Counter()
+    for counts in counts_of_splits.values():
+        totals.update(counts)
+    return totals
+
+
 PictureShape = tuple[int | None, int | None, int | None]
 
 
@@ -277,9 +296,7 @@ def stored_formats(dataset: Dataset) -> tuple[str, ...]:
 
     If originals are kept, these are the formats that the dataset counts.
     """
-    counted: Counter[str] = Counter()
-    for counts in dataset.formats.values():
-        counted.update(counts)
+    counted = totals_of(dataset.formats)
     if counted and counted.total() == dataset.all_records:
         return tuple(sorted("jpeg" if name == "jpg" else name for name in counted))
     stored = str(dataset.plan.settings.get("image_format", "keep"))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from shardwright.schemas.changes import Change, Changes, Kind, most_frequent
 from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Outcome
-from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.dataset import Dataset, totals_of
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.plan import settings_json
@@ -196,19 +195,15 @@ def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
       KeyError, TypeError, ValueError or AttributeError: if a `dataset.json` is damaged.
     """
     both = Pair(old.dataset, new.dataset)
-    splits = in_split_order({*both.old.splits, *both.new.splits})
     return Drift(
         datasets=Pair(old.name, new.name),
         fingerprints=Pair(both.old.fingerprint, both.new.fingerprint),
         changes=changes,
-        records={
-            split: Pair(*(one.records(split) if split in one.splits else None for one in both))
-            for split in splits
-        },
-        bytes={split: Pair(*(_bytes(one, split) for one in both)) for split in splits},
+        records=_of_splits(both, Dataset.records),
+        bytes=_of_splits(both, Dataset.size),
         classes=_class_drift(*both),
         left_out=_left_out(*both),
-        bad_fraction=Pair(*map(_bad_fraction, both)),
+        bad_fraction=Pair(*(one.bad_fraction for one in both)),
         quality=_quality(old, new),
         statistics=_pairs(*(numbers_in(one.statistics) for one in (old, new))),
         made={
@@ -220,6 +215,14 @@ def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
     )
 
 
+def _of_splits(both: Pair, count: Callable[[Dataset, str], int]) -> dict[str, Pair]:
+    """Returns a number of each split in both datasets, None if a dataset has no such split."""
+    return {
+        split: Pair(*(count(one, split) if split in one.splits else None for one in both))
+        for split in in_split_order({*both.old.splits, *both.new.splits})
+    }
+
+
 def _total(pairs: Mapping[str, Pair]) -> Pair:
     return Pair(sum(pair.old or 0 for pair in pairs.values()), sum(pair.new or 0 for pair in pairs.values()))
 
@@ -228,12 +231,8 @@ def _features(dataset: Dataset) -> dict[str, Any]:
     return {item["name"]: item for item in to_json(dataset.features)}
 
 
-def _bytes(dataset: Dataset, split: str) -> int | None:
-    return sum(shard.bytes for shard in dataset.splits[split]) if split in dataset.splits else None
-
-
 def _class_drift(old: Dataset, new: Dataset) -> ClassDrift:
-    totals = Pair(*map(_class_counts, (old, new)))
+    totals = Pair(*(totals_of(one.class_counts) for one in (old, new)))
     sums = Pair(*(max(1, counts.total()) for counts in totals))
     names = sorted(totals.old.keys() | totals.new.keys())
     shares = {name: Pair(totals.old[name] / sums.old, totals.new[name] / sums.new) for name in names}
@@ -257,13 +256,6 @@ def _class_drift(old: Dataset, new: Dataset) -> ClassDrift:
     )
 
 
-def _class_counts(dataset: Dataset) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for counts in dataset.class_counts.values():
-        total.update(counts)
-    return total
-
-
 def _left_out(old: Dataset, new: Dataset) -> dict[str, dict[str, Pair]]:
     found: dict[str, dict[str, Pair]] = {}
     for outcome in (Outcome.QUARANTINED, Outcome.FILTERED):
@@ -271,11 +263,6 @@ def _left_out(old: Dataset, new: Dataset) -> dict[str, dict[str, Pair]]:
         found[outcome.value] = _pairs(sides[0], sides[1], 0)
     copies = Pair(*(int(dataset.ledger[Outcome.DEDUPLICATED.value]) for dataset in (old, new)))
     return {**found, Outcome.DEDUPLICATED.value: {"copy": copies} if any(copies) else {}}
-
-
-def _bad_fraction(dataset: Dataset) -> float:
-    bad, written = (int(dataset.ledger[name.value]) for name in (Outcome.QUARANTINED, Outcome.WRITTEN))
-    return bad / (bad + written) if bad else 0.0
 
 
 def _quality(old: Described, new: Described) -> dict[str, Pair]:

@@ -20,7 +20,7 @@ from shardwright.core.records.framing import Record
 from shardwright.core.records.record_schema import infer_schema, schema_of_plan
 from shardwright.core.records.sample import ledger_entries, read_lazily
 from shardwright.core.report.data import Checked, ClassSheet, RecordAt, ReportData, RunFacts, Sample
-from shardwright.core.report.measures import Document, Measures, ObjectCounts, measure, ranked, totals_of
+from shardwright.core.report.measures import Document, Measures, ObjectCounts, measure, ranked
 from shardwright.core.report.thumbnails import (
     Seen,
     draw_quarantine,
@@ -40,6 +40,7 @@ from shardwright.schemas.dataset import (
     STATISTICS_JSON,
     Dataset,
     is_about,
+    totals_of,
 )
 from shardwright.schemas.drift import Drift, drift_tables
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
@@ -181,7 +182,7 @@ def _gather(
     schema = schema_of_plan(dataset.features, dataset.first_label, dataset.plan)
     seen = read_thumbnails([*places, *shown_places(checked, paths)], paths, schema)
     sampled = [seen[place][1] for place in dict.fromkeys(places) if place in seen]
-    total = sum(shard.bytes for _, _, _, shard in dataset.placed_shards())
+    total = sum(map(dataset.size, dataset.splits))
     measured = partial(
         measure,
         sampled=[size for size in sampled if size],

@@ -50,8 +50,6 @@ _CHANGES = {
     Kind.RENAMED: ("", "renamed"), Kind.RE_ENCODED: ("", "stored differently"),
 }  # fmt: skip
 _MAX_COUNT = 10**18
-#: The year 2200: a later time is not the time of a run.
-_FAR = 7_258_118_400
 #: States of complete versions.
 _COMPLETE = ("published", "refused", "withdrawn")
 
@@ -133,27 +131,27 @@ def version_view(place: str, record: VersionRecord, most: int = MAX_REFUSALS) ->
     """
     seconds = created_at(record.version)  # eight digits are not always a date
     began, stamp = (
-        time.strftime(form, time.gmtime(seconds)) if 0 < seconds < _FAR else ""
+        time.strftime(form, time.gmtime(seconds)) if seconds > 0 else ""
         for form in ("%Y-%m-%d %H:%M UTC", "%Y-%m-%dT%H:%M:%SZ")
     )
     refusals = sorted(record.refusals, key=lambda refusal: refusal.severity is not Severity.ERROR)
+    accepted = [one for one in refusals if is_accepted(one, record.accepted)]
     errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)
     return VersionView(
         record=record,
         began=began,
         stamp=stamp,
         state=_STATES[record.state],
-        refusals=tuple((_without_name(one), is_accepted(one, record.accepted)) for one in refusals[:most]),
+        refusals=tuple(
+            # Limits have their name at the beginning of their message, too.
+            (one._replace(message=one.message.removeprefix(f"{one.name}: ")), one in accepted)
+            for one in refusals[:most]
+        ),
         unlisted=max(0, len(refusals) - most),
         errors=errors,
         warnings=len(refusals) - errors,
         accept=accept_command(place, record) if record.state is VersionState.REFUSED else "",
     )
-
-
-def _without_name(refusal: Violation) -> Violation:
-    """Returns a violation without the name at the beginning of its message, where limits have it."""
-    return refusal._replace(message=refusal.message.removeprefix(f"{refusal.name}: "))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -79,14 +78,6 @@ class ObjectCounts(NamedTuple):
     def without(self) -> int:
         """Number of images without objects."""
         return self.images.get(0, 0)
-
-
-def totals_of(counts_of_splits: Mapping[str, Mapping[str, int]]) -> Counter[str]:
-    """Returns the number of records of each class or format in all splits."""
-    totals: Counter[str] = Counter()
-    for counts in counts_of_splits.values():
-        totals.update(counts)
-    return totals
 
 
 def ranked(totals: Mapping[str, int]) -> list[str]:

@@ -18,13 +18,13 @@ from shardwright.core.report.data import (
     ReportData,
 )
 from shardwright.core.report.index_page import version_view
-from shardwright.core.report.measures import SPREAD_HEADS, ClassRow, class_rows, ranked, totals_of
+from shardwright.core.report.measures import SPREAD_HEADS, ClassRow, class_rows, ranked
 from shardwright.core.report.pages import LETTERS, draw_page, with_page_digest
 from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
 from shardwright.schemas.check_depths import time_in_words
 from shardwright.schemas.codes import MEANINGS, Severity
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
-from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.dataset import Dataset, totals_of
 from shardwright.schemas.drift import drift_tables
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
@@ -128,7 +128,7 @@ def _about_dataset(data: ReportData, dataset: Dataset, amount: Amount) -> dict[s
         "nodes": nodes,
         "listed": sum(node.files for node in nodes),
         "splits": [
-            (split, dataset.records(split), sum(shard.bytes for shard in shards), len(shards))
+            (split, dataset.records(split), dataset.size(split), len(shards))
             for split, shards in list(dataset.splits.items())[:_MAX_SPLITS]
         ],
         "classes": class_tables(dataset, amount),
@@ -139,16 +139,12 @@ def _about_dataset(data: ReportData, dataset: Dataset, amount: Amount) -> dict[s
         "all_classes": len({sheet.label for sheet in data.sheets}) >= len(dataset.classes),
         "quarantine_reasons": sorted(reasons.items(), key=lambda item: (-item[1], item[0]))[:_MAX_SPLITS],
         "settings": [
-            (name, _setting(value))
+            (name, ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
             for name, value in settings_in_effect(dataset, splits).items()
             if value not in _NOTHING
         ],
         "formats": [(name, formats[name]) for name in ranked(formats)],
     }
-
-
-def _setting(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _sections(data: ReportData, about_dataset: Mapping[str, Any]) -> Mapping[str, str]:

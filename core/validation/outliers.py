@@ -118,6 +118,7 @@ def find_outliers(shard: ShardSizes, sizes: Sizes) -> Iterator[Finding]:
         side = math.sqrt(_rounded_area(row))
         if not least <= side <= most:
             low, high = max(0.0, least), most
+            score = side / low if side < low else high / side  # from 0 for the worst to 1 at a limit
             decimals = decimals_apart(side, low if side < least else high)
             shown, *limits = (f"{number:.{decimals}f}" for number in (side, low, high))
             yield Finding(
@@ -125,16 +126,11 @@ def find_outliers(shard: ShardSizes, sizes: Sizes) -> Iterator[Finding]:
                 f"it is {row.width} x {row.height}, as many pixels as {shown} x {shown}; as squares, half "
                 f"of all images have sides of {first:.0f} to {third:.0f} (limits {limits[0]} to "
                 f"{limits[1]})",
-                file, row.number, row.offset, row.key, score=_score(side, low, high),
+                file, row.number, row.offset, row.key, score=round(score, _SCORE_DIGITS),
             )  # fmt: skip
         if row.gray and gray_is_odd:
             message = describe_issue(FindingCode.GRAYSCALE, ())
             yield Finding(FindingCode.GRAYSCALE, message, file, row.number, row.offset, row.key)
-
-
-def _score(side: float, low: float, high: float) -> float:
-    """Returns how usual a side outside the limits is, from 0 for the worst to 1 at a limit."""
-    return round(side / low if side < low else high / side, _SCORE_DIGITS)
 
 
 def _rounded_area(row: SizeRow) -> int:

@@ -20,7 +20,7 @@ from shardwright.core.report.render import render
 from shardwright.core.stats_pb import stats_pb
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import FindingCode, Outcome
+from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.configuration.expectations import DatasetFacts, Expectations, unmet
 from shardwright.schemas.dataset import (
     DATASET_JSON,
@@ -29,6 +29,7 @@ from shardwright.schemas.dataset import (
     STATS_PB,
     Dataset,
     pretty_json,
+    totals_of,
     with_digest,
 )
 from shardwright.schemas.drift import Described, Previous, drift_between
@@ -247,24 +248,19 @@ def facts_of(
     classes: Counter[str] = Counter()
     formats: Counter[str] = Counter()
     dtypes: Counter[str] = Counter()
-    bad_fraction = None
     if dataset is not None:
         classes.update(dict.fromkeys(dataset.classes.values(), 0))
-        for counts in dataset.class_counts.values():
-            classes.update(counts)
-        for counts in dataset.formats.values():
-            formats.update({"jpeg" if name == "jpg" else name: count for name, count in counts.items()})
+        classes.update(totals_of(dataset.class_counts))
+        formats.update(_by_setting(totals_of(dataset.formats)))
         dtypes.update(dataset.dtypes or {"uint8": dataset.all_records})
-        bad = dataset.ledger.get(Outcome.QUARANTINED.value, 0)
-        tried = bad + dataset.ledger.get(Outcome.WRITTEN.value, 0)
-        bad_fraction = bad / tried if tried else 0.0
+    bad_fraction = dataset.bad_fraction if dataset is not None else None
     facts = DatasetFacts(records, classes, formats, dtypes, bad_fraction, findings.by_code())
     if statistics is None:
         return facts
     total = statistics.total()
     if dataset is None:
         classes.update({name.decode("utf-8", "replace"): n for name, n in total.labels.most_common()})
-        formats.update({"jpeg" if name == "jpg" else name: n for name, n in total.pictures.formats.items()})
+        formats.update(_by_setting(total.pictures.formats))
         for kind, sums in total.pictures.samples.stated.items():
             dtypes[kind.dtype] += sums.images
     spreads = total.pictures.spreads
@@ -277,3 +273,8 @@ def facts_of(
         heights=(int(heights.low), int(heights.high)),
         aspect_ratio=max(ratios.high, 1 / ratios.low),
     )
+
+
+def _by_setting(formats: Mapping[str, int]) -> dict[str, int]:
+    """Returns counts of formats by the names that `--image_format` has for them."""
+    return {"jpeg" if name == "jpg" else name: count for name, count in formats.items()}

@@ -135,15 +135,11 @@ def presence_problem(feature: Feature | None, spec: FeatureSpec) -> Problem | No
             return None
         message = f"feature {spec.name!r} has {counted(count, 'value')}, not {spec.length}"
         return FindingCode.WRONG_SHAPE, message
-    if spec.fill is not FeatureRole.BOXES and count % (row := _row_length(spec)):
+    row = math.prod(side for side in spec.shape if side is not None) or 1
+    if spec.fill is not FeatureRole.BOXES and count % row:
         message = f"feature {spec.name!r} has {counted(count, 'value')}, which do not fill rows of {row}"
         return FindingCode.WRONG_SHAPE, message
     return None
-
-
-def _row_length(spec: FeatureSpec) -> int:
-    """Returns the number that must divide a feature's number of values."""
-    return math.prod(side for side in spec.shape if side is not None) or 1
 
 
 def has_rules(spec: FeatureSpec) -> bool:

@@ -147,14 +147,10 @@ def _origin(provenance: Provenance) -> Iterator[str]:
 
 def _splits(dataset: Dataset) -> Iterator[str]:
     rows = (
-        (_code(split), f"{dataset.records(split):,}", f"{len(shards):,}", format_size(_bytes(dataset, split)))
+        (_code(split), f"{dataset.records(split):,}", f"{len(shards):,}", format_size(dataset.size(split)))
         for split, shards in dataset.splits.items()
     )
     return _table(("split", "images", "shards", "size"), rows)
-
-
-def _bytes(dataset: Dataset, split: str) -> int:
-    return sum(shard.bytes for shard in dataset.splits[split])
 
 
 def _classes(dataset: Dataset) -> Iterator[str]:
