@@ -29,8 +29,10 @@ from shardwright.core.validation.duplicates import (
 from shardwright.core.validation.objects import drops_objects, find_dropped_objects
 from shardwright.core.validation.outliers import (
     ClassCounts,
-    Sizes,
+    added_counts,
     check_balance,
+    count_classes,
+    count_sizes,
     find_outliers,
     sizes_of,
 )
@@ -92,7 +94,7 @@ def _check_shard(
         for pictures in pictures_by_place(check.pictures, buckets):
             yield beam.pvalue.TaggedOutput(_PLACES, pictures)
         yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
-        yield beam.pvalue.TaggedOutput(_CLASSES, ClassCounts().add(check.pictures))
+        yield beam.pvalue.TaggedOutput(_CLASSES, count_classes(check.pictures))
         yield beam.pvalue.TaggedOutput(_STATISTICS, check.statistics)
     found = sum(check.summary.counts.values())
     if found:
@@ -161,12 +163,15 @@ def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollect
         | "GroupLinks" >> beam.GroupByKey()  # (bucket, [links])
         | "NameDuplicates" >> beam.Map(_summing(name_duplicates))
     )  # FindingSummary
-    count = beam.CombineGlobally(MergeAll(Sizes, Sizes.add)).as_singleton_view()
-    sizes = seen.sizes | "CountSizes" >> count  # Sizes
+    sizes = (
+        seen.sizes
+        | "CountSizes" >> beam.Map(count_sizes)  # SizeCounts
+        | "AddSizes" >> beam.CombineGlobally(added_counts).as_singleton_view()
+    )  # SizeCounts
     outliers = seen.sizes | "FindOutliers" >> beam.Map(_summing(find_outliers), sizes)  # FindingSummary
     balance = (
         seen.classes
-        | "CountClasses" >> beam.CombineGlobally(MergeAll(ClassCounts))  # ClassCounts
+        | "CountClasses" >> beam.CombineGlobally(added_counts)  # ClassCounts
         | "CheckBalance" >> beam.Map(_balance, schema)
     )  # FindingSummary
     return (duplicates, outliers, balance) | "FindingsOfImages" >> beam.Flatten()  # FindingSummary

@@ -16,8 +16,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shardwright.core.images.quality_metrics import describe_issue, score_of_issue
 from shardwright.schemas.codes import FindingCode
@@ -62,30 +61,21 @@ class SizeRow(NamedTuple):
 ShardSizes = tuple[str, list[SizeRow]]
 
 
-@dataclass
-class Sizes:
-    """Counts of images by area; they can be merged.
+#: (rounded area, whether it has no colors) -> number of images.
+SizeCounts = Counter[tuple[int, bool]]
 
-    Attributes:
-      areas: Mapping of rounded area to number of images.
-      gray: Number of images without colors.
-    """
 
-    areas: Counter[int] = field(default_factory=Counter)
-    gray: int = 0
+def count_sizes(shard: ShardSizes) -> SizeCounts:
+    """Returns the number of images of a shard by area."""
+    return Counter((_rounded_area(row), row.gray) for row in map(SizeRow._make, shard[1]))
 
-    def add(self, shard: ShardSizes) -> Sizes:
-        """Adds the images of a shard; returns itself."""
-        for row in map(SizeRow._make, shard[1]):
-            self.areas[_rounded_area(row)] += 1
-            self.gray += row.gray
-        return self
 
-    def merge(self, other: Sizes) -> Sizes:
-        """Adds other counts; returns itself."""
-        self.areas.update(other.areas)
-        self.gray += other.gray
-        return self
+def added_counts(parts: Iterable[Counter[Any]]) -> Counter[Any]:
+    """Returns the sum of counts, which stay as they are."""
+    total: Counter[Any] = Counter()
+    for part in parts:
+        total.update(part)
+    return total
 
 
 def sizes_of(file: str, pictures: Iterable[Picture]) -> ShardSizes:
@@ -99,7 +89,7 @@ def sizes_of(file: str, pictures: Iterable[Picture]) -> ShardSizes:
     ]  # fmt: skip
 
 
-def find_outliers(shard: ShardSizes, sizes: Sizes) -> Iterator[Finding]:
+def find_outliers(shard: ShardSizes, sizes: SizeCounts) -> Iterator[Finding]:
     """Yields findings for a shard's images that differ from most others.
 
     Args:
@@ -107,12 +97,16 @@ def find_outliers(shard: ShardSizes, sizes: Sizes) -> Iterator[Finding]:
       sizes: Counts of all images.
     """
     file, rows = shard
-    if not sizes.areas:
+    areas, gray = Counter[int](), 0
+    for (area, is_gray), count in sizes.items():
+        areas[area] += count
+        gray += is_gray * count
+    if not areas:
         return
-    first, third = _quartiles(sizes.areas)
+    first, third = _quartiles(areas)
     margin = _IQR_FACTOR * (third - first)
     least, most = first - margin, third + margin
-    gray_is_odd = 2 * sizes.gray <= sizes.areas.total()
+    gray_is_odd = 2 * gray <= areas.total()
     for item in rows:
         row = SizeRow(*item)
         side = math.sqrt(_rounded_area(row))
@@ -154,28 +148,13 @@ def _quartiles(areas: Counter[int]) -> Sequence[float]:
             for place, share in places]  # fmt: skip
 
 
-@dataclass
-class ClassCounts:
-    """Counts of images by split and class; they can be merged.
+#: (split, class) -> number of images.
+ClassCounts = Counter[tuple[str, str]]
 
-    Attributes:
-      splits: Mapping of split to class to number of images.
-    """
 
-    splits: dict[str, Counter[str]] = field(default_factory=dict)
-
-    def add(self, pictures: Iterable[Picture]) -> ClassCounts:
-        """Adds images; returns itself."""
-        for picture in pictures:
-            if picture.labels:
-                self.splits.setdefault(picture.split, Counter()).update(set(picture.labels))
-        return self
-
-    def merge(self, other: ClassCounts) -> ClassCounts:
-        """Adds other counts; returns itself."""
-        for split, counts in other.splits.items():
-            self.splits.setdefault(split, Counter()).update(counts)
-        return self
+def count_classes(pictures: Iterable[Picture]) -> ClassCounts:
+    """Returns the number of images by split and class."""
+    return Counter((picture.split, name) for picture in pictures for name in set(picture.labels))
 
 
 def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[Finding]:
@@ -185,19 +164,22 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
       counts: Counts of all images with classes.
       labels: Names of all classes, to find classes without images.
     """
-    if not counts.splits:
+    splits: dict[str, Counter[str]] = {}
+    for (split, name), count in counts.items():
+        splits.setdefault(split, Counter())[name] = count
+    if not splits:
         return
     train = _TRAIN
-    if train not in counts.splits:
-        train = max(sorted(counts.splits), key=lambda split: counts.splits[split].total())
+    if train not in splits:
+        train = max(sorted(splits), key=lambda split: splits[split].total())
     where = f"split {train!r}" if train else "the dataset"
-    counts_of_train = counts.splits[train]
-    others = [split for split in sorted(counts.splits) if split != train]
-    names = sorted({*labels, *(name for split in counts.splits.values() for name in split)})
+    counts_of_train = splits[train]
+    others = [split for split in sorted(splits) if split != train]
+    names = sorted({*labels, *(name for split in splits.values() for name in split)})
     typical = statistics.median(counts_of_train.values())
     for name in names:
         number = counts_of_train[name]
-        missing = [repr(split) for split in others if not counts.splits[split][name]]
+        missing = [repr(split) for split in others if not splits[split][name]]
         if number < _FEW or missing:
             few = f"class {name!r} has {counted(number, 'image') if number else 'no images'} in {where}" + (
                 f" (fewer than {_FEW})" if number < _FEW else ""

@@ -18,10 +18,11 @@ from shardwright.core.validation.duplicates import (
     in_conflict,
 )
 from shardwright.core.validation.outliers import (
-    ClassCounts,
     SizeRow,
-    Sizes,
+    added_counts,
     check_balance,
+    count_classes,
+    count_sizes,
     find_outliers,
 )
 from shardwright.schemas.codes import FindingCode
@@ -33,7 +34,7 @@ BASE = Picture("s", 0, 0, None, "train", (), 1, "jpg", 1, 1, 3)
 
 
 def found(splits: dict[str, dict[str, int]], labels: tuple[str, ...] = ()) -> list[tuple[str, str]]:
-    counts = ClassCounts({split: Counter(classes) for split, classes in splits.items()})
+    counts = Counter({(split, name): n for split, classes in splits.items() for name, n in classes.items()})
     return [(finding.code.value, finding.message) for finding in check_balance(counts, labels)]
 
 
@@ -56,16 +57,17 @@ def test_a_small_and_a_huge_class_are_reported() -> None:
 
 def test_tiny_classes_are_reported() -> None:
     messages = found(
-        {"train": {"a": 10, "b": 9, "it's": 1}, "test": {"a": 1, "it's": 1}, "empty": {}}, ("a", "z")
+        {"train": {"a": 10, "b": 9, "it's": 1}, "test": {"a": 1, "it's": 1}, "dev": {"c": 12}}, ("a", "z")
     )
     tiny = {message for code, message in messages if code == "TINY_CLASS"}
     assert tiny == {
-        "class 'a' has 10 images in split 'train', and none in 'empty', where others have some",
-        "class 'b' has 9 images in split 'train' (fewer than 10), and none in 'empty' and 'test', "
+        "class 'a' has 10 images in split 'train', and none in 'dev', where others have some",
+        "class 'b' has 9 images in split 'train' (fewer than 10), and none in 'dev' and 'test', "
         "where others have some",
-        "class \"it's\" has 1 image in split 'train' (fewer than 10), and none in 'empty', "
+        "class \"it's\" has 1 image in split 'train' (fewer than 10), and none in 'dev', "
         "where others have some",
-        "class 'z' has no images in split 'train' (fewer than 10), and none in 'empty' and 'test', "
+        "class 'c' has no images in split 'train' (fewer than 10), and none in 'test', where others have some",
+        "class 'z' has no images in split 'train' (fewer than 10), and none in 'dev' and 'test', "
         "where others have some",
     }
 
@@ -77,8 +79,8 @@ def test_without_a_train_split_the_largest_split_is_used() -> None:
 
 def test_only_pictures_with_classes_are_counted() -> None:
     pictures = [BASE, BASE._replace(labels=("a", "b")), BASE._replace(labels=("a", "a"), split="test")]
-    counts = ClassCounts().add(pictures).merge(ClassCounts().add(pictures))
-    assert counts.splits == {"train": Counter(a=2, b=2), "test": Counter(a=2)}
+    counts = added_counts([count_classes(pictures), count_classes(pictures)])
+    assert counts == {("train", "a"): 2, ("train", "b"): 2, ("test", "a"): 2}
 
 
 def rows(sizes: list[tuple[int, int]], gray: int = 0) -> list[SizeRow]:
@@ -88,7 +90,7 @@ def rows(sizes: list[tuple[int, int]], gray: int = 0) -> list[SizeRow]:
 def odd(sizes: list[tuple[int, int]]) -> set[int | None]:
     """Returns the numbers of the pictures with odd sizes."""
     items = rows(sizes)
-    found = find_outliers(("s", items), Sizes().add(("s", items)))
+    found = find_outliers(("s", items), count_sizes(("s", items)))
     return {finding.record for finding in found if finding.code is FindingCode.ODD_SIZE}
 
 
@@ -110,38 +112,34 @@ def test_among_equal_sizes_every_other_is_odd() -> None:
 
 def test_the_oddest_size_has_the_lowest_score() -> None:
     items = rows([(100, 100)] * 9 + [(200, 200), (10, 10), (400, 400), (101, 100)])
-    found = find_outliers(("s", items), Sizes().add(("s", items)))
+    found = find_outliers(("s", items), count_sizes(("s", items)))
     scores = {finding.record: finding.score or 0.0 for finding in found}
     assert sorted(scores, key=lambda record: scores[record]) == [10, 11, 9, 12]
     assert min(scores.values()) > 0 and 0.99 < max(scores.values()) <= 1
 
 
 def test_huge_sizes_are_counted_within_bounds() -> None:
-    sizes = Sizes().add(("s", rows([(20_000 + i, 20_000) for i in range(2000)])))
-    assert sizes.areas.total() == 2000 and len(sizes.areas) < 1500
+    sizes = count_sizes(("s", rows([(20_000 + i, 20_000) for i in range(2000)])))
+    assert sizes.total() == 2000 and len(sizes) < 1500
 
 
 def test_gray_pictures_are_odd_unless_most_are_gray() -> None:
     for gray, found in ((0, 0), (1, 1), (5, 5), (6, 0), (10, 0)):
         items = rows([(10, 10)] * 10, gray)
-        assert len(list(find_outliers(("s", items), Sizes().add(("s", items))))) == found
+        assert len(list(find_outliers(("s", items), count_sizes(("s", items))))) == found
 
 
 def test_no_pictures_have_no_odd_sizes() -> None:
-    assert list(find_outliers(("s", []), Sizes())) == []
+    assert list(find_outliers(("s", []), Counter())) == []
 
 
 def test_counts_can_be_merged_in_any_order() -> None:
     parts = [("s", rows([(i + 1, 7)] * (i + 1), gray=1)) for i in range(6)]
-    combine = MergeAll(Sizes, Sizes.add)
-    together = combine.create_accumulator()
-    for part in parts:
-        together = combine.add_input(together, part)
-    apart = combine.merge_accumulators(
-        combine.add_input(combine.create_accumulator(), part) for part in reversed(parts)
-    )
-    assert combine.extract_output(together) == combine.extract_output(apart)
-    assert together.areas.total() == 21 and together.gray == 6
+    counts = [count_sizes(part) for part in parts]
+    together = added_counts(counts)
+    assert together == added_counts([added_counts(counts[3:]), added_counts([]), *reversed(counts[:3])])
+    assert together.total() == 21 and sum(n for (_, gray), n in together.items() if gray) == 6
+    assert counts == [count_sizes(part) for part in parts]
 
 
 def row(number: int, split: str = "train", *classes: str, source: str | None = "s") -> ComparedRecord:
