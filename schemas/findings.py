@@ -142,7 +142,6 @@ class ValidationReport:
       findings: At most `MAX_STORED_PER_CODE` of each code, by place.
       gates: Codes whose severity a gate changed.
       against: Source that the dataset was compared with, as the user wrote it.
-      depth: The same word as `mode`.
       time: When it ended, in UTC; empty if unknown.
       found: Finding code -> number of findings of this check alone; None if there is no earlier check.
       previous: Earlier checks whose findings are still valid, the newest first.
@@ -159,15 +158,15 @@ class ValidationReport:
     findings: tuple[Finding, ...]
     gates: Gates = field(default_factory=Gates)
     against: tuple[str, ...] = ()
-    depth: str = ""
     time: str = ""
     found: Mapping[str, int] | None = None
     previous: tuple[CheckRun, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict, compare=False)
 
-    def __post_init__(self) -> None:
-        """Fills in the depth."""
-        object.__setattr__(self, "depth", self.depth or self.mode)
+    @property
+    def depth(self) -> str:
+        """The same word as `mode`."""
+        return self.mode
 
     @property
     def run(self) -> CheckRun:
@@ -375,11 +374,8 @@ class Violation(NamedTuple):
         }
 
 
-class _Past(NamedTuple):
-    """An earlier check, and its findings that are stored one by one."""
-
-    run: CheckRun
-    findings: tuple[Finding, ...]
+#: An earlier check, and its findings that are stored one by one.
+_Past = tuple[CheckRun, tuple[Finding, ...]]
 
 
 def with_previous_checks(
@@ -395,14 +391,13 @@ def with_previous_checks(
     past: dict[tuple[str, str], _Past] = {}
     for document in documents:
         for item in _past_checks(document, report):
-            past.setdefault((item.run.depth, item.run.time), item)
-    newest_first = sorted(past.values(), key=lambda item: item.run.time, reverse=True)
+            past.setdefault((item[0].depth, item[0].time), item)
     kept: list[_Past] = []
-    for item in newest_first:
-        still = _still_standing(item.run, [report.run, *(other.run for other in kept)])
+    for run, findings in sorted(past.values(), key=lambda item: item[0].time, reverse=True):
+        still = _still_standing(run, [report.run, *(other for other, _ in kept)])
         if still:
-            run = replace(item.run, counts={c: n for c, n in item.run.counts.items() if c in still})
-            kept.append(_Past(run, tuple(one for one in item.findings if one.code in still)))
+            run = replace(run, counts={code: count for code, count in run.counts.items() if code in still})
+            kept.append((run, tuple(one for one in findings if one.code in still)))
     return _merged(report, kept)
 
 
@@ -428,9 +423,7 @@ def _without(run: CheckRun, findings: Sequence[Finding], shards: set[str | None]
             counts[one.code.value] -= 1
         else:
             kept.append(replace(one, depth=run.depth, time=run.time))
-    return _Past(
-        replace(run, counts={code: count for code, count in counts.items() if count > 0}), tuple(kept)
-    )
+    return replace(run, counts={code: count for code, count in counts.items() if count > 0}), tuple(kept)
 
 
 def _still_standing(run: CheckRun, newer: Sequence[CheckRun]) -> frozenset[FindingCode]:
@@ -463,7 +456,7 @@ def _merged(report: ValidationReport, past: Sequence[_Past]) -> ValidationReport
         counts={code: max(count, len(by_code.get(code, ()))) for code, count in sorted(counts.items())},
         findings=tuple(sorted(first, key=Finding.order)),
         found=report.run.counts,
-        previous=tuple(item.run for item in past),
+        previous=tuple(run for run, _ in past),
     )
 
 

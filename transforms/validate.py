@@ -28,7 +28,6 @@ from shardwright.core.validation.duplicates import (
 )
 from shardwright.core.validation.objects import drops_objects, find_dropped_objects
 from shardwright.core.validation.outliers import (
-    ClassCounts,
     added_counts,
     check_balance,
     count_classes,
@@ -152,14 +151,16 @@ def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollect
     shared = (
         seen.fingerprints
         | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
-        | "FindShared" >> beam.FlatMap(_shared, totals)
+        | "FindShared"
+        >> beam.FlatMap(lambda item, totals: duplicate_candidates(item, totals.buckets), totals)
     )  # (bucket, shared)
     duplicates = (
         {"pictures": seen.places, "shared": shared}
         | "GroupPlaces" >> beam.CoGroupByKey()  # (bucket, {pictures, shared})
         | "PicturesThatShare" >> beam.FlatMap(_meeting, totals)  # ((what, bucket), rows)
         | "GroupPictures" >> beam.GroupByKey()  # ((what, bucket), [rows])
-        | "LinkPictures" >> beam.FlatMap(_link, totals)  # (bucket, links)
+        | "LinkPictures"
+        >> beam.FlatMap(lambda item, totals: link_pictures(item, totals.buckets), totals)  # (bucket, links)
         | "GroupLinks" >> beam.GroupByKey()  # (bucket, [links])
         | "NameDuplicates" >> beam.Map(_summing(name_duplicates))
     )  # FindingSummary
@@ -172,13 +173,10 @@ def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollect
     balance = (
         seen.classes
         | "CountClasses" >> beam.CombineGlobally(added_counts)  # ClassCounts
-        | "CheckBalance" >> beam.Map(_balance, schema)
+        | "CheckBalance"
+        >> beam.Map(_summing(lambda counts, schema: check_balance(counts, schema.classes)), schema)
     )  # FindingSummary
     return (duplicates, outliers, balance) | "FindingsOfImages" >> beam.Flatten()  # FindingSummary
-
-
-def _shared(bucket: tuple[int, Iterable[bytes]], totals: ShardTotals) -> Iterator[tuple[int, bytes]]:
-    yield from duplicate_candidates(bucket, totals.buckets)
 
 
 def _meeting(
@@ -186,14 +184,6 @@ def _meeting(
 ) -> Iterator[tuple[Bucket, bytes]]:
     _, met = place
     yield from pictures_that_share(met["pictures"], met["shared"], totals.buckets)
-
-
-def _link(bucket: tuple[Bucket, Iterable[bytes]], totals: ShardTotals) -> Iterator[tuple[int, bytes]]:
-    yield from link_pictures(bucket, totals.buckets)
-
-
-def _balance(counts: ClassCounts, schema: RecordSchema) -> FindingSummary:
-    return FindingSummary().add(check_balance(counts, schema.classes))
 
 
 @composite

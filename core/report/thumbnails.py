@@ -135,21 +135,19 @@ def draw_thumbnails(
 
 
 def _draw(schema: RecordSchema, item: tuple[RecordAt, bytes]) -> tuple[RecordAt, Seen]:
-    return item[0], thumbnail_of(item[1], schema)
-
-
-def thumbnail_of(data: bytes, schema: RecordSchema) -> Seen:
     """Draws a record's image small; if that fails, the thumbnail contains the reason."""
+    place, data = item
     try:
         side = _ANNOTATED_SIDE if has_drawn_annotations(schema.features) else SIDE
         image = record_thumbnail(data, schema, side)
-        if image is None:
-            return Thumbnail(problem="it contains no image"), None
-        return as_thumbnail(image), _facts(data, schema)
+        if image is not None:
+            return place, (as_thumbnail(image), _facts(data, schema))
+        problem = "it contains no image"
     except ImageFault as fault:
-        return Thumbnail(problem=fault.reason.value), None
+        problem = fault.reason.value
     except Exception as error:  # a damaged record may raise any error in a library; the page continues
-        return Thumbnail(problem=type(error).__name__), None
+        problem = type(error).__name__
+    return place, (Thumbnail(problem=problem), None)
 
 
 def as_thumbnail(image: Image.Image) -> Thumbnail:

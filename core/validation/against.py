@@ -358,7 +358,12 @@ def _is_missing(work: _Shard, ref: ImageRef, entry: Entry | None) -> bool:
 def _truths(work: _Shard) -> Iterator[ExpectedRecord]:
     """Yields the present states of the images to compare, in order."""
     groups = [list(items) for _, items in groupby(work.items, key=lambda item: item.ref.key)]
-    found = _read_or_convert(work, [items[0].ref for items in groups])
+    refs, recipe = [items[0].ref for items in groups], work.recipe
+    found: Iterable[Converted | ReadImage]
+    if work.comparison.convert:
+        found = convert_refs(refs, recipe)
+    else:
+        found = map_refs(lambda ref: read_ref(ref, recipe), refs, recipe.settings.max_source_bytes)
     for items, state in zip(groups, found, strict=True):
         if isinstance(state, ReadImage):
             yield from repeat(truth_of(state), len(items))
@@ -369,38 +374,20 @@ def _truths(work: _Shard) -> Iterator[ExpectedRecord]:
             yield truth_of(by_key.get(item.key, gone if state.entry.source_key else state))
 
 
-def _read_or_convert(work: _Shard, refs: Sequence[ImageRef]) -> Iterator[Converted | ReadImage]:
-    """Yields the results of reading or converting images, in order."""
-    if work.comparison.convert:
-        yield from convert_refs(refs, work.recipe)
-        return
-
-    def read(ref: ImageRef) -> ReadImage:
-        return read_ref(ref, work.recipe)
-
-    settings = work.recipe.settings
-    yield from map_refs(read, refs, settings.max_source_bytes)
-
-
 def _compare(work: _Shard, file: IO[bytes] | None) -> Iterator[Finding | Leftover]:
     for item, truth in zip(work.items, _truths(work), strict=True):
         if not item.rows:
             yield from _missing(work, item, truth)
         for row in item.rows:
             assert file is not None
-            yield from _compare_row(work, item, row, truth, file)
+            if truth.example and sha256(truth.example).digest() == row.digest:
+                continue
+            data = record_data(file, row)
+            for code, message in compare_record(data, item.ref, item.entry, truth, work.facts):
+                yield Finding(code, message, work.name, row.number, row.offset, item.key)
     for key, row in work.lost:
         assert file is not None
         yield _lost(work, key, row, file)
-
-
-def _compare_row(
-    work: _Shard, item: _Item, row: SoundRecord, truth: ExpectedRecord, file: IO[bytes]
-) -> Iterator[Finding]:
-    if truth.example and sha256(truth.example).digest() == row.digest:
-        return
-    for code, message in compare_record(record_data(file, row), item.ref, item.entry, truth, work.facts):
-        yield Finding(code, message, work.name, row.number, row.offset, item.key)
 
 
 def _compare_by_bytes(

@@ -150,15 +150,9 @@ def _declaration_problems(
             yield from _size_problems(truth, declared.sides)
             break
     yield from _check_colorspace(truth[2], declared)
-    yield from _check_dtype(dtype, declared)
-
-
-def _check_dtype(true: str | None, declared: DeclaredImage) -> Sequence[Problem]:
-    """Compares the type of the samples in an image file with the declared one, if that is a sample type."""
-    if declared.dtype not in SAMPLE_TYPES or true in (None, declared.dtype):
-        return ()
-    message = f"the samples of the image are {true}, but the record says {declared.dtype}"
-    return ((FindingCode.FORMAT_MISMATCH, message),)
+    if dtype is not None and declared.dtype in SAMPLE_TYPES and declared.dtype != dtype:
+        message = f"the samples of the image are {dtype}, but the record says {declared.dtype}"
+        yield FindingCode.FORMAT_MISMATCH, message
 
 
 def _samples_of(image: Image.Image) -> npt.NDArray[Any]:

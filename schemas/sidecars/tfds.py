@@ -117,7 +117,8 @@ def _feature(spec: FeatureSpec, dataset: Dataset) -> _Json:
     if spec.fill is FeatureRole.BOXES:
         return _sequence(_custom("bounding_boxes.BBoxFeature", {}))
     if spec.fill in (FeatureRole.LABEL, FeatureRole.OBJECT_LABEL):
-        return _values(spec, _class_label(dataset))
+        names = class_names(dataset.labels, dataset.first_label)
+        return _values(spec, _custom("class_label_feature.ClassLabel", {"names": names}))
     return _values(spec, _scalar(spec))
 
 
@@ -166,12 +167,6 @@ def _scalar(spec: FeatureSpec) -> _Json:
 def _dtype(spec: FeatureSpec) -> str:
     declared = spec.value_type if spec.type is FeatureType.INT64 else ""
     return declared if declared in _DECLARED else _DTYPES[spec.type]
-
-
-def _class_label(dataset: Dataset) -> _Json:
-    return _custom(
-        "class_label_feature.ClassLabel", {"names": class_names(dataset.labels, dataset.first_label)}
-    )
 
 
 def _text_feature() -> _Json:

@@ -66,7 +66,8 @@ def test_tiny_classes_are_reported() -> None:
         "where others have some",
         "class \"it's\" has 1 image in split 'train' (fewer than 10), and none in 'dev', "
         "where others have some",
-        "class 'c' has no images in split 'train' (fewer than 10), and none in 'test', where others have some",
+        "class 'c' has no images in split 'train' (fewer than 10), and none in 'test', "
+        "where others have some",
         "class 'z' has no images in split 'train' (fewer than 10), and none in 'dev' and 'test', "
         "where others have some",
     }
