@@ -50,7 +50,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def report_of(*findings: Finding, depth: str = "full", **more: object) -> ValidationReport:
     summary = FindingSummary().add(findings)
     return ValidationReport(
-        "out", depth, "f", 2, 1234, 5000, summary.by_code(), summary.by_place(), depth=depth, **more,  # type: ignore[arg-type]
+        "out", depth, "f", 2, 1234, 5000, summary.by_code(), summary.by_place(), **more,  # type: ignore[arg-type]
     )  # fmt: skip
 
 

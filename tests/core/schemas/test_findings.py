@@ -137,7 +137,7 @@ def check(
     summary = FindingSummary().add(findings)
     return ValidationReport(
         "data", depth, fingerprint, 1, 10, 100, summary.by_code(), summary.by_place(), gates or Gates(),
-        depth=depth, time=f"2026-10-05T{hour:02}:00:00Z", **more,
+        time=f"2026-10-05T{hour:02}:00:00Z", **more,
     )  # fmt: skip
 
 
