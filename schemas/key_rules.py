@@ -46,7 +46,7 @@ class KeyList:
     @cached_property
     def _respelled(self) -> Mapping[str, str]:
         """Key -> line, for lines that write a key in another way: `./a.jpg`, `cats\\a.jpg`, `100%.jpg`."""
-        spelled = ((_as_key(line), line) for line in self.keys)
+        spelled = ((as_in_keys(_LEADING_DOTS.sub("", line.replace("\\", "/"))), line) for line in self.keys)
         return {key: line for key, line in spelled if key not in self.keys}
 
     @cached_property
@@ -143,11 +143,6 @@ def parse_key_list(entries: Iterable[str], lines: Iterable[str] = ()) -> KeyList
         else:
             keys.add(unicodedata.normalize("NFC", line))  # as keys are
     return KeyList(patterns, frozenset(keys), frozenset(digests))
-
-
-def _as_key(line: str) -> str:
-    """Returns the key that a line stands for if no key equals the line."""
-    return as_in_keys(_LEADING_DOTS.sub("", line.replace("\\", "/")))
 
 
 def pattern_regex(pattern: str) -> str:

@@ -305,18 +305,15 @@ def _stored(
         if storage.size_of(path) > _MAX_DOCUMENT:
             left_out.append(f"{name} is too large for this page.")
             return None
-        return read(_as_mapping(json.loads(storage.read_bytes(path))))
+        document = json.loads(storage.read_bytes(path))
+        if not isinstance(document, Mapping):
+            raise TypeError("it is not an object")
+        return read(document)
     except (OSError, EngineError):
         left_out.append(f"{name} cannot be read; {then}.")
     except _DAMAGES:
         left_out.append(f"{name} is damaged or has another version; {then}.")
     return None
-
-
-def _as_mapping(document: Any) -> Document:
-    if not isinstance(document, Mapping):
-        raise TypeError("it is not an object")
-    return document
 
 
 def _read_run(document: Document) -> RunFacts:

@@ -23,7 +23,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from itertools import chain
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -67,27 +67,27 @@ class ComparedRecord(NamedTuple):
         return frozenset(self.label.split(LABEL_SEPARATOR)) if self.label else frozenset()
 
 
-class Placed(Protocol):
-    """A record with the values that are compared."""
+class PictureRow(NamedTuple):
+    """Values of an image that are compared."""
 
-    @property
-    def file(self) -> str:
-        """Name of the shard."""
-
-    @property
-    def number(self) -> int:
-        """Number of the record in its shard."""
-
-    @property
-    def split(self) -> str:
-        """Split of the record."""
+    file: str
+    number: int
+    offset: int
+    key: str | None
+    split: str
+    labels: tuple[str, ...]
+    digest: bytes
+    hash: bytes = b""
+    patch: bytes = b""
+    source: str | None = None
 
     @property
     def classes(self) -> frozenset[str]:
-        """Classes of the record; empty if it has none."""
+        """Classes of the image."""
+        return frozenset(self.labels)
 
 
-R = TypeVar("R", bound=Placed)
+R = TypeVar("R", ComparedRecord, PictureRow)
 K = TypeVar("K", bound=Hashable)
 
 
@@ -134,7 +134,7 @@ class EqualPictures(Generic[R]):
         )
 
 
-def describe_pair(likeness: str, row: Placed, other: Placed) -> str:
+def describe_pair(likeness: str, row: ComparedRecord | PictureRow, other: ComparedRecord | PictureRow) -> str:
     """Returns one sentence that says what two records share, and how their splits and classes differ.
 
     Args:
@@ -154,7 +154,7 @@ def _names(classes: frozenset[str]) -> str:
     return " and ".join(repr(name) for name in sorted(classes))
 
 
-def _place(row: Placed) -> tuple[str, int]:
+def _place(row: ComparedRecord | PictureRow) -> tuple[str, int]:
     return row.file, row.number
 
 
@@ -310,26 +310,6 @@ class Likeness(IntEnum):
     SOURCE = 0
     PIXELS = 1
     SIMILAR = 2
-
-
-class PictureRow(NamedTuple):
-    """Values of an image that are compared."""
-
-    file: str
-    number: int
-    offset: int
-    key: str | None
-    split: str
-    labels: tuple[str, ...]
-    digest: bytes
-    hash: bytes = b""
-    patch: bytes = b""
-    source: str | None = None
-
-    @property
-    def classes(self) -> frozenset[str]:
-        """Classes of the image."""
-        return frozenset(self.labels)
 
 
 class Link(NamedTuple):

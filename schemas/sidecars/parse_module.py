@@ -89,7 +89,9 @@ def _docstring(dataset: Dataset, split: str) -> str:
     facts = f"Reads the dataset {_one_line(dataset.name)} (layout {layout}) with TensorFlow alone."
     counts = f"Records: {splits or 'none'}; {classes}."
     picture = next((quoted(s.name) for s in dataset.features if s.fill is FeatureRole.ENCODED), None)
-    label = next((quoted(s.name) for s in dataset.features if _is_single_label(s)), None)
+    label = next(
+        (quoted(s.name) for s in dataset.features if (s.fill, s.value_shape) == (FeatureRole.LABEL, ())), None
+    )
     number = f"example[{label}]{f' - {dataset.first_label}' if dataset.first_label else ''}"
     shown = [f"example[{picture}].shape"] if picture else []
     shown += [f"labels[{number}]"] if label and dataset.labels else []
@@ -101,10 +103,6 @@ def _docstring(dataset: Dataset, split: str) -> str:
         """)
     inside = indent(_in_docstring(example), "    ")
     return f"{_in_docstring(facts)}\n\n{_in_docstring(counts)}\n\n{inside}"
-
-
-def _is_single_label(spec: FeatureSpec) -> bool:
-    return spec.fill is FeatureRole.LABEL and spec.value_shape == ()
 
 
 def _one_line(text: str) -> str:

@@ -106,14 +106,6 @@ class ChannelStatistics:
         self.means += (samples.total << FRACTION_BITS) // samples.finite
         self.mean_squares += (samples.squares << FRACTION_BITS) // samples.finite
 
-    def all_pixels(self, factor: int) -> _Sums:
-        """Returns the sums over all pixels, in a unit of which a sample has `factor`."""
-        return self.values.count, self.values.total * factor, self.values.squares * factor**2
-
-    def all_images(self, factor: int) -> _Sums:
-        """Returns the same with equal weight for each picture."""
-        return self.images << FRACTION_BITS, self.means * factor, self.mean_squares * factor**2
-
     def merge(self, other: ChannelStatistics) -> None:
         """Adds the sums over other pictures."""
         self.values.merge(other.values)
@@ -232,15 +224,19 @@ class SampleStatistics:
             chosen = channels[:number] if len(channels) >= number else channels[:1] * number
             for column, channel in zip(columns, chosen, strict=True):
                 column.append((channel, scale // _UNITS_IN_ONE[kind.dtype]))
+        all_pixels = [
+            [(one.values.count, one.values.total * f, one.values.squares * f**2) for one, f in column]
+            for column in columns
+        ]
+        equal_weight = [
+            [(one.images << FRACTION_BITS, one.means * f, one.mean_squares * f**2) for one, f in column]
+            for column in columns
+        ]
         return {
             "images": sum(sums.images for sums in kinds.values()),
             "pixels": sum(_pixels(sums) for sums in kinds.values()),
-            **_mean_and_std(
-                [[one.all_pixels(factor) for one, factor in column] for column in columns], scale
-            ),
-            "per_image": _mean_and_std(
-                [[one.all_images(factor) for one, factor in column] for column in columns], scale
-            ),
+            **_mean_and_std(all_pixels, scale),
+            "per_image": _mean_and_std(equal_weight, scale),
         }
 
 
