@@ -81,7 +81,7 @@ def read_measured(directory: str, file: str, fingerprint: str) -> Mapping[str, A
             raise ValueError(str(error)) from error
     if not isinstance(document, Mapping):
         raise ValueError(f"{file} is not a JSON object")
-    return document if dataset.is_about(document, fingerprint) else None
+    return document if document.get("fingerprint") == fingerprint else None
 
 
 def stored_document(directory: str, name: str) -> dict[str, Any]:

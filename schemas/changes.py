@@ -114,7 +114,12 @@ class Changes:
                 ],
             },
             "listed": {
-                kind.value: [_change_json(kind, change) for change in self.listed.get(kind.value, ())]
+                kind.value: [
+                    {"key": key, "old": _names(old), "new": _names(new)}
+                    if kind is Kind.RELABELLED
+                    else {"key": key, "old": old, "new": new}
+                    for key, old, new in self.listed.get(kind.value, ())
+                ]
                 for kind in Kind
             },
         }
@@ -159,9 +164,3 @@ def _names(label: str) -> list[str]:
 
 def _joined(value: str | Sequence[str]) -> str:
     return value if isinstance(value, str) else LABEL_SEPARATOR.join(value)
-
-
-def _change_json(kind: Kind, change: Change) -> dict[str, Any]:
-    if kind is Kind.RELABELLED:
-        return {"key": change.key, "old": _names(change.old), "new": _names(change.new)}
-    return change._asdict()

@@ -315,11 +315,6 @@ def stored_format(dataset: Dataset) -> str:
     return formats[0] if len(formats) == 1 else ""
 
 
-def is_about(document: Mapping[str, Any], fingerprint: str) -> bool:
-    """Whether `findings.json` or `statistics.json` is about this build of a dataset."""
-    return bool(document.get("fingerprint") == fingerprint)
-
-
 def canonical_json(value: Any) -> str:
     """Serializes JSON in the form that is compared and hashed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

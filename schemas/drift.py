@@ -208,7 +208,7 @@ def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
         statistics=_pairs(*(numbers_in(one.statistics) for one in (old, new))),
         made={
             "layout": _differing({"layout": both.old.layout}, {"layout": both.new.layout}),
-            "features": _differing(*map(_features, both)),
+            "features": _differing(*({item["name"]: item for item in to_json(one.features)} for one in both)),
             "settings": _differing(*(settings_json(one.plan.settings) for one in both)),
             "versions": _differing(*(dict(one.versions) for one in both)),
         },
@@ -225,10 +225,6 @@ def _of_splits(both: Pair, count: Callable[[Dataset, str], int]) -> dict[str, Pa
 
 def _total(pairs: Mapping[str, Pair]) -> Pair:
     return Pair(sum(pair.old or 0 for pair in pairs.values()), sum(pair.new or 0 for pair in pairs.values()))
-
-
-def _features(dataset: Dataset) -> dict[str, Any]:
-    return {item["name"]: item for item in to_json(dataset.features)}
 
 
 def _class_drift(old: Dataset, new: Dataset) -> ClassDrift:

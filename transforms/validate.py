@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -13,7 +13,6 @@ from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.core.validation.duplicates import (
-    Bucket,
     ComparedRecord,
     bucket_rows,
     bucketed_fingerprints,
@@ -157,7 +156,10 @@ def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollect
     duplicates = (
         {"pictures": seen.places, "shared": shared}
         | "GroupPlaces" >> beam.CoGroupByKey()  # (bucket, {pictures, shared})
-        | "PicturesThatShare" >> beam.FlatMap(_meeting, totals)  # ((what, bucket), rows)
+        | "PicturesThatShare"
+        >> beam.FlatMapTuple(
+            lambda _, met, totals: pictures_that_share(met["pictures"], met["shared"], totals.buckets), totals
+        )  # ((what, bucket), rows)
         | "GroupPictures" >> beam.GroupByKey()  # ((what, bucket), [rows])
         | "LinkPictures"
         >> beam.FlatMap(lambda item, totals: link_pictures(item, totals.buckets), totals)  # (bucket, links)
@@ -177,13 +179,6 @@ def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollect
         >> beam.Map(_summing(lambda counts, schema: check_balance(counts, schema.classes)), schema)
     )  # FindingSummary
     return (duplicates, outliers, balance) | "FindingsOfImages" >> beam.Flatten()  # FindingSummary
-
-
-def _meeting(
-    place: tuple[int, Mapping[str, Iterable[bytes]]], totals: ShardTotals
-) -> Iterator[tuple[Bucket, bytes]]:
-    _, met = place
-    yield from pictures_that_share(met["pictures"], met["shared"], totals.buckets)
 
 
 @composite

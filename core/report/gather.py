@@ -39,7 +39,6 @@ from shardwright.schemas.dataset import (
     RUN_JSON,
     STATISTICS_JSON,
     Dataset,
-    is_about,
     totals_of,
 )
 from shardwright.schemas.drift import Drift, drift_tables
@@ -171,7 +170,7 @@ def _gather(
         validation = _stored(directory, FINDINGS_JSON, read_report, left_out)
     if statistics is None:
         statistics = _stored(directory, STATISTICS_JSON, dict, left_out)
-        if statistics is not None and not is_about(statistics, dataset.fingerprint):
+        if statistics is not None and statistics.get("fingerprint") != dataset.fingerprint:
             left_out.append(f"{STATISTICS_JSON} is about another build; validate with --quality again.")
             statistics = None
     run = _stored(directory, RUN_JSON, _read_run, left_out, "what was converted is not known") or RunFacts()

@@ -317,7 +317,9 @@ def measure(
       LookupError, TypeError, ValueError, AttributeError or OverflowError: if the statistics are damaged.
     """
     document = statistics or {}
-    measured: Document = document["total"]["all"] if document else {}
+    total: Document = document["total"] if document else {}
+    measured: Document = total["all"] if total else {}
+    counts: Mapping[str, int] = total.get("objects", {}).get("classes", {})
     boxes: Document = measured.get("boxes", {})
     if objects is not None and not objects.objects and not boxes:
         objects = None
@@ -332,7 +334,7 @@ def measure(
         samples=tuple(_sample_rows(measured.get("samples", {})))[:_MAX_SAMPLE_ROWS],
         quality_charts=tuple(_charts(measured.get("scores", {}), *_QUALITY)),
         counts=objects,
-        object_classes=_object_classes(document) if document else (),
+        object_classes=class_rows(ranked(counts), {"objects": counts}),
         object_charts=(
             *(_charts(boxes, _PER_IMAGE) if objects is None else [_per_image(objects)]),
             *_charts(boxes, *_BOXES, what="boxes"),
@@ -472,9 +474,3 @@ def _per_image(counts: ObjectCounts) -> Chart:
         bins[number // step] += images
     edges = [place * step for place in range(len(bins) + 1)]
     return histogram(_PER_IMAGE[1], _PER_IMAGE[2], edges, bins, whole=True)
-
-
-def _object_classes(document: Document) -> tuple[ClassRow, ...]:
-    """Returns the number of objects of each class in all splits, the largest first."""
-    counts: Mapping[str, int] = document["total"].get("objects", {}).get("classes", {})
-    return class_rows(ranked(counts), {"objects": counts}) if counts else ()

@@ -10,7 +10,6 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from shardwright.core.report.data import Thumbnail
 from shardwright.schemas import __version__
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.units import counted, format_size
@@ -56,11 +55,12 @@ def environment() -> Environment:
     )
     made.filters |= {
         "shortened": shortened,
-        "base": _base,
+        # The last part of a key, for places with little room.
+        "base": lambda key: key.rstrip("/").rpartition("/")[2] or key,
         "number": lambda value: f"{value:,}",
         "counted": counted,
         "size": format_size,
-        "data_uri": _data_uri,
+        "data_uri": lambda picture: f"data:image/jpeg;base64,{base64.b64encode(picture.jpeg).decode()}",
         "decimals": lambda values: ", ".join(f"{value:.4f}" for value in values),
         # Only for files of this package and for what is already escaped, never for anything from the data.
         "drawing": Markup,
@@ -90,15 +90,6 @@ def shortened(text: object, letters: int = LETTERS) -> str:
     whole = printable(str(text)).replace(LABEL_SEPARATOR, ", ")
     cut = whole if len(whole) <= letters else f"{whole[: max(1, letters - 1)]}…"
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in cut)
-
-
-def _base(key: str) -> str:
-    """Returns the last part of a key, for places with little room."""
-    return key.rstrip("/").rpartition("/")[2] or key
-
-
-def _data_uri(picture: Thumbnail) -> str:
-    return "data:image/jpeg;base64," + base64.b64encode(picture.jpeg).decode()
 
 
 #: The last line of a page: the digest of everything before it.

@@ -16,7 +16,7 @@ import io
 import json
 import platform
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -101,7 +101,9 @@ def store_check(
         "counts": checked.summary.by_code(),
         "findings": [finding.as_json() for finding in checked.summary.by_place()],
         "rows": [[row.key, row.source, row.number, row.offset, row.label] for row in checked.rows],
-        "digests": _packed(digest or bytes(_DIGEST_BYTES) for digest in checked.digests),
+        "digests": base64.b64encode(
+            b"".join(digest or bytes(_DIGEST_BYTES) for digest in checked.digests)
+        ).decode(),
         "pictures": [_picture_json(picture) for picture in checked.pictures],
         "features": None
         if checked.statistics is None
@@ -170,7 +172,8 @@ def sound_records(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> S
             looked = depth >= CheckDepth.QUALITY
             stored = (_picture(*item) for item in contents["pictures"])
             pictures = {picture.number: picture for picture in stored} if looked else {}
-            digests = _unpacked(contents["digests"], _DIGEST_BYTES)
+            packed = base64.b64decode(contents["digests"])
+            digests = (packed[at : at + _DIGEST_BYTES] for at in range(0, len(packed), _DIGEST_BYTES))
             for digest, row in zip(digests, rows, strict=True):
                 found[digest] = pictures.get(row.number)
         except _DAMAGED:
@@ -308,12 +311,3 @@ def _picture(facts: list[Any], quality: list[Any] | None = None) -> Picture:
             tuple(issues), tuple(scores), samples,
         )
     )  # fmt: skip
-
-
-def _packed(values: Iterator[bytes]) -> str:
-    return base64.b64encode(b"".join(values)).decode()
-
-
-def _unpacked(text: str, size: int) -> list[bytes]:
-    data = base64.b64decode(text)
-    return [data[place : place + size] for place in range(0, len(data), size)]

@@ -39,18 +39,6 @@ _CATEGORIES = frozenset(
 )
 
 
-def is_blob(spec: FeatureSpec | None) -> bool:
-    """Returns whether a feature holds bytes that are not text."""
-    return spec is not None and (spec.fill in _BLOBS or spec.encoding is Encoding.TENSOR)
-
-
-def is_category(spec: FeatureSpec | None) -> bool:
-    """Returns whether a feature holds names or numbers of a known set."""
-    return spec is not None and (
-        spec.fill in _CATEGORIES or spec.value_type in (ValueType.ENUM, ValueType.BOOL)
-    )
-
-
 def is_texts(sums: FeatureStatistics) -> bool:
     """Returns whether a feature's values are texts; false if that is not known."""
     return sums.type is FeatureType.BYTES and sums.values is not None
@@ -93,10 +81,14 @@ class FeatureStatistics:
           type_: Type of its values.
           spec: Its description in the layout, if known.
         """
+        is_category = is_blob = False
+        if spec is not None:
+            is_category = spec.fill in _CATEGORIES or spec.value_type in (ValueType.ENUM, ValueType.BOOL)
+            is_blob = spec.fill in _BLOBS or spec.encoding is Encoding.TENSOR
         value_counts = None
-        if is_category(spec) and type_ is not FeatureType.FLOAT:
+        if is_category and type_ is not FeatureType.FLOAT:
             value_counts = ValueCounts(MAX_CATEGORIES)
-        elif type_ is FeatureType.BYTES and not is_blob(spec):
+        elif type_ is FeatureType.BYTES and not is_blob:
             value_counts = ValueCounts(_MAX_VALUES)
         numbers = Histogram(FLOAT32_BITS if type_ is FeatureType.FLOAT else 0)
         fill = spec.fill.value if spec is not None and spec.fill is not None else ""
