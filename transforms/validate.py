@@ -13,6 +13,7 @@ from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.core.validation.duplicates import (
+    Bucket,
     ComparedRecord,
     bucket_rows,
     bucketed_fingerprints,
@@ -151,7 +152,9 @@ def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollect
         seen.fingerprints
         | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
         | "FindShared"
-        >> beam.FlatMap(lambda item, totals: duplicate_candidates(item, totals.buckets), totals)
+        >> beam.FlatMap(
+            lambda item, totals: duplicate_candidates(item, totals.buckets), totals
+        ).with_output_types(tuple[int, bytes])
     )  # (bucket, shared)
     duplicates = (
         {"pictures": seen.places, "shared": shared}
@@ -159,10 +162,12 @@ def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollect
         | "PicturesThatShare"
         >> beam.FlatMapTuple(
             lambda _, met, totals: pictures_that_share(met["pictures"], met["shared"], totals.buckets), totals
-        )  # ((what, bucket), rows)
+        ).with_output_types(tuple[Bucket, bytes])  # ((what, bucket), rows)
         | "GroupPictures" >> beam.GroupByKey()  # ((what, bucket), [rows])
         | "LinkPictures"
-        >> beam.FlatMap(lambda item, totals: link_pictures(item, totals.buckets), totals)  # (bucket, links)
+        >> beam.FlatMap(lambda item, totals: link_pictures(item, totals.buckets), totals).with_output_types(
+            tuple[int, bytes]
+        )  # (bucket, links)
         | "GroupLinks" >> beam.GroupByKey()  # (bucket, [links])
         | "NameDuplicates" >> beam.Map(_summing(name_duplicates))
     )  # FindingSummary
