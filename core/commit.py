@@ -199,7 +199,7 @@ def commit(
         report = replace(stored, counts=whole.by_code(), findings=whole.by_place())
         outcome["findings"] = report.counts
         outcome["warnings"] += report.lines(Severity.WARNING)
-        refusal = _refusal(job, LedgerTotals.of(shard.header for shard in results), report)
+        refusal = _refusal(job, result, report)
         if refusal:
             outcome |= {"exit_code": int(ExitCode.REFUSED), "message": refusal}
             write_text(job.directory, dataset.OUTCOME_JSON, pretty_json(outcome), job.hold)
@@ -321,9 +321,10 @@ def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) ->
     return bool(stored_document(job.output, dataset.DATASET_JSON).get("fingerprint") == result.fingerprint)
 
 
-def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport) -> str | None:
+def _refusal(job: ConversionSpec, made: Dataset, report: ValidationReport) -> str | None:
     """Returns the reason why nothing is published, as one sentence, or None."""
-    bad, written = totals.total(Outcome.QUARANTINED), totals.total(Outcome.WRITTEN)
+    bad, written = made.ledger[Outcome.QUARANTINED], made.ledger[Outcome.WRITTEN]
+    bad_reasons = Counter(made.ledger["reasons"].get(Outcome.QUARANTINED, {}))
     if report.errors:
         counts = ", ".join(
             f"{count:,} {code}"
@@ -338,26 +339,24 @@ def _refusal(job: ConversionSpec, totals: LedgerTotals, report: ValidationReport
         )
     if not bad and not written:
         return "No image was written, because all were filtered; nothing was published. Check --input."
-    if totals.bad_fraction > job.settings.max_bad_fraction or not written:
-        reasons = ", ".join(
-            f"{count:,} {reason}" for reason, count in totals.reasons["quarantined"].most_common(_SHOWN)
-        )
+    if made.bad_fraction > job.settings.max_bad_fraction or not written:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in bad_reasons.most_common(_SHOWN))
         too_many = f", more than --max_bad_fraction {job.settings.max_bad_fraction:g} allows"
         quarantine = storage.join(job.directory, dataset.QUARANTINE_JSONL)
-        convert = totals.reasons["quarantined"][QuarantineReason.UNSUPPORTED_FORMAT]
+        convert = bad_reasons[QuarantineReason.UNSUPPORTED_FORMAT]
         advice = f"convert (to JPEG or PNG), {'fix' if written else 'or fix'}" if convert else "fix"
-        unlisted = job.settings.class_names and totals.reasons["quarantined"][QuarantineReason.UNKNOWN_LABEL]
+        unlisted = job.settings.class_names and bad_reasons[QuarantineReason.UNKNOWN_LABEL]
         if unlisted and (name := _found_in(quarantine, _UNLISTED_CLASS)):
             advice = f"list the class {name} in --class_names {job.settings.class_names}, {advice}"
         if convert and (option := _found_in(quarantine, _CHANNELS)):
             advice = f"keep those of many channels with {option}, {advice}"
-        of_hook = totals.reasons["quarantined"][QuarantineReason.MAP_FAILED]
+        of_hook = bad_reasons[QuarantineReason.MAP_FAILED]
         advice += f"{' or remove' if written else ''} {'the others' if of_hook else 'them'}"
         if of_hook:
             fix = f"fix the function {job.settings.map} ({_first_failure_of_hook(quarantine)})"
             advice = fix if of_hook == bad else f"{fix} and {advice}"
         if written:
-            enough = math.ceil(totals.bad_fraction * 1000) / 1000
+            enough = math.ceil(made.bad_fraction * 1000) / 1000
             advice += f", or allow more with --max_bad_fraction {enough:g},"
         return (
             f"{bad:,} of {counted(bad + written, 'image')} {is_or_are(bad)} bad "

@@ -475,17 +475,6 @@ class LedgerTotals:
         for outcome, reasons in header.reasons.items():
             self.reasons.setdefault(outcome, Counter()).update(reasons)
 
-    def total(self, outcome: Outcome) -> int:
-        """Number of files with one outcome in all splits."""
-        return sum(counts[outcome] for counts in self.splits.values())
-
-    @property
-    def bad_fraction(self) -> float:
-        """Quarantined / (written + quarantined); 0 if both are 0."""
-        bad = self.total(Outcome.QUARANTINED)
-        tried = bad + self.total(Outcome.WRITTEN)
-        return bad / tried if tried else 0.0
-
     def as_json(self) -> dict[str, Any]:
         """Returns the `ledger` of `dataset.json`."""
 

@@ -16,10 +16,6 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.version import VersionRecord, scrub_text
 
-#: Largest number of findings that are listed, per code and together.
-MAX_ROWS_PER_CODE, MAX_ROWS = 60, 600
-#: Largest number of quarantined images that are listed.
-MAX_QUARANTINED = 120
 #: Largest size of a page. If it would be larger, parts are omitted, images first.
 MAX_PAGE_BYTES = 5_000_000
 

@@ -10,13 +10,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from shardwright.core.report.data import (
-    MAX_PAGE_BYTES,
-    MAX_ROWS,
-    MAX_ROWS_PER_CODE,
-    Checked,
-    ReportData,
-)
+from shardwright.core.report.data import MAX_PAGE_BYTES, Checked, ReportData
 from shardwright.core.report.index_page import version_view
 from shardwright.core.report.measures import SPREAD_HEADS, ClassRow, class_rows, ranked
 from shardwright.core.report.pages import LETTERS, draw_page, with_page_digest
@@ -35,6 +29,8 @@ from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import parse_splits
 
 _MAX_SPLITS = 40
+#: Largest number of findings that are listed, per code and together.
+_MAX_ROWS_PER_CODE, _MAX_ROWS = 60, 600
 #: Largest number of inputs that are named, and of classes in the sentences about the splits.
 _MAX_INPUTS, _NAMED = 12, 3
 #: Settings that are not shown, because they give no information.
@@ -184,7 +180,7 @@ class Amount(NamedTuple):
     """How much of the page is drawn. Smaller amounts are used if the page would be too large."""
 
     pictures: float = 1.0
-    rows: int = MAX_ROWS
+    rows: int = _MAX_ROWS
     classes: int = _LISTED_CLASSES
     letters: int = LETTERS
 
@@ -275,7 +271,7 @@ def code_groups(checked: Checked | None, rows: int) -> list[CodeGroup]:
     by_code: dict[str, list[Finding]] = {code: [] for code in checked.report.counts}
     for finding in checked.report.findings:
         by_code.setdefault(finding.code.value, []).append(finding)
-    share = max(1, min(MAX_ROWS_PER_CODE, rows // max(1, len(by_code))))
+    share = max(1, min(_MAX_ROWS_PER_CODE, rows // max(1, len(by_code))))
     groups = [
         CodeGroup(
             code, checked.severity(code), checked.report.counts.get(code, len(some)), tuple(some[:share])

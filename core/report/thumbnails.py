@@ -28,6 +28,7 @@ from shardwright.core.records.compression import records_at
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.sample import records_at
 from shardwright.core.report.data import MAX_QUARANTINED, PictureSize, Quarantined, RecordAt, Thumbnail
+from shardwright.core.report.data import Quarantined, RecordAt, Thumbnail
 from shardwright.core.report.measures import PictureSize
 from shardwright.core.sources.tfrecord.values import size_of
 from shardwright.schemas.codes import QuarantineReason
@@ -54,6 +55,8 @@ _AT_ONCE = 8
 #: Number of thumbnails of a shard that are drawn or wait.
 _WAITING = 16
 _MAX_PIXELS = 89_478_485
+#: Largest number of quarantined images that are listed.
+_MAX_QUARANTINED = 120
 #: Number of bytes of `quarantine.jsonl` that are read.
 _MAX_BYTES = 2_000_000
 #: Largest number of quarantined images that are tried, together and per reason.
@@ -199,9 +202,9 @@ def read_quarantine(directory: str) -> list[Quarantined]:
         except (ValueError, KeyError, TypeError, RecursionError):
             continue  # an empty, incomplete or foreign line
         by_reason[item.reason].append(item)
-    share = max(1, MAX_QUARANTINED // max(1, len(by_reason)))
+    share = max(1, _MAX_QUARANTINED // max(1, len(by_reason)))
     taken = [item for _, items in sorted(by_reason.items()) for item in items[:share]]
-    return taken[:MAX_QUARANTINED]
+    return taken[:_MAX_QUARANTINED]
 
 
 def draw_quarantine(items: Sequence[Quarantined], directory: str) -> tuple[Quarantined, ...]:
