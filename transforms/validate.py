@@ -160,8 +160,9 @@ def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollect
         {"pictures": seen.places, "shared": shared}
         | "GroupPlaces" >> beam.CoGroupByKey()  # (bucket, {pictures, shared})
         | "PicturesThatShare"
-        >> beam.FlatMapTuple(
-            lambda _, met, totals: pictures_that_share(met["pictures"], met["shared"], totals.buckets), totals
+        >> beam.FlatMap(
+            lambda met, totals: pictures_that_share(met[1]["pictures"], met[1]["shared"], totals.buckets),
+            totals,
         ).with_output_types(tuple[Bucket, bytes])  # ((what, bucket), rows)
         | "GroupPictures" >> beam.GroupByKey()  # ((what, bucket), [rows])
         | "LinkPictures"
