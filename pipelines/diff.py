@@ -189,10 +189,19 @@ def _in_words_of_previous() -> Iterator[None]:
 
 
 def _changes(old: Described, new: Described, report: str, beam_options: Any, progress: bool) -> Changes:
-    """Compares the images of two datasets, unless they are equal."""
+    """Compares the images of two datasets; small ones without Beam, unless its options were given."""
     if old.dataset.fingerprint == new.dataset.fingerprint:
         return Changes(unchanged=new.dataset.all_records)
-    return _compare(old, new, report, beam_options, progress)
+    if not beam_options and old.dataset.all_records + new.dataset.all_records <= MAX_RECORDS:
+        with show_progress(progress):
+            changes = compare_small(list_pairs(old.name, new.name, old.dataset, new.dataset))
+    else:
+        beam_options = as_beam_options(beam_options)
+        check_reachable(beam_options, OLD=old.name, NEW=new.name, report=report)
+        changes = run_for_result(
+            lambda pipeline, _: build_diff(pipeline, old.name, new.name), beam_options, progress
+        )
+    return Changes.from_json(changes.as_json())
 
 
 def _gates(thresholds: Thresholds | Mapping[str, Any] | str | None) -> JobGates | None:
@@ -276,20 +285,6 @@ def _with_measurements(described: Described) -> Described:
             raise UsageError(f"{path} is damaged; run shardwright validate again, or remove it.") from None
     validation, statistics = found
     return described._replace(validation=validation, statistics=statistics)
-
-
-def _compare(old: Described, new: Described, report: str, beam_options: Any, progress: bool) -> Changes:
-    """Compares the images of two datasets; small ones without Beam, unless its options were given."""
-    if not beam_options and old.dataset.all_records + new.dataset.all_records <= MAX_RECORDS:
-        with show_progress(progress):
-            changes = compare_small(list_pairs(old.name, new.name, old.dataset, new.dataset))
-    else:
-        beam_options = as_beam_options(beam_options)
-        check_reachable(beam_options, OLD=old.name, NEW=new.name, report=report)
-        changes = run_for_result(
-            lambda pipeline, _: build_diff(pipeline, old.name, new.name), beam_options, progress
-        )
-    return Changes.from_json(changes.as_json())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -40,7 +40,10 @@ def print_findings(report: ValidationReport, stored: bool = False) -> None:
       stored: Whether all findings are stored too, so that the terminal may shorten messages.
     """
     out = console()
-    codes = sorted(map(FindingCode, report.counts), key=lambda code: _rank(report, code))
+    codes = sorted(
+        map(FindingCode, report.counts),
+        key=lambda code: (_SEVERITIES.index(report.gates.severity(code)), code.value),
+    )
     if codes:
         width = max(len(f"{report.counts[code.value]:,}") for code in codes)
         for code in codes:
@@ -54,14 +57,14 @@ def print_findings(report: ValidationReport, stored: bool = False) -> None:
     notes = [code for code in codes if report.gates.severity(code) is Severity.NOTE]
     serious = [code for code in codes if code not in notes]
     if serious:
-        for finding in examples(report, serious):
+        shown = list(examples(report, serious))
+        for finding in shown:
             line = Text("  ").append(finding.code.value, _STYLES[report.gates.severity(finding.code)])
             cut = out.width if stored and out.is_terminal else None
             out.print(line.append(f" {example_line(finding, cut, line.cell_len + 1)}"))
-        shown = sum(1 for _ in examples(report, serious))
-        total = sum(report.counts[code.value] for code in serious)
-        if shown < total:
-            out.print(f"  and {total - shown:,} more")
+        more = sum(report.counts[code.value] for code in serious) - len(shown)
+        if more > 0:
+            out.print(f"  and {more:,} more")
         out.print()
     _print_verdict(out, report)
     if notes and not stored:
@@ -78,10 +81,6 @@ def _worst(report: ValidationReport, code: FindingCode) -> str:
         return ""
     more = ", ..." if report.counts[code.value] > len(names) else ""
     return f"; {'the worst' if scored else 'such as'}: {', '.join(names)}{more}"
-
-
-def _rank(report: ValidationReport, code: FindingCode) -> tuple[int, str]:
-    return _SEVERITIES.index(report.gates.severity(code)), code.value
 
 
 def _found_before(report: ValidationReport, code: FindingCode) -> str:

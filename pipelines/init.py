@@ -6,7 +6,8 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import yaml
@@ -21,6 +22,7 @@ from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.editor_schemas import schema_path
 from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, make_request
+from shardwright.pipelines.tables import one_line
 from shardwright.schemas.configuration.job_values import escaped
 from shardwright.schemas.configuration.setting import Setting, settings_of
 from shardwright.schemas.configuration.settings import RebuildSettings
@@ -301,28 +303,19 @@ def job_text(
     for name in sorted(settings, key=list(fields).index):
         lines += [_help(fields[name]), _pair(name, settings[name])]
         if name == "input":
-            lines += [f"# detected as: {_on_one_line(text)}\n" for text in detected_as]
+            lines += [f"# detected as: {one_line(printable(text))}\n" for text in detected_as]
     lines.append(_GATES)
     lines.append("\n")
     for name, item in settings_of(RebuildSettings).items():
         lines += [_help(item), _pair(name, keep) if name == "keep" else "#" + _pair(name, _EXAMPLES[name])]
     lines.append(_HOOKS)
-    lines.append("runner:\n" + "".join(_indented(runner)) if runner else _RUNNER)
+    of_beam = "".join(_pair(name, value) for name, value in runner.items())
+    lines.append("runner:\n" + textwrap.indent(of_beam, "  ") if runner else _RUNNER)
     lines.append(_OTHERS)
     for name, item in fields.items():
         if name not in settings and not item.not_for_rebuilds:
             lines += [_help(item), "#" + _pair(name, item.default)]
     return "".join(lines)
-
-
-def _on_one_line(text: str) -> str:
-    """Returns a text as one line, so that it stays inside a YAML comment."""
-    return "".join(char if char.isprintable() else " " for char in printable(text))
-
-
-def _indented(values: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in values.items():
-        yield "".join(f"  {line}" for line in _pair(name, value).splitlines(keepends=True))
 
 
 def _help(item: Setting) -> str:

@@ -94,7 +94,8 @@ def inspect(
     if target.directory is None:
         if split:
             raise UsageError(f"--split {split}: files without a dataset.json have no splits; leave it out.")
-        found |= _describe_files(target)
+        files = target.files
+        found["files"] = [{"file": printable(path), "bytes": storage.size_of(path)} for path in files]
         schema, made = schema_of(target), None
     else:
         made = read_dataset(target.directory)
@@ -152,11 +153,6 @@ def _changed(settings: Mapping[str, Any]) -> dict[str, Any]:
     defaults = replace(ConvertSettings(), resize=str(settings.get("resize", ""))).identity()
     defaults["resize"] = ""
     return {name: value for name, value in settings.items() if defaults.get(name) != value}
-
-
-def _describe_files(target: Target) -> dict[str, Any]:
-    files = target.files
-    return {"files": [{"file": printable(path), "bytes": storage.size_of(path)} for path in files]}
 
 
 def _choose_split(made: Dataset, split: str) -> str:

@@ -348,33 +348,25 @@ def one_writer(output: str, beam_options: Any, described: bool) -> Iterator[Held
     fresh = not storage.is_remote(output) and not storage.exists(output)
     with storage.translated_errors("write to", output):
         storage.make_dirs(storage.join(output, WORK_DIR))
-    if not _acquired(hold):
-        yield None
-        return
-    try:
-        with hold.heartbeat():
-            yield hold
-    except KeyboardInterrupt:
-        if lease.pid:  # otherwise the job continues
-            _release(hold, fresh)
-        raise
-    except BaseException:
-        _release(hold, fresh)
-        raise
-    _release(hold, fresh)
-
-
-def _acquired(hold: HeldLease) -> bool:
-    """Takes the lease; returns whether the storage supports it."""
     try:
         hold.acquire()
     except storage.NoConditions:
         log.info(
-            f"the storage of {printable(hold.output)} does not support conditional requests; make sure that "
-            "no other run writes there."
+            f"the storage of {printable(output)} does not support conditional requests; make sure that no "
+            "other run writes there."
         )
-        return False
-    return True
+        yield None
+        return
+    continues = False
+    try:
+        with hold.heartbeat():
+            yield hold
+    except KeyboardInterrupt:
+        continues = not lease.pid
+        raise
+    finally:
+        if not continues:
+            _release(hold, fresh)
 
 
 def _release(hold: HeldLease, fresh: bool) -> None:

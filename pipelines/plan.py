@@ -32,16 +32,7 @@ _MAX_CLASSES_SHOWN = 40
 
 
 def build_plan(pipeline: Any, request: ConversionRequest, scratch: str) -> Any:
-    """Builds the planning part of a conversion.
-
-    Args:
-      pipeline: A Beam pipeline.
-      request: The checked request.
-      scratch: Directory for copies of sources without random access.
-
-    Returns:
-      A PCollection with one forecast.
-    """
+    """Builds the planning part of a conversion, with copies of some sources in `scratch`."""
     _, forecast, _ = build_forecast(pipeline, request, Spool(scratch))  # EncodedRefs, Forecast
     return forecast
 

@@ -18,6 +18,10 @@ from shardwright.schemas.units import counted
 TICK_SECONDS = 0.2
 #: Seconds between lines without a terminal.
 LINE_SECONDS = 10.0
+#: Counts behind a line, for programs.
+_FIGURES = (
+    "listed", "images", "total_images", "shards", "total_shards", "bad", "checked_records", "findings",
+)  # fmt: skip
 #: Seconds of work before a rate is meaningful.
 _SETTLED_SECONDS = 1.0
 #: Seconds without bytes from a storage until the line mentions it.
@@ -97,20 +101,6 @@ def progress_text(seconds: float, directory: str = "") -> str:
     return f"{done}, waiting for {printable(wait[0])} since {wait[1]:.0f} s"
 
 
-def _figures() -> dict[str, int]:
-    """Returns the counts behind the line, for programs."""
-    return {
-        "listed": PROGRESS.listed,
-        "images": PROGRESS.images,
-        "total_images": PROGRESS.total_images,
-        "shards": PROGRESS.shards,
-        "total_shards": PROGRESS.total_shards,
-        "bad": PROGRESS.bad,
-        "checked_records": PROGRESS.checked_records,
-        "findings": PROGRESS.findings,
-    }
-
-
 def _work_text(seconds: float, directory: str) -> str:
     images, total = PROGRESS.images, PROGRESS.total_images
     count = PROGRESS.total_shards
@@ -168,4 +158,4 @@ def _in_lines(stop: threading.Event, run: _Run) -> None:
         last = time.monotonic()
         if text != printed:  # do not repeat a line
             printed = text
-            log.info(text, **_figures())
+            log.info(text, **{name: getattr(PROGRESS, name) for name in _FIGURES})

@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from shardwright.core.rebuild.task import LOGGER, THIS_FILE
 
@@ -33,27 +33,22 @@ def is_beam_silent() -> bool:
 def suppress_beam_logs(verbose: bool) -> Iterator[None]:
     """Hides Beam's log lines, unless the command is verbose."""
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    engines = [logging.getLogger(name) for name in _ENGINE_LOGGERS]  # these set their own levels
-    enabled = [not logger.disabled for logger in engines]
-    _set_enabled(engines, [verbose] * len(engines))
-    if not verbose:  # they log once more when the process exits
-        atexit.register(_set_enabled, engines, [False] * len(engines))
-    names = ("apache_beam", "google", "urllib3", "root")
-    loggers = [logging.getLogger(None if name == "root" else name) for name in names]
-    before = [logger.level for logger in loggers]
+    engines = [logging.getLogger(name) for name in _ENGINE_LOGGERS]
+    names = ("apache_beam", "google", "urllib3", None)
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(logger, logger.level, logger.disabled) for logger in (*engines, *loggers)]
     for logger in loggers:
         logger.setLevel(logging.INFO if verbose else logging.CRITICAL)
+    for logger in engines:  # these set their own levels
+        logger.disabled = not verbose
+        if not verbose:  # they log once more when the process exits
+            atexit.register(setattr, logger, "disabled", True)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
+        for logger, level, disabled in before:
             logger.setLevel(level)
-        _set_enabled(engines, enabled)
-
-
-def _set_enabled(loggers: Iterable[logging.Logger], enabled: Iterable[bool]) -> None:
-    for logger, on in zip(loggers, enabled, strict=True):
-        logger.disabled = not on
+            logger.disabled = disabled
 
 
 def hide_tracebacks() -> None:

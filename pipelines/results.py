@@ -109,7 +109,10 @@ class ConvertResult:
             "findings": self.findings,
             "boxes": dict(outcome.get("boxes") or {}),
             **{name: outcome.get(name, 0) for name in _COUNTS},
-            "inputs": _inputs(self.run),
+            "inputs": [
+                {"path": path, "detected_as": kind}
+                for path, kind in zip(self.run["input"], self.run["detected_as"])
+            ],
             "seconds": self.run["seconds"],
             "convert_seconds": self.run["convert_seconds"],
             "metrics": dict(self.metrics),
@@ -175,13 +178,6 @@ def _row(tag: str, values: Iterable[object]) -> str:
     """Returns a row of a table in HTML."""
     texts = (f"{value:,}" if isinstance(value, int) else str(value) for value in values)
     return f"<tr>{''.join(f'<{tag}>{html.escape(text)}</{tag}>' for text in texts)}</tr>"
-
-
-def _inputs(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {"path": path, "detected_as": detected_as}
-        for path, detected_as in zip(run["input"], run["detected_as"])
-    ]
 
 
 def print_inputs(request: ConversionRequest, notes: Iterable[str] | None = None) -> None:

@@ -122,39 +122,35 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
       NotRun: The options only describe the job.
       ShardwrightError: A worker raised it; any other failure becomes an `EngineError`.
     """
-    with own_temporary_folder(), converters(workers_of(options).processes > 0):
-        return _run_pipeline(build, options)
-
-
-def _run_pipeline(build: Callable[[Any], Any], options: Any) -> Any:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import TestOptions
 
-    try:
+    with own_temporary_folder(), converters(workers_of(options).processes > 0):
         try:
-            pipeline = beam.Pipeline(runner=_runner(options), options=options)
-        except (ValueError, ImportError) as error:
-            detail = " ".join(str(error).split()).rstrip(".")
-            raise UsageError(f"Beam rejects its options: {detail}.") from error
-        with no_interactive_runner():
-            build(pipeline)
-        described = description_of(options)
-        if options.view_as(TestOptions).dry_run and not is_dataflow(options):
-            raise NotRun(described)  # other runners ignore the option and would run the job
-        if is_beam_silent():
-            hide_tracebacks()
-        with quiet_worker_processes() if _has_processes(options) else contextlib.nullcontext():
-            result = pipeline.run()
-            if described:
-                raise NotRun(described)
-            state = _wait(result, options)
-            if state is not None and str(state) not in ("DONE", "UPDATED"):
-                raise EngineError(f"The runner reports the state {state}; see its log.")
-        return result
-    except Exception as error:
-        if _is_interrupt(error):
-            raise KeyboardInterrupt from error
-        raise as_shardwright_error(error) from error
+            try:
+                pipeline = beam.Pipeline(runner=_runner(options), options=options)
+            except (ValueError, ImportError) as error:
+                detail = " ".join(str(error).split()).rstrip(".")
+                raise UsageError(f"Beam rejects its options: {detail}.") from error
+            with no_interactive_runner():
+                build(pipeline)
+            described = description_of(options)
+            if options.view_as(TestOptions).dry_run and not is_dataflow(options):
+                raise NotRun(described)  # other runners ignore the option and would run the job
+            if is_beam_silent():
+                hide_tracebacks()
+            with quiet_worker_processes() if _has_processes(options) else contextlib.nullcontext():
+                result = pipeline.run()
+                if described:
+                    raise NotRun(described)
+                state = _wait(result, options)
+                if state is not None and str(state) not in ("DONE", "UPDATED"):
+                    raise EngineError(f"The runner reports the state {state}; see its log.")
+            return result
+        except Exception as error:
+            if _is_interrupt(error):
+                raise KeyboardInterrupt from error
+            raise as_shardwright_error(error) from error
 
 
 def _runner(options: Any) -> Any:
@@ -313,36 +309,27 @@ def exit_code_of(
     try:
         with log.forgiving_streams(), own_temporary_folder(), graceful_shutdown() as ending:
             ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
+            if hasattr(sys.stdout, "reconfigure"):  # a name that the terminal cannot show is no error
+                sys.stdout.reconfigure(errors="backslashreplace")
             with WATCHDOG.watching():
-                code = _exit_code_of(command, verbose, resumable, ending)
+                try:
+                    code = command()
+                    return code
+                except KeyboardInterrupt as interrupt:
+                    message, code = _interrupted(str(interrupt), ending), int(ExitCode.INTERRUPTED)
+                except Exception as error:
+                    if verbose:
+                        log.traceback(traceback.format_exc())
+                    known = _as_known(error)
+                    message, code = known.message, int(known.exit_code)
+                    if ending.received and code == ExitCode.ENGINE:  # a result of ending the workers
+                        message, code = _interrupted("", ending), int(ExitCode.INTERRUPTED)
+                log.end(without_resume(message, resumable), code)
     except KeyboardInterrupt:  # while the blocks begin, or when the command has ended and they clean up
         if code is None:
             code = int(ExitCode.INTERRUPTED)
             log.end("interrupted before anything began.", code)
     return code
-
-
-def _exit_code_of(
-    command: Callable[[], int],
-    verbose: bool,
-    resumable: bool,
-    ending: Ending,
-) -> int:
-    if hasattr(sys.stdout, "reconfigure"):  # a name that the terminal cannot show must not end the command
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        return command()
-    except KeyboardInterrupt as interrupt:
-        message, code = _interrupted(str(interrupt), ending), ExitCode.INTERRUPTED
-    except Exception as error:
-        if verbose:
-            log.traceback(traceback.format_exc())
-        known = _as_known(error)
-        message, code = known.message, known.exit_code
-        if ending.received and code is ExitCode.ENGINE:  # a result of ending the workers
-            message, code = _interrupted("", ending), ExitCode.INTERRUPTED
-    log.end(without_resume(message, resumable), int(code))
-    return int(code)
 
 
 def _interrupted(message: str, ending: Ending) -> str:

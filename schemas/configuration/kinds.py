@@ -85,18 +85,14 @@ def _regex(text: str) -> re.Pattern[str]:
         raise ValueError(f"{text!r} is not a regular expression ({error})") from None
 
 
-def _check_folds(value: int) -> None:
-    if units.parse_int(str(value), low=0, high=MAX_FOLDS) == 1:
-        raise ValueError("write 0, or the number of folds from 2 on")
+def _none_or_several(maximum: int, pattern: str, advice: str) -> Kind:
+    """Returns the kind of whole numbers from 0 on without 1, for which there is other advice."""
 
+    def check(value: int) -> None:
+        if units.parse_int(str(value), low=0, high=maximum) == 1:
+            raise ValueError(advice)
 
-def _check_channels(value: int) -> None:
-    if units.parse_int(str(value), low=0, high=MAX_CHANNELS) == 1:
-        raise ValueError("choose --color gray for one channel")
-
-
-def _check_splits(text: str) -> None:
-    check_split_names(units.parse_splits(text))
+    return Kind("N", check, pattern)
 
 
 def _check_label_regex(text: str) -> None:
@@ -163,9 +159,13 @@ LABEL_DEPTH = Kind("N|all|last", units.parse_label_depth, "([1-9][0-9]{0,2}|all|
 RENAMES = Kind("OLD=NEW,...", accepts=_Path | Mapping[str, str], between="=")
 PIXEL_SHAPE = Kind("HxWxC", units.parse_pixel_shape, f"{_COUNT}[xX]{_COUNT}([xX][134])?")
 SPLITS = Kind(
-    "NAME=SHARE,...", _check_splits, _list_of(f"{_NAME}={_SHARE}"), str | Mapping[str, Any], between="="
+    "NAME=SHARE,...",
+    lambda text: check_split_names(units.parse_splits(text)),
+    _list_of(f"{_NAME}={_SHARE}"),
+    str | Mapping[str, Any],
+    between="=",
 )
-FOLDS = Kind("N", _check_folds, "(0|[2-9]|[12][0-9]|3[0-6])")
+FOLDS = _none_or_several(MAX_FOLDS, "(0|[2-9]|[12][0-9]|3[0-6])", "write 0, or the number of folds from 2 on")
 COUNT = whole(0, 2**63 - 1, "[0-9]{1,18}")
 SIZE = Kind("SIZE", units.parse_size, _BYTES, str | int)
 SHARDS = Kind(
@@ -178,7 +178,7 @@ SHARDS = Kind(
 HOOK = Kind("MODULE:FUNCTION", _check_hook_name, rf"{_WORD}(\.{_WORD})*:{_WORD}")
 RESIZE = Kind("WxH", units.parse_resize, f"{_COUNT}([xX]{_COUNT})?", str | int | Sequence[int])
 PERCENT = whole(1, 100, "([1-9][0-9]?|100)", "Q")
-CHANNELS = Kind("N", _check_channels, "(0|[2-9]|1[0-6])")
+CHANNELS = _none_or_several(MAX_CHANNELS, "(0|[2-9]|1[0-6])", "choose --color gray for one channel")
 SAMPLE = whole(0, 65535, "(0|[1-9][0-9]{0,4})")
 COLOR = Kind("COLOR", units.parse_color, "(#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})|[A-Za-z]{3,20})")
 PIXELS = whole(1, 2**31 - 1, "([1-9][0-9]{0,8}|1[0-9]{9})")
