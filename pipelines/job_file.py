@@ -19,7 +19,7 @@ from shardwright.core import storage
 from shardwright.core.sources.source import checked_value
 from shardwright.pipelines import log
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
-from shardwright.schemas.configuration.gate_file import GateFile, gate_names, gates_from, parse_gates
+from shardwright.schemas.configuration.gate_file import GateFile, gates_from, parse_gates
 from shardwright.schemas.configuration.job import EVENTS, Hook, JobFile, JobGates
 from shardwright.schemas.configuration.job_values import Variables, expanded, variables_at, without_secrets
 from shardwright.schemas.configuration.setting import Setting, settings_of
@@ -305,7 +305,7 @@ def _check_name(document: _Document, key: str, name: str) -> None:
     known = [*setting_fields(), *SECTIONS]
     if name in known:
         return
-    if name in gate_names():
+    if name in GateFile.model_fields:
         raise document.wrong(f"{key} is a gate; write it below `gates:`", key)
     if name.startswith("on_"):
         raise document.wrong(f"{key} is a hook; write it below `hooks:`", key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import re
 import sys
@@ -96,8 +95,7 @@ def without_job(rest: Sequence[str], known: Sequence[str], with_storage: bool) -
         if name in _ONLY_DESCRIBE:
             raise UsageError(f"{name} describes a job instead of running it, and this command runs none.")
         if name not in _options_of_beam():
-            hint = nearest(name, [f"--{option}" for option in known]) or "; see --help."
-            raise UsageError(f"Unknown option {name}{hint}")
+            raise _unknown(name, known)
     return list(dict.fromkeys(unused))
 
 
@@ -265,7 +263,7 @@ def dataset_of(namespace: argparse.Namespace) -> str:
 
 
 def names_of(parser: argparse.ArgumentParser) -> list[str]:
-    """Returns the names of a command's own options, without their hyphens."""
+    """Returns the names of a parser's options, without their hyphens."""
     return [name[2:] for name in parser._option_string_actions if name.startswith("--")]
 
 
@@ -474,16 +472,19 @@ def _refuse_unknown(argv: Sequence[str], known: Sequence[str]) -> None:
         raise UsageError(f"{error}.") from None
     if not unknown:
         return
-    names = [option[2:] for action in parser._actions for option in action.option_strings]
     first = unknown[0].partition("=")[0]
     if not first.startswith("--"):
         raise UsageError(
             f"Unexpected argument {unknown[0]!r}; options begin with --, and a pattern such as "
             "'old/*.tfrecord' must be in quotes."
         )
-    match = difflib.get_close_matches(first[2:], [*known, *names], n=1, cutoff=0.6)
-    hint = f"; did you mean --{match[0]}?" if match else "; see --help"
-    raise UsageError(f"Unknown option {first}{hint}" + ("" if match else "."))
+    raise _unknown(first, [*known, *names_of(parser)])
+
+
+def _unknown(option: str, known: Sequence[str]) -> UsageError:
+    """Returns the error about an unknown option, which suggests the nearest one."""
+    hint = nearest(option, [f"--{name}" for name in known]) or "; see --help."
+    return UsageError(f"Unknown option {option}{hint}")
 
 
 def build_settings(given: Mapping[str, Any], carried: Mapping[str, Any] | None) -> ConvertSettings:

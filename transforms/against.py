@@ -47,17 +47,13 @@ class _CompareShard(beam.DoFn):
         self._facts = self._comparison.facts({"shardwright": __version__, **codec_versions(), **hook})
 
     def process(self, grouped: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[Any]:
-        (split, _), _ = grouped
-        if split != NO_SPLIT:  # files without a key of their own never had a record
-            dataset = self._comparison.dataset
-            buckets = bucket_count(sum(map(len, dataset.splits.values())))
-            yield from _sorted(self._compare(grouped), KEY, buckets)
-
-    def _compare(self, grouped: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[Finding | Leftover]:
         place, packs = grouped[0], list(grouped[1])
+        if place[0] == NO_SPLIT:  # files without a key of their own never had a record
+            return
         sum(check_keys((place, packs)))
         refs = [ref for pack in packs for ref in decode_refs(pack)]
-        yield from compare_shard(*place, refs, self._comparison, self._facts)
+        buckets = bucket_count(sum(map(len, self._comparison.dataset.splits.values())))
+        yield from _sorted(compare_shard(*place, refs, self._comparison, self._facts), KEY, buckets)
 
 
 def _sorted(found: Iterable[Finding | Leftover], what: str, buckets: int) -> Iterator[Any]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
@@ -142,15 +142,6 @@ class _Work:
             self.decode_us.append(round(image.decode_seconds * 1e6))
 
 
-class _Task(NamedTuple):
-    """A shard to reuse or to write."""
-
-    place: ShardPlace
-    plan: ShardPlan
-    reusable: ReusableBuilds
-    hold: HeldLease | None
-
-
 class _Frames:
     """A file that writes records in groups, because each write has to wait for the converting threads."""
 
@@ -214,8 +205,8 @@ class _WriteShard(beam.DoFn):
         if hold is not None:
             hold.renew()  # once per shard, because no other process may be there to do it
         plan = plan_shard(planned, forecast, self._settings, self._versions)
-        task = _Task(ShardPlace(*planned[:3]), plan, reusable, hold)
-        self._shards.append(self._executor.submit(self._reuse_or_write, task))
+        place = ShardPlace(*planned[:3])
+        self._shards.append(self._executor.submit(self._reuse_or_write, place, plan, reusable, hold))
         if len(self._shards) > self._at_once:
             yield self._next_result()
 
@@ -229,9 +220,10 @@ class _WriteShard(beam.DoFn):
         _count(result, work)  # Beam accepts metrics only from the bundle's thread
         return result
 
-    def _reuse_or_write(self, task: _Task) -> tuple[ShardResult, _Work]:
+    def _reuse_or_write(
+        self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds, hold: HeldLease | None
+    ) -> tuple[ShardResult, _Work]:
         """Reuses a shard of an earlier build, or writes it; returns its result and the work done."""
-        place, plan, reusable, hold = task
         with storage.translated_errors("write a shard to", self._directory):
             reused = self._reuse(place, plan, reusable, hold)
             if reused is not None:
@@ -274,10 +266,8 @@ class _WriteShard(beam.DoFn):
         if reusable.finished is not None:  # its sources were checked again if needed
             build = reusable.finished
             damaged = shard_file(*place, build.suffix) in reusable.damaged
-            taken = (
-                None
-                if damaged
-                else take_over(
+            if not damaged and (
+                taken := take_over(
                     own,
                     build.directory,
                     place,
@@ -288,8 +278,7 @@ class _WriteShard(beam.DoFn):
                     recipe=plan.recipe,
                     recorded=build.files,
                 )
-            )
-            if taken is not None:
+            ):
                 return dataclasses.replace(taken, carried=True)
         trusted = reusable.trust_mtime and plan.digests.has_known_states
         for source in reusable.unfinished if trusted else ():
@@ -304,8 +293,11 @@ class _WriteShard(beam.DoFn):
         name = shard_file(*place, self._settings.suffix)
         temporary = storage.temporary_path(self._directory, name, existing=hold is not None)
         try:
-            with self._opened(temporary) as handle:
+            handle = self._sink.open(temporary)
+            try:
                 work = self._write_images(plan, records, _Frames(handle))
+            finally:
+                self._sink.close(handle)
         except BaseException:
             discard(temporary)
             raise
@@ -352,15 +344,6 @@ class _WriteShard(beam.DoFn):
             plan.recipe,
             reusable.touched,
         )
-
-    @contextlib.contextmanager
-    def _opened(self, temporary: str) -> Iterator[Any]:
-        """Opens a file for records with the inherited sink."""
-        handle = self._sink.open(temporary)
-        try:
-            yield handle
-        finally:
-            self._sink.close(handle)
 
 
 def _check_codec(recorded: Mapping[str, str], spec: str) -> None:

@@ -41,11 +41,6 @@ _EXAMPLE = "min_images: 1000"
 _PAIRS = ("images", "images_per_class", "classes", "width", "height")
 
 
-def gate_names() -> tuple[str, ...]:
-    """Returns every key of a gate file."""
-    return tuple(GateFile.model_fields)
-
-
 def parse_gates(text: str, option: str, path: str) -> JobGates:
     """Reads a gate file.
 

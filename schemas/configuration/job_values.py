@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from shardwright.schemas.plain_yaml import WrongValue
@@ -56,7 +56,11 @@ class Variables(NamedTuple):
 
     def _replaced(self, match: re.Match[str]) -> str:
         if match["date"]:
-            return _between_braces(match, lambda name: self.dates[name])
+            # Each pair of doubled braces around the name becomes a single one.
+            pairs = min(len(match["left"]), len(match["right"]))
+            before, after = match["left"][pairs:], match["right"][pairs:]
+            inner = self.dates[match["date"]] if pairs % 2 else match["date"]
+            return before + "{" * (pairs // 2) + inner + "}" * (pairs // 2) + after
         dollars = match["dollars"] or match["open"]
         kept, expands = "$" * (len(dollars) // 2), len(dollars) % 2
         if not expands:
@@ -75,14 +79,6 @@ class Variables(NamedTuple):
         if not value and match["rest"] is not None:
             value = re.sub(rf"\{{({_DATE})\}}", lambda date: self.dates[date[1]], match["default"])
         return kept + (value or "")
-
-
-def _between_braces(match: re.Match[str], value_of: Callable[[str], str]) -> str:
-    """Replaces a name in braces. Each pair of doubled braces around it becomes a single one."""
-    pairs = min(len(match["left"]), len(match["right"]))
-    before, after = match["left"][pairs:], match["right"][pairs:]
-    inner = value_of(match["date"]) if pairs % 2 else match["date"]
-    return before + "{" * (pairs // 2) + inner + "}" * (pairs // 2) + after
 
 
 def variables_at(now: float, environ: Mapping[str, str]) -> Variables:

@@ -51,7 +51,8 @@ def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None =
         raise UsageError("--shards and --shard_size both choose the number of shards: leave one out.")
     if carried and "resize" in values and "image_format" not in values:
         merged.pop("image_format", None)  # its default follows --resize
-    if carried and "layout" in values and "image_format" not in values and _stores_pixels(carried):
+    before = str((carried or {}).get("layout", ConvertSettings.layout))
+    if carried and "layout" in values and "image_format" not in values and layout_by_name(before).pixels:
         merged.pop("image_format", None)  # the layout chose raw
     if "shard_size" in values and "shards" not in values:
         merged.pop("shards", None)
@@ -72,10 +73,6 @@ def settings_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[st
 def is_on(value: Any) -> bool:
     """Returns whether a setting that may be empty or a switch is given and on."""
     return bool(value) and str(value).lower() not in ("false", "no")
-
-
-def _stores_pixels(carried: Mapping[str, Any]) -> bool:
-    return layout_by_name(str(carried.get("layout", ConvertSettings.layout))).pixels
 
 
 def stored_value(item: Setting, value: Any) -> Any:

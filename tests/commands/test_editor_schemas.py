@@ -14,7 +14,7 @@ from helpers.repository import PHOTOS, ROOT
 from shardwright.pipelines.editor_schemas import STUB, editor_schemas, schema_path, schema_text, stub_text
 from shardwright.pipelines.init import init
 from shardwright.pipelines.job_file import SECTIONS
-from shardwright.schemas.configuration.gate_file import gate_names
+from shardwright.schemas.configuration.gate_file import GateFile
 from shardwright.schemas.configuration.settings_values import setting_fields
 
 SCHEMAS = editor_schemas()
@@ -39,8 +39,8 @@ def test_the_stub_of_the_package_is_current() -> None:
 def test_they_know_every_key() -> None:
     keys = {key.replace("-", "_") for key in SCHEMAS["job"]["properties"]}
     assert keys == {*setting_fields(), *SECTIONS}
-    assert set(SCHEMAS["gates"]["properties"]) == set(gate_names())
-    assert set(SCHEMAS["job"]["$defs"]["GateFile"]["properties"]) == set(gate_names())
+    assert set(SCHEMAS["gates"]["properties"]) == set(GateFile.model_fields)
+    assert set(SCHEMAS["job"]["$defs"]["GateFile"]["properties"]) == set(GateFile.model_fields)
 
 
 @pytest.mark.parametrize(
