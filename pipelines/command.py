@@ -113,9 +113,7 @@ class Command:
             f"shardwright {self.name}", self.help, self.example, note=self.beam.value
         )
         self.add_arguments(parser)
-        if self.beam is BeamOptions.ALL:
-            cli_options.add_pool(parser)
-        cli_options.add_common(parser)
+        cli_options.add_common(parser, with_job=self.beam is BeamOptions.ALL)
         return parser
 
     def _check_for_beam(self, rest: Sequence[str], known: Sequence[str]) -> None:

@@ -64,7 +64,8 @@ def resolve_target(name: str, command: str = "validate") -> Target:
         finished = storage.exists(storage.join(directory, DATASET_JSON))
     if finished:
         return Target(version_name(directory) if directory != name else name, directory)
-    if os.path.isdir(name) and not _holds_parts(name):
+    is_part = re.compile(rf"{WORK_DIR}$|.*\.tfrecord").match
+    if os.path.isdir(name) and not any(map(is_part, os.listdir(name))):
         raise UsageError(
             f"--dataset {shown} has no dataset.json and no TFRecord files; name the --output of a "
             "conversion, or make a dataset of the images in it with "
@@ -79,11 +80,6 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     if not foreign_files(name):
         raise UsageError(f"--dataset {shown} does not exist; {path_advice(name)}.")
     return Target(name, None)
-
-
-def _holds_parts(folder: str) -> bool:
-    """Returns whether a local folder has anything of a dataset."""
-    return any(entry.name == WORK_DIR or ".tfrecord" in entry.name for entry in os.scandir(folder))
 
 
 def foreign_files(pattern: str) -> list[str]:

@@ -23,7 +23,7 @@ from shardwright.pipelines.editor_schemas import schema_path
 from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.tables import one_line
-from shardwright.schemas.configuration.job_values import escaped
+from shardwright.schemas.configuration.job import escaped
 from shardwright.schemas.configuration.setting import Setting, settings_of
 from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.configuration.settings_values import not_for_rebuilds, setting_fields, settings_from

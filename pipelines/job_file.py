@@ -20,8 +20,16 @@ from shardwright.core.sources.source import checked_value
 from shardwright.pipelines import log
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
 from shardwright.schemas.configuration.gate_file import GateFile, gates_from, parse_gates
-from shardwright.schemas.configuration.job import EVENTS, Hook, JobFile, JobGates
-from shardwright.schemas.configuration.job_values import Variables, expanded, variables_at, without_secrets
+from shardwright.schemas.configuration.job import (
+    EVENTS,
+    Hook,
+    JobFile,
+    JobGates,
+    Variables,
+    expanded,
+    variables_at,
+    without_secrets,
+)
 from shardwright.schemas.configuration.setting import Setting, settings_of
 from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.configuration.settings_values import (

@@ -185,9 +185,16 @@ def _add_output(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--verbose", action="store_true", help="show Beam's log and tracebacks")
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that every command has."""
+def add_common(parser: argparse.ArgumentParser, with_job: bool = False) -> None:
+    """Adds the options that every command has, and `--pool` if it runs a job, which gets it with Beam's."""
     group = _group(parser, Topic.RUNNING.value)
+    if with_job:
+        group.add_argument(
+            "--pool",
+            choices=POOLS,
+            help="what decodes and encodes images: worker processes, of which a decoder that crashes costs "
+            "one image, or threads (default: processes if a machine has several processors; docs/engines.md)",
+        )
     _add_output(group)
     group.add_argument(
         "--stuck_after",
@@ -197,16 +204,6 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         help="end with exit code 3 if one file takes longer than this without progress (default: 10)",
     )
     group.add_argument("-h", "--help", action="help", help="show this help and end")
-
-
-def add_pool(parser: argparse.ArgumentParser) -> None:
-    """Adds the option that every command with a job has. It is passed to the job with Beam's options."""
-    _group(parser, Topic.RUNNING.value).add_argument(
-        "--pool",
-        choices=POOLS,
-        help="what decodes and encodes images: worker processes, of which a decoder that crashes costs one "
-        "image, or threads (default: processes if a machine has several processors; docs/engines.md)",
-    )
 
 
 def _minutes(text: str) -> float:
@@ -225,23 +222,6 @@ def add_input_and_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "places", nargs="*", metavar="IN OUT", help="the same as --input IN --output OUT, for one input"
     )
-
-
-def with_places(given: Mapping[str, Any], places: Sequence[str]) -> dict[str, Any]:
-    """Returns the given settings, with input and output from arguments without an option name.
-
-    Raises:
-      UsageError: There are more arguments than missing settings.
-    """
-    free = [name for name in ("input", "output") if name not in given]
-    if len(places) > len(free):
-        extra = printable(places[len(free)])
-        raise UsageError(
-            f"Unexpected argument {extra!r}; name each of several inputs with --input, and write a pattern "
-            "such as 'old/*.tfrecord' in quotes."
-        )
-    found = dict(zip(free, places))
-    return {**given, **found, **({"input": [found["input"]]} if "input" in found else {})}
 
 
 def add_dataset(parser: argparse.ArgumentParser, what: str) -> None:
@@ -365,10 +345,24 @@ def _takes_value(parser: argparse.ArgumentParser, name: str, following: str) -> 
 
 
 def own_settings(namespace: argparse.Namespace) -> dict[str, Any]:
-    """Returns the settings on the command line, from options and arguments."""
-    known = setting_fields()
-    given = {name: value for name, value in vars(namespace).items() if name in known}
-    return with_places(given, getattr(namespace, "places", ()))
+    """Returns the settings on the command line; input and output may be arguments without an option name.
+
+    Raises:
+      UsageError: There are more arguments than missing settings.
+    """
+    given = {name: value for name, value in vars(namespace).items() if name in setting_fields()}
+    places = getattr(namespace, "places", ())
+    free = [name for name in ("input", "output") if name not in given]
+    if len(places) > len(free):
+        extra = printable(places[len(free)])
+        raise UsageError(
+            f"Unexpected argument {extra!r}; name each of several inputs with --input, and write a pattern "
+            "such as 'old/*.tfrecord' in quotes."
+        )
+    found: dict[str, Any] = dict(zip(free, places))
+    if "input" in found:
+        found["input"] = [found["input"]]
+    return {**given, **found}
 
 
 def given_settings(namespace: argparse.Namespace) -> dict[str, Any]:

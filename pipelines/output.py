@@ -208,7 +208,14 @@ def check_place(output: str) -> None:
         raise UsageError(f"--output {shown} is a broken symbolic link; name a directory.")
     if os.path.lexists(output) and not os.path.isdir(output):
         raise UsageError(f"--output {shown} is a file; name a directory.")
-    _check_writable(output)
+    existing = nearest_existing(output)
+    if not os.path.isdir(existing):
+        raise UsageError(f"--output {shown}: {printable(existing)} is a file.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise EngineError(
+            f"Cannot write to {printable(existing)}: permission denied; choose another --output or "
+            "change its permissions."
+        )
 
 
 def _check_replaceable(output: str, staging: str) -> None:
@@ -225,17 +232,6 @@ def _check_replaceable(output: str, staging: str) -> None:
             "from another directory."
         )
     check_place(staging)
-
-
-def _check_writable(output: str) -> None:
-    existing = nearest_existing(output)
-    if not os.path.isdir(existing):
-        raise UsageError(f"--output {printable(output)}: {printable(existing)} is a file.")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise EngineError(
-            f"Cannot write to {printable(existing)}: permission denied; choose another --output or "
-            "change its permissions."
-        )
 
 
 def mark_stopped_run(directory: str) -> None:

@@ -95,7 +95,7 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
 
     from shardwright.core.plan.assign import PlannedShard
     from shardwright.core.rebuild.begin import PreviousState, begin
-    from shardwright.core.rebuild.compare import Decision, reusable_builds
+    from shardwright.core.rebuild.compare import reusable_builds
     from shardwright.core.rebuild.finish import finish, publish
     from shardwright.core.shards.reuse import ReusableBuilds
     from shardwright.transforms.common import report_sink
@@ -110,11 +110,6 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
             first = settings.record_layout.first_label
             check_carried(request.class_names, plan.labels, first, settings.class_names, previous.version)
         return plan
-
-    def where_changed(planned: PlannedShard, decision: Decision) -> list[PlannedShard]:
-        if not decision.build:
-            return []
-        return [planned]
 
     previous = (
         pipeline
@@ -133,7 +128,9 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     results = (
         planned
         | "WhereChanged"
-        >> beam.FlatMap(where_changed, one(decision)).with_output_types(PlannedShard)  # PlannedShard
+        >> beam.FlatMap(
+            lambda planned, decision: [planned] if decision.build else [], one(decision)
+        ).with_output_types(PlannedShard)  # PlannedShard
         | "WritePlannedShards"
         >> WritePlannedShards(
             task.directory, settings, task.versions, one(forecast), reusable=one(reusable), hold=task.hold

@@ -84,22 +84,18 @@ class ReadImages(beam.PTransform):
 
     def expand(self, refs: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
+        max_bytes = self._max_bytes
+
+        def read(element: ImageElement) -> ImageElement:
+            data = read_image(element.ref, max_bytes)
+            return element._replace(data=data, sha256=hashlib.sha256(data).hexdigest())
+
         return (
             refs
             | "AsRef" >> beam.Map(lambda ref: ref_of_path(ref) if isinstance(ref, str) else ref)  # ImageRef
-            | "ReadImage"
-            >> beam.Map(read_element, self._max_bytes).with_output_types(ImageElement)  # ImageElement
+            | "AsElement" >> beam.Map(lambda ref: ImageElement(ref))  # ImageElement
+            | "ReadImage" >> beam.Map(attempt, read).with_output_types(ImageElement)  # ImageElement
         )
-
-
-def read_element(ref: ImageRef, max_bytes: int) -> ImageElement:
-    """Reads one image."""
-
-    def read(element: ImageElement) -> ImageElement:
-        data = read_image(ref, max_bytes)
-        return element._replace(data=data, sha256=hashlib.sha256(data).hexdigest())
-
-    return attempt(ImageElement(ref), read)
 
 
 class DecodeAndResize(beam.PTransform):
@@ -118,19 +114,15 @@ class DecodeAndResize(beam.PTransform):
 
     def expand(self, images: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        return images | "DecodeImage" >> beam.Map(decode_element, self._settings).with_output_types(
+        settings = self._settings
+
+        def decode(element: ImageElement) -> ImageElement:
+            image = convert_image(element.data, element.ref.key, settings)
+            return element._replace(data=b"", image=image)
+
+        return images | "DecodeImage" >> beam.Map(attempt, decode).with_output_types(
             ImageElement
         )  # ImageElement
-
-
-def decode_element(element: ImageElement, settings: ConvertSettings) -> ImageElement:
-    """Decodes, resizes and encodes one image."""
-
-    def decode(element: ImageElement) -> ImageElement:
-        image = convert_image(element.data, element.ref.key, settings)
-        return element._replace(data=b"", image=image)
-
-    return attempt(element, decode)
 
 
 class BuildExamples(beam.PTransform):

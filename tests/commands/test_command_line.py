@@ -6,6 +6,8 @@ import argparse
 import io
 import os
 import sys
+import threading
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -112,12 +114,12 @@ def test_every_command_that_runs_beam_takes_both_spellings(
 def test_input_and_output_may_be_positional(
     given: dict[str, object], places: list[str], found: dict[str, object]
 ) -> None:
-    assert options.with_places(given, places) == found
+    assert options.own_settings(Namespace(**given, places=places)) == found
 
 
 def test_names_that_a_shell_expanded_are_not_inputs() -> None:
     with pytest.raises(UsageError, match="Unexpected argument 'out'; name each of several inputs"):
-        options.with_places({}, ["photos/ant", "photos/bee", "out"])
+        options.own_settings(Namespace(places=["photos/ant", "photos/bee", "out"]))
 
 
 def test_help_accepts_a_command(capsys: Capture) -> None:

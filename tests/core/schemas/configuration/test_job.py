@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.schemas.configuration.job import Hook
-from shardwright.schemas.configuration.job_values import escaped, expanded, variables_at, without_secrets
+from shardwright.schemas.configuration.job import Hook, escaped, expanded, variables_at, without_secrets
 from shardwright.schemas.plain_yaml import (
     NotPlain,
     WrongValue,
