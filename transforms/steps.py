@@ -177,7 +177,11 @@ class _BuildExample(beam.DoFn):
                 mask = read_mask(element.ref, self._settings)
                 annotated = annotate(element.ref, element.image, self._settings, self._ids, mask)
                 example = self._examples.build(element.ref, element.image, element.sha256, annotated.values)
-                yield self._message(example) if self._as_proto else example
+                if self._as_proto:
+                    import tensorflow as tf
+
+                    example = tf.train.Example.FromString(example)
+                yield example
                 return
             except ImageFault as error:
                 fault = error
@@ -195,9 +199,3 @@ class _BuildExample(beam.DoFn):
                 uri=element.ref.uri,
             ),
         )
-
-    @staticmethod
-    def _message(example: bytes) -> Any:
-        import tensorflow as tf
-
-        return tf.train.Example.FromString(example)
