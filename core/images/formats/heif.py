@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from PIL import Image
 
 from shardwright.core.images.faults import corrupt, truncated, unsupported
-from shardwright.core.images.formats.iso_boxes import Box, Numbers, boxes, number
+from shardwright.core.images.formats.containers import Box, Numbers, boxes, number
 from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.core.images.formats.tiff_tags import check_tags
 from shardwright.schemas.bounds import Bounds

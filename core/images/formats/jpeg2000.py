@@ -19,7 +19,7 @@ from PIL import Image
 from shardwright.core.images.color import scaled_to_8_bits
 from shardwright.core.images.deep_pixels import UINT16, DeepHeader
 from shardwright.core.images.faults import corrupt, truncated, unsupported
-from shardwright.core.images.formats.iso_boxes import Box, boxes, number
+from shardwright.core.images.formats.containers import Box, boxes, number
 from shardwright.core.images.formats.opened_image import OpenedImage, check_size
 from shardwright.schemas.bounds import Bounds
 

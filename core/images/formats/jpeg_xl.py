@@ -16,7 +16,7 @@ from PIL import Image
 
 from shardwright.core.images.color import scaled_to_8_bits, within
 from shardwright.core.images.faults import PillowSettings, corrupt, truncated, unsupported
-from shardwright.core.images.formats.iso_boxes import boxes
+from shardwright.core.images.formats.containers import boxes
 from shardwright.core.images.formats.jpeg import JpegImage
 from shardwright.core.images.formats.opened_image import (
     OpenedImage,

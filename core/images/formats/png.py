@@ -10,19 +10,17 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 
 from shardwright.core.images.deep_pixels import UINT16, DeepHeader
 from shardwright.core.images.faults import corrupt, truncated
+from shardwright.core.images.formats.containers import check_chunks, chunks
 from shardwright.core.images.formats.opened_image import MetadataBlock, OpenedImage
 from shardwright.schemas.errors import words_of
 
 _SIGNATURE_BYTES = 8
-#: Bytes of length and type of a chunk, and of its checksum.
-_HEAD_BYTES, _CHECKSUM_BYTES = 8, 4
 #: Positions of fields of the header (11.2.1).
 _WIDTH, _HEIGHT, _DEPTH, _COLOR, _INTERLACED = 16, 20, 24, 25, 28
 #: Keyword of XMP (XMP specification part 3, 1.1.5), and the bytes before XMP that is not compressed.
@@ -47,34 +45,6 @@ _EXIF = b"Exif\0\0"
 _MAX_CHUNKS, _MAX_TEXTS, _MAX_TEXT = 100_000, 64, 4_000_000
 
 
-class Chunk(NamedTuple):
-    """A chunk of a PNG.
-
-    Attributes:
-      type: Its type, such as `b"IDAT"`.
-      begin: Position of its length.
-      end: Position after its checksum. It may lie behind the end of the file.
-    """
-
-    type: bytes
-    begin: int
-    end: int
-
-    def content(self, data: bytes) -> bytes:
-        """Returns its content, or the part of it that the file has."""
-        return data[self.begin + _HEAD_BYTES : self.end - _CHECKSUM_BYTES]
-
-
-def chunks(data: bytes) -> Iterator[Chunk]:
-    """Yields the chunks up to the end of the file, also of a damaged one."""
-    begin = _SIGNATURE_BYTES
-    while begin + _HEAD_BYTES + _CHECKSUM_BYTES <= len(data):
-        size = int.from_bytes(data[begin : begin + 4], "big")
-        end = begin + _HEAD_BYTES + size + _CHECKSUM_BYTES
-        yield Chunk(data[begin + 4 : begin + _HEAD_BYTES], begin, end)
-        begin = end
-
-
 class PngImage(OpenedImage):
     """A PNG."""
 
@@ -83,9 +53,7 @@ class PngImage(OpenedImage):
     _plugin = "PNG"
 
     def _read_header(self, max_pixels: int) -> Image.Image:
-        for count, _ in enumerate(chunks(self.data), 1):
-            if count > self.bounds.chunks:
-                raise self.bounds.fault("chunks", f"png: it has at least {count} chunks")
+        check_chunks(self.data, "png", self.bounds)
         image = super()._read_header(max_pixels)
         self.depth = self.data[_DEPTH]
         return image
@@ -94,20 +62,19 @@ class PngImage(OpenedImage):
         """Compares the checksums of the pixels, and reads the metadata behind them as Pillow will."""
         view = memoryview(self.data)
         pixels: list[memoryview] = []
-        for chunk in chunks(self.data):
+        for chunk in chunks(self.data, "png"):
             if chunk.end > len(self.data) or chunk.type == b"IEND":
                 break  # if it is truncated, the decoder reports it
             if pixels and chunk.type == b"eXIf":
-                self.image.info.setdefault("exif", _EXIF + chunk.content(self.data))
-            elif pixels and chunk.type == b"iTXt" and chunk.content(self.data).startswith(_PLAIN_XMP):
-                xmp = chunk.content(self.data)[len(_PLAIN_XMP) :].rpartition(b"\0")[2]
+                self.image.info.setdefault("exif", _EXIF + self.data[chunk.content])
+            elif pixels and chunk.type == b"iTXt" and self.data[chunk.content].startswith(_PLAIN_XMP):
+                xmp = self.data[chunk.content][len(_PLAIN_XMP) :].rpartition(b"\0")[2]
                 self.image.info.setdefault("xmp", xmp)
             elif chunk.type == b"IDAT":
-                content_end = chunk.end - _CHECKSUM_BYTES
-                stored = int.from_bytes(view[content_end : chunk.end], "big")
-                if zlib.crc32(view[chunk.begin + 4 : content_end]) != stored:
+                stored = int.from_bytes(view[chunk.content.stop : chunk.end], "big")
+                if zlib.crc32(view[chunk.begin + 4 : chunk.content.stop]) != stored:
                     raise corrupt(f"png: the checksum of the pixel data at byte {chunk.begin} is wrong")
-                pixels.append(view[chunk.begin + _HEAD_BYTES : content_end])
+                pixels.append(view[chunk.content])
         self._pixels = pixels
 
     def deep_header(self) -> DeepHeader | None:
@@ -157,7 +124,7 @@ class PngImage(OpenedImage):
     def without_metadata(data: bytes) -> bytes:
         """Drops ancillary chunks (5.3)."""
         out = [data[:_SIGNATURE_BYTES]]
-        for chunk in chunks(data):
+        for chunk in chunks(data, "png"):
             if chunk.type not in _METADATA:
                 out.append(data[chunk.begin : chunk.end])
             if chunk.type == b"IEND":
@@ -168,14 +135,14 @@ class PngImage(OpenedImage):
     def metadata(data: bytes) -> Iterator[MetadataBlock]:
         """Yields EXIF, and what texts hold."""
         texts = 0
-        for count, chunk in enumerate(chunks(data)):
+        for count, chunk in enumerate(chunks(data, "png")):
             if count >= _MAX_CHUNKS or texts > _MAX_TEXTS:
                 return
             if chunk.type == b"eXIf":
-                yield MetadataBlock("exif", chunk.content(data))
+                yield MetadataBlock("exif", data[chunk.content])
             elif chunk.type in _TEXTS:
                 texts += 1
-                yield from _metadata_in_text(chunk.type, chunk.content(data))
+                yield from _metadata_in_text(chunk.type, data[chunk.content])
 
 
 def _metadata_in_text(kind: bytes, content: bytes) -> Iterator[MetadataBlock]:

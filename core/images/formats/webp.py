@@ -6,15 +6,14 @@ Source: RFC 9649.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from PIL import Image
 
 from shardwright.core.images.faults import truncated
+from shardwright.core.images.formats.containers import check_chunks, chunks
 from shardwright.core.images.formats.jpeg import wrap_rgb
 from shardwright.core.images.formats.opened_image import MetadataBlock, OpenedImage
 
-_RIFF_HEADER_BYTES, _CHUNK_HEAD_BYTES = 12, 8
 _METADATA = {b"EXIF": "exif", b"XMP ": "xmp"}
 #: The flags of this metadata in VP8X (2.7.1).
 _METADATA_FLAGS = 0x08 | 0x04
@@ -22,39 +21,6 @@ _METADATA_FLAGS = 0x08 | 0x04
 _MAX_CHUNKS = 100_000
 #: Bytes per pixel in Pillow's decoder of animations: two canvases, a copy, the image, its colors.
 _ANIMATED_BYTES = 20
-
-
-class Chunk(NamedTuple):
-    """A chunk of a WebP.
-
-    Attributes:
-      type: Its type, such as `b"VP8X"`.
-      begin: Position of its type.
-      content_end: Position after its content, which an odd size pads. It may lie behind the end of the file.
-    """
-
-    type: bytes
-    begin: int
-    content_end: int
-
-    @property
-    def end(self) -> int:
-        """Position after its padding."""
-        return self.content_end + (self.content_end - self.begin) % 2
-
-    def content(self, data: bytes) -> bytes:
-        """Returns its content, or the part of it that the file has."""
-        return data[self.begin + _CHUNK_HEAD_BYTES : self.content_end]
-
-
-def chunks(data: bytes) -> Iterator[Chunk]:
-    """Yields the chunks up to the end of the file, also of a damaged one."""
-    begin = _RIFF_HEADER_BYTES
-    while begin + _CHUNK_HEAD_BYTES <= len(data):
-        size = int.from_bytes(data[begin + 4 : begin + 8], "little")
-        chunk = Chunk(data[begin : begin + 4], begin, begin + _CHUNK_HEAD_BYTES + size)
-        yield chunk
-        begin = chunk.end
 
 
 def _stated_bytes(data: bytes) -> int:
@@ -70,9 +36,7 @@ class WebpImage(OpenedImage):
     _plugin = "WEBP"
 
     def _read_header(self, max_pixels: int) -> Image.Image:
-        for count, _ in enumerate(chunks(self.data), 1):
-            if count > self.bounds.chunks:
-                raise self.bounds.fault("chunks", f"webp: it has at least {count} chunks")
+        check_chunks(self.data, "webp", self.bounds)
         if b"VP8L" in self.data:
             self._bytes_per_pixel = 8  # the lossless decoder keeps its own picture
         return super()._read_header(max_pixels)
@@ -106,8 +70,8 @@ class WebpImage(OpenedImage):
     def without_metadata(data: bytes) -> bytes:
         """Drops chunks, and their flags in VP8X (2.7)."""
         out, stated = [], _stated_bytes(data)
-        for chunk in chunks(data):
-            if chunk.begin + _CHUNK_HEAD_BYTES > stated:
+        for chunk in chunks(data, "webp"):
+            if chunk.content.start > stated:
                 break
             content = data[chunk.begin : chunk.end]
             if chunk.type == b"VP8X":
@@ -120,8 +84,8 @@ class WebpImage(OpenedImage):
     @staticmethod
     def metadata(data: bytes) -> Iterator[MetadataBlock]:
         """Yields EXIF and XMP."""
-        for count, chunk in enumerate(chunks(data)):
+        for count, chunk in enumerate(chunks(data, "webp")):
             if count >= _MAX_CHUNKS:
                 return
             if chunk.type in _METADATA:
-                yield MetadataBlock(_METADATA[chunk.type], chunk.content(data).removeprefix(b"Exif\0\0"))
+                yield MetadataBlock(_METADATA[chunk.type], data[chunk.content].removeprefix(b"Exif\0\0"))

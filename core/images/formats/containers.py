@@ -1,9 +1,9 @@
-"""Walks the boxes of ISO files: HEIF, JPEG 2000 and JPEG XL.
+"""Walks the parts of files: chunks of PNG and WebP, boxes of HEIF, JPEG 2000 and JPEG XL.
 
 A box has a length of 4 bytes, a type of 4 bytes, and content. Length 1 means that 8 bytes with the length
 follow the type. Length 0 means that the box ends with the file.
 
-Source: ISO/IEC 14496-12, 4.2.
+Sources: PNG specification (third edition), 5; RFC 9649, 2.3; ISO/IEC 14496-12, 4.2.
 """
 
 from __future__ import annotations
@@ -16,6 +16,52 @@ from shardwright.schemas.bounds import Bounds
 
 _HEADER_BYTES, _LARGE_HEADER_BYTES = 8, 16
 _LARGE, _TO_THE_END = 1, 0
+
+
+class Chunk(NamedTuple):
+    """A chunk of a PNG or a WebP.
+
+    Attributes:
+      type: Its type, such as `b"IDAT"` or `b"VP8X"`.
+      begin: Position of its first byte.
+      content: Its content in the file. It may end behind the end of the file.
+      end: Position after its checksum or padding.
+    """
+
+    type: bytes
+    begin: int
+    content: slice
+    end: int
+
+
+def chunks(data: bytes, kind: str) -> Iterator[Chunk]:
+    """Yields the chunks up to the end of the file, also of a damaged one.
+
+    Args:
+      data: The whole file.
+      kind: `png`: length, type, content and checksum, after a signature. `webp`: type, length, content and
+        padding to an even size, after the header of RIFF.
+    """
+    is_png = kind == "png"
+    begin, shortest = (8, 12) if is_png else (12, 8)
+    while begin + shortest <= len(data):
+        first, second = data[begin : begin + 4], data[begin + 4 : begin + 8]
+        size = int.from_bytes(first, "big") if is_png else int.from_bytes(second, "little")
+        content = slice(begin + 8, begin + 8 + size)
+        chunk = Chunk(second if is_png else first, begin, content, content.stop + (4 if is_png else size % 2))
+        yield chunk
+        begin = chunk.end
+
+
+def check_chunks(data: bytes, kind: str, bounds: Bounds) -> None:
+    """Checks that a PNG or a WebP has not too many chunks.
+
+    Raises:
+      ImageFault: If it has.
+    """
+    for count, _ in enumerate(chunks(data, kind), 1):
+        if count > bounds.chunks:
+            raise bounds.fault("chunks", f"{kind}: it has at least {count} chunks")
 
 
 class Box(NamedTuple):
