@@ -14,7 +14,6 @@ from typing import Any
 from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT
 from shardwright.core.concurrency.workers import POOLS
 from shardwright.core.plan.request import read_layout
-from shardwright.core.result_files import read_layout
 from shardwright.core.sources.source import check_settings, choices_of
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
 from shardwright.pipelines.process import WATCHDOG

@@ -106,7 +106,6 @@ class _LinesOfRebuilds(logging.Filter):
         from apache_beam.portability.api import beam_fn_api_pb2
         from google.protobuf import text_format
 
-
         if record.msg == _WORKERS_MESSAGE:
             entry = text_format.Parse(record.getMessage()[len("Worker: ") :], beam_fn_api_pb2.LogEntry())
             if THIS_FILE in entry.log_location:

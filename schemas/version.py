@@ -307,8 +307,6 @@ class InputState(Document):
     checked: float
 
 
-#: Default share of the shards that a run reads again: all of them in 30 runs.
-DEFAULT_SCRUB = 1 / 30
 #: Maximum number of damaged shards that a sentence names.
 _SHOWN = 3
 #: Number of digits of a shard's sha256 that identify the shard.

@@ -42,12 +42,8 @@ from shardwright.schemas.image_ref import (
     source_id_of,
 )
 from shardwright.schemas.labels import ClassId
-from shardwright.schemas.part_bounds import PartBounds
-from shardwright.schemas.plan import Forecast, Plan
-from shardwright.transforms.common import MergeAll, SumOfBundle, composite, in_global_window
 from shardwright.schemas.plan import Forecast, PartBounds, Plan
-from shardwright.transforms.composite import composite
-from shardwright.transforms.merging import MergeAll, in_global_window
+from shardwright.transforms.common import MergeAll, SumOfBundle, composite, in_global_window
 
 _REFS_PER_BATCH = 1000
 #: Number of references that a worker collects before it emits them, sorted by shard.

@@ -14,7 +14,6 @@ from shardwright.core.images.convert import ConvertedImage, convert_image
 from shardwright.core.images.read import read_image
 from shardwright.core.plan.request import read_layout
 from shardwright.core.records.build import ExampleBuilder, check_labels, label_ids
-from shardwright.core.result_files import read_layout
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import settings_from

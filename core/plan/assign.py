@@ -22,8 +22,6 @@ import numpy as np
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, printable
-from shardwright.schemas.part_bounds import BUCKETS, DIGITS, PartBounds
-from shardwright.schemas.image_ref import EncodedRefs
 from shardwright.schemas.plan import BUCKETS, DIGITS, PartBounds
 
 Item = TypeVar("Item")

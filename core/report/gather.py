@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import dataset_name
+from shardwright.core.preview import ledger_entries
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
 from shardwright.core.records.record_schema import infer_schema, schema_of_plan
-from shardwright.core.records.sample import ledger_entries, read_lazily
 from shardwright.core.report.data import Checked, ClassSheet, RecordAt, ReportData, RunFacts, Sample
 from shardwright.core.report.measures import Document, Measures, ObjectCounts, measure, ranked
 from shardwright.core.report.thumbnails import (

@@ -27,7 +27,6 @@ from shardwright.schemas.configuration.expectations import Expectations
 from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.configuration.thresholds import Thresholds
 from shardwright.schemas.findings import Gates
-from shardwright.schemas.version import DEFAULT_SCRUB
 from shardwright.schemas.plain_yaml import WrongValue
 
 _DATES = {"date": "%Y-%m-%d", "time": "%H-%M-%S", "year": "%Y", "month": "%m", "day": "%d"}

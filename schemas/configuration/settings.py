@@ -21,7 +21,6 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs, extended, layout_by_name
 from shardwright.schemas.plan import DIGITS
 from shardwright.schemas.provenance import Provenance
-from shardwright.schemas.scrub import DEFAULT_SCRUB
 from shardwright.schemas.units import FITS, SAME_SIZE_FITS
 
 #: Formats that cannot store more than 8 bits per channel.
@@ -561,6 +560,10 @@ class ConvertSettings:
             if not values[name]:
                 del values[name]
         return values
+
+
+#: Default share of the shards that a rebuild reads again: all of them in 30 runs.
+DEFAULT_SCRUB = 1 / 30
 
 
 @dataclass(frozen=True)

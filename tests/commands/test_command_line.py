@@ -6,7 +6,6 @@ import argparse
 import io
 import os
 import sys
-import threading
 from argparse import Namespace
 from pathlib import Path
 

@@ -15,11 +15,9 @@ from helpers.resealing import frame
 from PIL import Image
 
 from shardwright.core.images.contact_sheet import SIDE
-from shardwright.core.records.framing import Record
-from shardwright.core.records.sample import RecordLocation, even_quota, pick_evenly, read_lazily
 from shardwright.core.preview import RecordLocation, even_quota, pick_evenly
 from shardwright.core.records.compression import read_lazily
-from shardwright.core.records.framing import Record, masked_crc32c
+from shardwright.core.records.framing import Record
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect

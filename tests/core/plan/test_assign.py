@@ -38,7 +38,7 @@ from shardwright.core.plan.choose_parts import (
 from shardwright.core.plan.forecast import Placement
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
-from shardwright.schemas.part_bounds import BUCKETS, PartBounds
+from shardwright.schemas.plan import BUCKETS, PartBounds
 
 KEYS = [f"cats/{i:05d}.jpg" for i in range(20_000)]
 

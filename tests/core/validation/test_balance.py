@@ -28,7 +28,6 @@ from shardwright.core.validation.outliers import (
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.pictures import Picture
-from shardwright.transforms.common import MergeAll
 
 BASE = Picture("s", 0, 0, None, "train", (), 1, "jpg", 1, 1, 3)
 
