@@ -16,9 +16,9 @@ from shardwright.core.sources.files_beside import check_columns
 from shardwright.core.sources.folder_tree import AUTO
 from shardwright.core.sources.image_files import as_prefix
 from shardwright.core.sources.input_probe import InputProbe, is_pattern, look_at
-from shardwright.core.sources.manifest import check_tables, is_text_name
 from shardwright.core.sources.open_images import DESCRIPTIONS, NOUN, RULE
 from shardwright.core.sources.source import Input, Source, all_sources, source_by_name
+from shardwright.core.sources.tables_beside import check_tables, is_text_name
 from shardwright.core.sources.yolo import holds_labels
 from shardwright.core.sources.yolo_dataset import texts_beside_images
 from shardwright.core.versions import located
