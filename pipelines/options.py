@@ -393,7 +393,7 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
         TestOptions,
     )
 
-    from shardwright.transforms.common import WorkerOptions
+    from shardwright.transforms.runners import WorkerOptions
 
     options = WorkerOptions(list(argv)).view_as(PipelineOptions)
     if options.view_as(SetupOptions).save_main_session is None:
@@ -440,7 +440,7 @@ def _beam_parser() -> argparse.ArgumentParser:
     """Returns a parser of all options that Beam knows, with those that this package adds to Beam's."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from shardwright.transforms.common import WorkerOptions
+    from shardwright.transforms.runners import WorkerOptions
 
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     classes = [PipelineOptions, WorkerOptions]

@@ -98,8 +98,8 @@ def build_rebuild(pipeline: Any, task: RebuildTask, request: ConversionRequest) 
     from shardwright.core.rebuild.compare import reusable_builds
     from shardwright.core.rebuild.finish import finish, publish
     from shardwright.core.shards.reuse import ReusableBuilds
-    from shardwright.transforms.common import report_sink
     from shardwright.transforms.rebuild import CommitVersion, CompareWithPrevious, GateVersion, VerifyVersion
+    from shardwright.transforms.runners import report_sink
     from shardwright.transforms.write_shards import WritePlannedShards
 
     settings, one = task.settings, beam.pvalue.AsSingleton

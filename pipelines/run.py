@@ -101,7 +101,7 @@ def workers_of(options: Any) -> Workers:
     """Returns what decodes and encodes in a run with Beam's options."""
     from apache_beam.options.pipeline_options import DirectOptions, StandardOptions
 
-    from shardwright.transforms.common import WorkerOptions
+    from shardwright.transforms.runners import WorkerOptions
 
     cpus = usable_cpus()
     if options.view_as(StandardOptions).runner not in _RUNNERS_HERE:

@@ -157,7 +157,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.common import added_findings, added_statistics
+    from shardwright.transforms.merging import added_findings, added_statistics
     from shardwright.transforms.validate import ValidateShards
 
     target, depth = request.target, CheckDepth.of(request.mode)

@@ -29,12 +29,9 @@ from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.ledger import ShardResult, ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.statistics.dataset_statistics import Statistics
-from shardwright.transforms.common import (
-    added_findings,
-    added_statistics,
-    composite,
-    report_sink,
-)
+from shardwright.transforms.composite import composite
+from shardwright.transforms.merging import added_findings, added_statistics
+from shardwright.transforms.runners import report_sink
 from shardwright.transforms.validate import Validated
 
 _HOLD: Any = Optional[HeldLease]  # noqa: UP045  (what Beam reads)

@@ -43,7 +43,8 @@ from shardwright.schemas.image_ref import (
 )
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.plan import Forecast, PartBounds, Plan
-from shardwright.transforms.common import MergeAll, SumOfBundle, composite, in_global_window
+from shardwright.transforms.composite import composite
+from shardwright.transforms.merging import MergeAll, SumOfBundle, in_global_window
 
 _REFS_PER_BATCH = 1000
 #: Number of references that a worker collects before it emits them, sorted by shard.

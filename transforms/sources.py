@@ -12,7 +12,9 @@ from shardwright.core.sources.rules import RuleMatches
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name, whole
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
-from shardwright.transforms.common import composite, has_one_worker, in_global_window, report_source
+from shardwright.transforms.composite import composite
+from shardwright.transforms.merging import in_global_window
+from shardwright.transforms.runners import has_one_worker, report_source
 
 _CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
 

@@ -36,7 +36,8 @@ from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.plan import Forecast, shard_file
-from shardwright.transforms.common import in_global_window, uses_resource_hints
+from shardwright.transforms.merging import in_global_window
+from shardwright.transforms.runners import uses_resource_hints
 
 _COMPRESSION_TYPES = {
     "none": CompressionTypes.UNCOMPRESSED,

@@ -13,7 +13,7 @@ from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.layouts import CLASSIFICATION
 from shardwright.schemas.statistics.dataset_statistics import Statistics
 from shardwright.schemas.statistics.feature_statistics import RecordStatistics
-from shardwright.transforms.common import MergeAll
+from shardwright.transforms.merging import MergeAll
 
 _SPECS = {spec.name: spec for spec in CLASSIFICATION.features}
 _JPEG, _PNG = b"\xff\xd8\xff" + bytes(7), b"\x89PNG\r\n\x1a\n" + bytes(12)

@@ -18,7 +18,7 @@ from shardwright.core.sources.source import check_settings
 from shardwright.pipelines import options
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.errors import UsageError
-from shardwright.transforms.common import WorkerOptions
+from shardwright.transforms.runners import WorkerOptions
 
 FOLDER = ROOT / "deploy" / "dataflow"
 DOCUMENT = json.loads((FOLDER / "metadata.json").read_text())

@@ -1,51 +1,17 @@
-"""What the transforms share: composite transforms of functions, sums, and what a job knows of its runner."""
+"""Sums of the elements of a PCollection, or of a bundle."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import (
-    DirectOptions,
-    GoogleCloudOptions,
-    PipelineOptions,
-    StandardOptions,
-)
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
-from shardwright.core.concurrency.workers import POOLS
 from shardwright.schemas.findings import FindingSummary
-from shardwright.schemas.image_ref import printable
 from shardwright.schemas.statistics.dataset_statistics import Statistics
-
-Arguments = ParamSpec("Arguments")
-
-
-def composite(
-    expand: Callable[Concatenate[Any, Arguments], Any],
-) -> Callable[Arguments, beam.PTransform]:
-    """Makes a composite transform of a function, as `beam.ptransform_fn` does.
-
-    Type checkers know the arguments, and Beam does not show their values, which may contain secrets.
-
-    Args:
-      expand: Function that applies steps to its first argument, a PCollection. The transform takes the other
-        arguments.
-    """
-
-    @functools.wraps(expand)
-    def transform(*args: Arguments.args, **kwargs: Arguments.kwargs) -> beam.PTransform:
-        applied = functools.wraps(expand)(lambda collection: expand(collection, *args, **kwargs))
-        return beam.ptransform_fn(applied)()
-
-    return transform
 
 
 class _Mergeable(Protocol):
@@ -169,47 +135,3 @@ def added_statistics(statistics: beam.PCollection | None) -> beam.pvalue.AsSingl
         return None
     add_up = beam.CombineGlobally(MergeAll(Statistics)).with_output_types(Statistics)
     return statistics | "AddUpStatistics" >> add_up.as_singleton_view()  # Statistics
-
-
-class WorkerOptions(PipelineOptions):
-    """Options of this package that every engine passes to its workers, because Beam knows them."""
-
-    @classmethod
-    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--pool", default="", choices=("", *POOLS), help="threads or processes")
-        parser.add_argument(
-            "--gcs_user_project",
-            default=None,
-            help="project that pays for requests to gs:// buckets whose requesters pay",
-        )
-
-
-def has_one_worker(options: PipelineOptions) -> bool:
-    """Returns whether a pipeline runs in this process, on one thread of Beam."""
-    direct = options.view_as(DirectOptions)
-    if options.view_as(StandardOptions).runner != "FnApiRunner":
-        return False
-    return bool(direct.direct_running_mode == "in_memory" and direct.direct_num_workers == 1)
-
-
-def uses_resource_hints(options: PipelineOptions) -> bool:
-    """Returns whether the runner chooses machines by resource hints, as Dataflow Prime does.
-
-    Others ignore what a hint says. Yet a step with a hint has an environment of its own, for which they would
-    start more workers.
-    """
-    services = options.view_as(GoogleCloudOptions).dataflow_service_options or ()
-    runner = options.view_as(StandardOptions).runner or ""
-    return "dataflow" in runner.lower() and "enable_prime" in services
-
-
-def report_source(path: str) -> None:
-    """Reports a file or folder that the job reads as Beam's lineage. Does nothing outside a worker."""
-    with contextlib.suppress(ValueError):  # Beam has no file system for it, such as `az://`
-        FileSystems.report_source_lineage(printable(path))
-
-
-def report_sink(path: str) -> None:
-    """Reports a folder that the job writes as Beam's lineage. Does nothing outside a worker."""
-    with contextlib.suppress(ValueError):
-        FileSystems.report_sink_lineage(printable(path))

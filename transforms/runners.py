@@ -1,0 +1,61 @@
+"""What the runner of a job can do, what it passes to workers, and the lineage that it shows."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    StandardOptions,
+)
+
+from shardwright.core.concurrency.workers import POOLS
+from shardwright.schemas.image_ref import printable
+
+
+class WorkerOptions(PipelineOptions):
+    """Options of this package that every engine passes to its workers, because Beam knows them."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--pool", default="", choices=("", *POOLS), help="threads or processes")
+        parser.add_argument(
+            "--gcs_user_project",
+            default=None,
+            help="project that pays for requests to gs:// buckets whose requesters pay",
+        )
+
+
+def has_one_worker(options: PipelineOptions) -> bool:
+    """Returns whether a pipeline runs in this process, on one thread of Beam."""
+    direct = options.view_as(DirectOptions)
+    if options.view_as(StandardOptions).runner != "FnApiRunner":
+        return False
+    return bool(direct.direct_running_mode == "in_memory" and direct.direct_num_workers == 1)
+
+
+def uses_resource_hints(options: PipelineOptions) -> bool:
+    """Returns whether the runner chooses machines by resource hints, as Dataflow Prime does.
+
+    Others ignore what a hint says. Yet a step with a hint has an environment of its own, for which they would
+    start more workers.
+    """
+    services = options.view_as(GoogleCloudOptions).dataflow_service_options or ()
+    runner = options.view_as(StandardOptions).runner or ""
+    return "dataflow" in runner.lower() and "enable_prime" in services
+
+
+def report_source(path: str) -> None:
+    """Reports a file or folder that the job reads as Beam's lineage. Does nothing outside a worker."""
+    with contextlib.suppress(ValueError):  # Beam has no file system for it, such as `az://`
+        FileSystems.report_source_lineage(printable(path))
+
+
+def report_sink(path: str) -> None:
+    """Reports a folder that the job writes as Beam's lineage. Does nothing outside a worker."""
+    with contextlib.suppress(ValueError):
+        FileSystems.report_sink_lineage(printable(path))
