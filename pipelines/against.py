@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.core import storage
 from shardwright.core.dataset_files import left_behind, read_dataset
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.rules import LabelRules, make_label_rules, make_listing_rules
+from shardwright.core.sources.rules import Rules, make_rules
 from shardwright.core.sources.source import check_settings
 from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import log
@@ -95,8 +95,7 @@ def prepared(
         settings = settings_from(values, dataset.plan.settings)
         check_settings(settings)
         numbered = (dataset.plan.labels, number) if type(number) is int else ((), 0)
-        rules = make_label_rules(settings, *numbered)
-        selection = make_listing_rules(settings)
+        rules = make_rules(settings, *numbered)
         inputs = check_inputs(settings, None)
     # Remote workers can reach the dataset's storage, but not this machine's disk.
     place = os.path.join(scratch, "against")
@@ -111,7 +110,6 @@ def prepared(
                 settings=settings,
                 inputs=inputs,
                 rules=rules,
-                selection=selection,
                 spool=Spool(place),
                 convert=mode != "fast",
                 same_machine=processor in (None, platform.machine()),
@@ -157,7 +155,7 @@ def _check_given(listed_by: Mapping[str, Any], listing: Mapping[str, Any]) -> No
             )
 
 
-def unstored_settings(settings: ConvertSettings, rules: LabelRules) -> dict[str, str | int]:
+def unstored_settings(settings: ConvertSettings, rules: Rules) -> dict[str, str | int]:
     """Returns the settings by which a source was listed and that `dataset.json` does not store."""
     given = {name: printable(getattr(settings, name)) for name in UNSTORED}
     more: dict[str, str | int] = {_FIRST_NUMBER: rules.first_number} if rules.names else {}

@@ -24,7 +24,7 @@ from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.overwrite import repair_swap
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.rules import make_label_rules, make_listing_rules
+from shardwright.core.sources.rules import make_rules
 from shardwright.core.sources.source import Context, Input
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import given_names
@@ -81,8 +81,7 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
         inputs=inputs,
         carried=carried,
         class_names=class_names,
-        rules=make_label_rules(settings, class_names, first_number),
-        selection=make_listing_rules(settings),
+        rules=make_rules(settings, class_names, first_number),
         given=given_names(values),
     )
 
@@ -155,12 +154,12 @@ def build_forecast(
 
     settings = request.settings
     refs, class_ids, matches, digests = pipeline | "ListSources" >> ListSources(
-        request.inputs, Context(settings, spool, request.rules, request.selection)
+        request.inputs, Context(settings, spool, request.rules)
     )  # ImageRef, ClassId, RuleMatches, ListingDigest
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     # Otherwise an unknown class is an error of one object, not of the image.
     fatal = request.class_names if settings.record_layout.needs is Needs.LABEL else ()
-    batches = chosen_images(batches, settings, request.selection.keys, fatal)  # EncodedRefs
+    batches = chosen_images(batches, settings, request.rules.keys, fatal)  # EncodedRefs
     forecast = batches | "ForecastDataset" >> ForecastDataset(
         request, class_ids, matches, carried
     )  # Forecast
@@ -396,6 +395,6 @@ def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -
         "input": [printable(item) for item in request.settings.input],
         "detected_as": [item.detected_as for item in request.inputs],
         "listing": unstored_settings(request.settings, request.rules),
-        **({"lists": dict(request.selection.files)} if request.selection.files else {}),
+        **({"lists": dict(request.rules.files)} if request.rules.files else {}),
         "launcher": platform.node(),
     }

@@ -94,7 +94,7 @@ def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam
     settings, plan = comparison.settings, comparison.dataset.plan
     buckets = bucket_count(sum(plan.shards.values()))
     refs, *_ = begin | "ListSources" >> ListSources(
-        comparison.inputs, Context(settings, comparison.spool, comparison.rules, comparison.selection)
+        comparison.inputs, Context(settings, comparison.spool, comparison.rules)
     )  # ImageRef, ClassId
     batches = refs | "BatchRefs" >> beam.ParDo(BatchRefs()).with_output_types(EncodedRefs)  # EncodedRefs
     # An image of a class that --class_names did not list cannot have copies. A class may also be missing
@@ -102,7 +102,7 @@ def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam
     bad = comparison.dataset.ledger.get("reasons", {}).get(Outcome.QUARANTINED, {})
     listed = settings.record_layout.needs is Needs.LABEL and QuarantineReason.UNKNOWN_LABEL in bad
     fatal = plan.labels if listed else ()
-    batches = chosen_images(batches, settings, comparison.selection.keys, fatal)  # EncodedRefs
+    batches = chosen_images(batches, settings, comparison.rules.keys, fatal)  # EncodedRefs
     forecast = begin | "CarriedPlan" >> beam.Create(
         [Forecast(plan, comparison.images, {}, {}, 0, 0, {}, 0, {})], reshuffle=False
     )  # Forecast

@@ -187,7 +187,7 @@ def ForecastDataset(
         merged = RefSummary(settings)
         for summary in summaries:
             merged.merge(summary)
-        unmatched = unmatched_warnings(matches, settings, request.rules, request.selection)
+        unmatched = unmatched_warnings(matches, settings, request.rules)
         asked = replace(request, carried=carried or request.carried)
         return make_forecast(asked, merged, [*class_ids], unmatched, split_bounds, fold_bounds)
 

@@ -263,7 +263,7 @@ def make_forecast(
     carried = request.carried or Plan((), {}, {}, {})
     cut = summary.finish()
     _check_something_to_do(summary, settings, unmatched)
-    layout, keys = settings.record_layout, request.selection.keys
+    layout, keys = settings.record_layout, request.rules.keys
     own_ids = request.rules.apply_to_ids(merge_class_ids(class_ids))
     classes: Counter[str] = Counter()
     for of_split in summary.classes.values():

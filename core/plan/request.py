@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 
 from shardwright.core import storage
 from shardwright.core.sources.folder_tree import WITH_METADATA
-from shardwright.core.sources.rules import LabelRules, ListingRules
+from shardwright.core.sources.rules import Rules
 from shardwright.core.sources.source import SOURCES, Input
 from shardwright.core.sources.unused_settings import ConversionFacts
 from shardwright.schemas.configuration.setting import Affects
@@ -27,8 +27,7 @@ class ConversionRequest:
       inputs: The parsed inputs.
       carried: The plan to carry on, if any.
       class_names: Allowed class names in id order; empty to allow any.
-      rules: How class names of the sources map to labels.
-      selection: Which listed images are taken.
+      rules: Which listed images are taken, and how class names of the sources map to labels.
       given: Names of the settings that were given, rather than carried on or left at their defaults.
     """
 
@@ -36,8 +35,7 @@ class ConversionRequest:
     inputs: tuple[Input, ...] = ()
     carried: Plan | None = None
     class_names: tuple[str, ...] = ()
-    rules: LabelRules = field(default_factory=LabelRules)
-    selection: ListingRules = field(default_factory=ListingRules)
+    rules: Rules = field(default_factory=Rules)
     given: frozenset[str] = frozenset()
 
     @property
@@ -69,7 +67,7 @@ class ConversionRequest:
             "first_number": self.rules.first_number,
             "rename": sorted(self.rules.rename.items()),
             "keep": sorted(keep) if keep is not None else None,
-            "lists": sorted(self.selection.files.items()),
+            "lists": sorted(self.rules.files.items()),
             "given": sorted(self.given.difference(how_to_run)),
             "software": sorted(software.items()),
         }

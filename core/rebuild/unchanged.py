@@ -111,7 +111,7 @@ def _list(task: RebuildTask, request: ConversionRequest, touched: TouchedFiles) 
     Raises:
       ShardwrightError: If an input cannot be listed.
     """
-    context = Context(task.settings, Spool(task.directory), request.rules, request.selection, one_worker=True)
+    context = Context(task.settings, Spool(task.directory), request.rules, one_worker=True)
 
     def digest_of(part: InputSplit) -> tuple[ListingDigest, bool]:
         digest, doubt = ListingDigest(), False

@@ -45,7 +45,7 @@ def list_part(
       context: Settings, rules and a directory for spool files.
       matches: Collects what the rules match; None if nobody asks.
     """
-    rules, selection = context.rules, context.selection
+    rules = context.rules
     confinement = Confinement(part.item, context) if context.settings.confine else None
     listed = source_by_name(part.item.source).list_part(part, context)
     unreported = 0
@@ -62,8 +62,8 @@ def list_part(
             found = confinement.check(found)
         found = _without_skipped(found, context.settings.skipped_formats)
         if matches is not None:
-            matches.add(found, rules, selection)
-        yield rules.apply(selection.apply(found))
+            matches.add(found, rules)
+        yield rules.apply(found)
     PROGRESS.add(listed=unreported)
 
 

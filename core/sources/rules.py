@@ -32,61 +32,9 @@ _SHOWN = 5
 _MAX_SIMILAR = 1000
 
 
-@dataclass(frozen=True)
-class ListingRules:
-    """Which listed images are taken.
-
-    Attributes:
-      keys: Rules of `--include` and `--exclude`.
-      min_bytes: Least size of a file. Files of unknown size are measured when they are read.
-      files: The lists that were read: path -> sha256 of the list.
-    """
-
-    keys: KeyRules = field(default_factory=KeyRules)
-    min_bytes: int = 0
-    files: Mapping[str, str] = field(default_factory=dict)
-
-    @cached_property
-    def lists(self) -> Mapping[str, KeyList]:
-        """Option -> its list, for the options that are given."""
-        lists = {"--include": self.keys.include, "--exclude": self.keys.exclude}
-        return {option: keys for option, keys in lists.items() if keys}
-
-    @cached_property
-    def lines_of_files(self) -> Mapping[str, str]:
-        """File name in one case -> a line that names such a file."""
-        lines = (line for keys in self.lists.values() for line in keys.keys)
-        return {_name_in(line): line for line in sorted(lines, reverse=True)}
-
-    def apply(self, ref: ImageRef) -> ImageRef:
-        """Returns a reference, filtered if the rules leave it out."""
-        if not (self.lists or self.min_bytes) or not is_image(ref):
-            return ref
-        reason = self.keys.reason_by_key(ref.key)
-        if reason is None and ref.is_candidate and 0 < ref.size < self.min_bytes:
-            reason = FilterReason.MIN_BYTES
-        return ref if reason is None else ref.filtered(reason)
-
-
 def _name_in(line: str) -> str:
     """Returns the file name in a key or in a line that names one, without quotes and in one case."""
     return file_name(line).strip("\"' ").casefold()
-
-
-def make_listing_rules(settings: ConvertSettings) -> ListingRules:
-    """Returns the rules that the settings define.
-
-    Args:
-      settings: Checked settings.
-
-    Raises:
-      UsageError: If a file cannot be read or is empty.
-    """
-    files: dict[str, str] = {}
-    keys = KeyRules(
-        _read_list("--include", settings.include, files), _read_list("--exclude", settings.exclude, files)
-    )
-    return ListingRules(keys, settings.min_source_bytes, files)
 
 
 def _read_list(option: str, text: str, files: dict[str, str]) -> KeyList:
@@ -104,10 +52,13 @@ def _read_list(option: str, text: str, files: dict[str, str]) -> KeyList:
 
 
 @dataclass(frozen=True)
-class LabelRules:
-    """Rules for renaming and filtering the class names that sources report.
+class Rules:
+    """Which listed images are taken, and how the class names that sources report are renamed and filtered.
 
     Attributes:
+      keys: Rules of `--include` and `--exclude`.
+      min_bytes: Least size of a file. Files of unknown size are measured when they are read.
+      files: The lists that were read: path -> sha256 of the list.
       rename: Mapping of old name to new name.
       keep: Names to keep, compared after renaming, as a person wrote them. None keeps all names.
       class_needed: Whether an image without a class is quarantined.
@@ -116,12 +67,27 @@ class LabelRules:
       first_number: Number of the first class in `names`.
     """
 
+    keys: KeyRules = field(default_factory=KeyRules)
+    min_bytes: int = 0
+    files: Mapping[str, str] = field(default_factory=dict)
     rename: Mapping[str, str] = field(default_factory=dict)
     keep: frozenset[str] | None = None
     class_needed: bool = True
     class_stored: bool = True
     names: tuple[str, ...] = ()
     first_number: int = 0
+
+    @cached_property
+    def lists(self) -> Mapping[str, KeyList]:
+        """Option -> its list, for the options that are given."""
+        lists = {"--include": self.keys.include, "--exclude": self.keys.exclude}
+        return {option: keys for option, keys in lists.items() if keys}
+
+    @cached_property
+    def lines_of_files(self) -> Mapping[str, str]:
+        """File name in one case -> a line that names such a file."""
+        lines = (line for keys in self.lists.values() for line in keys.keys)
+        return {_name_in(line): line for line in sorted(lines, reverse=True)}
 
     @cached_property
     def numbers(self) -> Mapping[str, str]:
@@ -158,8 +124,18 @@ class LabelRules:
         """Returns the class names of a reference as they are before they are renamed."""
         return self._named(ref).labels if self.class_stored else ()
 
+    def _chosen(self, ref: ImageRef) -> ImageRef:
+        """Returns a reference, filtered if its key or the size of its file leaves it out."""
+        if not (self.lists or self.min_bytes) or not is_image(ref):
+            return ref
+        reason = self.keys.reason_by_key(ref.key)
+        if reason is None and ref.is_candidate and 0 < ref.size < self.min_bytes:
+            reason = FilterReason.MIN_BYTES
+        return ref if reason is None else ref.filtered(reason)
+
     def apply(self, ref: ImageRef) -> ImageRef:
-        """Returns a reference with its new class names; it is filtered if no name is left."""
+        """Returns a reference with its new class names, filtered if it is left out or no name is left."""
+        ref = self._chosen(ref)
         if not self.class_stored:
             return ref._replace(label="", annotations="") if ref.label or ref.annotations else ref
         if not is_image(ref):
@@ -216,10 +192,8 @@ def _has_objects(ref: ImageRef) -> bool:
     return annotations.objects is not None or bool(annotations.segments)
 
 
-def make_label_rules(
-    settings: ConvertSettings, names: Sequence[str] = (), first_number: int = 0
-) -> LabelRules:
-    """Returns the rules that the settings define for class names.
+def make_rules(settings: ConvertSettings, names: Sequence[str] = (), first_number: int = 0) -> Rules:
+    """Returns the rules that the settings define.
 
     Args:
       settings: Checked settings.
@@ -227,7 +201,7 @@ def make_label_rules(
       first_number: Number of the first name.
 
     Raises:
-      UsageError: If a file cannot be read or an entry is wrong.
+      UsageError: If a file cannot be read or is empty, or an entry is wrong.
     """
     keep = None
     if settings.keep_labels:
@@ -236,10 +210,16 @@ def make_label_rules(
         )
         if not keep:
             raise UsageError(f"--keep_labels {settings.keep_labels}: the file has no class names.")
+    files: dict[str, str] = {}
+    keys = KeyRules(
+        _read_list("--include", settings.include, files), _read_list("--exclude", settings.exclude, files)
+    )
+    rules = Rules(keys, settings.min_source_bytes, files)
     needs = settings.record_layout.needs
     if needs is Needs.IMAGE:
-        return LabelRules(class_needed=False, class_stored=False)
-    return LabelRules(
+        return replace(rules, class_needed=False, class_stored=False)
+    return replace(
+        rules,
         rename=_parse_renames(settings.rename_labels),
         keep=keep,
         class_needed=needs is Needs.LABEL and settings.unlabelled == "quarantine",
@@ -307,23 +287,22 @@ class RuleMatches:
     similar: dict[str, str] = field(default_factory=dict)
     example: str = ""
 
-    def add(self, ref: ImageRef, rules: LabelRules, selection: ListingRules) -> None:
+    def add(self, ref: ImageRef, rules: Rules) -> None:
         """Adds a reference that a source has listed, before any rule is applied.
 
         Args:
           ref: The reference.
-          rules: Rules for class names.
-          selection: Rules that leave out images.
+          rules: The rules.
         """
         if not is_image(ref):
             return
         if rules.changes_names:
             self.names.update(rules.old_names(ref))
-        if not selection.lists:
+        if not rules.lists:
             return
-        lists = selection.lists.items()
+        lists = rules.lists.items()
         entries = {(option, entry) for option, keys in lists for entry in keys.entries_of(ref.key)}
-        line = None if entries else selection.lines_of_files.get(_name_in(ref.key))
+        line = None if entries else rules.lines_of_files.get(_name_in(ref.key))
         similar = {line: ref.key} if line is not None and len(self.similar) < _MAX_SIMILAR else {}
         self.merge(RuleMatches(entries=entries, similar=similar, example=ref.key))
 
@@ -336,28 +315,25 @@ class RuleMatches:
         self.example = min(filter(None, (self.example, other.example)), default="")
 
 
-def unmatched_warnings(
-    parts: Iterable[RuleMatches], settings: ConvertSettings, rules: LabelRules, selection: ListingRules
-) -> list[str]:
+def unmatched_warnings(parts: Iterable[RuleMatches], settings: ConvertSettings, rules: Rules) -> list[str]:
     """Returns a sentence for each setting with names, patterns or lines that match no image.
 
     Args:
       parts: What matched in each part of the inputs.
       settings: Checked settings.
-      rules: Rules for class names.
-      selection: Rules that leave out images.
+      rules: The rules.
     """
     matches = RuleMatches()
     for part in parts:
         matches.merge(part)
     sentences = list(_unmatched_names(matches.names, settings, rules))
-    for option, keys in selection.lists.items():
+    for option, keys in rules.lists.items():
         text = settings.include if option == "--include" else settings.exclude
         sentences += _unmatched_entries(option, text, keys, matches)
     return sentences
 
 
-def _unmatched_names(names: set[str], settings: ConvertSettings, rules: LabelRules) -> Iterator[str]:
+def _unmatched_names(names: set[str], settings: ConvertSettings, rules: Rules) -> Iterator[str]:
     new_names = {rules.rename.get(name, name) for name in names}
     seen = {as_in_keys(name) for name in names}
     old_names = sorted({as_in_keys(name) for name in rules.rename} - seen)

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.rules import LabelRules, ListingRules
+from shardwright.core.sources.rules import Rules
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.setting import Setting
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -94,15 +94,13 @@ class Context:
     Attributes:
       settings: Checked settings.
       spool: Directory for spool files.
-      rules: Rules for class names.
-      selection: Rules that leave out images; by default none.
+      rules: Rules for class names, and for the images that are left out; by default none.
       one_worker: Whether one worker lists everything, so that small parts have no use.
     """
 
     settings: ConvertSettings
     spool: Spool
-    rules: LabelRules = field(default_factory=LabelRules)
-    selection: ListingRules = field(default_factory=ListingRules)
+    rules: Rules = field(default_factory=Rules)
     one_worker: bool = False
 
 

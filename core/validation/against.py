@@ -31,7 +31,7 @@ from shardwright.core.records.build import label_ids
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.encodings import WrongEncoding, plain_feature
 from shardwright.core.records.framing import FRAME_BYTES, HEADER_BYTES, Record, read_records
-from shardwright.core.sources.rules import LabelRules, ListingRules
+from shardwright.core.sources.rules import Rules
 from shardwright.core.sources.source import Input
 from shardwright.core.sources.spool import Spool
 from shardwright.core.validation.against_record import (
@@ -158,8 +158,7 @@ class Comparison:
       dataset: Its `dataset.json`.
       settings: Settings of the dataset, with the inputs to compare with.
       inputs: The parsed inputs of the source.
-      rules: How class names of the source map to labels.
-      selection: Which listed images are taken.
+      rules: Which listed images are taken, and how class names of the source map to labels.
       spool: Place for copies of sources without random access.
       convert: Whether to convert every image again. Otherwise images are only read.
       same_machine: Whether this machine's processor gives the same pixels as the one that made the dataset.
@@ -169,8 +168,7 @@ class Comparison:
     dataset: Dataset
     settings: ConvertSettings
     inputs: tuple[Input, ...]
-    rules: LabelRules
-    selection: ListingRules
+    rules: Rules
     spool: Spool
     convert: bool
     same_machine: bool
@@ -214,7 +212,7 @@ class Comparison:
             layout = replace(layout, features=self.dataset.features)
         plan = self.dataset.plan
         ids = label_ids(plan.labels, layout.first_label)
-        return ShardRecipe(self.settings, layout, ids, plan.text_of, self.selection.keys)
+        return ShardRecipe(self.settings, layout, ids, plan.text_of, self.rules.keys)
 
 
 class _Item(NamedTuple):

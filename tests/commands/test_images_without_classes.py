@@ -17,7 +17,7 @@ from shardwright import loader
 from shardwright.core.sources.folder_tree import FolderTree, decide
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.listing import list_part, split_inputs
-from shardwright.core.sources.rules import make_label_rules
+from shardwright.core.sources.rules import make_rules
 from shardwright.core.sources.source import Context
 from shardwright.core.sources.spool import Spool
 from shardwright.loader import Records
@@ -43,7 +43,7 @@ def refs_of(folder: Path, **settings: Any) -> list[ImageRef]:
     given = ConvertSettings(input=(str(folder),), layout="images", **settings)
     inputs = check_inputs(given, None)
     (folder.parent / "spool").mkdir(exist_ok=True)
-    context = Context(given, Spool(str(folder.parent / "spool")), make_label_rules(given))
+    context = Context(given, Spool(str(folder.parent / "spool")), make_rules(given))
     found = [ref for part in split_inputs(inputs, context) for ref in list_part(part, context)]
     assert not any(isinstance(ref, ClassId) for ref in found)
     return [ref for ref in found if isinstance(ref, ImageRef)]

@@ -14,7 +14,7 @@ from PIL import Image
 from shardwright.core.sources.input_probe import look_at
 from shardwright.core.sources.inputs import recognize
 from shardwright.core.sources.listing import Confinement, list_part, split_inputs
-from shardwright.core.sources.rules import make_label_rules
+from shardwright.core.sources.rules import make_rules
 from shardwright.core.sources.source import Context, Input
 from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import cli
@@ -28,7 +28,7 @@ def _listed(path: Path, **values: Any) -> dict[str, str]:
     settings = ConvertSettings(input=(str(path),), **values)
     settings.check()
     item = recognize(Input(str(path), ""), look_at(str(path)), settings)
-    context = Context(settings, Spool(str(path.parent.parent)), make_label_rules(settings, (), 0))
+    context = Context(settings, Spool(str(path.parent.parent)), make_rules(settings, (), 0))
     return {
         os.path.basename(found.uri): found.reason
         for part in split_inputs([item], context)

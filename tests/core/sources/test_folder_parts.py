@@ -20,7 +20,7 @@ from shardwright.core.sources.class_folders import split_folder
 from shardwright.core.sources.folder_tree import FolderTree
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.listing import list_part
-from shardwright.core.sources.rules import make_label_rules
+from shardwright.core.sources.rules import make_rules
 from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -50,7 +50,7 @@ SETTINGS = st.fixed_dictionaries(
 def listed(path: str, source: str = "class_folders", **given: Any) -> Counter[str] | str:
     """Returns what an input contains; the message if it is refused."""
     chosen = ConvertSettings(input=(path,), **given)
-    context = Context(chosen, Spool("unused"), make_label_rules(chosen, (), 0))
+    context = Context(chosen, Spool("unused"), make_rules(chosen, (), 0))
     try:
         (part,) = source_by_name(source).split(Input(path, "in/", source), context)
         return Counter(repr(found) for found in list_part(part, context))
@@ -155,7 +155,7 @@ def test_the_meaning_of_the_folders_is_found_once(
     with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
         refs, *_ = pipeline | "ListSources" >> ListSources(
             [Input(str(source), "in/", "class_folders")],
-            Context(chosen, Spool(str(spool)), make_label_rules(chosen, (), 0)),
+            Context(chosen, Spool(str(spool)), make_rules(chosen, (), 0)),
         )
         _ = refs | beam.Map(write_line, str(listing))
         labels = " ".join(pipeline.applied_labels)

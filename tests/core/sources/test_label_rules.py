@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.core.sources.image_files import annotated
-from shardwright.core.sources.rules import LabelRules, make_label_rules
+from shardwright.core.sources.rules import Rules, make_rules
 from shardwright.schemas.annotations import (
     Annotations,
     ObjectAnnotation,
@@ -19,7 +19,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import check_numbering, first_number_of
 
-RULES = LabelRules(rename={"kitten": "cat"}, keep=frozenset({"cat"}), class_needed=False)
+RULES = Rules(rename={"kitten": "cat"}, keep=frozenset({"cat"}), class_needed=False)
 
 
 def test_objects_of_other_classes_are_removed_and_those_without_a_class_stay() -> None:
@@ -48,16 +48,16 @@ def test_an_image_without_a_kept_class_is_filtered() -> None:
 
 def test_ids_stay_unless_there_are_fewer_names() -> None:
     ids = {"person": 1, "cat": 17, "dog": 18}
-    assert LabelRules(rename={"cat": "feline"}).apply_to_ids(ids) == {"person": 1, "feline": 17, "dog": 18}
-    assert LabelRules(rename={"cat": "dog"}).apply_to_ids(ids) == {"person": 1, "dog": 2}
-    assert LabelRules(keep=frozenset({"cat", "dog"})).apply_to_ids(ids) == {"cat": 1, "dog": 2}
-    assert LabelRules(keep=frozenset(ids)).apply_to_ids(ids) == ids
+    assert Rules(rename={"cat": "feline"}).apply_to_ids(ids) == {"person": 1, "feline": 17, "dog": 18}
+    assert Rules(rename={"cat": "dog"}).apply_to_ids(ids) == {"person": 1, "dog": 2}
+    assert Rules(keep=frozenset({"cat", "dog"})).apply_to_ids(ids) == {"cat": 1, "dog": 2}
+    assert Rules(keep=frozenset(ids)).apply_to_ids(ids) == ids
 
 
 @pytest.mark.parametrize("name", ["a\u2028b", "c\x85d", "e\x1cf"])
 def test_names_may_contain_characters_that_end_lines_elsewhere(tmp_path: Path, name: str) -> None:
     (tmp_path / "keep.txt").write_text(f"{name}\nplain\n")
-    rules = make_label_rules(ConvertSettings(keep_labels=str(tmp_path / "keep.txt")))
+    rules = make_rules(ConvertSettings(keep_labels=str(tmp_path / "keep.txt")))
     assert rules.keep == {name, "plain"}
 
 
@@ -65,22 +65,22 @@ def test_names_with_percent_signs_match_folders_as_written_and_as_shown(tmp_path
     keep = tmp_path / "keep.txt"
     for line in ("100%", "100%25"):
         keep.write_text(f"{line}\ndog\n")
-        rules = make_label_rules(ConvertSettings(keep_labels=str(keep)))
+        rules = make_rules(ConvertSettings(keep_labels=str(keep)))
         assert rules.apply(ImageRef("100%25/a", "100%/a", "100%25")).label == "100%25"
         assert rules.keeps_none({"100%25", "cat"}) == ["dog"]
     keep.write_text("100%\n")
-    rules = make_label_rules(ConvertSettings(keep_labels=str(keep)))
+    rules = make_rules(ConvertSettings(keep_labels=str(keep)))
     assert rules.apply(ImageRef("row", "row", "100%")).label == "100%"  # of a manifest
-    renamed = make_label_rules(ConvertSettings(rename_labels="100%=all,5%=five,5%25=other"))
+    renamed = make_rules(ConvertSettings(rename_labels="100%=all,5%=five,5%25=other"))
     found = [renamed.apply(ImageRef("a", "a", name)).label for name in ("100%25", "100%", "5%", "5%25")]
     assert found == ["all", "all", "five", "other"]
 
 
 class TestNumbers:
-    def _rules(self, *names: str, first: int = 0, **settings: object) -> LabelRules:
-        return make_label_rules(ConvertSettings(**settings), names, first)  # type: ignore[arg-type]
+    def _rules(self, *names: str, first: int = 0, **settings: object) -> Rules:
+        return make_rules(ConvertSettings(**settings), names, first)  # type: ignore[arg-type]
 
-    def _label(self, rules: LabelRules, label: str) -> str:
+    def _label(self, rules: Rules, label: str) -> str:
         return rules.apply(ImageRef("a", "a", label)).label
 
     def test_a_number_is_replaced_by_the_name_at_its_place(self) -> None:
