@@ -12,14 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from shardwright.core import storage
 from shardwright.core.sources.file_states import FileStates, with_states
-from shardwright.core.sources.image_files import (
-    MISSING,
-    below,
-    folder_of,
-    join,
-    key_of,
-    parent_of,
-)
+from shardwright.core.sources.image_files import MISSING, below, folder_of, join, key_of, parent_of
 from shardwright.core.sources.moved_files import MovedFile, find_moved, with_slashes
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import ImageRef, printable

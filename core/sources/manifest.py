@@ -14,13 +14,7 @@ from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.documents import key_prefix, usual_root
 from shardwright.core.sources.folder_tree import could_be_splits, split_of_folder
-from shardwright.core.sources.image_files import (
-    check_folder,
-    files_below,
-    folder_of,
-    inner_path,
-    split_token,
-)
+from shardwright.core.sources.image_files import check_folder, files_below, folder_of, inner_path, split_token
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables import files, texts

@@ -14,14 +14,7 @@ from shardwright.core.images.signatures import claims_to_be_image, is_image_name
 from shardwright.core.sources.annotation_files import read_list_file
 from shardwright.core.sources.files_beside import stem_of
 from shardwright.core.sources.folder_tree import split_folders
-from shardwright.core.sources.image_files import (
-    folder_of,
-    is_file,
-    is_folder,
-    join,
-    parent_of,
-    split_token,
-)
+from shardwright.core.sources.image_files import folder_of, is_file, is_folder, join, parent_of, split_token
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.listed_images import possible_paths, resolve
 from shardwright.schemas.errors import UsageError
