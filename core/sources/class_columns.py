@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.image_files import class_name, inner_path, labelled
+from shardwright.core.sources.image_files import class_name, inner_path, labelled, with_slashes
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.moved_files import with_slashes
 from shardwright.core.sources.tables.columns import is_usual
 from shardwright.core.sources.tables.image_tables import ImageTable, TableHead, table_format
 from shardwright.schemas.configuration.settings import ConvertSettings

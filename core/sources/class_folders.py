@@ -11,20 +11,9 @@ from typing import NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.pool import merge_streams
-from shardwright.core.images.signatures import (
-    HEAD_BYTES,
-    claims_to_be_image,
-    could_be_image,
-    is_image_name,
-    kind_of,
-)
+from shardwright.core.images import signatures
+from shardwright.core.sources import files_beside
 from shardwright.core.sources.annotation_files import side_by_side
-from shardwright.core.sources.files_beside import (
-    add_metadata,
-    check_columns,
-    every_image_has_metadata,
-    without_metadata,
-)
 from shardwright.core.sources.folder_tree import (
     AUTO,
     SPLITS,
@@ -76,7 +65,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
         )
     tree = find_tree(probe, settings)
     if not tree.metadata:
-        check_columns(probe.path, SOURCE.name, settings)
+        files_beside.check_columns(probe.path, SOURCE.name, settings)
     return tree.text
 
 
@@ -102,7 +91,7 @@ def split_folder(item: Input, tree: FolderTree, context: Context) -> Iterator[In
     is_whole = context.one_worker or tree.metadata or not storage.is_remote(item.path)
     for part in [WHOLE] if is_whole else _parts(item.path, tree):
         path = storage.join(item.path, part.folder).rstrip("/")
-        yield InputSplit(item, path, detail=(part, meaning))
+        yield InputSplit(item, path, detail=(meaning, part))
 
 
 def _parts(path: str, tree: FolderTree) -> Iterator[FolderPart]:
@@ -116,11 +105,6 @@ def _parts(path: str, tree: FolderTree) -> Iterator[FolderPart]:
             yield FolderPart(f"{top}/{inner}/")
 
 
-def _list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
-    folder, tree = part.detail
-    yield from list_labelled(part.item, context.settings, tree, folder)
-
-
 def list_labelled(
     source: Input, settings: ConvertSettings, tree: FolderTree, part: FolderPart = WHOLE
 ) -> Iterator[ImageRef | ClassId]:
@@ -128,13 +112,13 @@ def list_labelled(
     refs = list_class_folders(source, settings.folders_of_label, tree, part)
     refs = (_placed(ref, tree, source.prefix) for ref in refs)
     if tree.metadata:
-        yield from add_metadata(refs, source.path, settings, tree.names_classes)
+        yield from files_beside.add_metadata(refs, source.path, settings, tree.names_classes)
     else:
         yield from refs
 
 
 def _placed(ref: ImageRef, tree: FolderTree, prefix: str) -> ImageRef:
-    if tree.only_splits and is_image(ref) and tree.leaves_out(ref.key.removeprefix(prefix)):
+    if is_image(ref) and tree.leaves_out(ref.key.removeprefix(prefix)):
         return ref._replace(message="").filtered(FilterReason.OUTSIDE_SPLITS)
     lacks_class = not ref.label and ref.is_candidate and not tree.classless
     return ref._replace(message=NO_FOLDER) if lacks_class else ref
@@ -152,7 +136,7 @@ def find_tree(probe: InputProbe, settings: ConvertSettings) -> FolderTree:
       EngineError: If a folder cannot be listed.
     """
     folders, path = settings.folders, probe.path
-    metadata = every_image_has_metadata(inner for inner, _ in files_below(path))
+    metadata = files_beside.every_image_has_metadata(inner for inner, _ in files_below(path))
     with storage.translated_errors("list", path):
         named = [name for name in probe.folders if name and not name.startswith(".")]
     tops, empty = _look_at_tops(path, named) if folders == AUTO else ({}, [])
@@ -196,14 +180,15 @@ def _images_in(folder: str) -> Iterator[bool]:
         if is_hidden(path) or (flat and not nested):
             continue
         name = path.rpartition("/")[2]
-        if is_image_name(name) or (could_be_image(name) and state.size > 0 and _is_image_file(state.path)):
+        if signatures.is_image_name(name) or (state.size > 0 and _is_image_file(state.path)):
             flat = flat or not nested
             yield nested
 
 
 def _is_image_file(path: str) -> bool:
     try:
-        return kind_of(storage.read_head(path, HEAD_BYTES)) is not None
+        is_likely = signatures.could_be_image(path)
+        return is_likely and signatures.kind_of(storage.read_head(path, signatures.HEAD_BYTES)) is not None
     except OSError:  # a folder that contains itself, or a file without read permission
         return False
 
@@ -235,7 +220,7 @@ def list_class_folders(
         )
         if state.size < 0:
             ref = _without_file(ref)
-        if not ref.is_candidate or claims_to_be_image(ref.key):
+        if not ref.is_candidate or signatures.claims_to_be_image(ref.key):
             yield ref
             continue
         unclear.append(ref)
@@ -248,10 +233,10 @@ def list_class_folders(
 def _look_into(ref: ImageRef) -> ImageRef:
     """Checks the first bytes of a file whose name is not that of a readable image."""
     try:
-        head = storage.read_head(ref.uri, HEAD_BYTES) if ref.size else b""
+        head = storage.read_head(ref.uri, signatures.HEAD_BYTES) if ref.size else b""
     except OSError:
         # Reading the image later reports whether the storage or the permission failed.
-        return ref if is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
+        return ref if signatures.is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
     return with_kind(ref, head)
 
 
@@ -260,7 +245,7 @@ def _without_file(ref: ImageRef) -> ImageRef:
     try:
         is_folder = stat.S_ISDIR(os.stat(ref.uri).st_mode)
     except OSError:  # a broken link, or deleted since the folder was listed
-        if not is_image_name(ref.key):
+        if not signatures.is_image_name(ref.key):
             return ref.filtered(FilterReason.NOT_AN_IMAGE)
         return ref.quarantined(QuarantineReason.UNREADABLE, "the symbolic link points nowhere")
     return ref.filtered(FilterReason.SYMLINK_LOOP if is_folder else FilterReason.SPECIAL_FILE)
@@ -273,7 +258,7 @@ def _files(path: str, tree: FolderTree, part: FolderPart) -> Iterator[tuple[str,
         parts = _parts(path, tree) if part == WHOLE else [part]
         streams = [_objects(f"{path.rstrip('/')}/", inner) for inner in parts]
     if tree.metadata:
-        streams = [without_metadata(stream, itemgetter(0)) for stream in streams]
+        streams = [files_beside.without_metadata(stream, itemgetter(0)) for stream in streams]
     return iter(streams[0]) if len(streams) == 1 else merge_streams(streams, _REQUESTS_AT_ONCE)
 
 
@@ -289,7 +274,7 @@ SOURCE = Source(
     metadata_settings=frozenset({"label_column", "extra_columns", "label_separator"}),
     accepts=lambda probe, settings: not probe.is_file,
     describe=_describe,
-    list_part=_list_part,
+    list_part=lambda part, context: list_labelled(part.item, context.settings, *part.detail),
     split=_split,
     unique_keys=True,
 )

@@ -19,6 +19,7 @@ from shardwright.core.sources.files_beside import stem_of
 from shardwright.core.sources.image_files import (
     annotated,
     class_name,
+    file_name,
     folder_of,
     inner_path,
     is_folder,
@@ -28,7 +29,6 @@ from shardwright.core.sources.image_files import (
     parent_of,
 )
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.shapes import size_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, PanopticSegment
 from shardwright.schemas.configuration.settings import ConvertSettings

@@ -15,8 +15,8 @@ from shardwright.core.sources.image_files import (
     labelled,
     number_in,
     split_in,
+    with_slashes,
 )
-from shardwright.core.sources.moved_files import with_slashes
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError

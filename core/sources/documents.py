@@ -24,6 +24,8 @@ from shardwright.core.sources.image_files import (
     bad_entry,
     below,
     check_folders,
+    file_name,
+    find_moved,
     find_root,
     folder_of,
     inner_path,
@@ -32,12 +34,12 @@ from shardwright.core.sources.image_files import (
     parent_of,
     split_token,
     splits_of_files,
+    with_slashes,
 )
 from shardwright.core.sources.input_probe import InputProbe, look_at
-from shardwright.core.sources.moved_files import file_name, find_moved, with_slashes
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables.paths import ImageRoot
-from shardwright.core.sources.tables.rows import NumberedClasses
+from shardwright.core.sources.tables.rows import with_class_ids
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -321,11 +323,7 @@ class DocumentFormat:
                     ImageRef(prefix + key, uri), why, sorted(places), documents, part, settings
                 )
             )
-            classes = NumberedClasses()
-            for ref in with_states(refs, states, root):
-                if self.has_numbers:
-                    yield from classes.new_ids(ref)
-                yield ref
+            yield from with_class_ids((ref, self.has_numbers) for ref in with_states(refs, states))
 
     def _bad_place(self, part: InputSplit, document: Document, entry: int, why: str) -> ImageRef:
         name = f"{self.entry} {document.entries.number(entry)}"

@@ -33,7 +33,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef]:
     """Yields a reference for each file in a part of a folder."""
     pattern = re.compile(context.settings.label_regex)
-    for ref in list_class_folders(part.item, part=part.detail[0]):
+    for ref in list_class_folders(part.item, part=part.detail[1]):
         yield take_apart(ref, pattern, part.item.prefix)
 
 

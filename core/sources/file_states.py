@@ -48,11 +48,11 @@ class FileStates:
     """
 
     def __init__(self, folder: str, count: int) -> None:
-        self._folder = folder.rstrip("/")
+        self.folder = folder.rstrip("/")
         #: Hash of each object's path -> its size, checksum and version: about 200 bytes for each.
         self._listing: dict[int, str] | None = None
         if count and storage.is_remote(folder):
-            items = storage.list_objects(f"{self._folder}/")
+            items = storage.list_objects(f"{self.folder}/")
             listed = islice(items, max(MIN_LISTED, LISTED_FOR_EACH * count))
             listing = {name_hash(item.path): f"{item.size} {item.crc32c} {item.version}" for item in listed}
             self._listing = listing if next(items, None) is None else None
@@ -60,13 +60,13 @@ class FileStates:
     def has(self, path: str) -> bool | None:
         """Returns whether a file exists; None if only a request for this file would tell."""
         if storage.is_remote(path):
-            listed = self._listing is not None and below(path, self._folder) is not None
+            listed = self._listing is not None and below(path, self.folder) is not None
             return self.find(path) is not None if listed else None
         return is_file(path)
 
     def find(self, path: str) -> storage.StoredObject | None:
         """Returns the state of a file; None if it does not exist or cannot be read."""
-        if self._listing is not None and below(path, self._folder) is not None:
+        if self._listing is not None and below(path, self.folder) is not None:
             state = self._listing.get(name_hash(path))
             if state is None:
                 return None
@@ -107,18 +107,19 @@ class TouchedFiles:
             return False
 
 
-def with_states(refs: Iterable[ImageRef], states: FileStates, folder: str) -> Iterator[ImageRef]:
+def with_states(refs: Iterable[ImageRef], states: FileStates) -> Iterator[ImageRef]:
     """Yields references in order, with the sizes and states of their files, or marked as missing.
 
     Args:
       refs: References; those that are not candidates stay unchanged.
-      states: States of the files in the folder.
-      folder: Folder that contains most of the files.
+      states: States of the files, most of which are in its folder.
     """
-    return side_by_side(lambda ref: _with_state(ref, states) if ref.is_candidate else ref, refs, folder)
+    return side_by_side(lambda ref: _with_state(ref, states), refs, states.folder)
 
 
 def _with_state(ref: ImageRef, states: FileStates) -> ImageRef:
+    if not ref.is_candidate:
+        return ref
     if not storage.is_remote(ref.uri):
         return _with_local_state(ref)
     found = states.find(ref.uri)

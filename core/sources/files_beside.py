@@ -15,7 +15,7 @@ from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import AnnotationFault, read_annotation_file, side_by_side
 from shardwright.core.sources.folder_tree import AUTO
 from shardwright.core.sources.image_files import is_hidden, labelled
-from shardwright.core.sources.tables.rows import NumberedClasses
+from shardwright.core.sources.tables.rows import with_class_ids
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.columns import column_values, encode_extra, finite_or_text
@@ -148,19 +148,15 @@ def add_metadata(
         names = needed[bool(ref.label)] if ref.is_candidate else []
         if not names:
             return ref, False
-        has_own_class = _reads_class(settings, bool(ref.label))
+        has_ids = _reads_class(settings, bool(ref.label))
         try:
             files = {name: data for name in names if (data := read(ref, name)) is not None}
             ref = with_metadata(ref, files, settings)
         except AnnotationFault as fault:
             return ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault)), False
-        return ref._replace(message=ref.message + hint if ref.message else ""), has_own_class
+        return ref._replace(message=ref.message + hint if ref.message else ""), has_ids
 
-    classes = NumberedClasses()
-    for ref, has_own_class in side_by_side(with_files, refs, path):
-        if has_own_class:
-            yield from classes.new_ids(ref)
-        yield ref
+    yield from with_class_ids(side_by_side(with_files, refs, path))
 
 
 def _metadata_needed(settings: ConvertSettings, has_class: bool) -> list[str]:

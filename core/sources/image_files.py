@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import os
 import re
 import stat
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,10 @@ _SPLIT_TOKEN = re.compile(
 MISSING = "its image is missing"
 #: Number of characters of a value in a message.
 _SHOWN = 200
+#: Folders that archive tools add; they hold no images of the dataset.
+_IGNORED = ("__MACOSX",)
+#: Largest number of files in a folder to search by name; in a larger folder, no file is found.
+_MAX_FILES = 5_000_000
 
 
 def split_token(name: str) -> str:
@@ -100,6 +106,20 @@ def key_of(path: str) -> str:
         return key_from_bytes(os.fsencode(path))
     except UnicodeEncodeError:
         return key_from_bytes(path.encode("utf-8", "replace"))
+
+
+def with_slashes(path: str) -> str:
+    """Returns a path with backslashes replaced by slashes."""
+    return path.replace("\\", "/")
+
+
+def file_name(path: str) -> str:
+    r"""Returns the last part of a POSIX or Windows path.
+
+    >>> file_name(r"C:\photos\cat.jpg")
+    'cat.jpg'
+    """
+    return with_slashes(path).rpartition("/")[2]
 
 
 def is_hidden(path: str) -> bool:
@@ -232,13 +252,11 @@ def _unlistable(folder: bytes, error: OSError) -> EngineError:
 
 def _state_of(entry: os.DirEntry[bytes]) -> storage.StoredObject:
     path = os.fsdecode(entry.path)
-    try:
+    with contextlib.suppress(OSError):  # a broken link, or deleted since the folder was listed
         status = entry.stat()
-    except OSError:  # a broken link, or deleted since the folder was listed
-        return storage.StoredObject(path, -1, "")
-    if not stat.S_ISREG(status.st_mode):
-        return storage.StoredObject(path, -1, "")
-    return storage.StoredObject(path, status.st_size, storage.local_version(status))
+        if stat.S_ISREG(status.st_mode):
+            return storage.StoredObject(path, status.st_size, storage.local_version(status))
+    return storage.StoredObject(path, -1, "")
 
 
 def _leads_down(entry: os.DirEntry[bytes], above: Collection[tuple[int, int]]) -> bool:
@@ -267,15 +285,50 @@ def find_root(candidates: Iterable[str], names: Sequence[str]) -> str:
     return ""
 
 
-def check_folder(option: str, path: str) -> None:
-    """Checks that a folder that an option names exists.
+def find_moved(paths: Iterable[str], folder: str) -> dict[str, tuple[str, str]]:
+    r"""Searches a folder for files by name if annotations contain paths of another machine.
 
-    Raises:
-      UsageError: If it does not.
+    `C:\photos\cat.jpg` and `/home/ann/photos/cat.jpg` both name `cat.jpg`. If exactly one file below the
+    folder has that name, it is the image. The folder is listed only once.
+
+    Hidden files and folders are ignored. Names may differ in their Unicode form. The search gives up in a
+    folder with more than five million files, so that a root such as `/` does not delay a build for hours.
+
+    Args:
+      paths: Paths as written in annotations.
+      folder: Folder of the images.
+
+    Returns:
+      Path, as given -> the path of the image relative to the folder, and why no file was chosen; one of them
+      is empty. Paths whose name no file has are left out.
     """
-    storage.require_known(option, path)
-    if not is_folder(path):
-        raise UsageError(f"{option} {printable(path)} is not a folder, or is empty; check the path.")
+    wanted: dict[str, list[str]] = {}
+    for path in dict.fromkeys(paths):
+        if name := _same_form(file_name(path)):
+            wanted.setdefault(name, []).append(path)
+    if not wanted:
+        return {}
+    found: dict[str, list[str]] = {}
+    for count, (inner, _) in enumerate(files_below(folder)):
+        if count == _MAX_FILES:
+            return {}
+        name = _same_form(inner.rpartition("/")[2])
+        if name in wanted and not any(part.startswith(".") or part in _IGNORED for part in inner.split("/")):
+            found.setdefault(name, []).append(inner)
+    return {path: _choose(found[name]) for name in found for path in wanted[name]}
+
+
+def _same_form(name: str) -> str:
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def _choose(found: list[str]) -> tuple[str, str]:
+    if len(found) == 1:
+        return found[0], ""
+    first, second = sorted(found)[:2]
+    shown = f"{printable(first)} and {printable(second)}"
+    more = f" (and {len(found) - 2} more)" if len(found) > 2 else ""
+    return "", f"{MISSING}, and its name alone could mean {shown}{more}"
 
 
 def check_folders(settings: ConvertSettings, used: Collection[str]) -> None:
@@ -286,7 +339,9 @@ def check_folders(settings: ConvertSettings, used: Collection[str]) -> None:
     """
     for name, path in (("image_root", settings.image_root), ("mask_dir", settings.mask_dir)):
         if path and name in used:
-            check_folder(f"--{name}", path)
+            storage.require_known(f"--{name}", path)
+            if not is_folder(path):
+                raise UsageError(f"--{name} {printable(path)} is not a folder, or is empty; check the path.")
 
 
 def annotated(ref: ImageRef, annotations: Annotations) -> ImageRef:

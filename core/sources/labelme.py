@@ -17,9 +17,8 @@ from shardwright.core import storage
 from shardwright.core.images import decode
 from shardwright.core.sources import shapes
 from shardwright.core.sources.annotation_files import AnnotationFault, faults_in, parse_json
-from shardwright.core.sources.image_files import annotated, bad_entry, class_name, key_of
+from shardwright.core.sources.image_files import annotated, bad_entry, class_name, file_name, key_of
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
-from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.pairs import PairedFolders, PairFormat, holds_below
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.byte_range import BASE64, ByteRange

@@ -11,9 +11,8 @@ import os
 from collections.abc import Iterator, Sequence
 
 from shardwright.core import storage
+from shardwright.core.sources import image_files
 from shardwright.core.sources.file_states import FileStates, with_states
-from shardwright.core.sources.image_files import MISSING, below, folder_of, join, key_of, parent_of
-from shardwright.core.sources.moved_files import MovedFile, find_moved, with_slashes
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.plain_text import check_utf8
@@ -35,17 +34,20 @@ def list_images(path: str, root: str, prefix: str) -> Iterator[ImageRef]:
     """
     lines = _read_list(path)
     states = FileStates(root, len(lines))
-    found = {line: _find(line, folder_of(path), root, states) for line in dict.fromkeys(lines)}
-    moved = find_moved((line for line in lines if not found[line]), root)
+    found = {line: _find(line, image_files.folder_of(path), root, states) for line in dict.fromkeys(lines)}
+    moved = image_files.find_moved((line for line in lines if not found[line]), root)
 
     def refs() -> Iterator[ImageRef]:
         for line in lines:
-            uri, fault = (found[line], "") if found[line] else _moved(line, root, moved.get(line))
+            inner, fault = moved.get(line, ("", image_files.MISSING))
+            named = image_files.join(root, inner) if inner else resolve(root, line.removeprefix("./"))
+            uri = found[line] or named
             key = prefix + _key_of(uri, root)
             ref = ImageRef(key, uri, message=f"listed in {printable(path)}")
-            yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, fault) if fault else ref
+            is_there = found[line] or inner
+            yield ref if is_there else ref.quarantined(QuarantineReason.BAD_ANNOTATION, fault)
 
-    return with_states(refs(), states, root)
+    return with_states(refs(), states)
 
 
 def _read_list(path: str) -> list[str]:
@@ -65,23 +67,16 @@ def _find(line: str, here: str, root: str, states: FileStates) -> str:
 
     If the check would need a request for each image, the likeliest path is returned unchecked.
     """
-    folders = here, root, parent_of(root)
+    folders = here, root, image_files.parent_of(root)
     tried = [resolve(root, line)] if is_absolute(line) else [*possible_paths(line, folders)]
     found = next(filter(states.has, tried), "")
     is_unknown = not found and all(states.has(path) is None for path in tried)
     return tried[0] if tried and is_unknown else found
 
 
-def _moved(line: str, root: str, moved: MovedFile | None) -> tuple[str, str]:
-    """Returns the path of an image that is not where a line says, and why it was not found."""
-    if moved and moved.path:
-        return join(root, moved.path), ""
-    return resolve(root, line.removeprefix("./")), moved.fault if moved else MISSING
-
-
 def _key_of(path: str, root: str) -> str:
-    inner = below(path, root)
-    key = key_of((path.partition("://")[2] or path).lstrip("/") if inner is None else inner)
+    inner = image_files.below(path, root)
+    key = image_files.key_of((path.partition("://")[2] or path).lstrip("/") if inner is None else inner)
     return "/".join(step for step in key.split("/") if step != "..")
 
 
@@ -94,19 +89,19 @@ def possible_paths(text: str, folders: Sequence[str]) -> Iterator[str]:
     >>> list(possible_paths("data/obj/1.jpg", ["/set"]))
     ['/set/data/obj/1.jpg', '/set/obj/1.jpg']
     """
-    parts = [part for part in with_slashes(text).split("/") if part not in ("", ".")]
+    parts = [part for part in image_files.with_slashes(text).split("/") if part not in ("", ".")]
     for begin in range(len(parts)):
         for folder in folders:
             own = folder.rstrip("/").rpartition("/")[2]
             if not begin or begin < len(parts) - 1 or parts[begin - 1] in ("data", own):
-                yield join(folder, "/".join(parts[begin:]))
+                yield image_files.join(folder, "/".join(parts[begin:]))
 
 
 def resolve(here: str, text: str) -> str:
     """Returns a path joined with a folder; a path in a bucket stays in its bucket."""
     if storage.is_remote(here) and not storage.is_remote(text):
         text = text.lstrip("/")  # a dataset in a bucket cannot name local files
-    path = text if is_absolute(text) else join(here, text)
+    path = text if is_absolute(text) else image_files.join(here, text)
     scheme, found, rest = path.rpartition("://")
     if not found:
         return os.path.normpath(path)

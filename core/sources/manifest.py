@@ -11,10 +11,10 @@ from itertools import islice
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
+from shardwright.core.sources import image_files
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.documents import key_prefix, usual_root
 from shardwright.core.sources.folder_tree import could_be_splits, split_of_folder
-from shardwright.core.sources.image_files import check_folder, files_below, folder_of, inner_path, split_token
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables import files, texts
@@ -64,7 +64,7 @@ def _only_manifests(probe: InputProbe) -> list[str]:
     if len(kinds) != 1 or "" in kinds or probe.folders:
         return []
     # The probe does not list all files of a large folder.
-    return sorted(name for name, _ in files_below(probe.path) if not _is_marker(name))
+    return sorted(name for name, _ in image_files.files_below(probe.path) if not _is_marker(name))
 
 
 def _is_marker(name: str) -> bool:
@@ -123,7 +123,7 @@ def _lists_in(probe: InputProbe, settings: ConvertSettings, tried: int | None) -
 
 def _list_root(source: TableFile, settings: ConvertSettings) -> str:
     """Returns the folder to which the paths of a list are relative; empty if no usual folder fits."""
-    names = [name for name in files.first_images(source, settings) if name and inner_path(name)]
+    names = [name for name in files.first_images(source, settings) if name and image_files.inner_path(name)]
     return usual_root(source.file.path, settings, names)
 
 
@@ -146,10 +146,10 @@ def _manifest(file: StoredObject, name: str, beside: Sequence[str], settings: Co
         return TableFile(file, table, root, f"{folder}/" if folder else "", split_of_folder(folder))
     # Paths become keys. If they are relative to the folder of a split, that folder comes first.
     root = _list_root(TableFile(file, table, root), settings) or root
-    above = settings.image_root.rstrip("/") or folder_of(path)
+    above = settings.image_root.rstrip("/") or image_files.folder_of(path)
     # The name of a list gives its split if the names of the lists give different ones.
-    tokens = {split_token(other.rpartition("/")[2]) for other in (*settings.input, *beside)}
-    split = split_token(path.rpartition("/")[2]) if len(tokens - {""}) > 1 else ""
+    tokens = {image_files.split_token(other.rpartition("/")[2]) for other in (*settings.input, *beside)}
+    split = image_files.split_token(path.rpartition("/")[2]) if len(tokens - {""}) > 1 else ""
     return TableFile(file, table, root, key_prefix(root, above, ""), split)
 
 
@@ -162,8 +162,7 @@ def _manifests(probe: InputProbe, names: Sequence[str], settings: ConvertSetting
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    if settings.image_root:
-        check_folder("--image_root", settings.image_root)
+    image_files.check_folders(settings, SETTINGS)
     names = _names_in(probe, settings)
     manifest = next(_manifests(probe, names, settings), None)
     if manifest is None:
@@ -194,7 +193,7 @@ def _check_one_metadata(path: str) -> None:
     Raises:
       UsageError: If there is one.
     """
-    beside = [storage.join(folder_of(path), name) for name in _METADATA]
+    beside = [storage.join(image_files.folder_of(path), name) for name in _METADATA]
     others = [other for other in beside if path in beside and other != path and storage.exists(other)]
     if others:
         shown = [printable(name) for name in (path, *others)]

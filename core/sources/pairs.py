@@ -32,6 +32,7 @@ from shardwright.core.sources.image_files import (
     bad_entry,
     below,
     check_folders,
+    file_name,
     files_below,
     folder_of,
     is_folder,
@@ -41,7 +42,7 @@ from shardwright.core.sources.image_files import (
     split_token,
 )
 from shardwright.core.sources.input_probe import InputProbe, look_at
-from shardwright.core.sources.moved_files import file_name
+from shardwright.core.sources.listed_images import list_images
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
@@ -135,8 +136,6 @@ class PairFormat:
       named_images: Returns the file names that an annotation file gives its image, the likeliest first; None
         if the paths alone decide which files are pairs.
       file_of: Returns the path of an image's annotation file; None if folders and suffixes tell.
-      list_images: Returns the references of a list of images, from its path, the folder of the dataset and
-        the beginning of the keys; None if there are no lists.
       alone: Returns what an annotation file without an image is, from the reference of the file, whose
         message says what is wrong, and its content: the image inside it, a bad entry, or another file. None
         if all are bad entries.
@@ -154,7 +153,6 @@ class PairFormat:
     summarize: Callable[[InputProbe, ConvertSettings], str] = lambda probe, settings: ""
     named_images: Callable[[bytes], list[str]] | None = None
     file_of: Callable[[str], str] | None = None
-    list_images: Callable[[str, str, str], Iterator[ImageRef]] | None = None
     alone: Callable[[ImageRef, bytes], ImageRef] | None = None
     max_bytes: int = MAX_BYTES
 
@@ -257,8 +255,8 @@ class PairFormat:
         tops = InputProbe(folders.images, is_file=False).folders if folders.split_by_folder else ()
         tree = FolderTree(split_folders(tops) if could_be_splits(tops) else {})
         absent.difference_update(by_stem)
-        if folders.image_list and self.list_images:
-            images = self.list_images(folders.image_list, folders.images, prefix)
+        if folders.image_list:
+            images = list_images(folders.image_list, folders.images, prefix)
         else:
             images = list_class_folders(Input(folders.images, prefix))
         for ref in images:

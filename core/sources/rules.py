@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from shardwright.core import storage
-from shardwright.core.sources.image_files import split_name
-from shardwright.core.sources.moved_files import file_name
+from shardwright.core.sources.image_files import file_name, split_name
 from shardwright.schemas.annotations import decode_annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.kinds import list_entries

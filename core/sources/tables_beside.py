@@ -9,9 +9,8 @@ from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.folder_tree import AUTO, split_of_folder
-from shardwright.core.sources.image_files import find_root, folder_of, inner_path
+from shardwright.core.sources.image_files import find_root, folder_of, inner_path, with_slashes
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.moved_files import with_slashes
 from shardwright.core.sources.tables import files, texts
 from shardwright.core.sources.tables.columns import usual_columns
 from shardwright.core.sources.tables.files import TableFile

@@ -6,9 +6,8 @@ import math
 
 from shardwright.core import storage
 from shardwright.core.sources.entries import XmlElement, read_xml
-from shardwright.core.sources.image_files import class_name, is_text, join, number_in, split_token
+from shardwright.core.sources.image_files import class_name, file_name, is_text, join, number_in, split_token
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.moved_files import file_name
 from shardwright.core.sources.pairs import MASK_SUFFIXES, PairedFolders, PairFormat, holds_below
 from shardwright.core.sources.shapes import size_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation

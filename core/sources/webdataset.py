@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.archives.files import (
-    OpenArchive,
-    checked_kind,
-    extension_kind,
-    first_archive,
-    first_members,
-    is_listed_archive,
-    open_archive,
-    split_archives,
-    why_filtered,
-)
+from shardwright.core.sources.archives import files
 from shardwright.core.sources.class_folders import list_class_folders
 from shardwright.core.sources.files_beside import METADATA, with_metadata
 from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.source import Context, InputSplit, Source
-from shardwright.core.sources.tables.rows import NumberedClasses
+from shardwright.core.sources.tables.rows import with_class_ids
 from shardwright.core.storage.ranges import open_ranges
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -60,44 +50,42 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
     if settings.label_regex:
         return False
     if not probe.is_file:
-        path = first_archive(probe)
+        path = files.first_archive(probe)
         return bool(path) and _accepts(look_at(path), settings)
-    if not extension_kind(probe.name):
+    if not files.extension_kind(probe.name):
         return False
     with open_ranges(probe.path) as reader:
-        return _shows_samples(first_members(reader.read_at, reader.size))
+        return _shows_samples(files.first_members(reader.read_at, reader.size))
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    return "a shard of a WebDataset" if checked_kind(probe) else "a folder with the shards of a WebDataset"
+    return f"{'a shard' if files.checked_kind(probe) else 'a folder with the shards'} of a WebDataset"
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields references to images and to files without an image, and the ids of classes."""
     if not part.detail:
         for ref in list_class_folders(part.item):
-            if not is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
+            if not files.is_listed_archive(ref.key.removeprefix(part.item.prefix), ref.size):
                 ref = ref._replace(label="", split="")
                 yield ref.filtered(FilterReason.NOT_LISTED) if is_image(ref) else ref  # in no sample
         return
-    with open_archive(part, context) as opened:
-        classes = NumberedClasses()
+    with files.open_archive(part, context) as opened:
         # The members of a sample are adjacent.
-        for _, entries in groupby(opened.entries(), lambda entry: take_name_apart(entry[0])[0]):
-            for ref in _list_sample(entries, opened, context.settings):
-                yield from classes.new_ids(ref)
-                yield ref
+        samples = groupby(opened.entries(), lambda entry: take_name_apart(entry[0])[0])
+        listed = (_list_sample(entries, opened, context.settings) for _, entries in samples)
+        yield from with_class_ids((ref, True) for ref in chain.from_iterable(listed))
 
 
 def _list_sample(
-    entries: Iterable[tuple[str, ImageRef]], opened: OpenArchive, settings: ConvertSettings
+    entries: Iterable[tuple[str, ImageRef]], opened: files.OpenArchive, settings: ConvertSettings
 ) -> Iterator[ImageRef]:
     """Yields the members of one sample; its images have its metadata, which is filtered without an image."""
     images: list[ImageRef] = []
     metadata: dict[str, ImageRef] = {}
     for path, ref in entries:
         _, field_name = take_name_apart(path)
-        reason = why_filtered(path) or ("" if is_image_name(path) else FilterReason.NOT_AN_IMAGE)
+        reason = files.why_filtered(path) or ("" if is_image_name(path) else FilterReason.NOT_AN_IMAGE)
         if not ref.is_candidate:
             yield ref
         elif field_name in METADATA and field_name not in metadata:
@@ -110,8 +98,8 @@ def _list_sample(
         yield from (ref.filtered(FilterReason.NOT_AN_IMAGE) for ref in metadata.values())
         return
     try:
-        files = {name: opened.read_metadata(member, name) for name, member in metadata.items()}
-        yield from [with_metadata(ref, files, settings) for ref in images]
+        contents = {name: opened.read_metadata(member, name) for name, member in metadata.items()}
+        yield from [with_metadata(ref, contents, settings) for ref in images]
     except AnnotationFault as fault:
         yield from (ref.quarantined(QuarantineReason.BAD_ANNOTATION, str(fault)) for ref in images)
 
@@ -123,5 +111,5 @@ SOURCE = Source(
     accepts=_accepts,
     describe=_describe,
     list_part=list_part,
-    split=split_archives,
+    split=files.split_archives,
 )

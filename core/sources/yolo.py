@@ -9,7 +9,6 @@ from shardwright.core.sources.annotation_files import AnnotationFault, read_anno
 from shardwright.core.sources.files_beside import stem_of
 from shardwright.core.sources.image_files import bad_entry, class_name, is_folder, number_in
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.listed_images import list_images
 from shardwright.core.sources.pairs import PairedFolders, PairFormat
 from shardwright.core.sources.shapes import hull
 from shardwright.core.sources.yolo_dataset import read_dataset
@@ -141,6 +140,5 @@ SOURCE = PairFormat(
     noun="label file",
     settings=frozenset(),
     file_of=label_path,
-    list_images=list_images,
     alone=_alone,
 ).source()

@@ -19,17 +19,9 @@ from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import Document, DocumentFormat, ImagePaths
 from shardwright.core.sources.image_files import inner_path
 from shardwright.core.sources.input_probe import HEAD_BYTES
+from shardwright.core.sources.tables import texts
 from shardwright.core.sources.tables.columns import check_named, named_columns
 from shardwright.core.sources.tables.paths import ImageRoot
-from shardwright.core.sources.tables.texts import (
-    STEP,
-    Lines,
-    check_text,
-    csv_cells,
-    head_rows,
-    line_cells,
-    sniff_delimiter,
-)
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -70,8 +62,8 @@ class TableHead(NamedTuple):
 
 def parse_head(data: bytes, path: str) -> TableHead:
     """Returns the beginning of a CSV file, of which at least `HEAD_BYTES` are given if it has so many."""
-    delimiter = sniff_delimiter(path, data)
-    return TableHead(path, delimiter, head_rows(data[:HEAD_BYTES], delimiter))
+    delimiter = texts.sniff_delimiter(path, data)
+    return TableHead(path, delimiter, texts.head_rows(data[:HEAD_BYTES], delimiter))
 
 
 class ImageTable(ABC):
@@ -91,7 +83,8 @@ class ImageTable(ABC):
 
     def __init__(self, head: TableHead) -> None:
         self.head = head
-        self._parse = partial(line_cells if self.one_line else csv_cells, delimiter=head.delimiter)
+        parse = texts.line_cells if self.one_line else texts.csv_cells
+        self._parse = partial(parse, delimiter=head.delimiter)
         self._places = array("q")  # first line, offset and number of bytes of each run
 
     @property
@@ -137,7 +130,7 @@ class ImageTable(ABC):
         assert file is not None
         begin = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
         file.seek(begin)
-        lines = Lines(iter(partial(file.read, STEP), b""), begin)
+        lines = texts.Lines(iter(partial(file.read, texts.STEP), b""), begin)
         rows = self._parse(lines, 1)
         if self.has_header:
             next(rows, None)
@@ -161,7 +154,7 @@ class ImageTable(ABC):
         assert self.head.file is not None
         line, begin, length = self._places[3 * index : 3 * index + 3]
         data = os.pread(self.head.file.fileno(), length, begin)
-        for number, cells in self._parse(Lines([data]), line):
+        for number, cells in self._parse(texts.Lines([data]), line):
             if not isinstance(cells, str):
                 yield number, cells
 
@@ -187,7 +180,7 @@ def table_format(
     def open_table(file: IO[bytes], path: str, checked: ConvertSettings) -> ImageTable:
         data = file.read(HEAD_BYTES)
         file.seek(0)
-        check_text(printable(path), data)
+        texts.check_text(printable(path), data)
         head = parse_head(data, path)._replace(file=file)
         check_named(printable(path), head.header, named_columns(checked, settings))
         table = table_in(head, checked)

@@ -16,8 +16,15 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.image_files import annotated, class_name, labelled, number, number_in, split_in
-from shardwright.core.sources.moved_files import find_moved
+from shardwright.core.sources.image_files import (
+    annotated,
+    class_name,
+    find_moved,
+    labelled,
+    number,
+    number_in,
+    split_in,
+)
 from shardwright.core.sources.source import Context, InputSplit
 from shardwright.core.sources.tables.columns import HEIGHT, ML_USE, OBJECTS, ROLES, WIDTH
 from shardwright.core.sources.tables.files import TableFile, rows_of
@@ -48,19 +55,20 @@ _SHOWN = 200
 _ML_USES = {"training": "train", "validate": "validation"}
 
 
-class NumberedClasses:
-    """Gives classes that are whole numbers these numbers as ids."""
+def with_class_ids(items: Iterable[tuple[ImageRef, bool]]) -> Iterator[ImageRef | ClassId]:
+    """Yields references in order, and each class that is a whole number once, with this number as its id.
 
-    def __init__(self) -> None:
-        self._yielded: set[str] = set()
-
-    def new_ids(self, ref: ImageRef) -> Iterator[ClassId]:
-        """Yields the ids of the classes of an image that were not yielded before."""
-        for name in ref.labels:
+    Args:
+      items: The references, and whether numbers are ids in each of them.
+    """
+    yielded: set[str] = set()
+    for ref, has_ids in items:
+        for name in ref.labels if has_ids else ():
             # 7.0 is not a class number but a measurement that is used as a class.
-            if name not in self._yielded and _NUMBER.match(name) and int(name) <= MAX_OWN_ID:
-                self._yielded.add(name)
+            if name not in yielded and _NUMBER.match(name) and int(name) <= MAX_OWN_ID:
+                yielded.add(name)
                 yield ClassId(name, int(name))
+        yield ref
 
 
 def list_rows(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
@@ -68,7 +76,7 @@ def list_rows(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     source, place = part.detail
     with storage.translated_errors("read", part.path):
         rows = rows_of(source, place, context.settings, context.spool)
-        yield from Rows(source, part.item.prefix, context.settings).refs(rows)
+        yield from with_class_ids(Rows(source, part.item.prefix, context.settings).refs(rows))
     yield from map(ClassId, source.table.classes, range(len(source.table.classes)))
 
 
@@ -95,34 +103,32 @@ class Rows:
         needs = settings.record_layout.needs
         self._reads_classes, self._reads_objects = needs is Needs.LABEL, needs is Needs.OBJECTS
 
-    def refs(self, rows: Iterable[Row]) -> Iterator[ImageRef | ClassId]:
-        """Yields a reference for each row, and the ids of classes that are numbers.
+    def refs(self, rows: Iterable[Row]) -> Iterator[tuple[ImageRef, bool]]:
+        """Yields a reference for each row, and whether numbers of its classes are ids.
 
         Missing images come last, because one search finds all of them.
         """
-        missing: list[tuple[int, Mapping[str, Any], ImageRef]] = []
-        classes = NumberedClasses()
+        missing: list[tuple[int, Mapping[str, Any], ImageRef, bool]] = []
         for line, row in rows:
             ref = self._ref(line, row)
-            if not self._classes and (ref.is_candidate or not self._reads_objects):
-                yield from classes.new_ids(ref)
+            has_ids = not self._classes and (ref.is_candidate or not self._reads_objects)
             # The image is missing, or has a path with backslashes in remote storage.
             may_have_moved = ref.reason == QuarantineReason.UNREADABLE and not os.path.lexists(ref.uri)
             if ref.is_candidate:
                 may_have_moved = storage.is_remote(ref.uri) and "\\" in ref.uri
             if not isinstance(row, str) and may_have_moved:
-                missing.append((line, row, ref))
+                missing.append((line, row, ref, has_ids))
             else:
-                yield ref
+                yield ref, has_ids
         image = self._names[0]
-        moved = find_moved((_path(row[image]) for _, row, _ in missing), self._source.root or ".")
-        for line, row, ref in missing:
+        moved = find_moved((_path(row[image]) for _, row, *_ in missing), self._source.root or ".")
+        for line, row, ref, has_ids in missing:
             path, fault = moved.get(_path(row[image]), ("", ""))
             if path:
                 ref = self._ref(line, {**row, image: path})
             elif fault:
                 ref = ref.quarantined(QuarantineReason.UNREADABLE, f"{self._row}{line}: {fault}")
-            yield ref
+            yield ref, has_ids
 
     def _ref(self, line: int, row: Mapping[str, Any] | str) -> ImageRef:
         """Returns the reference of a row, which may be a message about what is wrong with it."""

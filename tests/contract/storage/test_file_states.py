@@ -90,7 +90,7 @@ def test_a_folder_is_listed_unless_it_has_far_more_files(
     root = f"{bucket.url}/in"
     uris = [*(f"{root}/{name}" for name in names[:3]), f"{root}/gone.jpg", f"{bucket.url}/other.jpg"]
     refs = [ImageRef(uri, uri) for uri in uris] + [ImageRef("k", f"{root}/a.jpg").filtered("dotfile")]
-    found = list(with_states(refs, FileStates(root, 3), root))
+    found = list(with_states(refs, FileStates(root, 3)))
     assert [ref.key for ref in found] == [ref.key for ref in refs]
     assert [ref.size for ref in found] == [0, 1, 2, -1, 5, -1]
     assert [ref.reason for ref in found] == ["", "", "", "BAD_ANNOTATION", "", "dotfile"]

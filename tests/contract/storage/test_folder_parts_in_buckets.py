@@ -92,7 +92,7 @@ def test_each_class_folder_is_a_part(
     place = f"{bucket.url}/{root}"
     context = Context(ConvertSettings(input=(place,), **given), Spool("unused"))
     source = source_by_name("file_names" if given else "class_folders")
-    found = [part.detail[0] for part in source.split(Input(place, ""), context)]
+    found = [part.detail[1] for part in source.split(Input(place, ""), context)]
     assert found == [FolderPart(*part) if isinstance(part, tuple) else FolderPart(part) for part in parts]
 
 

@@ -106,7 +106,7 @@ def test_the_meaning_of_folders_travels_with_a_part(tree: FolderTree) -> None:
     context = Context(ConvertSettings(), Spool("unused"), one_worker=True)
     coder = beam.coders.registry.get_coder(InputSplit)
     (part,) = split_folder(Input("in", ""), tree, context)
-    found = coder.decode(coder.encode(part)).detail[1]
+    found = coder.decode(coder.encode(part)).detail[0]
     assert found == tree and list(found.splits) == list(tree.splits)
 
 
