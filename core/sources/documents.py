@@ -133,12 +133,11 @@ class DocumentFormat:
       is_beside: Whether the images are below the folder of the file, so that its path is part of their keys;
         otherwise usual folders are tried.
       is_joined: Whether several files may describe one image.
-      repeats: Whether several entries of a file may describe one image.
+      is_table: Whether several entries of a file, its rows, may describe one image. An entry without an image
+        is a bad row then. Only split folders are searched for files, and only if no file is at the top of an
+        input; otherwise files in folders, also in `annotations`, belong to those at the top.
       has_keypoints: Whether it has key points.
       has_numbers: Whether classes that are numbers have these as ids.
-      has_more_in_folders: Whether files in folders, also in `annotations`, belong to those at the top of an
-        input. Otherwise only split folders are searched, and only if no file is at the top.
-      unnamed: Reason for the quarantine of entries that name no image.
     """
 
     name: str
@@ -162,11 +161,9 @@ class DocumentFormat:
     )
     is_beside: bool = False
     is_joined: bool = False
-    repeats: bool = False
+    is_table: bool = False
     has_keypoints: bool = False
     has_numbers: bool = False
-    has_more_in_folders: bool = True
-    unnamed: str = QuarantineReason.BAD_ANNOTATION
 
     def source(self) -> Source:
         """Returns the source that reads this format."""
@@ -195,10 +192,10 @@ class DocumentFormat:
 
         names = names_in(probe)
         yield from names
-        if names and not self.has_more_in_folders:
+        if names and self.is_table:
             return
         folders = [name for name in probe.folders if split_token(name) and not name.startswith(".")]
-        if self.has_more_in_folders:
+        if not self.is_table:
             folders = [name for name in probe.folders if name == _ANNOTATIONS or name in folders]
         for folder in folders[:tried]:
             yield from (f"{folder}/{name}" for name in names_in(probe.inside(folder)))
@@ -332,7 +329,8 @@ class DocumentFormat:
     def _bad_entry(self, part: InputSplit, document: Document, name: str, why: str) -> ImageRef:
         file = document.file
         key = f"{part.item.prefix}{key_of(file.key)}:{name}"
-        return bad_entry(key, file.path, f"{name} of {printable(file.key)}: {why}", self.unnamed)
+        reason = QuarantineReason.BAD_ROW if self.is_table else QuarantineReason.BAD_ANNOTATION
+        return bad_entry(key, file.path, f"{name} of {printable(file.key)}: {why}", reason)
 
     def _refer(
         self,
@@ -347,13 +345,13 @@ class DocumentFormat:
         by_file: dict[int, int] = {}
         for index, entry in places:
             first = by_file.setdefault(index, entry)
-            if first != entry and not self.repeats:
+            if first != entry and not self.is_table:
                 file, entries = documents[index]
                 earlier, again = map(entries.number, (first, entry))
                 why = f"{self.entry} {earlier} names the same image"
                 yield self._bad_place(part, documents[index], entry, why)
                 fault = fault or f"{self.entry}s {earlier} and {again} of {printable(file.key)} both name it"
-        used = places if self.repeats else by_file.items()
+        used = places if self.is_table else by_file.items()
         several = [(documents[index], entry) for index, entry in used]
         (file, entries), entry = several[0]
         where = f"{self.entry} {entries.number(entry)} of {printable(file.key)}"
@@ -361,7 +359,7 @@ class DocumentFormat:
         try:
             if fault:
                 raise AnnotationFault(fault)
-            is_single = not (self.is_joined or self.repeats)
+            is_single = not (self.is_joined or self.is_table)
             yield self.annotate(ref, entries.read(entry) if is_single else several, settings)
         except AnnotationFault as error:
             yield ref.quarantined(QuarantineReason.BAD_ANNOTATION, f"{where}: {error}")

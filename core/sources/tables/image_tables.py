@@ -199,9 +199,7 @@ def table_format(
         annotate=_annotate,
         summarize=lambda document, *_: document.entries.describe(),
         alone=_SUFFIXES,
-        repeats=True,
-        has_more_in_folders=False,
-        unnamed=QuarantineReason.BAD_ROW,
+        is_table=True,
         **others,
     )
 
