@@ -12,6 +12,7 @@ from typing import NamedTuple
 from shardwright.core import storage
 from shardwright.core.concurrency.pool import merge_streams
 from shardwright.core.images import signatures
+from shardwright.core.images.decode import check_kind
 from shardwright.core.sources import files_beside
 from shardwright.core.sources.annotation_files import side_by_side
 from shardwright.core.sources.folder_tree import (
@@ -22,12 +23,12 @@ from shardwright.core.sources.folder_tree import (
     is_shard_number,
     split_folders,
 )
-from shardwright.core.sources.image_files import files_below, is_hidden, key_of, walk, with_kind
+from shardwright.core.sources.image_files import files_below, is_hidden, key_of, walk
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import UsageError
+from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
 from shardwright.schemas.image_ref import ImageRef, is_image, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
@@ -238,6 +239,17 @@ def _look_into(ref: ImageRef) -> ImageRef:
         # Reading the image later reports whether the storage or the permission failed.
         return ref if signatures.is_image_name(ref.key) else ref.filtered(FilterReason.NOT_AN_IMAGE)
     return with_kind(ref, head)
+
+
+def with_kind(ref: ImageRef, head: bytes) -> ImageRef:
+    """Returns a reference, filtered or quarantined if its first bytes are not an image that can be read."""
+    try:
+        check_kind(head, ref.key)
+    except NotACandidate as filtered:
+        return ref.filtered(filtered.reason)
+    except ImageFault as fault:
+        return ref.quarantined(fault.reason, fault.message)
+    return ref
 
 
 def _without_file(ref: ImageRef) -> ImageRef:

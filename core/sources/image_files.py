@@ -15,12 +15,11 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.images.decode import check_kind
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import EngineError, ImageFault, NotACandidate, UsageError
+from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
 
 _SPLIT_NAME = re.compile(r"[a-z0-9_]{1,64}\Z")
@@ -399,14 +398,3 @@ def split_in(text: str) -> str:
         return split_name(text[:_SHOWN])
     except ValueError as error:
         raise AnnotationFault(str(error)) from None
-
-
-def with_kind(ref: ImageRef, head: bytes) -> ImageRef:
-    """Returns a reference, filtered or quarantined if its first bytes are not an image that can be read."""
-    try:
-        check_kind(head, ref.key)
-    except NotACandidate as filtered:
-        return ref.filtered(filtered.reason)
-    except ImageFault as fault:
-        return ref.quarantined(fault.reason, fault.message)
-    return ref

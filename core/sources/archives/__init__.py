@@ -29,7 +29,7 @@ from shardwright.core.sources.archives.files import (
     why_filtered,
 )
 from shardwright.core.sources.archives.members import is_left_out
-from shardwright.core.sources.class_folders import NO_FOLDER, find_tree, list_labelled
+from shardwright.core.sources.class_folders import NO_FOLDER, find_tree, list_labelled, with_kind
 from shardwright.core.sources.file_states import name_hash
 from shardwright.core.sources.files_beside import (
     add_metadata,
@@ -38,7 +38,6 @@ from shardwright.core.sources.files_beside import (
     stem_of,
 )
 from shardwright.core.sources.folder_tree import IGNORE, FolderTree, decide, split_of_folder
-from shardwright.core.sources.image_files import with_kind
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.rules import take_apart
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
