@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from shardwright.core import storage
 from shardwright.core.sources.image_files import key_of
-from shardwright.core.sources.source import Input, InputSplit
+from shardwright.core.sources.source import InputSplit
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
-
-
-class ContainerFile(NamedTuple):
-    """A file of an input.
-
-    Attributes:
-      relative: Path relative to the input; its name if it is the input.
-      split: Split of its images; empty if unknown.
-      filtered: Reason why the file is not read; empty if it is read.
-    """
-
-    relative: str
-    split: str = ""
-    filtered: str = ""
+from shardwright.schemas.split_order import in_split_order
 
 
 def content_digest(data: bytes | memoryview) -> str:
@@ -57,23 +43,19 @@ def state_of(path: str) -> StoredObject:
     return state
 
 
-def filtered_part(item: Input, folder: str, files: Iterable[ContainerFile]) -> Iterator[InputSplit]:
-    """Yields one input split for all files that are not read, if there are any.
-
-    Args:
-      item: Input.
-      folder: Folder to which the paths of the files are relative.
-      files: Files of the input.
-    """
-    filtered = [file for file in files if file.filtered]
-    if filtered:
-        yield InputSplit(item, folder, detail=filtered)
+def of_splits(splits: Iterable[str]) -> str:
+    """Returns the names of splits for messages, such as ` of train, test`; an empty name is no split."""
+    names = in_split_order({*splits} - {""})
+    return f" of {', '.join(names)}" if names else ""
 
 
 def filtered_refs(part: InputSplit) -> list[ImageRef]:
-    """Returns a reference to each file that is not read; none if the split is a container."""
-    files = part.detail if isinstance(part.detail, list) else ()
+    """Returns a reference to each file that is not read; none if the split is a container.
+
+    For these files, `InputSplit.detail` is a mapping of relative path to the reason.
+    """
+    reasons = part.detail if isinstance(part.detail, dict) else {}
     return [
         ImageRef(part.item.prefix + key_of(name), storage.join(part.path, name)).filtered(reason)
-        for name, _, reason in files
+        for name, reason in reasons.items()
     ]

@@ -13,12 +13,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources import containers
-from shardwright.core.sources.containers import ContainerFile
 from shardwright.core.sources.image_files import files_below, folder_of, is_hidden, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
@@ -42,7 +42,6 @@ from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted
 
 #: Files with which the datasets library describes what it saves.
@@ -69,7 +68,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
         files, _, images = _files(probe)
         if not files or images:
             return False
-        first = containers.path_of(probe.path, probe.is_file, files[0].relative)
+        first = containers.path_of(probe.path, probe.is_file, next(iter(files)))
         return table_in(containers.state_of(first), settings) is not None
     except UsageError:  # `_describe` reports it
         return True
@@ -113,29 +112,29 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     files, _, images = _files(probe)
     if not files:
         raise UsageError(f"{shown} has no Parquet or Arrow files; check the path.")
-    first = [containers.path_of(probe.path, probe.is_file, file.relative) for file in files[:_LOOKED_AT]]
+    first = [containers.path_of(probe.path, probe.is_file, name) for name in islice(files, _LOOKED_AT)]
     tables = [_table(path, settings)[1] for path in first]
-    kinds = Counter(kind_of_file(file.relative) or tables[0].kind for file in files)
-    parts = [" and ".join(counted(count, f"{kind} file") for kind, count in kinds.items())]
-    splits = in_split_order({file.split for file in files if containers.keeps_splits(settings)} - {""})
-    parts += [f"of {', '.join(splits)}"] if splits else []
+    kinds = Counter(kind_of_file(name) or tables[0].kind for name in files)
+    counts = " and ".join(counted(count, f"{kind} file") for kind, count in kinds.items())
+    splits = containers.of_splits(files.values() if containers.keeps_splits(settings) else ())
     # The names are those of the classes of images, or of objects.
     noun = "objects" if settings.record_layout.needs is Needs.OBJECTS else "classes"
     names = f" ({counted(len(tables[0].classes), 'name')})" if tables[0].classes else ""
     described = columns.describe_columns(tables[0].names, tables[0].has_objects, {noun: names})
     beside = f"; {counted(images, 'image file')} beside them are read only where a row has their path"
-    return f"{' '.join(parts)}: {described}{beside if images else ''}"
+    return f"{counts}{splits}: {described}{beside if images else ''}"
 
 
 def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each file or some of its row groups, and one for all other files."""
     files, left_out, _ = _files(InputProbe(item.path, item.is_file))
-    yield from containers.filtered_part(item, item.path, left_out)
-    for file in files:
-        path = containers.path_of(item.path, item.is_file, file.relative)
+    if left_out:
+        yield InputSplit(item, item.path, left_out)
+    for name, split in files.items():
+        path = containers.path_of(item.path, item.is_file, name)
         state, table = _table(path, context.settings)
-        split = file.split if containers.keeps_splits(context.settings) else ""
-        folder, _, _ = file.relative.rpartition("/")
+        split = split if containers.keeps_splits(context.settings) else ""
+        folder, _, _ = name.rpartition("/")
         root, prefix = context.settings.image_root or folder_of(path), f"{key_of(folder)}/" if folder else ""
         yield from TableFile(state, table, root, prefix, split).parts(item)
 
@@ -145,8 +144,8 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     yield from containers.filtered_refs(part) or list_rows(part, context)
 
 
-def _files(probe: InputProbe) -> tuple[list[ContainerFile], list[ContainerFile], int]:
-    """Returns the files that are read, those that are left out, and the number of images beside them.
+def _files(probe: InputProbe) -> tuple[dict[str, str], dict[str, str], int]:
+    """Returns file -> split, file that is left out -> reason, and the number of images beside them.
 
     Where the datasets library has saved a dataset, its `state.json` names the files.
 
@@ -154,31 +153,32 @@ def _files(probe: InputProbe) -> tuple[list[ContainerFile], list[ContainerFile],
       UsageError: If a file that it names is missing, or it has a form that cannot be read.
     """
     if probe.is_file:
-        return [ContainerFile(probe.name)] if kind_of_file(probe.name, probe.head) else [], [], 0
+        return {probe.name: ""} if kind_of_file(probe.name, probe.head) else {}, {}, 0
     names = sorted(name for name, _ in files_below(probe.path))
-    splits: dict[str, str] = {}
+    files: dict[str, str] = {}
+    left_out: dict[str, str] = {}
     saved: set[str] = set()
+    images = 0
     for name in names:
         above, _, last = name.rpartition("/")
         if last == _STATE and not is_hidden(name):
             saved.add(above)
-            splits.update(_saved(probe.path, above, set(names)))
-    files, left_out, images = [], [], 0
+            files.update(_saved(probe.path, above, set(names)))
     for name in names:
         above, _, last = name.rpartition("/")
-        if name in splits:
-            files.append(ContainerFile(name, splits[name]))
-        elif is_hidden(name):
-            left_out.append(ContainerFile(name, filtered=FilterReason.DOTFILE))
+        if name in files:
+            continue
+        if is_hidden(name):
+            left_out[name] = FilterReason.DOTFILE
         elif kind_of_file(last):
             # state.json is complete, so other files in the folder are caches.
             if above not in saved and not last.startswith(_CACHE):
-                files.append(ContainerFile(name, split_of_file(name)))
+                files[name] = split_of_file(name)
         elif is_image_name(last):
             images += 1
         elif not _BESIDE.fullmatch(last):
-            left_out.append(ContainerFile(name, filtered=FilterReason.NOT_AN_IMAGE))
-    return files, left_out, images
+            left_out[name] = FilterReason.NOT_AN_IMAGE
+    return dict(sorted(files.items())), left_out, images
 
 
 def split_of_file(relative: str) -> str:

@@ -43,6 +43,7 @@ from shardwright.core.sources.image_files import files_below, is_hidden, key_of
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit
 from shardwright.core.storage.ranges import RangeReader, file_of, open_ranges
+from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import ByteRange, decode_place
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.errors import ImageFault, UsageError, words_of
@@ -270,19 +271,17 @@ _MAX_TOPS = 12
 
 
 class ArchiveFile(NamedTuple):
-    """An archive as it was listed; `InputSplit.detail` carries it.
+    """An archive as it was listed, which is `InputSplit.detail`.
 
     Attributes:
       key: Path below the input.
-      size: Size in bytes.
-      version: Mark of the file's state.
+      state: State of the file.
       tops: Folders at the top of the input that hold archives or images; empty if the input is the
         archive.
     """
 
     key: str
-    size: int
-    version: str
+    state: StoredObject
     tops: tuple[str, ...] = ()
 
 
@@ -294,9 +293,8 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
       UsageError: If the file does not exist any more.
     """
     if item.is_file:
-        state = state_of(item.path)
         name = key_of(item.path.rpartition("/")[2])
-        yield InputSplit(item, item.path, detail=json.dumps(ArchiveFile(name, state.size, state.version)))
+        yield InputSplit(item, item.path, ArchiveFile(name, state_of(item.path)))
         return
     archives, tops, others = [], set[str](), False
     for relative, state in files_below(item.path):
@@ -308,11 +306,11 @@ def split_archives(item: Input, context: Context) -> Iterator[InputSplit]:
         if holds and (len(tops) < _MAX_TOPS or split_of_folder(top)):
             tops.add(top)
         if is_archive:
-            archives.append((state.path, ArchiveFile(key, state.size, state.version)))
+            archives.append(ArchiveFile(key, state))
         else:
             others = True
-    for path, archive in archives:
-        yield InputSplit(item, path, detail=json.dumps(archive._replace(tops=tuple(sorted(tops)))))
+    for archive in archives:
+        yield InputSplit(item, archive.state.path, archive._replace(tops=tuple(sorted(tops))))
     if others:
         yield InputSplit(item, item.path)
 
@@ -418,7 +416,7 @@ class OpenArchive:
                 owners[name_hash(key)] = index
             yield path, ref._replace(key=f"{archive_key}!{key}", uri=self.part.path)
         if self.damage:
-            _, size, version, _ = self.archive
+            _, size, version, *_ = self.archive.state
             ref = ImageRef(archive_key, self.part.path, split=NO_SPLIT, size=size, version=version)
             yield "", ref.quarantined(self.damage.reason, self.damage.message)
 
@@ -442,7 +440,7 @@ def open_archive(part: InputSplit, context: Context) -> Iterator[OpenArchive]:
     Raises:
       EngineError: If the archive changed since it was listed, or the storage failed, also inside the block.
     """
-    opened = OpenArchive(part, ArchiveFile(*json.loads(part.detail)))
+    opened = OpenArchive(part, part.detail)
     with storage.translated_errors("read", part.path):
         try:
             try:
@@ -465,7 +463,7 @@ def _list_members(opened: OpenArchive, context: Context) -> None:
     Raises:
       ArchiveDamage: If the archive is damaged, after the members before the damage.
     """
-    path, (key, size, version, _) = opened.part.path, opened.archive
+    key, (path, size, version, *_), _ = opened.archive
     if not size:
         raise ArchiveDamage(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
     with RangeReader(path, size, version) as reader, contextlib.ExitStack() as stack:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shardwright.core import storage
@@ -21,11 +20,10 @@ from shardwright.core.sources.arrays.values import (
     times,
 )
 from shardwright.core.sources.containers import (
-    ContainerFile,
     content_digest,
-    filtered_part,
     filtered_refs,
     keeps_splits,
+    of_splits,
     state_of,
 )
 from shardwright.core.sources.folder_tree import SPLIT_FOLDERS
@@ -39,7 +37,6 @@ from shardwright.schemas.errors import EngineError, ImageFault, UsageError, near
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted
 
 IMAGES, LABELS = "images", "labels"
@@ -310,11 +307,10 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     first = arrays[0].images
     if not first.is_cifar and first.header.shape[0] and settings.depth == "8":
         check_first_images(first, settings)
-    splits = in_split_order({array.split for array in arrays} - {""})
     unlabelled = sum(not (array.labels or array.images.is_cifar) for array in arrays)
     without = f", {unlabelled} of them without labels" if unlabelled else ""
-    of_splits = f" of {', '.join(splits)}" if splits else ""
-    return f"{counted(len(arrays), 'array')} ({first.kind}{without}){of_splits}"
+    splits = of_splits(array.split for array in arrays)
+    return f"{counted(len(arrays), 'array')} ({first.kind}{without}){splits}"
 
 
 def _check(array: FoundArray, settings: ConvertSettings) -> tuple[tuple[int, ...], bool]:
@@ -337,10 +333,10 @@ def _split(item: Input, context: Context) -> Iterator[InputSplit]:
     """Yields one input split for each array of images, and one for all other files."""
     arrays, others = find_arrays(look_at(item.path), context.settings)
     for array in arrays:
-        yield InputSplit(item, array.images.path, detail=json.dumps(astuple(array)))
-    reasons = {True: FilterReason.DOTFILE, False: FilterReason.NOT_AN_IMAGE}
-    files = (ContainerFile(name, filtered=reasons[is_hidden(name)]) for name in others)
-    yield from filtered_part(item, item.path, files)
+        yield InputSplit(item, array.images.path, array)
+    if others:
+        reasons = {True: FilterReason.DOTFILE, False: FilterReason.NOT_AN_IMAGE}
+        yield InputSplit(item, item.path, {name: reasons[is_hidden(name)] for name in others})
 
 
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
@@ -348,8 +344,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     if filtered := filtered_refs(part):
         yield from filtered
         return
-    images, labels, split, dataset = json.loads(part.detail)
-    array = FoundArray(ArrayFile(*images), ArrayFile(*labels) if labels else None, split, dataset)
+    array: FoundArray = part.detail
     key = f"{part.item.prefix}{key_of(array.images.file)}!"
     keeps = keeps_splits(context.settings)
     is_archive = array.images.kind == CIFAR_ARCHIVE

@@ -15,7 +15,6 @@ others, all images are split again.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from typing import IO
 from shardwright.core import storage
 from shardwright.core.records.compression import HEAD_BYTES, compression_of, decompress_into
 from shardwright.core.records.framing import HEADER_BYTES, Record, masked_crc32c, read_records
-from shardwright.core.sources.containers import filtered_part, filtered_refs, keeps_splits
+from shardwright.core.sources.containers import filtered_refs, keeps_splits
 from shardwright.core.sources.image_files import annotated, join, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
@@ -77,8 +76,9 @@ def split(item: Input, context: Context) -> Iterator[InputSplit]:
     with storage.translated_errors("list", item.path):
         folder, read, others = files.files_of(item.path, item.is_file, context.settings)
     for file in read:
-        yield InputSplit(item, join(folder, file.relative), detail=json.dumps(file))
-    yield from filtered_part(item, folder, others)
+        yield InputSplit(item, join(folder, file.relative), file)
+    if others:
+        yield InputSplit(item, folder, others)
 
 
 @dataclass
@@ -137,7 +137,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
     if filtered := filtered_refs(part):
         yield from filtered
         return
-    file, settings = RecordFile(*json.loads(part.detail)), context.settings
+    file, settings = part.detail, context.settings
     known = files.known_records(file, settings, part.path)
     with storage.translated_errors("read", part.path):
         state = storage.state_of(part.path)

@@ -17,7 +17,7 @@ from shardwright.core.images.signatures import is_image_name
 from shardwright.core.records.compression import HEAD_BYTES, compression_of, unpack
 from shardwright.core.records.framing import Record, is_header, read_records
 from shardwright.core.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
-from shardwright.core.sources.containers import ContainerFile, keeps_splits
+from shardwright.core.sources.containers import keeps_splits
 from shardwright.core.sources.image_files import folder_of, is_hidden, join, split_token
 from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.core.sources.tfrecord.images import image_of
@@ -110,8 +110,8 @@ def accepts(probe: InputProbe) -> bool:
 
 def files_of(
     path: str, is_file: bool, settings: ConvertSettings
-) -> tuple[str, list[RecordFile], list[ContainerFile]]:
-    """Returns the folder of an input, its TFRecord files, and files that are not read.
+) -> tuple[str, list[RecordFile], dict[str, str]]:
+    """Returns the folder of an input, its TFRecord files, and file that is not read -> reason.
 
     A finished dataset has exactly the files that its `dataset.json` names. For other inputs, splits are
     detected from the names of files (`train-00000-of-00008`, `mnist-train.tfrecord-...`) and folders.
@@ -131,7 +131,7 @@ def files_of(
     dataset = _read_own(join(folder, DATASET_JSON), must=not some)
     own = _own_files(folder, dataset, pattern, keep) if dataset else []
     if own or (dataset and not some):
-        return folder, own, []
+        return folder, own, {}
     if is_file:
         class_files = (*IMAGE_CLASS_FILES, *OBJECT_CLASS_FILES, _DATASET_INFO)
         beside = {last, *(name for name in class_files if storage.exists(join(folder, name)))}
@@ -143,11 +143,11 @@ def files_of(
                 f"--input {printable(path)} has no dataset.json: the run that wrote it did not finish; "
                 "finish it with convert --resume, or name its complete files one by one."
             )
-    files, others = [], []
+    files, others = [], dict[str, str]()
     for relative in sorted(fnmatch.filter(beside, pattern)):
         filtered = "" if is_file else _left_out(join(folder, relative), relative)
         if filtered:
-            others.append(ContainerFile(relative, filtered=filtered))
+            others[relative] = filtered
         elif filtered is not None:
             split = split_of(relative, _beside(relative, _DATASET_INFO) in beside) if keep else ""
             classes = _class_file(folder, relative, beside, settings.record_layout.needs)
