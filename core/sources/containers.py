@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from shardwright.core import storage
 from shardwright.core.sources.image_files import key_of
+from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import InputSplit
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -28,6 +29,27 @@ def keeps_splits(settings: ConvertSettings) -> bool:
 def path_of(path: str, is_file: bool, relative: str) -> str:
     """Returns the path of a file of an input, which may be that file."""
     return path if is_file else storage.join(path, relative)
+
+
+def first_containers(
+    probe: InputProbe, is_container: Callable[[str], object], is_image: Callable[[str], bool]
+) -> list[str]:
+    """Returns the containers in the first folder near an input that has some; none if images come first.
+
+    Only these folders are listed, because inputs of other sources may be large.
+
+    Args:
+      probe: The input.
+      is_container: Returns whether the name of a file is that of a container.
+      is_image: Returns whether it is that of an image.
+    """
+    for folder in probe.folders_near():
+        names = [name for name in folder.files if not name.startswith(".")]
+        if any(map(is_image, names)):
+            return []
+        if found := [storage.join(folder.path, name) for name in names if is_container(name)]:
+            return found
+    return []
 
 
 def state_of(path: str) -> StoredObject:

@@ -17,12 +17,6 @@ from shardwright.schemas.dataset import WORK_DIR
 _DIRECTORY = "spool"
 
 
-def whole_file(path: str) -> ByteRange:
-    """Returns all bytes of a file that does not change."""
-    size = storage.size_of(path)
-    return ByteRange(path, 0, size, file_size=size)
-
-
 @dataclass(frozen=True)
 class Spool:
     """A directory for spool files that all workers can read, removed when the job is done.
@@ -56,19 +50,19 @@ class Spool:
         name = hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:32]
         path = storage.join(self.path, name)
         with storage.translated_errors("spool to", path):
-            if storage.exists(path):
-                return whole_file(path)
-            storage.make_dirs(self.path, inside=self.directory)
-            temporary = storage.temporary_path(self.directory, name, existing=True)
-            try:
-                with UNDERWAY.working_on(place, "unpack"), open(temporary, "wb") as file:
-                    write(file)
-                storage.move_into_place(temporary, path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-                raise
-            return whole_file(path)
+            if not storage.exists(path):
+                storage.make_dirs(self.path, inside=self.directory)
+                temporary = storage.temporary_path(self.directory, name, existing=True)
+                try:
+                    with UNDERWAY.working_on(place, "unpack"), open(temporary, "wb") as file:
+                        write(file)
+                    storage.move_into_place(temporary, path)
+                except BaseException:
+                    with contextlib.suppress(OSError):
+                        os.unlink(temporary)
+                    raise
+            size = storage.size_of(path)
+            return ByteRange(path, 0, size, file_size=size)
 
     def remove(self) -> None:
         """Removes all spool files."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import contextlib
-import errno
 import gzip
 import io
 import json
@@ -13,8 +12,9 @@ import os
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, islice
 from typing import IO, Any, NamedTuple
 
@@ -36,7 +36,7 @@ from shardwright.core.sources.archives.members import (
     list_zip,
     most_unpacked,
 )
-from shardwright.core.sources.containers import state_of
+from shardwright.core.sources.containers import first_containers, state_of
 from shardwright.core.sources.file_states import name_hash
 from shardwright.core.sources.folder_tree import split_of_folder
 from shardwright.core.sources.image_files import files_below, is_hidden, key_of
@@ -132,15 +132,10 @@ def _unpacked(packed: Any, kind: str) -> Iterator[bytes]:
     if kind == XZ:
         yield from _unpacked_xz(packed)
         return
-    file: Any
-    if kind == GZIP:
-        file = gzip.GzipFile(fileobj=packed)
-    elif kind == BZIP2:
-        file = bz2.BZ2File(packed)
-    else:
-        decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
-        file = decoder.stream_reader(packed, read_across_frames=True)
-    with file:
+    decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
+    zstd = partial(decoder.stream_reader, read_across_frames=True)
+    openers: dict[str, Callable[[Any], Any]] = {GZIP: gzip.open, BZIP2: bz2.open, ZSTD: zstd}
+    with openers[kind](packed) as file:
         yield from iter(lambda: file.read1(_PIECE), b"")
 
 
@@ -254,18 +249,11 @@ def first_archive(probe: InputProbe) -> str:
     A folder of archives has no image beside the first archives found on the way down, and fewer
     images than archives in their folders.
     """
-    for folder in probe.folders_near() if not probe.is_file else ():
-        names = [name for name in folder.files if not is_hidden(name)]
-        archives = list(filter(extension_kind, names))
-        if any(map(claims_to_be_image, names)):
-            return ""
-        if archives:
-            return "" if probe.images_below > len(archives) else folder.inside(archives[0]).path
-    return ""
+    archives = first_containers(probe, extension_kind, claims_to_be_image)
+    return archives[0] if archives and probe.images_below <= len(archives) else ""
 
 
 _SPOOL_FORMAT = "unpacked tar 2"
-_FORBIDDEN = (errno.EACCES, errno.EPERM)
 #: Most top folders of an input that are passed on, besides those named like splits.
 _MAX_TOPS = 12
 
@@ -447,9 +435,7 @@ def open_archive(part: InputSplit, context: Context) -> Iterator[OpenArchive]:
                 _list_members(opened, context)
             except ArchiveDamage as damage:
                 opened.damage = damage
-            except OSError as error:
-                if error.errno not in _FORBIDDEN:
-                    raise
+            except PermissionError as error:
                 words = (error.strerror or str(error)).lower()
                 opened.damage = ArchiveDamage(QuarantineReason.UNREADABLE, words)
             yield opened

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat
+from operator import methodcaller
 from typing import Any
 
 from shardwright.core import storage
@@ -64,14 +65,13 @@ class RowGroups:
     """The rows of an open Parquet file, in its row groups.
 
     Args:
-      path: Path of the file.
-      ranges: Its bytes.
+      ranges: Bytes of the file.
 
     Attributes:
       schema: Schema of the rows.
     """
 
-    def __init__(self, path: str, ranges: RangeReader) -> None:
+    def __init__(self, ranges: RangeReader) -> None:
         from pyarrow import parquet
 
         self._file = parquet.ParquetFile(
@@ -79,8 +79,8 @@ class RowGroups:
         )
         self.schema: Any = self._file.schema_arrow
 
-    def sizes(self) -> Iterator[tuple[int, int]]:
-        """Yields the number of rows and of bytes of each group.
+    def sizes(self) -> list[tuple[int, int]]:
+        """Returns the number of rows and of bytes of each group.
 
         Raises:
           OSError: If the numbers of rows in the file contradict each other.
@@ -92,8 +92,7 @@ class RowGroups:
         possible = all(0 <= group.num_rows <= _MAX_ROWS for group in groups)
         if not (agree and possible and sum(group.num_rows for group in groups) == metadata.num_rows):
             raise OSError("its footer states impossible numbers of rows")
-        for group in groups:
-            yield group.num_rows, max(group.total_byte_size, 0)
+        return [(group.num_rows, max(group.total_byte_size, 0)) for group in groups]
 
     def batches(
         self, names: Sequence[str], begin: int = 0, end: int | None = None, rows: int = 1
@@ -124,17 +123,16 @@ class RecordBatches:
     """The rows of an open Arrow file or stream, in its record batches.
 
     Args:
-      path: Path of the file.
-      ranges: Its bytes.
+      ranges: Bytes of the file.
 
     Attributes:
       schema: Schema of the rows.
     """
 
-    def __init__(self, path: str, ranges: RangeReader) -> None:
+    def __init__(self, ranges: RangeReader) -> None:
         import pyarrow
 
-        self._path, self._ranges = path, ranges
+        self._ranges = ranges
         self._is_file = self._open().read(len(_ARROW_FILE)) == _ARROW_FILE
         opened = pyarrow.ipc.open_file if self._is_file else pyarrow.ipc.open_stream
         self.schema: Any = opened(self._open()).schema
@@ -142,14 +140,13 @@ class RecordBatches:
     def _open(self) -> Any:
         import pyarrow
 
-        if storage.is_remote(self._path):
+        if storage.is_remote(self._ranges.path):
             return pyarrow.PythonFile(file_of(self._ranges), "r")
-        return pyarrow.memory_map(self._path)  # batches that are not used are not read
+        return pyarrow.memory_map(self._ranges.path)  # batches that are not used are not read
 
-    def sizes(self) -> Iterator[tuple[int, int]]:
-        """Yields the number of rows of each record batch; their numbers of bytes are unknown."""
-        for batch in self.batches(self.schema.names[:1]):
-            yield batch.num_rows, 0
+    def sizes(self) -> list[tuple[int, int]]:
+        """Returns the number of rows of each record batch; their numbers of bytes are unknown."""
+        return [(batch.num_rows, 0) for batch in self.batches(self.schema.names[:1])]
 
     def batches(
         self, names: Sequence[str], begin: int = 0, end: int | None = None, rows: int = 1
@@ -210,7 +207,7 @@ def _read(kind: str, file: StoredObject, function: Callable[..., Any], *args: An
 
     with RangeReader(*file[:3]) as ranges:
         try:
-            return function((RowGroups if kind == PARQUET else RecordBatches)(file.path, ranges), *args)
+            return function((RowGroups if kind == PARQUET else RecordBatches)(ranges), *args)
         except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
@@ -252,7 +249,7 @@ def parts_of(kind: str, file: StoredObject) -> list[tuple[int, int, int]]:
       UsageError: If the file is damaged.
     """
     with storage.translated_errors("read", file.path):
-        sizes = read_apart(kind, file, _sizes)
+        sizes = read_apart(kind, file, methodcaller("sizes"))
     parts, begin, first, rows, size = [], 0, 0, 0, 0
     for number, (group_rows, group_size) in enumerate(sizes, 1):
         rows, size = rows + group_rows, size + group_size
@@ -260,10 +257,6 @@ def parts_of(kind: str, file: StoredObject) -> list[tuple[int, int, int]]:
             parts.append((begin, number, first))
             begin, first, rows, size = number, first + rows, 0, 0
     return parts
-
-
-def _sizes(opened: RowGroups | RecordBatches) -> list[tuple[int, int]]:
-    return [*opened.sizes()]
 
 
 def read_rows(
@@ -371,7 +364,7 @@ def _images(opened: RowGroups | RecordBatches, name: str, begin: int, end: int) 
         for batch in opened.batches([name], begin, end):
             yield from _images_in(batch.column(0))
         return
-    for group, (rows, _) in enumerate([*opened.sizes()][begin:end], begin):
+    for group, (rows, _) in enumerate(opened.sizes()[begin:end], begin):
         count, message = 0, ""
         # Row by row, so that memory is bounded by one page and one image.
         try:

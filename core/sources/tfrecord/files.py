@@ -16,7 +16,6 @@ from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.records.compression import HEAD_BYTES, compression_of, unpack
 from shardwright.core.records.framing import Record, is_header, read_records
-from shardwright.core.sources.class_files import IMAGE_CLASS_FILES, OBJECT_CLASS_FILES, class_names_of
 from shardwright.core.sources.containers import keeps_splits
 from shardwright.core.sources.image_files import folder_of, is_hidden, join, split_token
 from shardwright.core.sources.input_probe import InputProbe, is_pattern
@@ -35,6 +34,7 @@ from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Data
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import FLAGS
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.labels import MAX_OWN_ID
 from shardwright.schemas.layouts import LAYOUTS, FeatureRole, Layout, Needs
 from shardwright.schemas.plain_text import check_utf8
 
@@ -63,6 +63,19 @@ _WHAT = {
 _OBJECT_CLASSES = "classes of the objects (image/object/class/label or text, or objects/label)"
 #: Values of objects that only some sources have, and that have no default.
 _RARE_ROLES = (*FLAGS.values(), FeatureRole.OBJECT_VIEW, FeatureRole.OBJECT_MASK, FeatureRole.KEYPOINT_X)
+#: Names of such files, most likely first: TF-Slim's and TFDS's for images, the Object Detection API's and
+#: TFDS's for objects.
+_IMAGE_CLASS_FILES = (
+    "labels.txt", "label.labels.txt", "labels.labels.txt", "class_names.txt", "classes.txt",
+)  # fmt: skip
+_OBJECT_CLASS_FILES = ("label_map.pbtxt", "labelmap.pbtxt", "objects-label.labels.txt")
+
+_NUMBERED = re.compile(r"(\d{1,18}):(.*)\Z")
+_ITEM = re.compile(r"item\s*:?\s*\{([^{}]*)\}")
+_STRING = r"""\s*:\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')"""
+_NAME = re.compile(r"(?<![a-z_])name" + _STRING)
+_DISPLAY_NAME = re.compile(r"display_name" + _STRING)
+_ID = re.compile(r"(?<![a-z_])id\s*:\s*(\d{1,18})")
 
 
 class RecordFile(NamedTuple):
@@ -133,7 +146,7 @@ def files_of(
     if own or (dataset and not some):
         return folder, own, {}
     if is_file:
-        class_files = (*IMAGE_CLASS_FILES, *OBJECT_CLASS_FILES, _DATASET_INFO)
+        class_files = (*_IMAGE_CLASS_FILES, *_OBJECT_CLASS_FILES, _DATASET_INFO)
         beside = {last, *(name for name in class_files if storage.exists(join(folder, name)))}
     else:
         prefix = folder.rstrip("/") + "/"
@@ -187,7 +200,7 @@ def split_of(relative: str, tfds: bool = False) -> str:
 
 def _class_file(folder: str, relative: str, listed: Collection[str], needs: Needs) -> str:
     """Returns the file of class names beside a file or at the top of the input; empty if there is none."""
-    several = (IMAGE_CLASS_FILES, OBJECT_CLASS_FILES)
+    several = (_IMAGE_CLASS_FILES, _OBJECT_CLASS_FILES)
     names = chain.from_iterable(reversed(several) if needs is Needs.OBJECTS else several)
     places = [place + name for place, name in product((_beside(relative, ""), ""), names)]
     return next((join(folder, place) for place in places if place in listed), "")
@@ -251,6 +264,44 @@ def known_records(file: RecordFile, settings: ConvertSettings, path: str = "") -
         return own_records(Dataset.from_bytes(data, file.classes), settings.record_layout, path)
     check_utf8(printable(file.classes), data)
     return KnownRecords(names=class_names_of(file.classes, data.decode("utf-8-sig", "replace")))
+
+
+def class_names_of(name: str, text: str) -> Mapping[int, str]:
+    """Returns id -> class name from such a file; empty if it is not one."""
+    found = _parse_label_map(text) if name.endswith(".pbtxt") else _parse_labels(text)
+    return {number: label for number, label in found.items() if label and number <= MAX_OWN_ID}
+
+
+def _parse_labels(text: str) -> dict[int, str]:
+    """Reads lines of `id:name`, or lines of names whose ids count from 0."""
+    lines = [line.strip() for line in text.removeprefix("\ufeff").splitlines()]
+    while lines and not lines[-1]:
+        lines.pop()
+    matches = [_NUMBERED.match(line) for line in lines]
+    if lines and all(matches):
+        return {int(match[1]): match[2].strip().replace("\\n", "\n") for match in matches if match}
+    return dict(enumerate(lines))
+
+
+def _parse_label_map(text: str) -> dict[int, str]:
+    """Reads a `StringIntLabelMap` in protobuf's text format, as the TensorFlow Object Detection API uses it.
+
+    Display names replace names that are codes of Open Images.
+    """
+    names: dict[int, str] = {}
+    for item in _ITEM.findall(re.sub(r"(?m)^\s*#.*$", "", text)):
+        number, name, shown = _ID.search(item), _NAME.search(item), _DISPLAY_NAME.search(item)
+        chosen = shown if shown and (not name or _unquoted(name).startswith("/m/")) else name
+        if number and chosen:
+            names[int(number[1])] = _unquoted(chosen)
+    return names
+
+
+def _unquoted(match: re.Match[str]) -> str:
+    """Returns a string without its quotes; its escapes stand for bytes of UTF-8."""
+    quoted: str = match[1] if match[1] is not None else match[2]
+    unescaped = quoted.encode().decode("unicode_escape", "replace")
+    return unescaped.encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def first_records(file: IO[bytes]) -> Iterator[bytes]:

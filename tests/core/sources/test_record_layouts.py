@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from shardwright.core.images.byte_ranges import read_part
 from shardwright.core.records.encodings import encoded_values, plain_spec
-from shardwright.core.sources.class_files import class_names_of
-from shardwright.core.sources.tfrecord.files import split_of
+from shardwright.core.sources.tfrecord.files import class_names_of, split_of
 from shardwright.core.sources.tfrecord.images import NoImage, find_image, own_image, pixel_values
 from shardwright.core.sources.tfrecord.record import (
     MAX_FEATURES,
