@@ -181,7 +181,7 @@ def split_of_file(relative: str) -> str:
 
 def _saved(folder: str, inner: str, names: set[str]) -> Iterator[tuple[str, str]]:
     """Yields (relative path, split) of the files that a `state.json` names."""
-    path = storage.join(folder, inner, _STATE) if inner else storage.join(folder, _STATE)
+    path = storage.join(folder, storage.join(inner, _STATE))
     shown = printable(path)
     with storage.translated_errors("read", path):
         data = storage.read_bytes(path)
@@ -197,15 +197,15 @@ def _saved(folder: str, inner: str, names: set[str]) -> Iterator[tuple[str, str]
             f"{shown}: its rows are chosen by a separate file of indices; call flatten_indices() and save "
             "the dataset again."
         )
-    above, slash, name = inner.rpartition("/")
-    split = name if name and above + slash + _DICT in names else str(state.get("_split") or "")
+    above, _, name = inner.rpartition("/")
+    split = name if name and storage.join(above, _DICT) in names else str(state.get("_split") or "")
     try:
         split = split_name(split)
     except ValueError as error:
         raise UsageError(f"{shown}: {error}; rename the split.") from None
     for item in files:
         file = str(item.get("filename") if isinstance(item, Mapping) else None)
-        relative = f"{inner}/{file}" if inner else file
+        relative = storage.join(inner, file)
         if relative not in names:
             raise UsageError(f"{shown} names the file {printable(file)!r}, which is missing; copy it too.")
         yield relative, split

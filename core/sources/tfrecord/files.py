@@ -9,7 +9,7 @@ import json
 import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain, islice, product
+from itertools import islice, product
 from typing import IO, NamedTuple
 
 from shardwright.core import storage
@@ -162,15 +162,11 @@ def files_of(
         if filtered:
             others[relative] = filtered
         elif filtered is not None:
-            split = split_of(relative, _beside(relative, _DATASET_INFO) in beside) if keep else ""
-            classes = _class_file(folder, relative, beside, settings.record_layout.needs)
+            parent, _, _ = relative.rpartition("/")
+            split = split_of(relative, storage.join(parent, _DATASET_INFO) in beside) if keep else ""
+            classes = _class_file(folder, parent, beside, settings.record_layout.needs)
             files.append(RecordFile(relative, split, classes))
     return folder, files, others
-
-
-def _beside(relative: str, name: str) -> str:
-    parent, slash, _ = relative.rpartition("/")
-    return parent + slash + name
 
 
 def _left_out(path: str, relative: str) -> str | None:
@@ -198,11 +194,11 @@ def split_of(relative: str, tfds: bool = False) -> str:
     return named[1] if named else split_token(name) or split_token(relative)
 
 
-def _class_file(folder: str, relative: str, listed: Collection[str], needs: Needs) -> str:
+def _class_file(folder: str, parent: str, listed: Collection[str], needs: Needs) -> str:
     """Returns the file of class names beside a file or at the top of the input; empty if there is none."""
-    several = (_IMAGE_CLASS_FILES, _OBJECT_CLASS_FILES)
-    names = chain.from_iterable(reversed(several) if needs is Needs.OBJECTS else several)
-    places = [place + name for place, name in product((_beside(relative, ""), ""), names)]
+    images, objects = _IMAGE_CLASS_FILES, _OBJECT_CLASS_FILES
+    names = (*objects, *images) if needs is Needs.OBJECTS else (*images, *objects)
+    places = [storage.join(place, name) for place, name in product((parent, ""), names)]
     return next((join(folder, place) for place in places if place in listed), "")
 
 
