@@ -10,8 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from shardwright.core.rebuild.task import LOGGER, THIS_FILE
-
 _STDERR = 2
 #: Beam's logger names of the servers of portable runners, and of the code that starts and ends them.
 _ENGINE_LOGGERS = (
@@ -105,6 +103,8 @@ class _LinesOfRebuilds(logging.Filter):
         """Returns whether Beam shows a record."""
         from apache_beam.portability.api import beam_fn_api_pb2
         from google.protobuf import text_format
+
+        from shardwright.core.rebuild.task import LOGGER, THIS_FILE
 
         if record.msg == _WORKERS_MESSAGE:
             entry = text_format.Parse(record.getMessage()[len("Worker: ") :], beam_fn_api_pb2.LogEntry())
