@@ -24,9 +24,16 @@ from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables import columns, parquet
 from shardwright.core.sources.tables.columns import OBJECTS, usual_columns
+from shardwright.core.sources.tables.features import (
+    class_names,
+    described_columns,
+    is_struct_of_bytes,
+    object_classes,
+    type_of,
+)
 from shardwright.core.sources.tables.files import Table, TableFile
 from shardwright.core.sources.tables.parquet import kind_of_file
-from shardwright.core.sources.tables.rows import CLASSES, SETTINGS, list_rows
+from shardwright.core.sources.tables.rows import SETTINGS, list_rows
 from shardwright.core.sources.tfrecord.files import split_of
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.codes import FilterReason
@@ -52,10 +59,6 @@ _HUB = re.compile(r"(?:.*/)?data/([\w.]+?)-\d{5}-of-\d{5}\Z", re.ASCII)
 _HUB_MARK = re.compile(r"(?<=-of-\d{5})-[0-9a-f]{16}\Z", re.ASCII)
 #: Number of files that are opened before the conversion begins; others are opened when they are listed.
 _LOOKED_AT = 16
-#: Key of Hugging Face's description of the columns in a schema's metadata.
-_METADATA = b"huggingface"
-#: Most names of classes, and deepest nesting of their description.
-_MAX_CLASSES, _MAX_DEPTH = 1_000_000, 8
 
 
 def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
@@ -231,20 +234,20 @@ def _table_in(
 ) -> Table | None:
     header = opened.schema.names
     columns.check_unique(shown, header)
-    features = _described_columns(opened.schema)
+    features = described_columns(opened.schema)
     image = _image_column(shown, opened, features, settings.image_column)
     if not image:
         return None
     label = settings.label_column
     if not label and not usual_columns("label", header, {}):
-        numbered = [name for name in header if _class_names(features.get(name))]
+        numbered = [name for name in header if class_names(features.get(name))]
         label = numbered[0] if len(numbered) == 1 else ""
     named = replace(settings, image_column=image, label_column=label)
     names = columns.choose_columns(shown, header, named, {})
     columns.check_layout(shown, names, header, settings, "parquet")
     classes = {
-        Needs.LABEL: _class_names(features.get(names[1])),
-        Needs.OBJECTS: _object_classes(features.get(OBJECTS)),
+        Needs.LABEL: class_names(features.get(names[1])),
+        Needs.OBJECTS: object_classes(features.get(OBJECTS)),
     }
     classes_of_rows = classes.get(settings.record_layout.needs, ())
     return Table(kind, names, tuple(header), has_images=True, classes=classes_of_rows)
@@ -259,8 +262,8 @@ def _image_column(
       UsageError: If several columns have images.
     """
     types = {field.name: field.type for field in opened.schema if field.name and named in ("", field.name)}
-    structs = [name for name, type_ in types.items() if _is_struct_of_bytes(type_)]
-    images = [name for name in structs if _type_of(features.get(name)) == "Image"] or structs
+    structs = [name for name, type_ in types.items() if is_struct_of_bytes(type_)]
+    images = [name for name in structs if type_of(features.get(name)) == "Image"] or structs
     images = images or [
         name for name in types if parquet.is_bytes(types[name]) and parquet.holds_images(opened, name)
     ]
@@ -271,57 +274,6 @@ def _image_column(
             "with --image_column."
         )
     return next(iter(usual or images), "")
-
-
-def _described_columns(schema: Any) -> Mapping[str, Any]:
-    """Returns Hugging Face's description of the columns; empty if there is none."""
-    try:
-        features = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
-    except (ValueError, RecursionError, LookupError, TypeError):
-        return {}
-    return features if isinstance(features, Mapping) else {}
-
-
-def _type_of(feature: Any) -> str:
-    """Returns the name of a feature's type; empty if it states none."""
-    return str(feature.get("_type", "")) if isinstance(feature, Mapping) else ""
-
-
-def _item_of(feature: Any) -> Any:
-    """Returns the feature of the items of a list, or of lists of lists; other features as they are."""
-    for _ in range(_MAX_DEPTH):
-        if isinstance(feature, list) and len(feature) == 1:
-            feature = feature[0]
-        elif _type_of(feature) and "feature" in feature:
-            feature = feature["feature"]
-        else:
-            break
-    return feature
-
-
-def _class_names(feature: Any) -> tuple[str, ...]:
-    """Returns the names of a feature of classes, or of lists of classes; empty if it is another feature."""
-    feature = _item_of(feature)
-    names = feature.get("names") if _type_of(feature) == "ClassLabel" else None
-    if not isinstance(names, list) or not 0 < len(names) <= _MAX_CLASSES:
-        return ()
-    stripped = tuple(name.strip() if isinstance(name, str) else "" for name in names)
-    return stripped if all(stripped) and len(set(stripped)) == len(stripped) else ()
-
-
-def _object_classes(feature: Any) -> tuple[str, ...]:
-    """Returns the names of the classes of objects, for a struct of lists or a list of structs."""
-    fields = _item_of(feature)
-    names = map(_class_names, map(fields.get, CLASSES) if isinstance(fields, Mapping) else ())
-    return next(filter(None, names), ())
-
-
-def _is_struct_of_bytes(type_: Any) -> bool:
-    """Returns whether values have Hugging Face's type of images, a struct of bytes and path."""
-    import pyarrow
-
-    has_bytes = pyarrow.types.is_struct(type_) and type_.get_field_index(parquet.BYTES) >= 0
-    return has_bytes and parquet.is_bytes(type_.field(parquet.BYTES).type)
 
 
 SOURCE = Source(
