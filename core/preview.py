@@ -27,10 +27,10 @@ from shardwright.core.images.contact_sheet import (
     with_points,
 )
 from shardwright.core.records.compression import records_at
+from shardwright.core.records.images import NoImage, find_image, own_image
+from shardwright.core.records.record import PIXEL_MASKS, KnownRecords, SourceRecord, names_of_specs
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
-from shardwright.core.sources.tfrecord.images import NoImage, find_image, own_image
-from shardwright.core.sources.tfrecord.record import PIXEL_MASKS, KnownRecords, SourceRecord, names_of_specs
-from shardwright.core.sources.tfrecord.values import boxes_of
+from shardwright.core.records.values import boxes_of
 from shardwright.schemas.byte_range import BARE_PIXELS
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.dataset import Dataset, Shard

@@ -22,8 +22,8 @@ from shardwright.core.preview import RecordLocation, ledger_entries, pick_evenly
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.encodings import WrongEncoding, plain_feature, plain_spec
 from shardwright.core.records.framing import DamagedRange, Record
+from shardwright.core.records.record import SourceRecord
 from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
-from shardwright.core.sources.tfrecord.record import SourceRecord
 from shardwright.pipelines import log, run
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome

@@ -26,9 +26,9 @@ from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.preview import record_of, record_thumbnail
 from shardwright.core.records.compression import records_at
 from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.records.values import size_of
 from shardwright.core.report.data import Quarantined, RecordAt, Thumbnail
 from shardwright.core.report.measures import PictureSize
-from shardwright.core.sources.tfrecord.values import size_of
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import QUARANTINE_JSONL
 from shardwright.schemas.errors import EngineError, ImageFault

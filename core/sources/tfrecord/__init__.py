@@ -24,6 +24,14 @@ from typing import IO
 from shardwright.core import storage
 from shardwright.core.records.compression import HEAD_BYTES, compression_of, decompress_into
 from shardwright.core.records.framing import HEADER_BYTES, Record, masked_crc32c, read_records
+from shardwright.core.records.images import NoImage, image_of, pixels_are_planar
+from shardwright.core.records.record import (
+    MAX_NAME,
+    SOURCE_ID,
+    KnownRecords,
+    SourceRecord,
+)
+from shardwright.core.records.values import annotations_of, classes_of_image, extra_of
 from shardwright.core.sources.containers import filtered_refs, keeps_splits
 from shardwright.core.sources.image_files import annotated, join, key_of, split_name
 from shardwright.core.sources.input_probe import InputProbe
@@ -31,14 +39,6 @@ from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tfrecord import files
 from shardwright.core.sources.tfrecord.files import RecordFile
-from shardwright.core.sources.tfrecord.images import NoImage, image_of, pixels_are_planar
-from shardwright.core.sources.tfrecord.record import (
-    MAX_NAME,
-    SOURCE_ID,
-    KnownRecords,
-    SourceRecord,
-)
-from shardwright.core.sources.tfrecord.values import annotations_of, classes_of_image, extra_of
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import FindingCode, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings

@@ -16,11 +16,8 @@ from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.records.compression import HEAD_BYTES, compression_of, unpack
 from shardwright.core.records.framing import Record, is_header, read_records
-from shardwright.core.sources.containers import keeps_splits
-from shardwright.core.sources.image_files import folder_of, is_hidden, join, split_token
-from shardwright.core.sources.input_probe import InputProbe, is_pattern
-from shardwright.core.sources.tfrecord.images import image_of
-from shardwright.core.sources.tfrecord.record import (
+from shardwright.core.records.images import image_of
+from shardwright.core.records.record import (
     PIXEL_MASKS,
     FeatureNames,
     KnownRecords,
@@ -28,6 +25,9 @@ from shardwright.core.sources.tfrecord.record import (
     SourceRecord,
     own_records,
 )
+from shardwright.core.sources.containers import keeps_splits
+from shardwright.core.sources.image_files import folder_of, is_hidden, join, split_token
+from shardwright.core.sources.input_probe import InputProbe, is_pattern
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from shardwright.core.images.byte_ranges import read_part
 from shardwright.core.records.encodings import encoded_values, plain_spec
-from shardwright.core.sources.tfrecord.files import class_names_of, split_of
-from shardwright.core.sources.tfrecord.images import NoImage, find_image, own_image, pixel_values
-from shardwright.core.sources.tfrecord.record import (
+from shardwright.core.records.images import NoImage, find_image, own_image, pixel_values
+from shardwright.core.records.record import (
     MAX_FEATURES,
     KnownRecords,
     NotAnExample,
@@ -26,6 +25,7 @@ from shardwright.core.sources.tfrecord.record import (
     names_of_specs,
     own_records,
 )
+from shardwright.core.sources.tfrecord.files import class_names_of, split_of
 from shardwright.schemas.byte_range import BASE64, PIXELS, STORED, VARINT_PIXELS, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core.images.signatures import claims_to_be_image
-from shardwright.core.sources.tfrecord.record import PIXEL_MASKS, SourceRecord
+from shardwright.core.records.record import PIXEL_MASKS, SourceRecord
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.columns import column_values, encode_extra

@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwright.core.images.byte_ranges import are_planar, bare_pixels
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.sources.tfrecord.record import KnownRecords, SourceRecord
+from shardwright.core.records.record import KnownRecords, SourceRecord
 from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED, VARINT_PIXELS, ByteRange
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
