@@ -359,7 +359,7 @@ def test_records_before_the_damage_in_a_compressed_shard_are_saved(
         assert again.dataset.fingerprint == made.dataset.fingerprint
 
 
-def test_foreign_files_keep_their_names_and_soundread_shard(damaged: Path, tmp_path: Path) -> None:
+def test_foreign_files_keep_their_names_and_sound_records(damaged: Path, tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
     for item in damaged.glob("train*.tfrecord"):
