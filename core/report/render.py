@@ -36,7 +36,7 @@ _MAX_INPUTS, _NAMED = 12, 3
 #: Settings that are not shown, because they give no information.
 _NOTHING: tuple[object, ...] = ("", None, (), [], {})
 _DEPTHS = {
-    "frames": " without reading records",
+    "frames": ", checksums only",
     "fast": " without decoding images",
     "full": ", every image decoded",
     "quality": ", every image measured",
