@@ -66,7 +66,7 @@ def test_every_setting_has_an_effect_somewhere(name: str) -> None:
 
 
 def test_the_sources_use_the_settings_in_the_table() -> None:
-    """A module uses a setting if it reads it itself, or with a helper in its own package."""
+    """A module uses a setting if it reads it itself, with a helper in its own package, or by reading records."""
     folder = ROOT / "core" / "sources"
     texts = {}
     for source in SOURCES:
@@ -77,6 +77,8 @@ def test_the_sources_use_the_settings_in_the_table() -> None:
             texts[source] += (folder / "tables" / "rows.py").read_text()
         if "with_metadata" in texts[source] or "add_metadata" in texts[source]:
             texts[source] += (folder / "files_beside.py").read_text()
+        for module in re.findall(r"core\.records\.(images|values) import", texts[source]):
+            texts[source] += (ROOT / "core" / "records" / f"{module}.py").read_text()
         if re.search(r"\blabelled\(", texts[source]):
             texts[source] += inspect.getsource(image_files.labelled)
     for name in ("mask_dir", "pixel_shape", "label_separator"):
