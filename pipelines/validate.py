@@ -46,6 +46,7 @@ from shardwright.pipelines.prepare import (
     places_read,
     run_for_result,
 )
+from shardwright.pipelines.run import converting
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import QUALITY, FindingCode, Severity
@@ -441,21 +442,22 @@ def execute(options: argparse.Namespace) -> Outcome:
     place = cli_options.dataset_of(options)
     if options.fast and options.quality:
         raise UsageError("--fast decodes no images and --quality measures all of them; choose one.")
-    report = validate(
-        place,
-        mode="fast" if options.fast else "quality" if options.quality else "full",
-        fail_on=options.fail_on,
-        warn_on=options.warn_on,
-        expect=options.expect,
-        report=options.report,
-        html=options.html,
-        junit=options.junit,
-        against=options.against,
-        previous=options.previous,
-        listing={name: value for name, value in vars(options).items() if name in source.LISTING},
-        beam_options=options.beam_options,
-        progress=True,
-    )
+    with converting(options.beam_options):
+        report = validate(
+            place,
+            mode="fast" if options.fast else "quality" if options.quality else "full",
+            fail_on=options.fail_on,
+            warn_on=options.warn_on,
+            expect=options.expect,
+            report=options.report,
+            html=options.html,
+            junit=options.junit,
+            against=options.against,
+            previous=options.previous,
+            listing={name: value for name, value in vars(options).items() if name in source.LISTING},
+            beam_options=options.beam_options,
+            progress=True,
+        )
 
     def show() -> None:
         print_findings(report, stored="report" in report.files)

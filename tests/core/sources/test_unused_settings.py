@@ -66,7 +66,7 @@ def test_every_setting_has_an_effect_somewhere(name: str) -> None:
 
 
 def test_the_sources_use_the_settings_in_the_table() -> None:
-    """A module uses a setting if it reads it itself, with a helper in its own package, or by reading records."""
+    """A module uses a setting if it reads it itself, or with a helper of its package or for records."""
     folder = ROOT / "core" / "sources"
     texts = {}
     for source in SOURCES:
