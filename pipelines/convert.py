@@ -34,6 +34,7 @@ from shardwright.pipelines.prepare import (
     build_forecast,
     build_planned_shards,
     check_reachable,
+    given_options,
     make_request,
     places_read,
     run_facts,
@@ -126,7 +127,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
       EngineError: The engine, the storage or the machine failed; `resume=True` continues.
     """
     started = time.time()
-    given = None if hasattr(beam_options, "view_as") else list(beam_options or ())
+    given = given_options(beam_options)
     if given != []:  # the first checks may read from a bucket
         beam_options = as_beam_options(beam_options)
     request = make_request(values, with_output=True)

@@ -213,6 +213,11 @@ def build_planned_shards(batches: Any, forecast: Any, request: ConversionRequest
     ).with_output_types(PlannedShard)  # PlannedShard
 
 
+def given_options(beam_options: Any) -> list[str] | None:
+    """Returns Beam's options as the user wrote them; None if they came as PipelineOptions."""
+    return None if hasattr(beam_options, "view_as") else list(beam_options or ())
+
+
 def as_beam_options(beam_options: Any) -> Any:
     """Returns PipelineOptions from PipelineOptions, a list of options, or None.
 

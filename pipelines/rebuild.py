@@ -38,6 +38,7 @@ from shardwright.pipelines.prepare import (
     build_planned_shards,
     check_reachable,
     fetch_result,
+    given_options,
     listing_software,
     make_request,
     places_read,
@@ -193,10 +194,10 @@ def rebuild(
     """
     started = time.time()
     job_file = read_job(os.fspath(job), values) if job else job_of(values)
-    extra = () if hasattr(beam_options, "view_as") else tuple(beam_options or ())
-    given = None if hasattr(beam_options, "view_as") else [*job_file.beam, *extra]
+    extra = given_options(beam_options)
+    given = None if extra is None else [*job_file.beam, *extra]
     options, described = None, False  # Beam is not imported if there turns out to be nothing to do
-    with naming_lines(job_file, extra) if job else contextlib.nullcontext():
+    with naming_lines(job_file, extra or ()) if job else contextlib.nullcontext():
         if given != []:
             options = as_beam_options(beam_options if given is None else given)
         request = make_request(job_file.settings, with_output=True)

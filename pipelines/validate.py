@@ -43,6 +43,7 @@ from shardwright.pipelines.prepare import (
     as_beam_options,
     check_reachable,
     fetch_result,
+    given_options,
     places_read,
     run_for_result,
 )
@@ -248,7 +249,9 @@ def validate(
     """
     report, html, junit, previous = (os.fspath(path or "") for path in (report, html, junit, previous))
     gates = _read_gates(fail_on, warn_on)
-    beam_options = as_beam_options(beam_options)
+    given = given_options(beam_options)
+    if given != []:  # the first checks may read from a bucket
+        beam_options = as_beam_options(beam_options)
     if isinstance(expect, Expectations):
         expectations = expect
     else:
@@ -261,12 +264,17 @@ def validate(
         gates, expectations = _findings_of(gates, from_file.findings), _expected_of(from_file, path)
     target = resolve_target(os.fspath(dataset))
     mode = _mode_for(mode, gates, expectations, target)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        files = result_files(target, mode, report, html, junit)
-        for option, path in (("--report", files.report), ("--html", files.page), ("--junit", junit)):
-            check_result_place(option, path)
-        if previous and not files.page:
-            raise UsageError("--previous needs a page to show the differences on; name one with --html.")
+    files = result_files(target, mode, report, html, junit)
+    for option, path in (("--report", files.report), ("--html", files.page), ("--junit", junit)):
+        check_result_place(option, path)
+    if previous and not files.page:
+        raise UsageError("--previous needs a page to show the differences on; name one with --html.")
+    decodes = mode != "fast" or files.page  # the page shows images
+    with (
+        converting(given if decodes else None),
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch,
+    ):
+        beam_options = as_beam_options(beam_options)
         remove_unfinished((files.report, files.statistics, files.stats, files.page, files.junit))
         check_reachable(beam_options, dataset=target.name, report=files.report, html=files.page, junit=junit)
         paths = [against] if isinstance(against, str) else list(against)
@@ -442,22 +450,21 @@ def execute(options: argparse.Namespace) -> Outcome:
     place = cli_options.dataset_of(options)
     if options.fast and options.quality:
         raise UsageError("--fast decodes no images and --quality measures all of them; choose one.")
-    with converting(options.beam_options):
-        report = validate(
-            place,
-            mode="fast" if options.fast else "quality" if options.quality else "full",
-            fail_on=options.fail_on,
-            warn_on=options.warn_on,
-            expect=options.expect,
-            report=options.report,
-            html=options.html,
-            junit=options.junit,
-            against=options.against,
-            previous=options.previous,
-            listing={name: value for name, value in vars(options).items() if name in source.LISTING},
-            beam_options=options.beam_options,
-            progress=True,
-        )
+    report = validate(
+        place,
+        mode="fast" if options.fast else "quality" if options.quality else "full",
+        fail_on=options.fail_on,
+        warn_on=options.warn_on,
+        expect=options.expect,
+        report=options.report,
+        html=options.html,
+        junit=options.junit,
+        against=options.against,
+        previous=options.previous,
+        listing={name: value for name, value in vars(options).items() if name in source.LISTING},
+        beam_options=options.beam_options,
+        progress=True,
+    )
 
     def show() -> None:
         print_findings(report, stored="report" in report.files)
