@@ -29,6 +29,8 @@ sys.path[:] = sys.argv[3:]
 from shardwright.core.concurrency.worker_main import serve
 serve(int(sys.argv[1]), int(sys.argv[2]))
 """
+#: Each processor has a process, and NumPy's linear algebra would start a thread for each processor in all.
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 #: Number of the current item (-1: none), time at which its work began, lengths of place and stage.
 _HEAD = struct.Struct("<qdHH")
 _BOARD_BYTES, _STAGE_BYTES = 4096, 32
@@ -201,6 +203,7 @@ class WorkerProcess:
                 [sys.executable, "-c", _PROGRAM, *map(str, descriptors), *path],
                 stdin=subprocess.DEVNULL,
                 pass_fds=descriptors,
+                env=_ENVIRONMENT | os.environ,
             )
         self._channel.send(pickle.dumps((processes, preload)))
 

@@ -161,6 +161,24 @@ def _wait_for(path: str) -> None:
             time.sleep(0.01)
 
 
+def count_threads(_: int) -> int:
+    import numpy as np
+
+    np.ones((256, 256)) @ np.ones((256, 256))
+    return psutil.Process().num_threads()
+
+
+@pytest.mark.parametrize(("users", "threads"), [("", 1), ("2", 2)])
+def test_a_process_computes_with_one_thread_unless_a_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, users: str, threads: int
+) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    if users:
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", users)
+    with converters(in_processes=True) as used:
+        assert used.call(count_threads, 0) == threads
+
+
 def test_no_process_outlives_the_converters() -> None:
     before = {process.pid for process in psutil.Process().children()}
     with converters(in_processes=True, preload="json") as pool:
