@@ -17,7 +17,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from PIL import Image
 
-from shardwright.core.concurrency.pool import OrderedMap
+from shardwright.core.concurrency.pool import OrderedMap, each
 from shardwright.loader.decode import FeatureReader, PictureReader, Pixels, Value
 from shardwright.loader.open import (
     NUMPY_TYPES,
@@ -357,7 +357,7 @@ def _iterate_batches(
         ThreadPoolExecutor(threads, thread_name_prefix="shardwright-batches") as executor,
         closing(
             OrderedMap(
-                lambda chunk: [task() for task in chunk],
+                each(lambda task: task()),
                 tasks,
                 executor,
                 weigh=lambda task: 0,

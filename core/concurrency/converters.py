@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeVar
 
-from shardwright.core.concurrency.pool import IN_FLIGHT_BYTES, OrderedMap
+from shardwright.core.concurrency.pool import IN_FLIGHT_BYTES, OrderedMap, each
 from shardwright.core.concurrency.underway import UNDERWAY, Task
 from shardwright.core.concurrency.watchdog import watch_engine_worker
 from shardwright.core.concurrency.worker_process import (
@@ -111,7 +111,7 @@ class Converters:
         Raises:
           EngineError: When iterated, if a worker process was killed.
         """
-        run = partial(_run_here, function)
+        run = each(function)
         if self._in_processes:
             self.start()
             run = partial(self._run_in_process, _packed(function), crashed)
@@ -202,10 +202,6 @@ class Converters:
             results |= zip(tuple(left), found, strict=True)
             left.clear()
         return [results[number] for number in range(len(items))]
-
-
-def _run_here(function: Callable[[Item], Result], items: list[Item]) -> list[Result]:
-    return [function(item) for item in items]
 
 
 def _packed(function: Callable[[Any], Any]) -> PackedFunction:

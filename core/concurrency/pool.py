@@ -145,8 +145,11 @@ class OrderedMap(Generic[Item, Result]):
     or one heavier item. The first exception of `function` is raised at the position of its chunk, and items
     that have not started by then are dropped.
 
+    Small items are passed in chunks, because a future costs as much as a small task. Tasks that wait for a
+    network are best passed singly.
+
     Args:
-      function: Function of a chunk that returns a result for each item.
+      function: Function of a chunk that returns a result for each item; `each` makes one.
       items: The items.
       executor: The threads.
       weigh: Function that returns the weight of an item.
@@ -204,32 +207,9 @@ class OrderedMap(Generic[Item, Result]):
             self._weight += cost
 
 
-def map_ordered(
-    function: Callable[[Item], Result],
-    items: Iterable[Item],
-    executor: ThreadPoolExecutor,
-    *,
-    weigh: Callable[[Item], int],
-    max_items: int,
-    max_weight: int = IN_FLIGHT_BYTES,
-    chunk_items: int = CHUNK_ITEMS,
-) -> Iterator[Result]:
-    """Maps items in parallel and yields the results in the order of the items, as `OrderedMap` does.
-
-    Small items are passed in chunks of `chunk_items`, because a future costs as much as a small task. Tasks
-    that wait for a network run singly.
-    """
-    return iter(
-        OrderedMap(
-            lambda chunk: [function(item) for item in chunk],
-            items,
-            executor,
-            weigh=weigh,
-            max_items=max_items,
-            max_weight=max_weight,
-            chunk_items=chunk_items,
-        )
-    )
+def each(function: Callable[[Item], Result]) -> Callable[[list[Item]], list[Result]]:
+    """Returns a function of a chunk that calls a function for each of its items."""
+    return lambda chunk: [function(item) for item in chunk]
 
 
 def _chunks(

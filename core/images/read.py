@@ -16,6 +16,7 @@ from shardwright.core.concurrency.pool import (
     IN_FLIGHT_BYTES,
     READS_AHEAD,
     OrderedMap,
+    each,
     reading_executor,
 )
 from shardwright.core.images.byte_ranges import read_part, read_part_head
@@ -88,7 +89,7 @@ def map_refs(
       max_weight: Number of bytes of images that may be in flight.
     """
     return OrderedMap(
-        lambda chunk: [function(ref) for ref in chunk],
+        each(function),
         refs,
         reading_executor(),
         weigh=expected_bytes,

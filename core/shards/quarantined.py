@@ -13,10 +13,11 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.concurrency.pool import CONNECTIONS, IN_FLIGHT_BYTES, map_ordered, reading_executor
+from shardwright.core.concurrency.pool import CONNECTIONS, OrderedMap, each, reading_executor
 from shardwright.core.dataset_files import json_lines
 from shardwright.core.lease import HeldLease, while_held
 from shardwright.core.shards.finish import discard
@@ -104,13 +105,12 @@ def quarantined_lines(directory: str, ledgers: Iterable[LedgerFile]) -> Iterator
     Raises:
       EngineError: If a ledger has changed, or the storage failed.
     """
-    parts = map_ordered(
-        lambda ledger: _lines_of(directory, ledger),
+    parts = OrderedMap(
+        each(partial(_lines_of, directory)),
         (ledger for ledger in ledgers if ledger.quarantined),
         reading_executor(),
         weigh=lambda ledger: _STORED_BYTES * ledger.lines + _READ_BYTES * ledger.quarantined,
         max_items=CONNECTIONS,
-        max_weight=IN_FLIGHT_BYTES,
         chunk_items=1,
     )
     for lines in parts:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from shardwright.core import storage
-from shardwright.core.concurrency.pool import map_ordered, reading_executor
+from shardwright.core.concurrency.pool import OrderedMap, each, reading_executor
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
@@ -124,5 +124,13 @@ def side_by_side(function: Callable[[Item], Result], items: Iterable[Item], path
     """
     if not storage.is_remote(path):
         return map(function, items)
-    executor = reading_executor()
-    return map_ordered(function, items, executor, weigh=lambda _: 0, max_items=_READS_AHEAD, chunk_items=1)
+    return iter(
+        OrderedMap(
+            each(function),
+            items,
+            reading_executor(),
+            weigh=lambda _: 0,
+            max_items=_READS_AHEAD,
+            chunk_items=1,
+        )
+    )

@@ -19,7 +19,7 @@ from shardwright.core.concurrency.pool import (
     CHUNK_ITEMS,
     ByteBudget,
     OrderedMap,
-    map_ordered,
+    each,
     merge_streams,
 )
 
@@ -31,7 +31,8 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 
 
 def _map(function, items, executor, weigh=lambda item: 1, max_items=64, max_weight=10**6):
-    return map_ordered(function, items, executor, weigh=weigh, max_items=max_items, max_weight=max_weight)
+    limits = {"max_items": max_items, "max_weight": max_weight}
+    return iter(OrderedMap(each(function), items, executor, weigh=weigh, **limits))
 
 
 def test_results_come_in_the_order_of_the_items(executor: ThreadPoolExecutor) -> None:
