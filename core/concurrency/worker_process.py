@@ -1,5 +1,7 @@
 """A Python process that runs functions for this one, so that a decoder that crashes costs one image.
 
+`WorkerProcess` is the end of the program that starts it, `serve` the main program of the process.
+
 Process pools start their processes with `multiprocessing`, which imports the program's main module in each of
 them. A script that calls `shardwright.convert` at its top level would then start itself again and again.
 """
@@ -17,16 +19,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
-from shardwright.core.concurrency.underway import Task
+from shardwright.core.concurrency.underway import UNDERWAY, Task
+from shardwright.core.concurrency.workers import set_worker_processes
 
 #: The process imports modules where this one finds them, and nothing else of it.
 _PROGRAM = """\
 import sys
 sys.path[:] = sys.argv[3:]
-from shardwright.core.concurrency.worker_main import serve
+from shardwright.core.concurrency.worker_process import serve
 serve(int(sys.argv[1]), int(sys.argv[2]))
 """
 #: Each processor has a process, and NumPy's linear algebra would start a thread for each processor in all.
@@ -250,3 +255,54 @@ class WorkerProcess:
 def can_start_processes() -> bool:
     """Returns whether this program knows its Python interpreter."""
     return os.name == "posix" and bool(sys.executable)
+
+
+def serve(connection: int, board: int) -> None:
+    """Runs the functions that the parent sends until it closes the connection or ends.
+
+    Args:
+      connection: Descriptor of a socket to the parent.
+      board: Descriptor of the file of the `Board`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
+    parent = Channel(socket.socket(fileno=connection))
+    UNDERWAY.board = Board(board)
+    processes, preload = pickle.loads(parent.receive())
+    set_worker_processes(processes)
+    if preload:
+        import_module(preload)
+    functions: dict[bytes, Callable[[Any], Any]] = {}
+    while True:
+        try:
+            request = parent.receive()
+        except (EOFError, OSError):
+            return
+        answer = _run(functions, request, UNDERWAY.board)
+        # What the function printed: the parent may end this process at any time after the answer.
+        if sys.stdout:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+        parent.send(answer)
+
+
+def _run(functions: dict[bytes, Callable[[Any], Any]], request: memoryview, board: Board) -> bytes:
+    """Returns the pickled results of a call, and the exception that ended it, if any."""
+    results: list[Any] = []
+    failure: Exception | None = None
+    try:
+        digest, function, items = pickle.loads(request)
+        if function:
+            functions[digest] = pickle.loads(function)
+        for number, item in enumerate(items):
+            board.begin_item(number)
+            results.append(functions[digest](item))
+    except Exception as error:
+        failure = error
+        failure.add_note(f"In a worker process:\n{traceback.format_exc()}")
+    board.begin_item(-1)
+    if failure is not None:
+        try:
+            pickle.loads(pickle.dumps(failure))
+        except Exception:  # an exception of another library may not survive this
+            failure = RuntimeError(f"{type(failure).__name__}: {failure}")
+    return pickle.dumps((results, failure), pickle.HIGHEST_PROTOCOL)

@@ -25,7 +25,7 @@ from shardwright.schemas.errors import UsageError
 #: Python runs this in each new process. Worker processes of the pool meet the image `BAD` with an accident.
 _ACCIDENT = """
 import os, sys
-if any("worker_main" in word for word in sys.orig_argv):
+if any("worker_process" in word for word in sys.orig_argv):
     import ctypes, hashlib, importlib, signal, time
     place, _, name = os.environ["BAD_DECODER"].partition(":")
     module = importlib.import_module("shardwright.core." + place)
