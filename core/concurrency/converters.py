@@ -183,7 +183,7 @@ class Converters:
         while left:
             process = self._idle.get()
             try:
-                found = process.call(function, tuple(left.values()))
+                converted = process.call(function, tuple(left.values()))
             except WorkerDied as death:
                 self._processes.discard(process)
                 if self._closed:
@@ -199,7 +199,7 @@ class Converters:
                 self._idle.put(process)
                 raise
             self._idle.put(process)
-            results |= zip(tuple(left), found, strict=True)
+            results |= zip(tuple(left), converted, strict=True)
             left.clear()
         return [results[number] for number in range(len(items))]
 
@@ -308,7 +308,7 @@ def _own_converters() -> Converters:
     An engine mostly starts a process for each processor, so threads do the work unless `--pool` says
     otherwise.
     """
-    found = Converters(worker_threads(), values_of(job_options()).get("pool") == PROCESSES)
-    atexit.register(found.close)
-    watch_engine_worker(lambda: [*UNDERWAY.tasks(), *found.tasks()])
-    return found
+    own = Converters(worker_threads(), values_of(job_options()).get("pool") == PROCESSES)
+    atexit.register(own.close)
+    watch_engine_worker(lambda: [*UNDERWAY.tasks(), *own.tasks()])
+    return own

@@ -99,19 +99,19 @@ def worker_threads() -> int:
     return cpus if processes == 1 else -(-cpus // processes) + 1
 
 
-#: Number of worker processes that this process was told of; 0 if it is none of a pool.
-_told_processes = 0
+#: Number of worker processes of the pool that this process belongs to; 0 if it belongs to none.
+_processes_of_pool = 0
 
 
 def set_worker_processes(count: int) -> None:
     """Sets the number of worker processes on this machine, for a process that another one started."""
-    global _told_processes
-    _told_processes = count
+    global _processes_of_pool
+    _processes_of_pool = count
 
 
 def worker_processes() -> int:
     """Returns the number of worker processes on this machine, at most one for each processor."""
-    return _told_processes or min(usable_cpus(), _processes_here(values_of(job_options())))
+    return _processes_of_pool or min(usable_cpus(), _processes_here(values_of(job_options())))
 
 
 def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:
@@ -120,14 +120,14 @@ def usable_memory(cgroup: Path = _CGROUP, meminfo: Path = _MEMINFO) -> int:
     Source: proc(5) (`/proc/meminfo`), the kernel's cgroup v2 documentation (`memory.max`) and v1 memory
     documentation (`memory.limit_in_bytes`).
     """
-    found = []
+    limits = []
     with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
         line = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemTotal:"))
-        found.append(int(line.split()[1]) * 1024)
+        limits.append(int(line.split()[1]) * 1024)
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         with contextlib.suppress(OSError, ValueError):  # no such limit, or `max`
-            found.append(int((cgroup / name).read_text()))
-    return min(found, default=_ASSUMED_MEMORY)
+            limits.append(int((cgroup / name).read_text()))
+    return min(limits, default=_ASSUMED_MEMORY)
 
 
 def _processes_here(values: Mapping[str, Any]) -> int:
