@@ -46,8 +46,6 @@ QUALITY = 95
 MIN_PSNR = 42.0
 SAMPLE = 64
 STEADY = "Shardwright, conversion without start-up"
-#: With an option of Beam, no image is converted while the command starts.
-STEADY_OPTIONS = (*USUAL, "--direct_running_mode=in_memory")
 
 _local = threading.local()
 
@@ -222,7 +220,7 @@ def measure(options: argparse.Namespace) -> Found:
         return lambda: {"speed": time_path(path, images, options.threads)}
 
     ways = {name: way(path) for name, path in paths.items()}
-    ways[STEADY] = lambda: {"speed": convert_once(given.folder, STEADY_OPTIONS).turn()["converting"]}
+    ways[STEADY] = lambda: {"speed": convert_once(given.folder, USUAL).turn()["converting"]}
     found = take_turns(ways, options.rounds)
     fair = [name for name, (_, least) in judged.items() if least >= MIN_PSNR]
     limit = max(fair, key=lambda name: median(turn["speed"] for turn in found[name]))
