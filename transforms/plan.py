@@ -230,7 +230,7 @@ class _SortInHand(beam.DoFn):
     def _flush(self, at_least: int = 0) -> Iterator[tuple[ShardId, EncodedRefs]]:
         if self._weight < at_least:
             return
-        for place, refs in sorted(self._sorted.items()):  # the order of `converting_early`
+        for place, refs in sorted(self._sorted.items()):  # one machine writes them in this order
             yield place, encode_refs(refs)
         self._sorted.clear()
         self._weight = 0
