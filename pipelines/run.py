@@ -47,7 +47,7 @@ _JOB_STATE = re.compile(r"Pipeline \S+ failed in state FAILED: ")
 #: What Beam reports if a worker process has died.
 _CLOSED = "Channel closed prematurely"
 #: Module that worker processes import when they start. This process needs it later.
-_CONVERSION = "shardwright.core.conversion.convert"
+_CONVERSION = "shardwright.core.conversion"
 #: Runners that work in this process.
 _RUNNERS_HERE = (DEFAULT_RUNNER, "DirectRunner")
 

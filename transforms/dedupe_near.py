@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 
-from shardwright.core.conversion.convert import ShardRecipe, map_reads
-from shardwright.core.conversion.fingerprint import fingerprint_read
+from shardwright.core.conversion import ShardRecipe, fingerprint_read, map_reads
 from shardwright.core.images.near_duplicates import alike, bands_of
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings

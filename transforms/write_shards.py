@@ -20,7 +20,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.concurrency.workers import usable_cpus
-from shardwright.core.conversion.convert import Converted, convert_ref, convert_refs
+from shardwright.core.conversion import Converted, convert_ref, convert_refs
 from shardwright.core.images.encode import HEIF_DECODER, codec_versions, decoder_versions
 from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.lease import HeldLease

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from shardwright.core.concurrency.pool import working_budget
-from shardwright.core.conversion.convert import ReadImage, ShardRecipe, convert_read, map_reads
+from shardwright.core.conversion import ReadImage, ShardRecipe, convert_read, map_reads
 from shardwright.core.images.convert import Brightness, brightness
 from shardwright.core.images.read import read_image
 from shardwright.core.records.framing import FRAME_BYTES

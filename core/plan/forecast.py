@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shardwright.core.concurrency.progress import PROGRESS
-from shardwright.core.conversion.convert import ShardRecipe
+from shardwright.core.conversion import ShardRecipe
 from shardwright.core.plan.assign import (
     FOLD,
     SPLIT,

@@ -10,8 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.conversion.convert import ShardRecipe, read_ref
-from shardwright.core.conversion.reusable import SourceDigests
+from shardwright.core.conversion import ShardRecipe, SourceDigests, read_ref
 from shardwright.core.images.encode import HEIF_DECODER
 from shardwright.core.images.read import map_refs
 from shardwright.core.lease import read_holder

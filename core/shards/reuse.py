@@ -11,16 +11,15 @@ from functools import cached_property
 from typing import IO, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.conversion.convert import ShardRecipe
-from shardwright.core.conversion.reusable import ReusableRecord
-from shardwright.core.conversion.selection import BY_BYTES, decides_same
+from shardwright.core.conversion import ReusableRecord, ShardRecipe
+from shardwright.core.images.convert import side_reason
 from shardwright.core.lease import HeldLease, while_held, write_held
 from shardwright.core.plan.assign import HASH_RANGE, NEVER_EMPTY, shard_of
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.framing import FrameDamage, data_of
 from shardwright.core.shards.finish import ShardPlace, files_of
 from shardwright.core.sources.file_states import TouchedFiles
-from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
+from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, dump_index, ledger_header, load_ledger
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file, shard_file
@@ -28,6 +27,9 @@ from shardwright.schemas.version import check_file
 
 #: Number of shards on each side of its own that are searched for an image that may have filled an empty one.
 _NEIGHBORS = 4
+#: Reasons that the bytes of a file decide, and those that its sides decide.
+_BY_BYTES = frozenset((FilterReason.EXCLUDED, FilterReason.NOT_INCLUDED))
+_BY_SIDES = frozenset((FilterReason.MIN_SIDE, FilterReason.MAX_ASPECT))
 
 
 class PreviousBuild(NamedTuple):
@@ -175,7 +177,7 @@ def _proven_files(
 def lists_may_decide(header: ShardHeader, recipe: ShardRecipe) -> bool:
     """Returns whether a list of digests may leave out images of a shard now, or did so when it was made."""
     reasons = header.reasons.get(Outcome.FILTERED, {})
-    return recipe.keys.need_bytes or not BY_BYTES.isdisjoint(reasons)
+    return recipe.keys.need_bytes or not _BY_BYTES.isdisjoint(reasons)
 
 
 def lists_decide_otherwise(entries: Iterable[Entry], recipe: ShardRecipe) -> bool:
@@ -185,7 +187,36 @@ def lists_decide_otherwise(entries: Iterable[Entry], recipe: ShardRecipe) -> boo
     images that it adds.
     """
     read = (entry for entry in entries if entry.sha256)
-    return not all(decides_same(entry, recipe.keys, recipe.settings, all_read=False) for entry in read)
+    return not all(_decides_same(entry, recipe, all_read=False) for entry in read)
+
+
+def _decides_same(entry: Entry, recipe: ShardRecipe, all_read: bool = True) -> bool:
+    """Returns whether an earlier outcome is also the outcome under the present rules.
+
+    Codes of `--drop` are not compared, because the recipe of a record contains them.
+
+    Args:
+      entry: Ledger entry of an image that would be read now.
+      recipe: How the shard is converted now.
+      all_read: Whether to compare also sides, which the digest of a whole shard contains.
+    """
+    settings = recipe.settings
+    is_filtered = entry.outcome == Outcome.FILTERED
+    if is_filtered and not entry.stage:
+        return False
+    reason: str | None = recipe.keys.reason_by_bytes(entry.source, entry.sha256) if entry.sha256 else None
+    if reason != (entry.reason if is_filtered and entry.reason in _BY_BYTES else None):
+        return False
+    if reason is not None or not all_read:
+        return True
+    width, height = entry.source_width, entry.source_height
+    if width is None or height is None or settings.map:
+        # The header of a quarantined image may have been read or not, and a picture that the function of
+        # `--map` made has sides of its own.
+        return not (settings.min_side or settings.max_aspect) and entry.reason not in _BY_SIDES
+    found = side_reason(width, height, settings)
+    recorded = entry.reason if is_filtered and entry.reason in _BY_SIDES else None
+    return (found[0] if found else None) == recorded
 
 
 def is_sound(path: str, header: ShardHeader) -> bool:
@@ -248,19 +279,16 @@ class _OldShard:
         except OSError:
             return False
 
-    def frames(self, offset: int, lengths: Sequence[int]) -> bytes | None:
-        """Returns frames that follow each other; None if one of them is damaged or cannot be read."""
-        end = 0
+    def frame(self, offset: int, length: int) -> bytes | None:
+        """Returns the frame of a record; None if it is damaged or cannot be read."""
         try:
-            frames = storage.read_fully(self._plain.fileno(), offset, sum(lengths))
-            if len(frames) < sum(lengths):
+            frame = storage.read_fully(self._plain.fileno(), offset, length)
+            if len(frame) < length:
                 return None
-            for length in lengths:
-                begin, end = end, end + length
-                data_of(frames[begin:end])
+            data_of(frame)
         except (OSError, FrameDamage):
             return None
-        return frames
+        return frame
 
 
 @dataclass
@@ -355,7 +383,7 @@ class PreviousRecords:
             source = entry.source
             if source not in wanted or wanted[source][1] != entry.digest or not can_stay(entry):
                 continue
-            if made_by is None or decides_same(entry, made_by.keys, made_by.settings):
+            if made_by is None or _decides_same(entry, made_by):
                 same_refs.setdefault(source, []).append(entry)
         if not same_refs or not self._is_sound(shard):
             return

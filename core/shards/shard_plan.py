@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.core.conversion.convert import ShardRecipe
+from shardwright.core.conversion import ShardRecipe
 from shardwright.core.images.encode import HEIF_DECODER
 from shardwright.core.images.signatures import has_extension_of
 from shardwright.core.plan.assign import PlannedShard, ShardDigests, shard_hashes

@@ -16,7 +16,7 @@ from itertools import groupby, repeat
 from typing import IO, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.conversion.convert import (
+from shardwright.core.conversion import (
     Converted,
     ReadImage,
     ShardRecipe,

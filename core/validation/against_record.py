@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwright.core.conversion.convert import Converted, ReadImage
+from shardwright.core.conversion import Converted, ReadImage
 from shardwright.core.images.decode import load, load_samples, open_image
 from shardwright.core.images.metadata import strip_metadata
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of

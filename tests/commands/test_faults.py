@@ -35,8 +35,8 @@ from helpers.hostile import (
     wait,
 )
 
+from shardwright.core import conversion as shard_convert
 from shardwright.core import storage
-from shardwright.core.conversion import convert as shard_convert
 from shardwright.core.images import read
 from shardwright.core.sources import class_folders
 from shardwright.schemas.units import counted
@@ -45,7 +45,7 @@ Capture = pytest.CaptureFixture[str]
 IMAGES = 200
 SETTINGS = ("--resize=8", "--splits=train=0.7,test=0.3", "--shards=train=4,test=2", "--max_bad_fraction=0.1")
 STORAGE = "shardwright.core.storage"
-READ = "shardwright.core.conversion.convert:read_image"
+READ = "shardwright.core.conversion:read_image"
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from shardwright.schemas.sidecars import SIDECARS
 Capture = pytest.CaptureFixture[str]
 SETTINGS = ("--shards=4", "--image_format=png")
 STORAGE = "shardwright.core.storage"
-READ = "shardwright.core.conversion.convert:read_image"
+READ = "shardwright.core.conversion:read_image"
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from helpers.hostile import make_tree, picture
 from helpers.packing import tar_info, tar_of, zip_of
 
 from shardwright.core import storage
-from shardwright.core.conversion.reusable import ReusableRecord
+from shardwright.core.conversion import ReusableRecord
 from shardwright.core.rebuild import compare as comparison
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused

@@ -248,7 +248,7 @@ def test_wrong_minutes_are_a_usage_error(tmp_path: Path, minutes: str) -> None:
 
 def endless_decoder(mark: str) -> None:
     """Makes decoding an image take forever, as in a decoder that never checks for signals."""
-    module = importlib.import_module("shardwright.core.conversion.convert")
+    module = importlib.import_module("shardwright.core.conversion")
 
     def stuck(*args: object) -> None:
         Path(mark).touch()

@@ -55,7 +55,7 @@ def accident(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     what: str,
-    decoder: str = "conversion.convert:convert_image",
+    decoder: str = "conversion:convert_image",
     bad: str = BAD,
 ) -> Path:
     """Lets an image meet an accident in worker processes; returns a file that then exists.
@@ -207,7 +207,7 @@ def test_a_report_lacks_the_thumbnail_whose_decoder_crashes(
 def test_an_image_whose_fingerprint_crashes_is_no_copy(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    met = accident(tmp_path, monkeypatch, _SEGFAULT, "conversion.fingerprint:fingerprint")
+    met = accident(tmp_path, monkeypatch, _SEGFAULT, "conversion:fingerprint")
     argv = ("convert", images, tmp_path / "out", "--dedupe=near", "--pool=processes")
     assert run(capfd, *argv).code == 0 and met.exists()
     assert check_books(tmp_path / "out")[BAD]["outcome"] == "written"

@@ -278,7 +278,7 @@ def signal_self(number: int) -> None:
 
 def slow_reads() -> None:
     """Makes reading every image slow."""
-    at_every_read = importlib.import_module("shardwright.core.conversion.convert")
+    at_every_read = importlib.import_module("shardwright.core.conversion")
     real = at_every_read.read_image
 
     def patched(*args: Any) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from shardwright.core.concurrency.converters import converters
-from shardwright.core.conversion.convert import ShardRecipe
+from shardwright.core.conversion import ShardRecipe
 from shardwright.core.plan import forecast
 from shardwright.core.plan.assign import limit_order, shard_order
 from shardwright.core.plan.estimate import (

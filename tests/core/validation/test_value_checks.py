@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardwright.core.conversion.convert import Converted, ShardRecipe, convert_ref
+from shardwright.core.conversion import Converted, ShardRecipe, convert_ref
 from shardwright.core.records.build import label_ids
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.against import KEY, SOURCE, Leftover, bucket_leftovers, meet

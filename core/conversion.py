@@ -1,4 +1,4 @@
-"""Converts the images of one shard, in order, with bounded memory."""
+"""Converts images to records: one, or those of a shard in order and with bounded memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from PIL import Image
 
@@ -20,32 +20,31 @@ from shardwright.core.concurrency.pool import (
 )
 from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.conversion.reusable import ReusableRecord, SourceDigests
-from shardwright.core.conversion.selection import check_quality, left_out_by_digest
-from shardwright.core.images.annotate import (
-    Annotated,
-    annotate,
-    read_mask,
-)
+from shardwright.core.images import color, deep_pixels
+from shardwright.core.images.annotate import Annotated, annotate, read_mask
 from shardwright.core.images.boxes import upright_size
-from shardwright.core.images.convert import ConvertedImage, Reserve, convert_image, map_image
+from shardwright.core.images.convert import (
+    BYTES_PER_PIXEL,
+    ConvertedImage,
+    Reserve,
+    convert_image,
+    decode_deep,
+    decode_upright,
+    map_image,
+    open_chosen,
+    picture_of,
+    transform_faults,
+)
 from shardwright.core.images.decode import no_image
 from shardwright.core.images.geometry import Frame
-from shardwright.core.images.map_hook import (
-    Hook,
-    MappedImage,
-    call_hook,
-    decoded_image,
-    load_hook,
-    mapped_ref,
-)
+from shardwright.core.images.map_hook import MappedImage, call_hook, decoded_image, load_hook, mapped_ref
 from shardwright.core.images.metadata import private_metadata
 from shardwright.core.images.read import check_sha256, expected_bytes, map_refs, read_image
 from shardwright.core.records.build import ExampleBuilder, check_labels
 from shardwright.core.storage import changed, is_remote
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import EngineError, ImageFault, LeftOut, NotACandidate
+from shardwright.schemas.errors import EngineError, ImageFault, LeftOut, NotACandidate, words_of
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.key_rules import KeyRules
@@ -58,6 +57,10 @@ Result = TypeVar("Result")
 _PIXEL_BYTES, _PIXELS_OF_A_BYTE = 4, 16
 #: Largest number of bytes of a sample that keeps its type.
 _SAMPLE_BYTES = 4
+#: For a fingerprint, a JPEG is decoded at the smallest scale whose longer side has at least this many pixels:
+#: twice those of the small copy that the fingerprint is computed from.
+_MIN_SIDE = 128
+_SCALES = (8, 4, 2)
 #: Value of `image/format` -> format of the stored image.
 _KIND_OF_FORMAT = {name: kind for kind, name in FORMAT_NAMES.items()}
 
@@ -142,6 +145,53 @@ class ReadImage(NamedTuple):
     left_out: LeftOut | None = None
 
 
+class SourceDigests(NamedTuple):
+    """Hex digests of the bytes from which an earlier build made a record.
+
+    Attributes:
+      sha256: Digest of the image's bytes.
+      mask_sha256: Digest of its mask's bytes; empty without a mask.
+    """
+
+    sha256: str
+    mask_sha256: str
+
+
+class EarlierShard(Protocol):
+    """A shard of an earlier build."""
+
+    def frame(self, offset: int, length: int) -> bytes | None:
+        """Returns the frame of a record in the uncompressed shard, in bytes; None if it is damaged."""
+
+
+class ReusableRecord(NamedTuple):
+    """The record that an earlier build made of an image from the same reference.
+
+    Attributes:
+      entry: The image's ledger entry.
+      unchanged: Whether the source still has the same state.
+      shard: The shard that holds the record.
+      more: Entries of the other images that `--map` made of the source, in order.
+    """
+
+    entry: Entry
+    unchanged: bool
+    shard: EarlierShard
+    more: tuple[Entry, ...] = ()
+
+    def frames(self) -> list[tuple[Entry, bytes]] | None:
+        """Returns the entries and frames of all records; None if one is damaged or missing."""
+        found = []
+        for entry in (self.entry, *self.more):
+            if entry.offset is None or entry.length is None:
+                return None
+            frame = self.shard.frame(entry.offset, entry.length)
+            if frame is None:
+                return None
+            found.append((entry, frame))
+        return found
+
+
 def read_ref(ref: ImageRef, recipe: ShardRecipe, before: SourceDigests | None = None) -> ReadImage:
     """Reads the bytes of one image, if they are needed.
 
@@ -155,13 +205,14 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, before: SourceDigests | None = 
     """
     if not ref.is_candidate:
         return ReadImage(ref)
-    if ref.sha256 and recipe.keys.need_bytes:  # stated by the source, so the image need not be read
-        left_out = left_out_by_digest(ref.key, ref.sha256, recipe.keys)
+    settings, keys = recipe.settings, recipe.keys
+    if ref.sha256 and keys.need_bytes:  # stated by the source, so the image need not be read
+        left_out = _left_out_by_digest(ref.key, ref.sha256, keys)
         if left_out is not None:
             return ReadImage(ref, sha256=ref.sha256, left_out=left_out)
     try:
         with UNDERWAY.working_on(ref.location, "read"):
-            data = read_image(ref, recipe.settings.max_source_bytes)
+            data = read_image(ref, settings.max_source_bytes)
     except ImageFault as fault:
         if ref.annotations and isinstance(fault.__cause__, FileNotFoundError):
             fault = ImageFault(QuarantineReason.BAD_ANNOTATION, fault.stage, "its image is missing")
@@ -171,18 +222,18 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, before: SourceDigests | None = 
     try:
         check_sha256(ref, sha256)
     except ImageFault as fault:
-        if recipe.settings.dedupe == "exact":  # wrong ones were quarantined earlier
+        if settings.dedupe == "exact":  # wrong ones were quarantined earlier
             raise changed(ref.uri) from fault
         wrong = fault
-    left_out = left_out_by_digest(ref.key, sha256, recipe.keys) if recipe.keys.need_bytes else None
-    if left_out is None and ref.size < 0 < len(data) < recipe.settings.min_source_bytes:
+    left_out = _left_out_by_digest(ref.key, sha256, keys) if keys.need_bytes else None
+    if left_out is None and ref.size < 0 < len(data) < settings.min_source_bytes:
         left_out = LeftOut(FilterReason.MIN_BYTES, Stage.READ, f"it has {len(data):,} bytes")
     if left_out is not None or wrong is not None:
         return ReadImage(ref, sha256=sha256, fault=wrong, left_out=left_out)
     mask, mask_sha256 = None, ""
     if ref.annotations:
         try:
-            mask = read_mask(ref, recipe.settings)
+            mask = read_mask(ref, settings)
         except ImageFault as fault:
             return ReadImage(ref, sha256=sha256, fault=ImageFault(fault.reason, Stage.READ, fault.message))
         mask_sha256 = "" if mask is None else hashlib.sha256(mask).hexdigest()
@@ -191,12 +242,22 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, before: SourceDigests | None = 
     return ReadImage(ref, data, sha256, None, mask, mask_sha256, len(data))
 
 
+def _left_out_by_digest(key: str, sha256: str, keys: KeyRules) -> LeftOut | None:
+    """Returns why the digest of an image's bytes leaves it out; None if it does not."""
+    reason = keys.reason_by_bytes(key, sha256)
+    if reason is None:
+        return None
+    excluded = reason is FilterReason.EXCLUDED
+    message = "--exclude lists its sha256" if excluded else "--include lists neither its key nor its sha256"
+    return LeftOut(reason, Stage.READ, message)
+
+
 def _as_before(ref: ImageRef, known: ReusableRecord, source_bytes: int = 0) -> Converted | None:
     """Returns the result of an earlier build for an image; None if its record is damaged."""
     entry = known.entry
     if entry.outcome != Outcome.WRITTEN:
         uri = ref.location if entry.uri else ""
-        return Converted(entry._replace(uri=uri, fingerprint=_state_that_counts(ref)))
+        return Converted(entry._replace(uri=uri, fingerprint=ref.fingerprint))
     frames = known.frames()
     if frames is None:
         return None
@@ -222,7 +283,20 @@ def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:
             raise read.fault
         return _convert_candidate(read, recipe)
     except LeftOut as left_out:
-        return Converted(_left_out_entry(read, left_out), source_bytes=read.size)
+        width, height = left_out.size or (None, None)
+        entry = Entry(
+            key=ref.key,
+            outcome=Outcome.FILTERED,
+            fingerprint=ref.fingerprint,
+            sha256=read.sha256,
+            label=ref.label,
+            reason=left_out.reason,
+            stage=left_out.stage,
+            message=left_out.message,
+            mask_sha256=read.mask_sha256,
+            source_width=width,
+            source_height=height,
+        )
     except ImageFault as fault:
         entry = Entry(
             key=ref.key,
@@ -236,7 +310,26 @@ def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:
             uri=ref.location,
             mask_sha256=read.mask_sha256,
         )
-        return Converted(entry, source_bytes=read.size)
+    return Converted(entry, source_bytes=read.size)
+
+
+def _decided_entry(ref: ImageRef) -> Entry:
+    """Returns the ledger entry of a file whose outcome was known before reading it.
+
+    It has no state of the source. The plan's digest leaves it out, so a shard that is reused could only have
+    an earlier one.
+    """
+    if ref.outcome != Outcome.QUARANTINED:
+        return Entry(key=ref.key, outcome=ref.outcome, reason=ref.reason)
+    return Entry(
+        key=ref.key,
+        outcome=ref.outcome,
+        label=ref.label,
+        reason=ref.reason,
+        stage=Stage.LIST,
+        message=ref.message,
+        uri=ref.location,
+    )
 
 
 def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
@@ -247,30 +340,62 @@ def _convert_candidate(read: ReadImage, recipe: ShardRecipe) -> Converted:
       LeftOut: If a setting leaves it out.
       EngineError: If the machine failed.
     """
-    ref, settings = read.ref, recipe.settings
-    reserve = working_budget().reserve
+    ref, settings, reserve = read.ref, recipe.settings, working_budget().reserve
     try:
         if settings.map:
-            return _map_candidate(read, recipe, load_hook(settings.map), reserve)
+            return _map_candidate(read, recipe, reserve)
         check_labels(ref, recipe.layout, recipe.ids)
         with UNDERWAY.working_on(ref.location, "decode"):
             image = convert_image(read.data, ref.key, settings, reserve)
             if settings.drop:
-                check_quality(image, settings, reserve)
+                _check_quality(image, settings, reserve)
         annotated = Annotated()
         if recipe.layout.stores_annotations:
             with UNDERWAY.working_on(ref.location, "annotate"):
                 annotated = annotate(ref, image, settings, recipe.ids, read.mask, reserve)
     except NotACandidate as left_out:
         if left_out.reason == FilterReason.SKIPPED_FORMAT:
-            entry = _left_out(ref, Outcome.FILTERED, left_out.reason)
             # The stage shows that the file was read: its state belongs to the plan's digest.
-            return Converted(entry._replace(stage=Stage.DECODE), source_bytes=read.size)
+            entry = Entry(
+                ref.key, Outcome.FILTERED, ref.fingerprint, reason=left_out.reason, stage=Stage.DECODE
+            )
+            return Converted(entry, source_bytes=read.size)
         # The source names it as an image: in a row of a manifest, an annotation, a record.
         raise no_image(read.data) from None
     except MemoryError:
         raise _memory_fault(ref) from None
     return _build(ref, read, image, annotated, recipe)
+
+
+def _check_quality(image: ConvertedImage, settings: ConvertSettings, reserve: Reserve) -> None:
+    """Checks whether an image, as it would be stored, has a finding that `--drop` names.
+
+    The stored bytes are decoded, so that `validate --quality` finds the same images.
+
+    Args:
+      image: The converted image.
+      settings: Checked settings.
+      reserve: Function that reserves working memory; takes a number of bytes.
+
+    Raises:
+      LeftOut: If it has one.
+      ImageFault: If it cannot be measured.
+    """
+    from shardwright.core.images import quality_metrics  # other conversions start without it
+
+    try:
+        with reserve(image.width * image.height * BYTES_PER_PIXEL):
+            quality = quality_metrics.measure_quality(picture_of(image, settings))
+    except (ImageFault, MemoryError):
+        raise
+    except Exception as error:
+        raise ImageFault(
+            QuarantineReason.CORRUPT, Stage.ENCODE, f"{image.format}: {words_of(error)}"
+        ) from error
+    for code in settings.dropped_codes:
+        if code in quality.issues:
+            message = quality_metrics.describe_issue(code, quality.scores)
+            raise LeftOut(FilterReason(code.lower()), Stage.ENCODE, message, upright_size(image.frame))
 
 
 def _build(
@@ -281,7 +406,7 @@ def _build(
     Raises:
       ImageFault: If the layout cannot store it.
     """
-    example = recipe.examples.build(ref, image, read.sha256, annotated.values)
+    private = private_metadata(image.encoded, _KIND_OF_FORMAT[image.format]) if image.kept else ()
     width, height = upright_size(image.frame)
     entry = Entry(
         key=ref.key,
@@ -302,28 +427,22 @@ def _build(
         damaged=image.decoding.damaged,
         file_name=ref.file_name,
         fold=ref.fold if ref.fold >= 0 else None,
-        private=",".join(private_metadata(image.encoded, _KIND_OF_FORMAT[image.format]))
-        if image.kept
-        else "",
+        private=",".join(private),
         dtype=image.dtype if recipe.settings.states_dtype else "",
     )
-    return Converted(
-        entry,
-        example,
-        read.size,
-        image.decoding.seconds,
-        on_background=image.on_background,
-    )
+    example = recipe.examples.build(ref, image, read.sha256, annotated.values)
+    return Converted(entry, example, read.size, image.decoding.seconds, on_background=image.on_background)
 
 
-def _map_candidate(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Reserve) -> Converted:
-    """Converts the images that a hook makes of one image.
+def _map_candidate(read: ReadImage, recipe: ShardRecipe, reserve: Reserve) -> Converted:
+    """Converts the images that the hook of `--map` makes of one image.
 
     Raises:
       ImageFault: If the image is faulty, the hook fails, or the layout cannot store what it returns.
       LeftOut: If the hook leaves the image out.
     """
     ref, settings = read.ref, recipe.settings
+    hook = load_hook(settings.map)
     mapped_images: list[Converted] = []
 
     def mapper(picture: Image.Image, frame: Frame) -> Iterator[MappedImage]:
@@ -347,61 +466,6 @@ def _map_candidate(read: ReadImage, recipe: ShardRecipe, hook: Hook, reserve: Re
     return first._replace(more=tuple(more))
 
 
-def convert_ref(ref: ImageRef, recipe: ShardRecipe) -> Converted:
-    """Reads and converts one image.
-
-    Raises:
-      EngineError: If the storage or the machine failed, or the source changed.
-    """
-    return convert_read(read_ref(ref, recipe), recipe)
-
-
-def _left_out(ref: ImageRef, outcome: str, reason: str) -> Entry:
-    return Entry(key=ref.key, outcome=outcome, fingerprint=_state_that_counts(ref), reason=reason)
-
-
-def _state_that_counts(ref: ImageRef) -> str:
-    """Returns the state of a source; none if its listing decided the outcome.
-
-    The plan's digest leaves such a state out, so a shard that is reused could only have an earlier one.
-    """
-    return ref.fingerprint if ref.is_candidate else ""
-
-
-def _left_out_entry(read: ReadImage, left_out: LeftOut) -> Entry:
-    """Returns the ledger entry of an image that was read, and that a setting leaves out."""
-    ref = read.ref
-    width, height = left_out.size or (None, None)
-    return Entry(
-        key=ref.key,
-        outcome=Outcome.FILTERED,
-        fingerprint=ref.fingerprint,
-        sha256=read.sha256,
-        label=ref.label,
-        reason=left_out.reason,
-        stage=left_out.stage,
-        message=left_out.message,
-        mask_sha256=read.mask_sha256,
-        source_width=width,
-        source_height=height,
-    )
-
-
-def _decided_entry(ref: ImageRef) -> Entry:
-    """Returns the ledger entry of a file whose outcome was known before reading it."""
-    if ref.outcome != Outcome.QUARANTINED:
-        return _left_out(ref, ref.outcome, ref.reason)
-    return Entry(
-        key=ref.key,
-        outcome=ref.outcome,
-        label=ref.label,
-        reason=ref.reason,
-        stage=Stage.LIST,
-        message=ref.message,
-        uri=ref.location,
-    )
-
-
 def _memory_fault(ref: ImageRef) -> Exception:
     """Distinguishes a file that needs absurd memory from a machine that has no memory left.
 
@@ -418,6 +482,15 @@ def _memory_fault(ref: ImageRef) -> Exception:
     return ImageFault(
         QuarantineReason.CORRUPT, Stage.DECODE, "decoding it takes more memory than its size explains"
     )
+
+
+def convert_ref(ref: ImageRef, recipe: ShardRecipe) -> Converted:
+    """Reads and converts one image.
+
+    Raises:
+      EngineError: If the storage or the machine failed, or the source changed.
+    """
+    return convert_read(read_ref(ref, recipe), recipe)
 
 
 def convert_refs(
@@ -438,29 +511,24 @@ def convert_refs(
     known = known or {}
     unchanged = {key: item for key, item in known.items() if item.unchanged}
     others = [ref for ref in refs if ref.key not in unchanged]
-    before = {key: item.source_digests for key, item in known.items() if item.source_digests}
+    before = {
+        key: SourceDigests(item.entry.sha256, item.entry.mask_sha256)
+        for key, item in known.items()
+        if item.entry.outcome == Outcome.WRITTEN
+    }
     results = iter(map_reads(partial(_convert_if_changed, recipe), others, recipe, before))
     for ref in refs:
         done = _as_before(ref, unchanged[ref.key]) if ref.key in unchanged else next(results)
-        if isinstance(done, Unchanged):
-            done = _as_before(ref, known[ref.key], done.source_bytes)
+        if isinstance(done, ReadImage):
+            done = _as_before(ref, known[ref.key], done.size)
         done = done or convert_ref(ref, recipe)  # a record was damaged after its shard was compared
-        PROGRESS.add(images=ref.is_candidate, bad=done.entry.outcome == Outcome.QUARANTINED)
+        PROGRESS.add(images=not ref.outcome, bad=done.entry.outcome == Outcome.QUARANTINED)
         yield done
 
 
-class Unchanged(NamedTuple):
-    """The result for an image whose bytes an earlier build converted, so that its record can be copied.
-
-    Attributes:
-      source_bytes: Number of bytes read.
-    """
-
-    source_bytes: int
-
-
-def _convert_if_changed(recipe: ShardRecipe, read: ReadImage) -> Converted | Unchanged:
-    return Unchanged(read.size) if read.same else convert_read(read, recipe)
+def _convert_if_changed(recipe: ShardRecipe, read: ReadImage) -> Converted | ReadImage:
+    """Converts an image, unless an earlier build converted the same bytes: then its record can be copied."""
+    return read if read.same else convert_read(read, recipe)
 
 
 def map_reads(
@@ -484,12 +552,12 @@ def map_reads(
       EngineError: When iterated, if the storage or the machine failed, or a source changed.
     """
     before = before or {}
-    weight_of = _weight_of(recipe.settings)
+    factor, least = _weight(recipe.settings)
     if not any(is_remote(ref.uri) for ref in refs):
         return current_converters().map(
             partial(_read_then, function, recipe),
             [(ref, before.get(ref.key)) for ref in refs],
-            weigh=lambda item: weight_of(expected_bytes(item[0])),
+            weigh=lambda item: max(expected_bytes(item[0]) * factor, least),
             crashed=lambda item, how: function(_crashed(item[0], how, recipe)),
         )
     reads = map_refs(
@@ -501,7 +569,7 @@ def map_reads(
     return current_converters().map(
         function,
         reads,
-        weigh=lambda read: max(len(read.data) + len(read.mask or b""), weight_of(len(read.data))),
+        weigh=lambda read: max(len(read.data) + len(read.mask or b""), len(read.data) * factor, least),
         crashed=lambda read, how: function(_crashed(read.ref, how, recipe)),
         max_weight=IN_FLIGHT_BYTES // 2,
     )
@@ -534,20 +602,84 @@ def _crashed(ref: ImageRef, how: str, recipe: ShardRecipe) -> ReadImage:
     return read._replace(fault=read.fault or fault)
 
 
-def _weight_of(settings: ConvertSettings) -> Callable[[int], int]:
-    """Returns a function that estimates the bytes that an image takes in memory from the size of its source.
+def _weight(settings: ConvertSettings) -> tuple[int, int]:
+    """Returns what an image takes in memory: bytes for each byte of its source, and at least so many.
 
     A converted image is mostly smaller than its source, except for raw pixels.
     """
+    is_raw = settings.stored_format == "raw"
+    if not is_raw and settings.depth == "8":
+        return 1, 0
+    if not settings.target:
+        # A kept original, or a file of many bytes per pixel, is not packed as much as a photograph.
+        return _PIXELS_OF_A_BYTE if is_raw else 1, 0
     pixel = _PIXEL_BYTES
     if settings.states_dtype:
         pixel = (settings.channels or 3) * (_SAMPLE_BYTES if settings.depth == "keep" else 1) * 4 // 3
-    is_raw = settings.stored_format == "raw"
-    if is_raw or settings.depth != "8":
-        if settings.target:
-            stored = math.prod(settings.target) * pixel
-            return lambda size: max(size, stored)
-        if is_raw:
-            # A kept original, or a file of many bytes per pixel, is not packed as much as a photograph.
-            return lambda size: size * _PIXELS_OF_A_BYTE
-    return lambda size: size
+    return 1, math.prod(settings.target) * pixel
+
+
+class Fingerprint(NamedTuple):
+    """The size of a picture, and the values by which it is compared with others.
+
+    Attributes:
+      pixels: Number of pixels of the source.
+      hash: First result of `near_duplicates.hash_and_patch`.
+      patch: Second result of it.
+    """
+
+    pixels: int
+    hash: bytes
+    patch: bytes
+
+
+def fingerprint(data: bytes, name: str, settings: ConvertSettings) -> Fingerprint:
+    """Decodes an image, reduced if possible, and computes its fingerprint.
+
+    Args:
+      data: The source file's bytes.
+      name: Its key; only the extension is used.
+      settings: Checked settings.
+
+    Raises:
+      ImageFault: If the image is faulty.
+      LeftOut: If its sides are not as the settings want them.
+      NotACandidate: If the file is not an image by content or by name.
+    """
+    from shardwright.core.images.quality_metrics import fingerprints_of  # conversions start without it
+
+    opened = open_chosen(data, name, settings)
+    width, height = opened.size
+    scale = next((scale for scale in _SCALES if max(width, height) >= scale * _MIN_SIDE), 1)
+    opened.reduce(scale)
+    working = max(math.prod(opened.image.size) * BYTES_PER_PIXEL, opened.decoder_bytes())
+    with transform_faults(opened.kind), working_budget().reserve(working):
+        if opened.deep is not None:
+            image = deep_pixels.displayed(decode_deep(opened, settings))
+        else:
+            image, _ = decode_upright(opened, settings)
+            image = color.to_color(image, settings.color, settings.background_rgb)
+        return Fingerprint(width * height, *fingerprints_of(image))
+
+
+def fingerprint_read(settings: ConvertSettings, read: ReadImage) -> Fingerprint | None:
+    """Returns the fingerprint of an image, by which near duplicates are found.
+
+    It is None if the conversion will leave the image out. Such an image must not be kept in favor of one that
+    would become a record.
+
+    Args:
+      settings: Checked settings.
+      read: The image, whose bytes are read.
+    """
+    if read.fault or read.left_out:
+        return None
+    try:
+        with UNDERWAY.working_on(read.ref.location, "decode"):
+            if settings.drop:  # only the stored image can show this
+                reserve = working_budget().reserve
+                image = convert_image(read.data, read.ref.key, settings, reserve)
+                _check_quality(image, settings, reserve)
+            return fingerprint(read.data, read.ref.key, settings)
+    except (ImageFault, LeftOut, NotACandidate):
+        return None

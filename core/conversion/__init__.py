@@ -1,1 +1,0 @@
-"""Converts images to records: one, or many in order."""
