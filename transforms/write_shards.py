@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import apache_beam as beam
@@ -143,29 +144,6 @@ class _Work:
             self.decode_us.append(round(image.decode_seconds * 1e6))
 
 
-class _Frames:
-    """A file that writes records in groups, because each write has to wait for the converting threads."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self._waiting: list[bytes] = []
-        self._size = 0
-
-    def write(self, frame: bytes) -> None:
-        if not self._waiting and len(frame) >= _WRITE_BYTES:
-            self._file.write(frame)
-            return
-        self._waiting.append(frame)
-        self._size += len(frame)
-        if self._size >= _WRITE_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._waiting:
-            self._file.write(b"".join(self._waiting))
-            self._waiting, self._size = [], 0
-
-
 class _WriteShard(beam.DoFn):
     """Writes one shard and its ledger."""
 
@@ -259,31 +237,22 @@ class _WriteShard(beam.DoFn):
         self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds, hold: HeldLease | None
     ) -> ShardResult | None:
         """Reuses a shard of an earlier build if plan, size and checksum match; returns its result or None."""
-        own = self._directory
-        if self._resume and (taken := take_over(own, own, place, plan.digest, hold=hold, recipe=plan.recipe)):
+        take = partial(
+            take_over, self._directory, place=place, digest=plan.digest, hold=hold, recipe=plan.recipe
+        )
+        if self._resume and (taken := take(self._directory)):
             return taken
         if place[:2] in reusable.content_changed:
             return None
-        if reusable.finished is not None:  # its sources were checked again if needed
-            build = reusable.finished
-            damaged = shard_file(*place, build.suffix) in reusable.damaged
-            if not damaged and (
-                taken := take_over(
-                    own,
-                    build.directory,
-                    place,
-                    plan.digest,
-                    final=False,
-                    digests=build.digests,
-                    hold=hold,
-                    recipe=plan.recipe,
-                    recorded=build.files,
-                )
-            ):
+        build = reusable.finished
+        if build is not None and shard_file(*place, build.suffix) not in reusable.damaged:
+            # Its sources were checked again if needed.
+            taken = take(build.directory, final=False, digests=build.digests, recorded=build.files)
+            if taken:
                 return dataclasses.replace(taken, carried=True)
         trusted = reusable.trust_mtime and plan.digests.has_known_states
         for source in reusable.unfinished if trusted else ():
-            if taken := take_over(own, source, place, plan.digest, hold=hold, recipe=plan.recipe):
+            if taken := take(source):
                 return taken
         return None
 
@@ -294,39 +263,43 @@ class _WriteShard(beam.DoFn):
         name = shard_file(*place, self._settings.suffix)
         temporary = storage.temporary_path(self._directory, name, existing=hold is not None)
         try:
-            handle = self._sink.open(temporary)
+            file = self._sink.open(temporary)
             try:
-                work = self._write_images(plan, records, _Frames(handle))
+                work = self._write_images(plan, records, file)
             finally:
-                self._sink.close(handle)
+                self._sink.close(file)
         except BaseException:
             discard(temporary)
             raise
         return temporary, work
 
-    def _write_images(self, plan: ShardPlan, records: PreviousRecords | None, frames: _Frames) -> _Work:
-        """Converts the images of a shard and writes their records, in order; returns the work done."""
-        work, offset = _Work(), 0
+    def _write_images(self, plan: ShardPlan, records: PreviousRecords | None, file: Any) -> _Work:
+        """Converts the images of a shard and writes their records, in order; returns the work done.
+
+        Records are written in groups, because each write has to wait for the converting threads.
+        """
+        work, offset, written = _Work(), 0, 0
+        frames: list[bytes] = []
+        group = SimpleNamespace(write=frames.append)  # all that the sink needs of a file
         for refs, digests in plan.parts():
             reusable = records.find(list(zip(refs, digests, strict=True)), len(plan.refs)) if records else {}
             for converted, digest in zip(convert_refs(refs, plan.recipe, reusable), digests, strict=True):
-                for image in converted.images:
-                    length = self._write_record(image, frames)
+                for image in (converted, *converted.more):
+                    length = len(image.frame)
+                    if image.frame:
+                        frames.append(image.frame)
+                    elif image.example:
+                        self._sink.write_record(group, image.example)
+                        length = len(image.example) + FRAME_BYTES
                     work.add(image, digest, offset, length)
                     offset += length
-        frames.flush()
+                    if offset - written >= _WRITE_BYTES:
+                        file.write(b"".join(frames))
+                        frames.clear()
+                        written = offset
+        file.write(b"".join(frames))
         work.rejected = tuple(records.rejected) if records else ()
         return work
-
-    def _write_record(self, image: Converted, frames: _Frames) -> int:
-        """Writes the record of an image, if it has one; returns the number of its bytes in the shard."""
-        if image.frame:
-            frames.write(image.frame)
-            return len(image.frame)
-        if image.example:
-            self._sink.write_record(frames, image.example)
-            return len(image.example) + FRAME_BYTES
-        return 0
 
     def _previous_records(
         self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds
