@@ -18,9 +18,8 @@ from shardwright.core.images.deep_pixels import FLOAT32, UINT8, UINT16, DeepHead
 from shardwright.core.images.encode import encode_image
 from shardwright.core.images.faults import NO_LIMIT, unsupported
 from shardwright.core.images.formats.opened_image import OpenedImage
-from shardwright.core.images.geometry import Frame, Geometry, plan_geometry
+from shardwright.core.images.geometry import Frame, Geometry, place, plan_geometry
 from shardwright.core.images.map_hook import MappedImage
-from shardwright.core.images.resize import place
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, LeftOut, words_of

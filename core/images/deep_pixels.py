@@ -16,8 +16,7 @@ from PIL import Image, ImageCms
 
 from shardwright.core.images import color
 from shardwright.core.images.faults import corrupt, unsupported
-from shardwright.core.images.geometry import Geometry
-from shardwright.core.images.resize import resize_rows_first
+from shardwright.core.images.geometry import Geometry, resize_rows_first
 from shardwright.schemas.sample_types import UINT16_OF_UINT8
 
 UINT8, UINT16, FLOAT32 = "uint8", "uint16", "float32"

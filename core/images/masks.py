@@ -14,9 +14,8 @@ from PIL import Image
 from shardwright.core.images import decode
 from shardwright.core.images.boxes import bad_annotation, is_upright
 from shardwright.core.images.formats.opened_image import OpenedImage
-from shardwright.core.images.geometry import Frame
+from shardwright.core.images.geometry import Frame, place
 from shardwright.core.images.read import read_image
-from shardwright.core.images.resize import place
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef, printable

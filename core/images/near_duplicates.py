@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from shardwright.core.images.resize import resize_rows_first
+from shardwright.core.images.geometry import resize_rows_first
 
 Array = npt.NDArray[Any]
 #: Ranks pairs, given by the indexes of their first and second images; the most severe pair is lowest.

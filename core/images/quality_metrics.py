@@ -20,8 +20,8 @@ import numpy.typing as npt
 from PIL import Image, ImageFilter
 
 from shardwright.core.images.color import expanded, strips
+from shardwright.core.images.geometry import resize, resize_rows_first
 from shardwright.core.images.near_duplicates import hash_and_patch
-from shardwright.core.images.resize import resize, resize_rows_first
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Samples
 from shardwright.schemas.units import beside_limit

@@ -18,10 +18,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from shardwright.core.images import resize
+from shardwright.core.images import geometry
 from shardwright.core.images.convert import convert_image
-from shardwright.core.images.geometry import plan_geometry
-from shardwright.core.images.resize import resize_rows_first
+from shardwright.core.images.geometry import plan_geometry, resize_rows_first
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.units import FITS
@@ -159,11 +158,11 @@ def test_resampling_is_the_same_for_every_instruction_set(
 ) -> None:
     image = Image.fromarray(_photo(333, 211))
     box = (10.25, 3.5, 320.75, 200.0)
-    usual = resize.resize(image, (96, 61), resample, box)
+    usual = geometry.resize(image, (96, 61), resample, box)
     plain = Resizer()
     plain.cpu_extensions = CpuExtensions.none
-    monkeypatch.setattr(resize._OF_THREAD, "resizer", plain)
-    assert np.array_equal(usual, resize.resize(image, (96, 61), resample, box))
+    monkeypatch.setattr(geometry._OF_THREAD, "resizer", plain)
+    assert np.array_equal(usual, geometry.resize(image, (96, 61), resample, box))
 
 
 @given(st.floats(0, 50), st.floats(51, 100), st.floats(0, 20), st.floats(21, 40), st.sampled_from(RESAMPLES))
@@ -171,7 +170,7 @@ def test_any_box_inside_the_picture_can_be_resampled(
     left: float, right: float, upper: float, lower: float, resample: str
 ) -> None:
     image = Image.new("L", (100, 40), 77)
-    resized = resize.resize(image, (9, 7), resample, (left, upper, right, lower))
+    resized = geometry.resize(image, (9, 7), resample, (left, upper, right, lower))
     assert resized.getextrema() == (77, 77)
 
 
