@@ -79,7 +79,7 @@ def annotate(
     mask: bytes | None = None,
     reserve: Reserve | None = None,
 ) -> Annotated:
-    """Returns the annotations of an image, mapped to its stored picture; none if the layout stores none.
+    """Returns the annotations of an image that the layout stores, mapped to its stored picture.
 
     Args:
       ref: Reference that holds the annotations.
@@ -93,22 +93,20 @@ def annotate(
       ImageFault: If an annotation is bad and `bad_boxes` says that its image fails, or a mask cannot be used.
       EngineError: If the storage failed while a mask was read.
     """
-    if not settings.record_layout.stores_annotations:
-        return Annotated()
     annotations = decode_annotations(ref.annotations) if ref.annotations else Annotations()
     source = AnnotatedSource(annotations, ref, image.frame, settings, ids)
+    has_masks = (
+        annotations.has_mask_parts
+        or annotations.semantic_mask
+        or annotations.panoptic_mask
+        or any(item.segmentation is not None for item in annotations.objects or ())
+    )
     working_bytes = math.prod(image.frame.size) * _WORKING_BYTES
-    with reserve(working_bytes) if reserve and _has_masks(annotations) else contextlib.nullcontext():
-        return _annotate(source, mask)
+    with reserve(working_bytes) if reserve and has_masks else contextlib.nullcontext():
+        return _values_of(source, mask)
 
 
-def _has_masks(annotations: Annotations) -> bool:
-    if annotations.has_mask_parts or annotations.semantic_mask or annotations.panoptic_mask:
-        return True
-    return any(item.segmentation is not None for item in annotations.objects or ())
-
-
-def _annotate(source: AnnotatedSource, mask: bytes | None) -> Annotated:
+def _values_of(source: AnnotatedSource, mask: bytes | None) -> Annotated:
     annotations, wanted = source.annotations, source.roles
     values: dict[FeatureRole, Sequence[Any]] = {}
     object_counts = ObjectCounts()

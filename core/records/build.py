@@ -34,14 +34,14 @@ def check_labels(ref: ImageRef, layout: Layout, ids: Mapping[str, int]) -> None:
     """
     if layout.needs is not Needs.LABEL:
         return
-    unknown = [name for name in ref.labels if name not in ids]
-    if unknown:
-        raise ImageFault(
-            QuarantineReason.UNKNOWN_LABEL,
-            Stage.BUILD,
-            f"its class {unknown[0]!r} is not among the class names"
-            f"{' (%25 stands for the % of a folder)' if '%25' in unknown[0] else ''}",
-        )
+    for name in ref.labels:
+        if name not in ids:
+            raise ImageFault(
+                QuarantineReason.UNKNOWN_LABEL,
+                Stage.BUILD,
+                f"its class {name!r} is not among the class names"
+                f"{' (%25 stands for the % of a folder)' if '%25' in name else ''}",
+            )
 
 
 class _Slot(NamedTuple):
@@ -97,17 +97,7 @@ class ExampleBuilder:
         sha256: str,
         annotated: Mapping[FeatureRole, Sequence[Any]] | None = None,
     ) -> bytes:
-        """Returns the result of `features`, serialized as `tf.train.Example`."""
-        return encode_example(self.features(ref, image, sha256, annotated))
-
-    def features(
-        self,
-        ref: ImageRef,
-        image: ConvertedImage,
-        sha256: str,
-        annotated: Mapping[FeatureRole, Sequence[Any]] | None = None,
-    ) -> dict[str, Feature]:
-        """Returns the features of one image's record.
+        """Returns one image's record, a serialized `tf.train.Example`.
 
         Args:
           ref: The image's reference.
@@ -119,7 +109,7 @@ class ExampleBuilder:
           ImageFault: If an extra column does not fit.
         """
         values, annotated = self._values_of(ref, image, sha256), annotated or {}
-        extra = decode_extra(ref.extra)
+        extra = decode_extra(ref.extra) if ref.extra else {}
         features: dict[str, Feature] = {}
         for spec, role, column, missing in self._slots:
             if column:
@@ -134,7 +124,7 @@ class ExampleBuilder:
             if spec.encoding is not _PLAIN:
                 content = encoded_values(spec, content, (image.height, image.width, image.channels))
             features[spec.name] = Feature(spec.type, content)
-        return features
+        return encode_example(features)
 
     def _values_of(self, ref: ImageRef, image: ConvertedImage, sha256: str) -> dict[str, Sequence[Any]]:
         """Returns the values that every image has, by the names of their roles."""
@@ -175,18 +165,14 @@ def _extra_values(spec: FeatureSpec, found: Sequence[Any]) -> Sequence[Any]:
     shape = spec.value_shape
     if shape == () and not found:
         raise _bad_row(f"its source has no value of the extra column {column}")
-    if not _fits(len(found), shape):
+    known = prod(side for side in shape if side is not None)
+    # One dimension may be unknown.
+    if len(found) % known if None in shape and known else len(found) != known:
         sides = " x ".join("any" if side is None else str(side) for side in shape)
         raise _bad_row(f"the extra column {column} has {len(found)} values, not {sides}")
     if spec.type is FeatureType.BYTES and spec.dtype in ("", "object"):
         return [value.encode("utf-8", "surrogateescape") for value in found]
     return found
-
-
-def _fits(count: int, shape: Sequence[int | None]) -> bool:
-    """Returns whether a number of values fits a shape, which may have one unknown dimension."""
-    known = prod(side for side in shape if side is not None)
-    return count % known == 0 if None in shape and known else count == known
 
 
 def _bad_row(message: str) -> ImageFault:

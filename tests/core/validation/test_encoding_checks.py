@@ -20,7 +20,7 @@ from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.core.validation.record import RecordChecker
 from shardwright.schemas.columns import encode_extra
 from shardwright.schemas.configuration.layout_file import parse_layout_file
-from shardwright.schemas.example import Feature, FeatureType, encode_example
+from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import FeatureRole, Layout, layout_by_name
 from shardwright.schemas.tensor_proto import serialize_tensor
@@ -95,7 +95,7 @@ def found_in(
         frame=Frame((WIDTH, HEIGHT), 1, plan_geometry(WIDTH, HEIGHT, None, "stretch")),
     )  # fmt: skip
     examples = ExampleBuilder(layout, label_ids(LABELS, layout.first_label))
-    features: dict[str, Any] = {**examples.features(ref, image, "0" * 64, annotated), **change}
+    features: dict[str, Any] = {**parse_example(examples.build(ref, image, "0" * 64, annotated)), **change}
     data = encode_example({name: value for name, value in features.items() if value is not None})
     if layout.pixels and pixels is None:
         pixels = (HEIGHT, WIDTH, 3) if layout_text == "raw" else (None, None, 3)
