@@ -104,7 +104,7 @@ def run_one(path: str, size: int) -> None:
       size: Number of its rows.
     """
     from shardwright.core.plan import forecast
-    from shardwright.core.plan.estimate import Sample
+    from shardwright.core.plan.forecast import Sample
     from shardwright.pipelines.plan import plan
     from shardwright.schemas.errors import UsageError
 

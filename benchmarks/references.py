@@ -168,7 +168,7 @@ def run_one(size: int) -> None:
       size: Number of references.
     """
     from shardwright.core.plan import forecast
-    from shardwright.core.plan.estimate import Sample
+    from shardwright.core.plan.forecast import Sample
     from shardwright.pipelines.prepare import as_beam_options
     from shardwright.pipelines.run import run_pipeline
 

@@ -25,8 +25,10 @@ from shardwright.core.images.annotate import Annotated, annotate, read_mask
 from shardwright.core.images.boxes import upright_size
 from shardwright.core.images.convert import (
     BYTES_PER_PIXEL,
+    Brightness,
     ConvertedImage,
     Reserve,
+    brightness,
     convert_image,
     decode_deep,
     decode_upright,
@@ -41,7 +43,9 @@ from shardwright.core.images.map_hook import MappedImage, call_hook, decoded_ima
 from shardwright.core.images.metadata import private_metadata
 from shardwright.core.images.read import check_sha256, expected_bytes, map_refs, read_image
 from shardwright.core.records.build import ExampleBuilder, check_labels
+from shardwright.core.records.framing import FRAME_BYTES
 from shardwright.core.storage import changed, is_remote
+from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, ImageFault, LeftOut, NotACandidate, words_of
@@ -617,6 +621,34 @@ def _weight(settings: ConvertSettings) -> tuple[int, int]:
     if settings.states_dtype:
         pixel = (settings.channels or 3) * (_SAMPLE_BYTES if settings.depth == "keep" else 1) * 4 // 3
     return 1, math.prod(settings.target) * pixel
+
+
+def measure_read(recipe: ShardRecipe, read: ReadImage) -> tuple[int, Entry, Brightness | None]:
+    """Converts an image of a sample, and returns what the plan needs to know of it.
+
+    The records are dropped at once: sixty with raw pixels could be gigabytes.
+
+    Returns:
+      The size of its framed records in bytes, 0 without one. Its entry. Its brightness if it has 16 bits, is
+      scaled to 8, and no setting says what is white.
+    """
+    converted, settings = convert_read(read, recipe), recipe.settings
+    size = sum(len(image.example) + FRAME_BYTES for image in converted.images if image.example)
+    if not size or settings.depth != "8" or settings.white:
+        return size, converted.entry, None
+    ref, data = read.ref, read.data
+    place = decode_place(ref.place) if ref.place else None
+    if place is not None and place.method in BARE_PIXELS:
+        if place.dtype[1:] != "u2":
+            return size, converted.entry, None
+        # Read again with all bits.
+        ref, data = ref._replace(place=place._replace(keep=True).encode()), b""
+    try:
+        data = data or read_image(ref, settings.max_source_bytes)
+        bright = brightness(data, ref.key, settings, working_budget().reserve)
+    except ImageFault:  # it is sound in 8 bits
+        bright = None
+    return size, converted.entry, bright
 
 
 class Fingerprint(NamedTuple):

@@ -17,6 +17,7 @@ from shardwright.core.plan.assign import (
     MADE,
     NEVER_EMPTY,
     SPLIT,
+    Placement,
     PlannedShard,
     ShardId,
     fill_empty_shards,
@@ -27,7 +28,7 @@ from shardwright.core.plan.assign import (
     shares_of,
 )
 from shardwright.core.plan.choose_parts import CollectedHashes, choose_parts
-from shardwright.core.plan.forecast import Placement, RefSummary, make_forecast
+from shardwright.core.plan.forecast import RefSummary, make_forecast
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.rules import RuleMatches, unmatched_warnings
 from shardwright.schemas.codes import FilterReason, Outcome

@@ -259,6 +259,50 @@ def shares_of(settings: ConvertSettings, purpose: str) -> tuple[Fraction, ...]:
     return (Fraction(1, settings.folds),) * settings.folds
 
 
+class Placement:
+    """Assigns a split to every reference, and a fold to every image.
+
+    Args:
+      settings: Checked settings.
+      splits: Chosen bounds of the splits; None to divide all hashes by the shares.
+      folds: Chosen bounds of the folds; None to divide all hashes evenly.
+    """
+
+    def __init__(
+        self, settings: ConvertSettings, splits: PartBounds | None = None, folds: PartBounds | None = None
+    ) -> None:
+        self._seed = settings.seed
+        self._names = tuple(settings.parsed_splits)
+        self._divider = Divider(settings, SPLIT, splits)
+        self._folds = Divider(settings, FOLD, folds) if settings.folds else None
+        self._pattern = re.compile(settings.split_by) if settings.split_by else None
+
+    def split(self, ref: ImageRef) -> str:
+        """Returns the split that the source names, or else the split by the hash of the group or key."""
+        if ref.split or len(self._names) == 1:
+            return ref.split or self._names[0]
+        return self._names[self._divider.part(self._group(ref), "", ref.label)]
+
+    def fold(self, ref: ImageRef, split: str) -> int:
+        """Returns the fold of an image in its split; -1 if there are no folds."""
+        return self._folds.part(self._group(ref), split, ref.label) if self._folds is not None else -1
+
+    def hashed(self, ref: ImageRef, purpose: str) -> HashedImage:
+        """Returns what decides the split or the fold of a candidate; `purpose` is `SPLIT` or `FOLD`."""
+        scope = self.split(ref) if purpose == FOLD else None if ref.split else ""
+        return HashedImage(scope, ref.label, hash64(self._seed, purpose, self._group(ref)))
+
+    def _group(self, ref: ImageRef) -> str:
+        if ref.group:
+            return ref.group
+        group = group_of(ref.key, self._pattern)
+        return ref.key if group is None else group
+
+    def misses_group(self, ref: ImageRef) -> bool:
+        """Returns whether `--split_by` was given and does not match this key."""
+        return bool(self._pattern) and not ref.group and group_of(ref.key, self._pattern) is None
+
+
 #: Marks an id that was made from its image's key.
 MADE = "made"
 

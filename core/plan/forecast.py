@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from shardwright.core.concurrency.progress import PROGRESS
-from shardwright.core.conversion import ShardRecipe
-from shardwright.core.plan.assign import (
-    FOLD,
-    SPLIT,
-    Divider,
-    HashedImage,
-    Lowest,
-    Order,
-    group_of,
-    hash64,
-    limit_order,
-    shard_order,
-)
-from shardwright.core.plan.estimate import (
-    SAMPLE_CANDIDATES,
-    Sample,
-    carried_count,
-    estimate_bytes,
-    shard_count,
-    take_sample,
-)
+from shardwright.core.conversion import ShardRecipe, map_reads, measure_read
+from shardwright.core.images.convert import Brightness
+from shardwright.core.plan.assign import Lowest, Order, Placement, limit_order, shard_order
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.records.build import label_ids
 from shardwright.core.sources.unused_settings import without_effect
@@ -48,7 +30,7 @@ from shardwright.schemas.labels import (
     unused_ids,
 )
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
-from shardwright.schemas.plan import Forecast, PartBounds, Plan, SplitsFrom
+from shardwright.schemas.plan import MAX_SHARDS, Forecast, PartBounds, Plan, SplitsFrom
 from shardwright.schemas.sidecars import check_split_names
 from shardwright.schemas.split_order import in_split_order
 from shardwright.schemas.units import counted, is_or_are
@@ -57,6 +39,12 @@ _LOG = logging.getLogger(__name__)
 #: Settings that determine the number of shards.
 _SHARD_COUNTS = ("shards", "shard_size")
 _EXAMPLES = 3
+#: Number of readable images in the sample for the mean encoded size.
+SAMPLE_IMAGES = 64
+#: Number of images with the lowest hashes that may be tried for the sample.
+SAMPLE_CANDIDATES = 1024
+#: Largest mean number of records per shard.
+MAX_RECORDS_PER_SHARD = 100_000
 #: Faults of a file that are found when it is listed. Its class still exists, so that the ids of classes do
 #: not depend on whether their images can be read.
 _FAULTS_OF_FILES = frozenset(
@@ -64,48 +52,25 @@ _FAULTS_OF_FILES = frozenset(
 )
 
 
-class Placement:
-    """Assigns a split to every reference, and a fold to every image.
+@dataclass(frozen=True)
+class Sample:
+    """Results of the sample.
 
-    Args:
-      settings: Checked settings.
-      splits: Chosen bounds of the splits; None to divide all hashes by the shares.
-      folds: Chosen bounds of the folds; None to divide all hashes evenly.
+    Attributes:
+      tried: Number of images read.
+      faults: Quarantine reason -> number of images.
+      mean_bytes: Mean size of a framed record in bytes; 0 without a readable image.
+      mean_source_bytes: Mean size of the readable images' sources in bytes.
+      rejected: The faulty images.
+      brightnesses: Brightness of each readable image of 16 bits, unless the settings state what is white.
     """
 
-    def __init__(
-        self, settings: ConvertSettings, splits: PartBounds | None = None, folds: PartBounds | None = None
-    ) -> None:
-        self._seed = settings.seed
-        self._names = tuple(settings.parsed_splits)
-        self._divider = Divider(settings, SPLIT, splits)
-        self._folds = Divider(settings, FOLD, folds) if settings.folds else None
-        self._pattern = re.compile(settings.split_by) if settings.split_by else None
-
-    def split(self, ref: ImageRef) -> str:
-        """Returns the split that the source names, or else the split by the hash of the group or key."""
-        if ref.split or len(self._names) == 1:
-            return ref.split or self._names[0]
-        return self._names[self._divider.part(self._group(ref), "", ref.label)]
-
-    def fold(self, ref: ImageRef, split: str) -> int:
-        """Returns the fold of an image in its split; -1 if there are no folds."""
-        return self._folds.part(self._group(ref), split, ref.label) if self._folds is not None else -1
-
-    def hashed(self, ref: ImageRef, purpose: str) -> HashedImage:
-        """Returns what decides the split or the fold of a candidate; `purpose` is `SPLIT` or `FOLD`."""
-        scope = self.split(ref) if purpose == FOLD else None if ref.split else ""
-        return HashedImage(scope, ref.label, hash64(self._seed, purpose, self._group(ref)))
-
-    def _group(self, ref: ImageRef) -> str:
-        if ref.group:
-            return ref.group
-        group = group_of(ref.key, self._pattern)
-        return ref.key if group is None else group
-
-    def misses_group(self, ref: ImageRef) -> bool:
-        """Returns whether `--split_by` was given and does not match this key."""
-        return bool(self._pattern) and not ref.group and group_of(ref.key, self._pattern) is None
+    tried: int
+    faults: Mapping[str, int]
+    mean_bytes: float
+    mean_source_bytes: float
+    rejected: Sequence[ImageRef] = ()
+    brightnesses: Sequence[Brightness] = ()
 
 
 @dataclass
@@ -345,6 +310,39 @@ def make_forecast(
     return forecast
 
 
+def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe) -> Sample:
+    """Converts the first `SAMPLE_IMAGES` readable images of `candidates`, in their order."""
+    tried = 0
+    brightnesses: list[Brightness] = []
+    faults: Counter[str] = Counter()
+    sizes: list[int] = []
+    sources: list[int] = []
+    rejected: list[ImageRef] = []
+    position = 0
+    while position < len(candidates) and len(sizes) < SAMPLE_IMAGES:
+        # Exactly the number that is missing, so that the result does not depend on the threads.
+        batch = candidates[position : position + SAMPLE_IMAGES - len(sizes)]
+        position += len(batch)
+        measured = map_reads(partial(measure_read, recipe), batch, recipe)
+        for ref, (size, entry, bright) in zip(batch, measured, strict=True):
+            tried += 1
+            if size:
+                sizes.append(size)
+                sources.append(max(ref.size, 0))
+                brightnesses += [bright] if bright is not None else []
+            elif entry.outcome == Outcome.QUARANTINED:
+                faults[entry.reason] += 1
+                rejected.append(ref)
+    return Sample(
+        tried=tried,
+        faults=dict(sorted(faults.items())),
+        mean_bytes=sum(sizes) / len(sizes) if sizes else 0.0,
+        mean_source_bytes=sum(sources) / len(sources) if sources else 0.0,
+        rejected=rejected,
+        brightnesses=brightnesses,
+    )
+
+
 def _readable_sample(summary: RefSummary, recipe: ShardRecipe) -> Sample:
     """Converts a sample of the images.
 
@@ -380,6 +378,39 @@ def _check_brightness(sample: Sample, settings: ConvertSettings) -> None:
         f"{top.highest} only, but white is {top.white}, so all would be dark in 8 bits; keep 16 bits with "
         f"--depth keep{stated} (--white 65535 if they are meant to be so dark)."
     )
+
+
+def estimate_bytes(sample: Sample, records: int, source_bytes: int, settings: ConvertSettings) -> int:
+    """Returns the estimated number of bytes in a split.
+
+    If source bytes are kept, this is the size of the sources plus the mean overhead of a record in the
+    sample. Otherwise it is based on the mean size of a record in the sample.
+    """
+    if settings.stored_format == "keep" and settings.target is None and sample.mean_source_bytes:
+        return round(source_bytes * sample.mean_bytes / sample.mean_source_bytes)
+    return round(records * sample.mean_bytes)
+
+
+def shard_count(estimate: int, records: int, shard_size: int) -> int:
+    """Returns the number of shards of a split.
+
+    ceil(estimate / shard_size), at most one per record, at least enough for a mean of 100,000 records per
+    shard, and at least one.
+    """
+    by_size = -(-estimate // shard_size)
+    by_records = -(-records // MAX_RECORDS_PER_SHARD)
+    return max(1, min(max(by_size, by_records), records, MAX_SHARDS))
+
+
+def carried_count(old_count: int, old_estimate: int, new_estimate: int, fresh: int) -> int:
+    """Returns the number of shards of a split with a carried plan.
+
+    It changes only if the estimate reaches twice or half of the one from which it was chosen.
+    """
+    if old_estimate <= 0:
+        return old_count if new_estimate <= 0 else fresh
+    grown, shrunk = new_estimate >= 2 * old_estimate, 2 * new_estimate <= old_estimate
+    return fresh if grown or shrunk else old_count
 
 
 def _checked_splits(summary: RefSummary, settings: ConvertSettings, carried: Iterable[str]) -> list[str]:

@@ -25,8 +25,7 @@ from shardwright.core.conversion import (
 )
 from shardwright.core.hash_buckets import bucket_of, packed_by, unpack_rows
 from shardwright.core.images.read import map_refs
-from shardwright.core.plan.assign import limit_order, shard_order
-from shardwright.core.plan.forecast import Placement
+from shardwright.core.plan.assign import Placement, limit_order, shard_order
 from shardwright.core.records.build import label_ids
 from shardwright.core.records.compression import uncompressed
 from shardwright.core.records.encodings import WrongEncoding, plain_feature

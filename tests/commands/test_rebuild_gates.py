@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shardwright.core.plan.forecast import Placement
+from shardwright.core.plan.assign import Placement
 from shardwright.core.validation import record
 from shardwright.core.versions import list_versions
 from shardwright.loader import pin

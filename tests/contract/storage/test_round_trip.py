@@ -11,7 +11,7 @@ from helpers.hostile import check_books, document, identity, picture, run, run_c
 from helpers.storage.buckets import SETTINGS, Bucket
 from helpers.storage.proxy import Fault, Proxy
 
-from shardwright.core.plan.estimate import SAMPLE_IMAGES
+from shardwright.core.plan.forecast import SAMPLE_IMAGES
 from shardwright.core.report.gather import gather
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.diff import diff

@@ -19,6 +19,7 @@ from shardwright.core.plan.assign import (
     SPLIT,
     Divider,
     HashedImage,
+    Placement,
     fill_empty_shards,
     group_of,
     hash64,
@@ -35,7 +36,6 @@ from shardwright.core.plan.choose_parts import (
     choose_parts,
     cut,
 )
-from shardwright.core.plan.forecast import Placement
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef
 from shardwright.schemas.plan import BUCKETS, PartBounds

@@ -14,19 +14,19 @@ from PIL import Image
 from shardwright.core.concurrency.converters import converters
 from shardwright.core.conversion import ShardRecipe
 from shardwright.core.plan import forecast
-from shardwright.core.plan.assign import limit_order, shard_order
-from shardwright.core.plan.estimate import (
+from shardwright.core.plan.assign import Placement, limit_order, shard_order
+from shardwright.core.plan.forecast import (
     MAX_RECORDS_PER_SHARD,
     MAX_SHARDS,
     SAMPLE_CANDIDATES,
     SAMPLE_IMAGES,
+    RefSummary,
     Sample,
     carried_count,
     estimate_bytes,
     shard_count,
     take_sample,
 )
-from shardwright.core.plan.forecast import Placement, RefSummary
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.pipelines.plan import plan
 from shardwright.schemas.configuration.settings import ConvertSettings
