@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from PIL import Image
@@ -557,7 +558,7 @@ def map_reads(
     """
     before = before or {}
     factor, least = _weight(recipe.settings)
-    if not any(is_remote(ref.uri) for ref in refs):
+    if not any(map(is_remote, map(attrgetter("uri"), refs))):
         return current_converters().map(
             partial(_read_then, function, recipe),
             [(ref, before.get(ref.key)) for ref in refs],

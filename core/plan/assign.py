@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +27,8 @@ from shardwright.schemas.plan import BUCKETS, DIGITS, PartBounds
 Item = TypeVar("Item")
 #: Sort key of images: (hash, key).
 Order = tuple[int, str]
+#: Returns the key of a reference.
+KEY_OF = attrgetter("key")
 
 HASH_RANGE = 1 << 64
 #: Mean number of images per shard above which no shard is empty: among 99,999 shards, the probability of an
@@ -330,7 +332,7 @@ def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
     """
     hashes = array("q")  # a key takes 8 bytes here, and 300 in a dictionary with its location
     for batch in shard[1]:
-        hashes.extend(hash(ref.key) for ref in decode_refs(batch))
+        hashes.extend(map(hash, map(KEY_OF, decode_refs(batch))))
     found, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
     repeated = set(found[counts > 1].tolist())
     seen: dict[str, str] = {}

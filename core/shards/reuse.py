@@ -234,32 +234,24 @@ def is_sound(path: str, header: ShardHeader) -> bool:
 
 
 class _OldShard:
-    """A shard of an earlier build and its ledger. Each is read when it is needed first.
+    """A shard of an earlier build. Its file is opened when it is needed first.
 
     Args:
       name: Name of the shard file.
       path: Its path.
       sha256: Its checksum, according to its ledger.
-      ledger: Content of the ledger file.
+      entries: Entries of the ledger.
       keep_open: Closes the shard in the end.
     """
 
     def __init__(
-        self, name: str, path: str, sha256: str, ledger: bytes, keep_open: contextlib.ExitStack
+        self, name: str, path: str, sha256: str, entries: Sequence[Entry], keep_open: contextlib.ExitStack
     ) -> None:
         self.name = name
+        self.entries = entries
         self._path = path
         self._sha256 = sha256
-        self._ledger = ledger
         self._keep_open = keep_open
-
-    @cached_property
-    def entries(self) -> Sequence[Entry]:
-        """The entries of the ledger; empty if it is damaged."""
-        try:
-            return list(load_ledger(self._ledger)[1])
-        except (ValueError, TypeError):
-            return ()
 
     @cached_property
     def _file(self) -> IO[bytes]:
@@ -360,7 +352,8 @@ class PreviousRecords:
                 # Otherwise nothing can be copied, or the ledger belongs to another shard.
                 if header.recipe == self.recipe and stated == header.sha256:
                     path = storage.join(build.directory, name)
-                    self._shards[split, number] = _OldShard(name, path, header.sha256, ledger, self._open)
+                    entries = list(load_ledger(ledger)[1])
+                    self._shards[split, number] = _OldShard(name, path, header.sha256, entries, self._open)
         return self._shards[split, number]
 
     def _is_sound(self, shard: _OldShard) -> bool:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shardwright.core.conversion import ShardRecipe
 from shardwright.core.images.encode import HEIF_DECODER
 from shardwright.core.images.signatures import has_extension_of
-from shardwright.core.plan.assign import PlannedShard, ShardDigests, shard_hashes
+from shardwright.core.plan.assign import KEY_OF, PlannedShard, ShardDigests, shard_hashes
 from shardwright.core.records.build import label_ids
 from shardwright.schemas.configuration.setting import Affects
 from shardwright.schemas.configuration.settings import (
@@ -57,7 +57,7 @@ class OrderedRefs:
         hashes: list[bytes] = []
         for batch in packed:
             refs = list(decode_refs(batch))
-            hashes.append(b"".join(shard_hashes(seed, (ref.key for ref in refs))))
+            hashes.append(b"".join(shard_hashes(seed, map(KEY_OF, refs))))
             if unsorted is not None:
                 unsorted += refs
                 if len(unsorted) > _MAX_AT_ONCE:
