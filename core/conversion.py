@@ -93,9 +93,6 @@ class ShardRecipe:
         """Builds the records."""
         return ExampleBuilder(self.layout, self.ids, self.texts)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ShardRecipe, (self.settings, self.layout, self.ids, self.texts, self.keys)
-
 
 class Converted(NamedTuple):
     """The result of converting one image.

@@ -166,9 +166,10 @@ def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> OpenedImag
         _check_channels(opened.deep, settings)
     if settings.record_layout.pixel_type:
         _check_type(opened.deep, settings)
-    left_out = side_reason(*opened.size, settings)
-    if left_out is not None:
-        raise LeftOut(left_out[0], Stage.DECODE, left_out[1], opened.size)
+    reason = side_reason(*opened.size, settings)
+    if reason is not None:
+        message = "it has {} x {} pixels".format(*opened.size)
+        raise LeftOut(reason, Stage.DECODE, message, opened.size)
     return opened
 
 
@@ -211,8 +212,8 @@ def _check_type(header: DeepHeader | None, settings: ConvertSettings) -> None:
         )
 
 
-def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[FilterReason, str] | None:
-    """Returns why an image is left out for its sides, as a reason and a sentence; None if it is not.
+def side_reason(width: int, height: int, settings: ConvertSettings) -> FilterReason | None:
+    """Returns why an image is left out for its sides; None if it is not.
 
     Args:
       width: Width of the upright picture in pixels.
@@ -221,9 +222,9 @@ def side_reason(width: int, height: int, settings: ConvertSettings) -> tuple[Fil
     """
     short, long = sorted((width, height))
     if short < settings.min_side:
-        return FilterReason.MIN_SIDE, f"it has {width} x {height} pixels"
+        return FilterReason.MIN_SIDE
     if settings.max_aspect and long > settings.max_aspect * short:
-        return FilterReason.MAX_ASPECT, f"it has {width} x {height} pixels"
+        return FilterReason.MAX_ASPECT
     return None
 
 

@@ -11,13 +11,12 @@ from PIL.Image import Transpose
 from shardwright.core.images import deep_pixels
 from shardwright.core.images.deep_pixels import UINT8, DeepHeader
 from shardwright.core.images.faults import PillowSettings, corrupt, unsupported
-from shardwright.core.images.formats import FORMATS
+from shardwright.core.images.formats import FORMATS, PluginImage, plugin_kind
 from shardwright.core.images.formats.opened_image import (
     LoadedImage,
     OpenedImage,
     OpenOptions,
 )
-from shardwright.core.images.formats.plugin import PluginImage, plugin_kind
 from shardwright.core.images.signatures import (
     HEAD_BYTES,
     claims_to_be_image,

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 import PIL
 from PIL import Image, features
 
-from shardwright.core.images.formats.plugin import plugin_versions
+from shardwright.core.images.formats import plugin_versions
 from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_formats import MAX_STORED_SIDE

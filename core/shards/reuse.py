@@ -214,9 +214,8 @@ def _decides_same(entry: Entry, recipe: ShardRecipe, all_read: bool = True) -> b
         # The header of a quarantined image may have been read or not, and a picture that the function of
         # `--map` made has sides of its own.
         return not (settings.min_side or settings.max_aspect) and entry.reason not in _BY_SIDES
-    found = side_reason(width, height, settings)
     recorded = entry.reason if is_filtered and entry.reason in _BY_SIDES else None
-    return (found[0] if found else None) == recorded
+    return side_reason(width, height, settings) == recorded
 
 
 def is_sound(path: str, header: ShardHeader) -> bool:

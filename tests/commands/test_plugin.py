@@ -15,7 +15,7 @@ from helpers.fewer_imports import late
 from helpers.repository import PHOTOS, ROOT
 from PIL import Image
 
-from shardwright.core.images.formats.plugin import plugin_decoders
+from shardwright.core.images.formats import plugin_decoders
 from shardwright.core.sources.source import plugin_sources
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult

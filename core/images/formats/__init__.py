@@ -1,8 +1,16 @@
-"""Image formats: one module for each, with a subclass of `OpenedImage`."""
+"""Image formats: one module for each, with a subclass of `OpenedImage`.
+
+Installed packages add others: entry points in the group `shardwright.decoders`.
+"""
 
 from __future__ import annotations
 
+import functools
+import io
 from collections.abc import Mapping
+from typing import Any
+
+from PIL import Image, ImageFile
 
 from shardwright.core.images.formats.bmp import BmpImage
 from shardwright.core.images.formats.gif import GifImage
@@ -15,7 +23,11 @@ from shardwright.core.images.formats.png import PngImage
 from shardwright.core.images.formats.pnm import PnmImage
 from shardwright.core.images.formats.tiff import TiffImage
 from shardwright.core.images.formats.webp import WebpImage
+from shardwright.core.images.signatures import HEAD_BYTES
+from shardwright.schemas.errors import EngineError
+from shardwright.schemas.plugins import entry_points_of, load_plugin, package_of
 
+GROUP = "shardwright.decoders"
 #: Format -> its class. `PluginImage` opens those that other packages add.
 FORMATS: Mapping[str, type[OpenedImage]] = {
     image_format.kind: image_format
@@ -33,3 +45,49 @@ FORMATS: Mapping[str, type[OpenedImage]] = {
         WebpImage,
     )
 }
+
+
+@functools.cache
+def plugin_decoders() -> Mapping[str, Any]:
+    """Returns the decoders of installed packages by the name of the format, in the order of the names.
+
+    The object of an entry point is a plugin of Pillow: a subclass of `PIL.ImageFile.ImageFile`. Creating one
+    reads the header of a file, and `load` decodes the pixels. Its static method `accept` returns whether a
+    file begins like this format; it takes up to 512 bytes.
+
+    Raises:
+      EngineError: If one cannot be loaded or is not such a class.
+    """
+    needed = "a subclass of PIL.ImageFile.ImageFile with a static method accept"
+    return {
+        point.name: load_plugin(point, "decoder", needed, _is_decoder, EngineError)
+        for point in entry_points_of(GROUP)
+    }
+
+
+def _is_decoder(plugin: Any) -> bool:
+    is_plugin = isinstance(plugin, type) and issubclass(plugin, ImageFile.ImageFile)
+    return is_plugin and callable(getattr(plugin, "accept", None))
+
+
+def plugin_kind(head: bytes) -> str | None:
+    """Returns the name of the first format of another package that a file begins like; None for none.
+
+    Args:
+      head: The first bytes of the file.
+    """
+    return next((name for name, decoder in plugin_decoders().items() if decoder.accept(head)), None)
+
+
+class PluginImage(OpenedImage):
+    """An image in a format of another package."""
+
+    def _read_header(self, max_pixels: int) -> Image.Image:
+        self.kind = plugin_kind(self.data[:HEAD_BYTES]) or ""
+        image: Image.Image = plugin_decoders()[self.kind](io.BytesIO(self.data))
+        return image
+
+
+def plugin_versions() -> dict[str, str]:
+    """Returns the versions of the decoders' packages, which decide bytes, without loading the decoders."""
+    return {f"decoder_{point.name}": package_of(point) for point in entry_points_of(GROUP)}
