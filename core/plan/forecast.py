@@ -238,7 +238,7 @@ def make_forecast(
     else:
         labels = order_labels(classes, carried.labels, own_ids, layout.first_label)
     recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label), keys=keys)
-    sample = _readable_sample(summary, recipe)
+    sample = take_sample([ref for _, ref in summary.sample.items], recipe)
     _check_brightness(sample, settings)
     placement, rejected = Placement(settings, split_bounds), Counter[str]()
     for ref in sample.rejected:
@@ -292,10 +292,7 @@ def make_forecast(
         limit_cut=cut,
         warnings=(
             *unmatched,
-            *_unlisted_classes(classes, labels if class_names else (), settings),
-            *(_too_many_shards(summary, shards, settings) if settings.shards else ()),
-            *_warnings(summary, settings, labels),
-            *_unseen_number(request, classes, class_ids),
+            *_warnings(request, summary, classes, labels, shards, class_ids),
             *notes,
         ),
         split_class_counts={split: in_name_order(summary.classes.get(split, {})) for split in shards},
@@ -311,7 +308,11 @@ def make_forecast(
 
 
 def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe) -> Sample:
-    """Converts the first `SAMPLE_IMAGES` readable images of `candidates`, in their order."""
+    """Converts the first `SAMPLE_IMAGES` readable images of `candidates`, in their order.
+
+    Raises:
+      EngineError: If no image can be read.
+    """
     tried = 0
     brightnesses: list[Brightness] = []
     faults: Counter[str] = Counter()
@@ -333,6 +334,11 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe) -> Sample:
             elif entry.outcome == Outcome.QUARANTINED:
                 faults[entry.reason] += 1
                 rejected.append(ref)
+    if faults[QuarantineReason.UNREADABLE] == tried > 1:
+        raise EngineError(
+            f"None of the {tried:,} images tried can be read, such as {printable(candidates[0].uri)}: check "
+            "the permissions of the account that reads them."
+        )
     return Sample(
         tried=tried,
         faults=dict(sorted(faults.items())),
@@ -341,22 +347,6 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe) -> Sample:
         rejected=rejected,
         brightnesses=brightnesses,
     )
-
-
-def _readable_sample(summary: RefSummary, recipe: ShardRecipe) -> Sample:
-    """Converts a sample of the images.
-
-    Raises:
-      EngineError: If no image can be read.
-    """
-    sample = take_sample([ref for _, ref in summary.sample.items], recipe)
-    if sample.faults.get(QuarantineReason.UNREADABLE) == sample.tried > 1:
-        first = printable(summary.sample.items[0][1].uri)
-        raise EngineError(
-            f"None of the {sample.tried:,} images tried can be read, such as {first}: check the permissions "
-            "of the account that reads them."
-        )
-    return sample
 
 
 def _check_brightness(sample: Sample, settings: ConvertSettings) -> None:
@@ -483,113 +473,109 @@ def _filtered(summary: RefSummary, settings: ConvertSettings, cut: Order | None)
 
 
 def _check_something_to_do(summary: RefSummary, settings: ConvertSettings, unmatched: Sequence[str]) -> None:
+    """Checks that there is an image to convert.
+
+    Raises:
+      UsageError: If there is none.
+    """
     if sum(summary.candidates.values()):
         return
-    where = ", ".join(printable(item) for item in settings.input)
     listed = sum(summary.listed.values())
     unlabelled = summary.outcomes[Outcome.QUARANTINED, QuarantineReason.UNKNOWN_LABEL]
+    kinds = ", ".join(
+        f"{count:,} {reason}" for (_, reason), count in sorted(summary.outcomes.items()) if reason
+    )
+    chosen = {reason.value for reason in BY_LISTING}
     if not listed:
-        raise UsageError(f"--input {where} is empty; name a folder that holds images, or a table of images.")
-    if unlabelled:
-        raise UsageError(
-            f"--input {where}: none of its {counted(unlabelled, 'image')} has a class, such as "
+        why = " is empty; name a folder that holds images, or a table of images."
+    elif unlabelled:
+        why = (
+            f": none of its {counted(unlabelled, 'image')} has a class, such as "
             f"{summary.examples[QuarantineReason.UNKNOWN_LABEL][0]}; put the images of each class into a "
             "sub-folder of its own, name the class with --label_regex or --label_column, or keep images "
             "without a class with --unlabelled keep."
         )
-    if summary.examples:
-        reason, shown = next(iter(sorted(summary.examples.items())))
-        raise UsageError(
-            f"--input {where} holds no image that could be converted: {counted(listed, 'entry')} listed, "
+    elif summary.examples:
+        reason, shown = min(summary.examples.items())
+        why = (
+            f" holds no image that could be converted: {counted(listed, 'entry')} listed, "
             f"the first bad one is {shown[0]} ({reason})."
         )
-    kinds = ", ".join(
-        f"{count:,} {reason}" for (_, reason), count in sorted(summary.outcomes.items()) if reason
-    )
-    if unmatched:
-        raise UsageError(f"--input {where}: no image is left ({kinds}). {' '.join(unmatched)}")
-    chosen = {reason.value for reason in BY_LISTING}
-    if any(reason in chosen for _, reason in summary.outcomes):
-        raise UsageError(
-            f"--input {where}: no image is left ({kinds}); check --include, --exclude and --min_bytes."
+    elif unmatched:
+        why = f": no image is left ({kinds}). {' '.join(unmatched)}"
+    elif any(reason in chosen for _, reason in summary.outcomes):
+        why = f": no image is left ({kinds}); check --include, --exclude and --min_bytes."
+    else:
+        why = (
+            f" holds no images: none of its {counted(listed, 'file')} is an image"
+            f"{f' ({kinds})' if kinds else ''}; check the path, or unpack archives."
         )
-    raise UsageError(
-        f"--input {where} holds no images: none of its {counted(listed, 'file')} is an image"
-        f"{f' ({kinds})' if kinds else ''}; check the path, or unpack archives."
-    )
+    raise UsageError(f"--input {', '.join(printable(item) for item in settings.input)}{why}")
 
 
-def _unlisted_classes(
-    classes: Mapping[str, int], names: Sequence[str], settings: ConvertSettings
+def _warnings(
+    request: ConversionRequest,
+    summary: RefSummary,
+    classes: Mapping[str, int],
+    labels: Sequence[str],
+    shards: Mapping[str, int],
+    class_ids: Iterable[ClassId],
 ) -> Iterator[str]:
-    """Yields a warning if images have a class that `--class_names` does not list.
+    """Yields warnings about the images and their classes.
 
     Args:
+      request: The request.
+      summary: Summary of all references.
       classes: Class name -> number of images to convert.
-      names: Names that the file lists; empty without a file.
-      settings: Checked settings.
+      labels: Class names in the order of their ids.
+      shards: Split -> number of shards.
+      class_ids: Ids that sources give to class names.
+
+    Raises:
+      UsageError: The source counts its classes from 1, but the class names are counted from 0.
     """
-    unlisted = [name for name, count in in_name_order(classes).items() if count and name not in names]
-    if not names or not unlisted or settings.record_layout.needs is not Needs.LABEL:
-        return
-    count = sum(classes[name] for name in unlisted)
-    hint = nearest(unlisted[0], names) or "; add a line for it."
-    more = f" and {counted(len(unlisted) - 1, 'other class', 'other classes')}" if len(unlisted) > 1 else ""
-    yield (
-        f"{counted(count, 'image')} {is_or_are(count)} bad, because --class_names {settings.class_names} "
-        f"does not list the class {unlisted[0]!r}{more}{hint}"
-    )
-
-
-def _too_many_shards(
-    summary: RefSummary, shards: Mapping[str, int], settings: ConvertSettings
-) -> Iterator[str]:
-    """Yields a warning if `--shards` asks for more shards than a split has images."""
-    for split, count in shards.items():
+    settings = request.settings
+    needs_label = settings.record_layout.needs is Needs.LABEL
+    allowed = labels if request.class_names else ()
+    unlisted = [name for name, count in in_name_order(classes).items() if count and name not in allowed]
+    if allowed and unlisted and needs_label:
+        count = sum(classes[name] for name in unlisted)
+        hint = nearest(unlisted[0], allowed) or "; add a line for it."
+        others = len(unlisted) - 1
+        more = f" and {counted(others, 'other class', 'other classes')}" if others else ""
+        yield (
+            f"{counted(count, 'image')} {is_or_are(count)} bad, because --class_names {settings.class_names} "
+            f"does not list the class {unlisted[0]!r}{more}{hint}"
+        )
+    crowded = ((split, count) for split, count in shards.items() if 0 < summary.candidates[split] < count)
+    if settings.shards and (split_of_few := next(crowded, None)):
+        split, count = split_of_few
         images = summary.candidates[split]
-        if 0 < images < count:
-            yield (
-                f"--shards {settings.shards}: split {split} has {counted(images, 'image')}, so "
-                f"{counted(count - images, 'shard')} will be empty; write --shards {images} or fewer."
-            )
-            return
-
-
-def _warnings(summary: RefSummary, settings: ConvertSettings, labels: Sequence[str]) -> list[str]:
-    warnings = []
-    if len(labels) == 1 and settings.record_layout.needs is Needs.LABEL:
-        warnings.append(
+        yield (
+            f"--shards {settings.shards}: split {split} has {counted(images, 'image')}, so "
+            f"{counted(count - images, 'shard')} will be empty; write --shards {images} or fewer."
+        )
+    if len(labels) == 1 and needs_label:
+        yield (
             f"There is only one class, {labels[0]!r}, but a classifier needs two; "
             "is the input one folder too deep?"
         )
     if summary.ungrouped:
-        warnings.append(
+        yield (
             f"--split_by does not match {counted(summary.ungrouped, 'key')}, such as "
             f"{', '.join(map(repr, summary.ungrouped_examples))}: each is a group of its own."
         )
     for reason, shown in sorted(summary.examples.items()):
         count = summary.outcomes[Outcome.QUARANTINED, reason]
-        warnings.append(
+        yield (
             f"{counted(count, 'entry')} of the input {is_or_are(count)} left out as {reason}, "
             f"such as {'; '.join(shown)}."
         )
-    return warnings
-
-
-def _unseen_number(
-    request: ConversionRequest, seen: Mapping[str, int], class_ids: Iterable[ClassId]
-) -> Iterator[str]:
-    """Yields a warning if no image has the number of the first class name.
-
-    Raises:
-      UsageError: The source counts its classes from 1, but the class names are counted from 0.
-    """
     names = request.rules.names
-    if not names or request.rules.first_number or names[0] in seen:
-        return
-    check_numbering(seen, names, request.settings.record_layout.first_label, request.settings.class_names)
-    if any(item.name == str(item.id) for item in class_ids):
-        yield (
-            f"No image has the class number 0 ({names[0]!r}); check that the source does not count "
-            "its classes from 1."
-        )
+    if names and not request.rules.first_number and names[0] not in classes:
+        check_numbering(classes, names, settings.record_layout.first_label, settings.class_names)
+        if any(item.name == str(item.id) for item in class_ids):
+            yield (
+                f"No image has the class number 0 ({names[0]!r}); check that the source does not count "
+                "its classes from 1."
+            )
