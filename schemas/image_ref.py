@@ -128,7 +128,7 @@ def labels_of(label: str) -> tuple[str, ...]:
 
 def is_image(ref: ImageRef) -> bool:
     """Whether the reference is to an image, even a faulty one, and not to a file of another kind."""
-    return ref.is_candidate or ref.outcome == Outcome.QUARANTINED
+    return not ref.outcome or ref.outcome == Outcome.QUARANTINED
 
 
 def encode_refs(refs: Iterable[ImageRef]) -> EncodedRefs:

@@ -305,7 +305,7 @@ class _AssignShard(_SortInHand):
                 ref = ref._replace(outcome=Outcome.FILTERED, reason=FilterReason.LIMIT, message="")
             # Files without their own key are recorded under one number.
             shard = shard_of(value, plan.shards.get(split, 1))
-            if ref.is_candidate and split in forecast.moved:
+            if split in forecast.moved and ref.is_candidate:
                 shard = forecast.moved[split].get(value, shard)
             self._put((split, shard), ref)
         yield from self._flush(at_least=REFS_IN_HAND)

@@ -208,8 +208,10 @@ class _WriteShard(beam.DoFn):
             if reused is not None:
                 PROGRESS.add(images=plan.digests.candidates, shards=bool(reused.header.file))
                 return reused, _Work()
-            if place.split == NO_SPLIT:
-                return self._book(place, plan, hold), _Work()
+            if place.split == NO_SPLIT:  # files without their own key, which have no record and no shard
+                lines = LedgerLines.of(convert_ref(ref, plan.recipe).entry for ref in plan.refs)
+                header = dataclasses.replace(lines.header(*place), plan_digest=plan.digest)
+                return write_ledger(self._directory, place, ShardResult(header), lines, hold), _Work()
             started = time.time()
             with self._previous_records(place, plan, reusable) or contextlib.nullcontext() as records:
                 temporary, work = self._write_records(place, plan, records, hold)
@@ -226,12 +228,6 @@ class _WriteShard(beam.DoFn):
             )
             PROGRESS.add(shards=1)
             return dataclasses.replace(result, copied=work.copied, rejected=work.rejected), work
-
-    def _book(self, place: ShardPlace, plan: ShardPlan, hold: HeldLease | None) -> ShardResult:
-        """Writes the ledger of files without their own key, which have no record and no shard."""
-        lines = LedgerLines.of(convert_ref(ref, plan.recipe).entry for ref in plan.refs)
-        header = dataclasses.replace(lines.header(*place), plan_digest=plan.digest)
-        return write_ledger(self._directory, place, ShardResult(header), lines, hold)
 
     def _reuse(
         self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds, hold: HeldLease | None

@@ -129,7 +129,7 @@ class ExampleBuilder:
     def _values_of(self, ref: ImageRef, image: ConvertedImage, sha256: str) -> dict[str, Sequence[Any]]:
         """Returns the values that every image has, by the names of their roles."""
         labels = ref.labels
-        names = [name.encode() for name in labels]
+        names = list(map(str.encode, labels))
         file_name = ref.file_name or ref.key
         # Names, because Python 3.11 takes as long to find a member of an enumeration as to call a function.
         values: dict[str, Sequence[Any]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -225,7 +226,7 @@ def plan_shard(
         lines += bytes.fromhex("".join(found))
         readable = [ref for ref in part if not ref.outcome]
         candidates += len(readable)
-        has_known_states = has_known_states and all(ref.has_known_state for ref in readable)
+        has_known_states = has_known_states and all(map(attrgetter("has_known_state"), readable))
     digests = ShardDigests(digest.hexdigest(), bytes(lines), refs.order, candidates, has_known_states)
     return ShardPlan(recipe, recipes.record, digests, refs)
 
