@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from PIL import Image
 
@@ -49,7 +49,7 @@ from shardwright.core.storage import changed, is_remote
 from shardwright.schemas.byte_range import BARE_PIXELS, decode_place
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import EngineError, ImageFault, LeftOut, NotACandidate, words_of
+from shardwright.schemas.errors import EngineError, ImageFault, LeftOut, NotACandidate
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import ImageRef, printable
 from shardwright.schemas.key_rules import KeyRules
@@ -115,11 +115,6 @@ class Converted(NamedTuple):
     on_background: bool = False
     more: tuple[Converted, ...] = ()
 
-    @property
-    def images(self) -> tuple[Converted, ...]:
-        """All images that were made of the source."""
-        return (self, *self.more)
-
 
 class ReadImage(NamedTuple):
     """The bytes of an image between the storage and the decoder.
@@ -147,23 +142,9 @@ class ReadImage(NamedTuple):
     left_out: LeftOut | None = None
 
 
-class SourceDigests(NamedTuple):
-    """Hex digests of the bytes from which an earlier build made a record.
-
-    Attributes:
-      sha256: Digest of the image's bytes.
-      mask_sha256: Digest of its mask's bytes; empty without a mask.
-    """
-
-    sha256: str
-    mask_sha256: str
-
-
-class EarlierShard(Protocol):
-    """A shard of an earlier build."""
-
-    def frame(self, offset: int, length: int) -> bytes | None:
-        """Returns the frame of a record in the uncompressed shard, in bytes; None if it is damaged."""
+#: Hex digests of the bytes from which an earlier build made a record: of the image, and of its mask (empty
+#: without one).
+SourceDigests = tuple[str, str]
 
 
 class ReusableRecord(NamedTuple):
@@ -172,13 +153,14 @@ class ReusableRecord(NamedTuple):
     Attributes:
       entry: The image's ledger entry.
       unchanged: Whether the source still has the same state.
-      shard: The shard that holds the record.
+      read_frame: Returns the frame of a record from its offset and its length in the uncompressed shard, in
+        bytes; None if it is damaged.
       more: Entries of the other images that `--map` made of the source, in order.
     """
 
     entry: Entry
     unchanged: bool
-    shard: EarlierShard
+    read_frame: Callable[[int, int], bytes | None]
     more: tuple[Entry, ...] = ()
 
     def frames(self) -> list[tuple[Entry, bytes]] | None:
@@ -187,7 +169,7 @@ class ReusableRecord(NamedTuple):
         for entry in (self.entry, *self.more):
             if entry.offset is None or entry.length is None:
                 return None
-            frame = self.shard.frame(entry.offset, entry.length)
+            frame = self.read_frame(entry.offset, entry.length)
             if frame is None:
                 return None
             found.append((entry, frame))
@@ -385,15 +367,9 @@ def _check_quality(image: ConvertedImage, settings: ConvertSettings, reserve: Re
     """
     from shardwright.core.images import quality_metrics  # other conversions start without it
 
-    try:
-        with reserve(image.width * image.height * BYTES_PER_PIXEL):
-            quality = quality_metrics.measure_quality(picture_of(image, settings))
-    except (ImageFault, MemoryError):
-        raise
-    except Exception as error:
-        raise ImageFault(
-            QuarantineReason.CORRUPT, Stage.ENCODE, f"{image.format}: {words_of(error)}"
-        ) from error
+    working = image.width * image.height * BYTES_PER_PIXEL
+    with transform_faults(image.format, Stage.ENCODE), reserve(working):
+        quality = quality_metrics.measure_quality(picture_of(image, settings))
     for code in settings.dropped_codes:
         if code in quality.issues:
             message = quality_metrics.describe_issue(code, quality.scores)
@@ -514,7 +490,7 @@ def convert_refs(
     unchanged = {key: item for key, item in known.items() if item.unchanged}
     others = [ref for ref in refs if ref.key not in unchanged]
     before = {
-        key: SourceDigests(item.entry.sha256, item.entry.mask_sha256)
+        key: (item.entry.sha256, item.entry.mask_sha256)
         for key, item in known.items()
         if item.entry.outcome == Outcome.WRITTEN
     }
@@ -631,7 +607,8 @@ def measure_read(recipe: ShardRecipe, read: ReadImage) -> tuple[int, Entry, Brig
       scaled to 8, and no setting says what is white.
     """
     converted, settings = convert_read(read, recipe), recipe.settings
-    size = sum(len(image.example) + FRAME_BYTES for image in converted.images if image.example)
+    images = (converted, *converted.more)
+    size = sum(len(image.example) + FRAME_BYTES for image in images if image.example)
     if not size or settings.depth != "8" or settings.white:
         return size, converted.entry, None
     ref, data = read.ref, read.data

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -213,7 +213,7 @@ class _WriteShard(beam.DoFn):
                 header = dataclasses.replace(lines.header(*place), plan_digest=plan.digest)
                 return write_ledger(self._directory, place, ShardResult(header), lines, hold), _Work()
             started = time.time()
-            with self._previous_records(place, plan, reusable) or contextlib.nullcontext() as records:
+            with self._previous_records(place, plan, reusable) as records:
                 temporary, work = self._write_records(place, plan, records, hold)
             result = finish_shard(
                 self._directory,
@@ -299,21 +299,15 @@ class _WriteShard(beam.DoFn):
 
     def _previous_records(
         self, place: ShardPlace, plan: ShardPlan, reusable: ReusableBuilds
-    ) -> PreviousRecords | None:
+    ) -> AbstractContextManager[PreviousRecords | None]:
         """Returns the records of the earlier build that this shard may copy; None without such a build."""
-        if reusable.finished is None:
-            return None
+        build = reusable.finished
+        if build is None:
+            return nullcontext()
         self._verdicts.update(dict.fromkeys(reusable.damaged, False))
-        trust_mtime = reusable.trust_mtime and place[:2] not in reusable.content_changed
-        return PreviousRecords(
-            reusable.finished,
-            place,
-            plan.recipe_digest,
-            trust_mtime,
-            self._verdicts,
-            plan.recipe,
-            reusable.touched,
-        )
+        trust = reusable.trust_mtime and place[:2] not in reusable.content_changed
+        recipe, touched = plan.recipe, reusable.touched
+        return PreviousRecords(build, place, plan.recipe_digest, trust, self._verdicts, recipe, touched)
 
 
 def _check_codec(recorded: Mapping[str, str], spec: str) -> None:

@@ -129,14 +129,14 @@ def convert_image(
 
 
 @contextlib.contextmanager
-def transform_faults(kind: str) -> Iterator[None]:
-    """Turns any exception while a picture is transformed into an `ImageFault`."""
+def transform_faults(kind: str, stage: Stage = Stage.TRANSFORM) -> Iterator[None]:
+    """Turns any exception while a picture is transformed into an `ImageFault` of the stage."""
     try:
         yield
     except (ImageFault, LeftOut, MemoryError):
         raise
     except Exception as error:
-        raise ImageFault(QuarantineReason.CORRUPT, Stage.TRANSFORM, f"{kind}: {words_of(error)}") from error
+        raise ImageFault(QuarantineReason.CORRUPT, stage, f"{kind}: {words_of(error)}") from error
 
 
 def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> OpenedImage:

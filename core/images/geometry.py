@@ -90,11 +90,9 @@ def plan_geometry(width: int, height: int, target: tuple[int, int] | None, fit: 
         return Geometry(whole, size, size)
     if fit == "fit":
         return Geometry(_middle(width, height, target), target, target)
-    if fit == "pad":
-        size = _scaled(width, height, target, inside=True)
-        offset = (round((target[0] - size[0]) * 0.5), round((target[1] - size[1]) * 0.5))
-        return Geometry(whole, size, target, offset)
-    raise ValueError(f"unknown fit {fit!r}")
+    size = _scaled(width, height, target, inside=True)
+    offset = (round((target[0] - size[0]) * 0.5), round((target[1] - size[1]) * 0.5))
+    return Geometry(whole, size, target, offset)
 
 
 def _scaled(width: int, height: int, target: tuple[int, int], inside: bool) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from shardwright.schemas.image_formats import EXTENSIONS, KIND_OF_EXTENSION, SUPPORTED_KINDS
+from shardwright.schemas.image_formats import EXTENSIONS, KIND_OF_EXTENSION
 
 #: Number of bytes that `kind_of` needs.
 HEAD_BYTES = 512
@@ -134,11 +134,6 @@ def is_image_name(name: str) -> bool:
     """Returns whether a file has the extension of any image format, supported or not."""
     extension = extension_of(name)
     return extension in EXTENSIONS or extension in KIND_OF_EXTENSION
-
-
-def has_extension_of(name: str, kind: str) -> bool:
-    """Returns whether a file has an extension of a supported image format."""
-    return extension_of(name) in SUPPORTED_KINDS[kind]
 
 
 def could_be_image(name: str) -> bool:

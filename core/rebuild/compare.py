@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.conversion import ShardRecipe, SourceDigests, read_ref
+from shardwright.core.conversion import ShardRecipe, read_ref
 from shardwright.core.images.encode import HEIF_DECODER
 from shardwright.core.images.read import map_refs
 from shardwright.core.lease import read_holder
@@ -313,7 +313,7 @@ def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: 
         entry = entries.get(ref.key)
         if entry is None:
             return True
-        read = read_ref(ref, recipe, SourceDigests(entry.sha256, entry.mask_sha256))
+        read = read_ref(ref, recipe, (entry.sha256, entry.mask_sha256))
         if read.fault is not None:
             outcome = read.fault.reason, read.fault.message, read.sha256
             return outcome != (entry.reason, entry.message, entry.sha256)

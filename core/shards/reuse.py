@@ -383,7 +383,7 @@ class PreviousRecords:
             ref = wanted[source][0]
             same = self.trust_mtime and ref.fingerprint == entry.fingerprint and ref.has_known_state
             trusted = same and not self.touched.has(ref)
-            yield source, ReusableRecord(entry, trusted, shard, tuple(more))
+            yield source, ReusableRecord(entry, trusted, shard.frame, tuple(more))
 
 
 def overlapping(place: ShardPlace, shards: int) -> range:

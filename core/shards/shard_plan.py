@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardwright.core.conversion import ShardRecipe
 from shardwright.core.images.encode import HEIF_DECODER
-from shardwright.core.images.signatures import has_extension_of
+from shardwright.core.images.signatures import extension_of
 from shardwright.core.plan.assign import KEY_OF, PlannedShard, ShardDigests, shard_hashes
 from shardwright.core.records.build import label_ids
 from shardwright.schemas.configuration.setting import Affects
@@ -22,6 +22,7 @@ from shardwright.schemas.configuration.settings import (
     settings_that_affect,
 )
 from shardwright.schemas.feature_roles import FeatureRole
+from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs, source_id_of
 from shardwright.schemas.ledger import PlanDigest, line_after_key, recipe_digest, ref_digest
 from shardwright.schemas.plan import Forecast
@@ -214,7 +215,7 @@ def plan_shard(
             more.append(("file_name", ref.file_name))
         if ref.size < 0 and settings.min_source_bytes:  # only reading the file shows if it is large enough
             more.append(("min_bytes", settings.min_source_bytes))
-        if (number := versions.get(HEIF_DECODER)) and has_extension_of(ref.key, "heif"):
+        if (number := versions.get(HEIF_DECODER)) and extension_of(ref.key) in SUPPORTED_KINDS["heif"]:
             more.append((HEIF_DECODER, number))
         return line_after_key(ref, [ids.get(name, -1) for name in ref.labels], *more)
 

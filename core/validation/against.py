@@ -365,7 +365,7 @@ def _truths(work: _Shard) -> Iterator[ExpectedRecord]:
         if isinstance(state, ReadImage):
             yield from repeat(truth_of(state), len(items))
             continue
-        by_key = {image.entry.key: image for image in state.images}
+        by_key = {image.entry.key: image for image in (state, *state.more)}
         for item in items:
             gone = Converted(Entry(item.key, Outcome.FILTERED, reason=FilterReason.DROPPED_BY_MAP))
             yield truth_of(by_key.get(item.key, gone if state.entry.source_key else state))
