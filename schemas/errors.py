@@ -175,6 +175,9 @@ class LeftOut(Exception):
         self.message = message
         self.size = size
 
+    def __reduce__(self) -> tuple[type[LeftOut], tuple[FilterReason, Stage, str, tuple[int, int] | None]]:
+        return LeftOut, (self.reason, self.stage, self.message, self.size)
+
 
 def json_place(error: Exception) -> str:
     """Returns where a document is not JSON, such as ` (line 3, column 1)`; empty if that is unknown."""

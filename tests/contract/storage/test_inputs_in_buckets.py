@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,18 @@ def test_a_cut_transfer_of_a_small_object_is_no_large_one(imitation: Imitation) 
     hold = imitation.holding(SMALL)
     with imitation.serve(lambda request: hold(request)._replace(cut=int(request.number == 0))):
         assert storage.read_bytes(imitation.path("small.jpg"), limit=LIMIT) == SMALL
+
+
+def test_worker_processes_learn_which_read_images_are_left_out(bucket: Bucket, tmp_path: Path) -> None:
+    pictures = {f"ant/{number}.png": png(number) for number in range(8)}
+    for name, data in pictures.items():
+        bucket.put(f"in/{name}", data)
+    opt_out = tmp_path / "opt_out.txt"
+    opt_out.write_text(f"{hashlib.sha256(pictures['ant/3.png']).hexdigest()}\n")
+    made = convert(
+        input=f"{bucket.url}/in", output=str(tmp_path / "out"), exclude=f"@{opt_out}",
+        beam_options=["--pool=processes"],
+    )  # fmt: skip
+    ledger = made.dataset.ledger
+    assert (ledger["written"], ledger["filtered"], ledger["quarantined"]) == (7, 1, 0)
+    assert ledger["reasons"]["filtered"] == {"excluded": 1}
