@@ -123,23 +123,21 @@ class ReadImage(NamedTuple):
       ref: Reference of the image.
       data: Bytes of the image; empty if there are none, or if they are not needed.
       sha256: Hex digest of the bytes.
-      fault: Why there are no bytes; None if there are.
+      problem: Why there are no bytes, or which setting leaves the image out; None if it can be converted.
       mask: Bytes of its mask file, if it has one.
       mask_sha256: Hex digest of the mask's bytes.
       size: Number of bytes that were read.
       same: Whether the bytes are those that an earlier build converted.
-      left_out: Why a setting leaves the image out; None if it does not.
     """
 
     ref: ImageRef
     data: bytes = b""
     sha256: str = ""
-    fault: ImageFault | None = None
+    problem: ImageFault | LeftOut | None = None
     mask: bytes | None = None
     mask_sha256: str = ""
     size: int = 0
     same: bool = False
-    left_out: LeftOut | None = None
 
 
 #: Hex digests of the bytes from which an earlier build made a record: of the image, and of its mask (empty
@@ -193,33 +191,34 @@ def read_ref(ref: ImageRef, recipe: ShardRecipe, before: SourceDigests | None = 
     if ref.sha256 and keys.need_bytes:  # stated by the source, so the image need not be read
         left_out = _left_out_by_digest(ref.key, ref.sha256, keys)
         if left_out is not None:
-            return ReadImage(ref, sha256=ref.sha256, left_out=left_out)
+            return ReadImage(ref, sha256=ref.sha256, problem=left_out)
     try:
         with UNDERWAY.working_on(ref.location, "read"):
             data = read_image(ref, settings.max_source_bytes)
     except ImageFault as fault:
         if ref.annotations and isinstance(fault.__cause__, FileNotFoundError):
             fault = ImageFault(QuarantineReason.BAD_ANNOTATION, fault.stage, "its image is missing")
-        return ReadImage(ref, sha256=ref.sha256, fault=fault)
+        return ReadImage(ref, sha256=ref.sha256, problem=fault)
     sha256 = hashlib.sha256(data).hexdigest()
-    wrong: ImageFault | None = None
+    problem: ImageFault | LeftOut | None = None
     try:
         check_sha256(ref, sha256)
     except ImageFault as fault:
         if settings.dedupe == "exact":  # wrong ones were quarantined earlier
             raise changed(ref.uri) from fault
-        wrong = fault
+        problem = fault
     left_out = _left_out_by_digest(ref.key, sha256, keys) if keys.need_bytes else None
     if left_out is None and ref.size < 0 < len(data) < settings.min_source_bytes:
         left_out = LeftOut(FilterReason.MIN_BYTES, Stage.READ, f"it has {len(data):,} bytes")
-    if left_out is not None or wrong is not None:
-        return ReadImage(ref, sha256=sha256, fault=wrong, left_out=left_out)
+    if left_out or problem:
+        return ReadImage(ref, sha256=sha256, problem=left_out or problem)
     mask, mask_sha256 = None, ""
     if ref.annotations:
         try:
             mask = read_mask(ref, settings)
         except ImageFault as fault:
-            return ReadImage(ref, sha256=sha256, fault=ImageFault(fault.reason, Stage.READ, fault.message))
+            problem = ImageFault(fault.reason, Stage.READ, fault.message)
+            return ReadImage(ref, sha256=sha256, problem=problem)
         mask_sha256 = "" if mask is None else hashlib.sha256(mask).hexdigest()
     if before == (sha256, mask_sha256):
         return ReadImage(ref, size=len(data), same=True)
@@ -261,40 +260,28 @@ def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:
     if not ref.is_candidate:
         return Converted(_decided_entry(ref))
     try:
-        if read.left_out:
-            raise read.left_out
-        if read.fault:
-            raise read.fault
+        if read.problem:
+            raise read.problem
         return _convert_candidate(read, recipe)
-    except LeftOut as left_out:
-        width, height = left_out.size or (None, None)
+    except (ImageFault, LeftOut) as problem:
+        size = problem.size if isinstance(problem, LeftOut) else None
+        width, height = size or (None, None)
+        is_fault = isinstance(problem, ImageFault)
         entry = Entry(
             key=ref.key,
-            outcome=Outcome.FILTERED,
+            outcome=Outcome.QUARANTINED if is_fault else Outcome.FILTERED,
             fingerprint=ref.fingerprint,
             sha256=read.sha256,
             label=ref.label,
-            reason=left_out.reason,
-            stage=left_out.stage,
-            message=left_out.message,
+            reason=problem.reason,
+            stage=problem.stage,
+            message=problem.message,
+            uri=ref.location if is_fault else "",
             mask_sha256=read.mask_sha256,
             source_width=width,
             source_height=height,
         )
-    except ImageFault as fault:
-        entry = Entry(
-            key=ref.key,
-            outcome=Outcome.QUARANTINED,
-            fingerprint=ref.fingerprint,
-            sha256=read.sha256,
-            label=ref.label,
-            reason=fault.reason,
-            stage=fault.stage,
-            message=fault.message,
-            uri=ref.location,
-            mask_sha256=read.mask_sha256,
-        )
-    return Converted(entry, source_bytes=read.size)
+        return Converted(entry, source_bytes=read.size)
 
 
 def _decided_entry(ref: ImageRef) -> Entry:
@@ -577,7 +564,7 @@ def _crashed(ref: ImageRef, how: str, recipe: ShardRecipe) -> ReadImage:
         if hook
         else ImageFault(QuarantineReason.DECODER_CRASHED, Stage.DECODE, f"the decoder crashed ({how})")
     )
-    return read._replace(fault=read.fault or fault)
+    return read._replace(problem=read.problem or fault)
 
 
 def _weight(settings: ConvertSettings) -> tuple[int, int]:
@@ -679,7 +666,7 @@ def fingerprint_read(settings: ConvertSettings, read: ReadImage) -> Fingerprint 
       settings: Checked settings.
       read: The image, whose bytes are read.
     """
-    if read.fault or read.left_out:
+    if read.problem:
         return None
     try:
         with UNDERWAY.working_on(read.ref.location, "decode"):

@@ -89,22 +89,12 @@ class WritePlannedShards(beam.io.WriteToTFRecord):
             file_name_suffix=settings.suffix,
             compression_type=_COMPRESSION_TYPES[settings.compression],
         )
-        self._directory = directory
-        self._settings = settings
-        self._versions = dict(versions)
-        self._forecast = forecast
-        self._resume = resume
-        self._reusable = reusable
-        self._hold = hold
+        self._write = _WriteShard(self._sink, directory, settings, dict(versions), resume)
+        self._side_inputs = (forecast, reusable or ReusableBuilds(), hold)
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         """Applies the transform."""
-        write = beam.ParDo(
-            _WriteShard(self._sink, self._directory, self._settings, self._versions, self._resume),
-            self._forecast,
-            self._reusable or ReusableBuilds(),
-            self._hold,
-        ).with_output_types(ShardResult)
+        write = beam.ParDo(self._write, *self._side_inputs).with_output_types(ShardResult)
         if uses_resource_hints(shards.pipeline.options):
             write = write.with_resource_hints(min_ram=_MIN_RAM)
         return shards | "WriteShard" >> write  # ShardResult

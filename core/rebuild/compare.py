@@ -31,6 +31,7 @@ from shardwright.core.sources.listing import ListingDigest
 from shardwright.schemas.codes import FindingCode, Outcome, QuarantineReason
 from shardwright.schemas.configuration.settings import SUFFIXES
 from shardwright.schemas.dataset import Shard
+from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
 from shardwright.schemas.ledger import Entry, is_whole, ledger_header, load_ledger
@@ -314,8 +315,8 @@ def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: 
         if entry is None:
             return True
         read = read_ref(ref, recipe, (entry.sha256, entry.mask_sha256))
-        if read.fault is not None:
-            outcome = read.fault.reason, read.fault.message, read.sha256
+        if isinstance(read.problem, ImageFault):
+            outcome = read.problem.reason, read.problem.message, read.sha256
             return outcome != (entry.reason, entry.message, entry.sha256)
         return not read.same
 

@@ -17,7 +17,7 @@ from shardwright.core.records.encodings import WrongEncoding, plain_feature
 from shardwright.core.records.record_schema import Problem
 from shardwright.core.sources.image_files import MISSING
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome, QuarantineReason
-from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.errors import ImageFault, LeftOut
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import ImageRef
@@ -91,16 +91,12 @@ def truth_of(found: Converted | ReadImage) -> ExpectedRecord:
     """Returns the state of an image that was converted or only read."""
     if isinstance(found, Converted):
         return ExpectedRecord(found.entry, found.example)
-    ref, fault = found.ref, found.fault
+    ref, problem = found.ref, found.problem
     entry = Entry(ref.key, ref.outcome or Outcome.WRITTEN, sha256=found.sha256, label=ref.label)
-    if fault is not None:
+    if problem is not None:
+        outcome = Outcome.FILTERED if isinstance(problem, LeftOut) else Outcome.QUARANTINED
         entry = entry._replace(
-            outcome=Outcome.QUARANTINED, reason=fault.reason, stage=fault.stage, message=fault.message
-        )
-    elif found.left_out is not None:
-        left_out = found.left_out
-        entry = entry._replace(
-            outcome=Outcome.FILTERED, reason=left_out.reason, stage=left_out.stage, message=left_out.message
+            outcome=outcome, reason=problem.reason, stage=problem.stage, message=problem.message
         )
     elif not ref.is_candidate:
         entry = entry._replace(reason=ref.reason, message=ref.message)
