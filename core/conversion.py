@@ -528,7 +528,6 @@ def map_reads(
     reads = map_refs(
         lambda ref: read_ref(ref, recipe, before.get(ref.key)),
         refs,
-        recipe.settings.max_source_bytes,
         max_weight=IN_FLIGHT_BYTES // 2,  # the other half may wait for the decoder
     )
     return current_converters().map(

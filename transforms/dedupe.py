@@ -101,7 +101,7 @@ def DedupeExact(
         return hash_ref(ref, max_bytes) if ref.is_candidate and known else ref._replace(sha256="")
 
     def hash_sources(batch: EncodedRefs) -> EncodedRefs:
-        return encode_refs(map_refs(hashed_ref, list(decode_refs(batch)), max_bytes))
+        return encode_refs(map_refs(hashed_ref, list(decode_refs(batch))))
 
     hashed = (
         batches

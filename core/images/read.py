@@ -75,7 +75,6 @@ def expected_bytes(ref: ImageRef) -> int:
 def map_refs(
     function: Callable[[ImageRef], Result],
     refs: Sequence[ImageRef],
-    max_bytes: int,
     max_weight: int = IN_FLIGHT_BYTES,
 ) -> OrderedMap[ImageRef, Result]:
     """Maps references in parallel with a function that reads their images, and keeps the order.
@@ -85,7 +84,6 @@ def map_refs(
     Args:
       function: Function that calls `read_image` for most references.
       refs: The references.
-      max_bytes: Limit of `read_image`.
       max_weight: Number of bytes of images that may be in flight.
     """
     return OrderedMap(

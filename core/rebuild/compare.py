@@ -320,7 +320,7 @@ def _have_other_content(refs: Sequence[ImageRef], recipe: ShardRecipe, entries: 
             return outcome != (entry.reason, entry.message, entry.sha256)
         return not read.same
 
-    return any([*map_refs(has_other_content, refs, recipe.settings.max_source_bytes)])
+    return any([*map_refs(has_other_content, refs)])
 
 
 def decide(

@@ -360,7 +360,7 @@ def _truths(work: _Shard) -> Iterator[ExpectedRecord]:
     if work.comparison.convert:
         found = convert_refs(refs, recipe)
     else:
-        found = map_refs(lambda ref: read_ref(ref, recipe), refs, recipe.settings.max_source_bytes)
+        found = map_refs(lambda ref: read_ref(ref, recipe), refs)
     for items, state in zip(groups, found, strict=True):
         if isinstance(state, ReadImage):
             yield from repeat(truth_of(state), len(items))
