@@ -102,8 +102,6 @@ def take_over(
     Raises:
       EngineError: If the lease was lost.
     """
-    if not digest:
-        return None
     try:
         ledger = ledger_file(*place)
         data = storage.read_bytes(storage.join(source, ledger))
@@ -135,12 +133,11 @@ def take_over(
             storage.link_files(source, directory, [path], existing=hold is not None)
         if source != directory:
             existing = hold is not None
-            if header.file:
-                found = check_file(header.file)  # exists if the shard has been checked
-                there = [found] if storage.exists(storage.join(source, found)) else []
+            names = [header.file] if header.file else []
+            # What was found in the shard is there if it has been checked.
+            names += [name for name in map(check_file, names) if storage.exists(storage.join(source, name))]
             with while_held(hold):
-                if header.file:
-                    storage.link_files(source, directory, [header.file, *there], existing)
+                storage.link_files(source, directory, names, existing)
                 # The ledger comes last, because it marks the shard as present.
                 storage.link_files(source, directory, [ledger], existing)
     except (OSError, ValueError, TypeError):
