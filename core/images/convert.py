@@ -162,10 +162,8 @@ def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> OpenedImag
         settings.channels > 0,
         settings.white,
     )
-    if opened.deep is not None:
-        _check_channels(opened.deep, settings)
-    if settings.record_layout.pixel_type:
-        _check_type(opened.deep, settings)
+    if opened.deep is not None or settings.record_layout.pixel_type:
+        _check_samples(opened.deep, settings)
     reason = side_reason(*opened.size, settings)
     if reason is not None:
         message = "it has {} x {} pixels".format(*opened.size)
@@ -173,37 +171,29 @@ def open_chosen(data: bytes, name: str, settings: ConvertSettings) -> OpenedImag
     return opened
 
 
-def _check_channels(header: DeepHeader, settings: ConvertSettings) -> None:
-    """Checks that a picture has the channels that the settings ask for.
-
-    Raises:
-      ImageFault: If it has others, or without `--channels` neither gray nor RGB.
-    """
-    if not settings.channels:
-        if header.problem:
-            raise unsupported(header.problem)
-    elif header.channels != settings.channels:
-        raise ImageFault(
-            QuarantineReason.WRONG_CHANNELS,
-            Stage.DECODE,
-            f"it has {counted(header.channels, 'channel')}, not {settings.channels}",
-        )
-
-
-def _check_type(header: DeepHeader | None, settings: ConvertSettings) -> None:
-    """Checks that the type that the layout states can hold a picture's samples.
+def _check_samples(header: DeepHeader | None, settings: ConvertSettings) -> None:
+    """Checks that a picture has the channels and the type of samples that the settings ask for.
 
     Args:
       header: The picture's samples; None for one with 8 bits per channel.
       settings: Checked settings.
 
     Raises:
-      ImageFault: If it would lose information, or if integers would become floating-point numbers, for
+      ImageFault: If it has other channels, or without `--channels` neither gray nor RGB. Or if the type that
+        the layout states would lose information, or if integers would become floating-point numbers, for
         which nothing says which value is white.
     """
+    if header is not None and settings.channels not in (0, header.channels):
+        raise ImageFault(
+            QuarantineReason.WRONG_CHANNELS,
+            Stage.DECODE,
+            f"it has {counted(header.channels, 'channel')}, not {settings.channels}",
+        )
+    if header is not None and not settings.channels and header.problem:
+        raise unsupported(header.problem)
     stored_type = settings.record_layout.pixel_type
     dtype = header.dtype if header is not None and settings.depth == "keep" else UINT8
-    if dtype != stored_type and (dtype, stored_type) != (UINT8, UINT16):
+    if stored_type not in ("", dtype) and (dtype, stored_type) != (UINT8, UINT16):
         raise ImageFault(
             QuarantineReason.WRONG_DTYPE,
             Stage.DECODE,
