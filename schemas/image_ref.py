@@ -76,7 +76,7 @@ class ImageRef(NamedTuple):
     @property
     def labels(self) -> tuple[str, ...]:
         """The class names; most images have one."""
-        return labels_of(self.label)
+        return tuple(self.label.split(LABEL_SEPARATOR)) if self.label else ()
 
     @property
     def location(self) -> str:
@@ -117,13 +117,6 @@ class ImageRef(NamedTuple):
     def has_known_state(self) -> bool:
         """Whether the states of the image and its mask are known, so that a change can be detected."""
         return self.size >= 0 and bool(self.version) and not self.has_unmarked_mask
-
-
-def labels_of(label: str) -> tuple[str, ...]:
-    """Returns the class names in the text that a reference has for them."""
-    if LABEL_SEPARATOR in label:
-        return tuple(label.split(LABEL_SEPARATOR))
-    return (label,) if label else ()
 
 
 def is_image(ref: ImageRef) -> bool:

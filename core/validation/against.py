@@ -46,7 +46,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import STATEMENTS_VERSION, Dataset, Shard
 from shardwright.schemas.example import ParsedExample
 from shardwright.schemas.findings import Finding
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, labels_of, printable
+from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry, ledger_of
 from shardwright.schemas.plan import ledger_file
@@ -469,7 +469,7 @@ def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover
     except ValueError:
         pass
     if names is None:
-        names = labels_of(entry.label) if entry else ()
+        names = (entry.label,) if entry else ()
     where = "the source no longer has such an image" if key else "no image of the source converts to it"
     code = FindingCode.SOURCE_MISSING
     finding = Finding(code, where, work.name, row.number, row.offset, key or None)
@@ -587,5 +587,5 @@ def _class_difference(record: Leftover, image: Leftover) -> str:
     """Returns how the classes differ; empty if they do not, or are not known."""
     if not record.label or not image.label or record.label == image.label:
         return ""
-    mine, true = labels_of(record.label), labels_of(image.label)
+    mine, true = record.label.split(LABEL_SEPARATOR), image.label.split(LABEL_SEPARATOR)
     return f"the source says {classes(true)}, the record {classes(mine)}"

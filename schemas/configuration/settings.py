@@ -313,7 +313,7 @@ class ConvertSettings:
             return "raw"
         return self.image_format or ("jpeg" if self.resize and self.depth == "8" else "keep")
 
-    @property
+    @cached_property
     def states_dtype(self) -> bool:
         """Whether each record states the type of its samples, because it may be another one than uint8."""
         return self.depth == "keep" or self.channels > 0
