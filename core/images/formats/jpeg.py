@@ -173,6 +173,7 @@ class JpegImage(OpenedImage):
     storable = True
     factor = 1
     _plugin = "JPEG"
+    _has_frames = False  # a file of several pictures holds one photograph and its previews
 
     def _read_header(self, max_pixels: int) -> Image.Image:
         self._frame = read_header(self.data, self.bounds)
@@ -194,9 +195,6 @@ class JpegImage(OpenedImage):
     def _read_orientation(self) -> int:
         # `read_header` has checked the tags.
         return self._orientation_in_exif() if self.image.info.keys() & {"exif", "xmp"} else 1
-
-    def _is_animated(self) -> bool:
-        return False  # a file of several pictures holds one photograph and its previews
 
     def reduce(self, factor: int) -> int:
         """Requests DCT-scaled decoding."""

@@ -102,6 +102,8 @@ class OpenedImage:
     _plugin: ClassVar[str] = ""
     #: Whether the decoder applies the orientation, or the format has none.
     _turned_by_decoder: ClassVar[bool] = False
+    #: Whether several pictures in a file are frames of one.
+    _has_frames: ClassVar[bool] = True
     #: Largest number of bytes that the decoder holds for each pixel, with the decoded picture, and besides.
     _bytes_per_pixel: int = 4
     _extra_bytes: int = 0
@@ -115,7 +117,7 @@ class OpenedImage:
         self.orientation = 1 if self._turned_by_decoder else self._read_orientation()
         width, height = self.image.size
         self.size = (height, width) if self.orientation in _SWAPS_SIDES else (width, height)
-        self.animated = self._is_animated()
+        self.animated = self._has_frames and self._is_animated()
 
     @classmethod
     def open(cls, data: bytes, options: OpenOptions) -> OpenedImage:
