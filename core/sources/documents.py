@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.entries import JsonItems
-from shardwright.core.sources.file_states import FileStates, with_states
+from shardwright.core.sources.file_states import FileStates, ImageRoot, with_states
 from shardwright.core.sources.image_files import (
     MISSING,
     bad_entry,
@@ -38,7 +38,6 @@ from shardwright.core.sources.image_files import (
 )
 from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
-from shardwright.core.sources.tables.paths import ImageRoot
 from shardwright.core.sources.tables.rows import with_class_ids
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings

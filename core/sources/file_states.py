@@ -1,25 +1,54 @@
-"""Gets the states of files that annotations name, with which resume and rebuild detect changes."""
+"""Finds the images that annotations, rows and lists name: their places, keys and states.
+
+Resume and rebuild detect changes from the states.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import os
+import posixpath
+import re
 import stat
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
+from urllib.parse import unquote_to_bytes
 
 from shardwright.core import storage
-from shardwright.core.sources.annotation_files import side_by_side
-from shardwright.core.sources.image_files import MISSING, below, is_file
+from shardwright.core.sources.annotation_files import OF_ONE_FILE, AnnotationFault, side_by_side
+from shardwright.core.sources.image_files import (
+    MISSING,
+    below,
+    find_moved,
+    folder_of,
+    is_file,
+    join,
+    key_of,
+    parent_of,
+    with_slashes,
+)
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.image_ref import ImageRef
+from shardwright.schemas.image_ref import ImageRef, key_from_bytes, printable
+from shardwright.schemas.plain_text import check_utf8
 
 #: Fewest objects that are listed before the listing is given up.
 MIN_LISTED = 10_000
 #: Objects to list for each wanted one: listing a thousand takes as long as one request.
 LISTED_FOR_EACH = 10
+#: Matches paths that cannot be used as a key unchanged. They have an empty, `.` or `..` segment (also the
+#: `//` of a scheme), a NUL, or white space around them.
+_ODD = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|\0|\A\s|\s\Z")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)\Z", re.DOTALL)
+#: Matches URIs that cannot name an object or a bucket.
+_NO_OBJECT = re.compile(r"[\r\n]|\A(?:gs|s3)://(?![A-Za-z0-9][A-Za-z0-9._-]*/)")
+#: Largest number of bytes in an object name in Google's and Amazon's storage.
+_MAX_OBJECT_NAME = 1024
+#: Longest path in a message.
+_SHOWN = 200
 
 
 def name_hash(name: str) -> int:
@@ -138,3 +167,227 @@ def _with_local_state(ref: ImageRef) -> ImageRef:
     if not stat.S_ISREG(status.st_mode):
         return ref.quarantined(QuarantineReason.BAD_ANNOTATION, "its image is not a regular file")
     return ref._replace(size=status.st_size, version=storage.local_version(status))
+
+
+# Rows, whose paths may be those of any file or object
+
+
+class ImageRoot:
+    """Folder to which the paths in a table are relative.
+
+    Args:
+      root: Local or remote folder; empty for the working directory.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._remote = storage.is_remote(root)
+        self._base = f"{root.rstrip('/')}/" if root else ""
+        self._below = self._base if self._remote else os.path.abspath(root or ".").rstrip("/") + "/"
+
+    def find(self, path: str) -> tuple[str, str]:
+        """Returns (key, URI) of the image that a path names.
+
+        Raises:
+          AnnotationFault: If the path cannot name an image.
+        """
+        relative, uri = self._find_odd(path) if _ODD.search(path) else (path, self._base + path)
+        if not relative:
+            raise AnnotationFault(f"its path {_quoted(path)} names no file")
+        try:
+            key = key_from_bytes(relative.encode("utf-8", "surrogateescape"))
+            # A request for an impossible name would fail the job.
+            size = len(uri.split("/", 3)[-1].encode()) if storage.is_remote(uri) else 0
+        except UnicodeEncodeError:
+            raise AnnotationFault(f"its path {_quoted(path)} is not UTF-8") from None
+        if size > _MAX_OBJECT_NAME or (size and _NO_OBJECT.search(uri)):
+            raise AnnotationFault(f"its path {_quoted(uri)} cannot be that of an object")
+        return key, uri
+
+    def _find_odd(self, path: str) -> tuple[str, str]:
+        """Returns (path for the key, URI) of a path that may have segments such as `..`."""
+        if "\0" in path:
+            raise AnnotationFault(f"its path {_quoted(path)} holds a NUL")
+        bare = path.strip()
+        if not bare:
+            raise AnnotationFault("it names no image")
+        if bare != path and (self._remote or _SCHEME.match(bare) or not os.path.lexists(self._base + path)):
+            path = bare
+        match = _SCHEME.match(path)
+        if match and match[1].lower() != "file":
+            return self._find_object(path, match[1].lower(), match[2])
+        if match:
+            path = match[2].removeprefix("localhost") if match[2].startswith("localhost/") else match[2]
+            path = os.fsdecode(unquote_to_bytes(path.encode("utf-8", "surrogateescape"))).replace("\0", "")
+        if path.endswith(("/", "/.", "/..")) or path in (".", ".."):
+            raise AnnotationFault(f"its path {_quoted(path)} names a folder")
+        if path.startswith("/"):
+            uri, whole = path, "/" + _normal(path)
+        elif self._remote:
+            scheme, _, rest = self._base.partition("://")
+            bucket, _, inside = rest.partition("/")
+            if posixpath.normpath((inside + path).lstrip("/")).split("/")[0] == "..":
+                raise AnnotationFault(f"its path {_quoted(path)} leads out of the bucket")
+            uri = whole = f"{scheme}://{bucket}/{_normal(inside + path)}"
+        else:
+            uri, whole = self._base + path, "/" + _normal(self._below + path)
+        if storage.is_remote(uri) and not storage.is_remote(whole):
+            raise AnnotationFault(f"there is no storage for its path {_quoted(path)}")
+        return whole.removeprefix(self._below) if whole.startswith(self._below) else _normal(path), uri
+
+    def _find_object(self, path: str, scheme: str, rest: str) -> tuple[str, str]:
+        if not _has_storage(scheme):
+            raise AnnotationFault(f"there is no storage for {scheme}://, as in {_quoted(path)}")
+        bucket, _, name = rest.partition("/")
+        if not bucket or not name or name.endswith("/"):
+            raise AnnotationFault(f"its path {_quoted(path)} names no object")
+        uri = f"{scheme}://{rest}"
+        is_below = self._remote and uri.startswith(self._below)
+        return _normal(uri.removeprefix(self._below) if is_below else rest), uri
+
+
+def _normal(path: str) -> str:
+    """Returns a path without empty, `.` and `..` segments; a `..` at the top is dropped."""
+    return posixpath.normpath(f"/{path}").lstrip("/")
+
+
+def _quoted(path: str) -> str:
+    shown = repr(printable(path[:_SHOWN]))
+    return f"{shown[:-1]}...{shown[-1]}" if len(path) > _SHOWN else shown
+
+
+@lru_cache
+def _has_storage(scheme: str) -> bool:
+    try:
+        storage.require_known("", f"{scheme}://a/b")
+    except Exception:  # also those of a Beam file system whose package is missing
+        return False
+    return True
+
+
+def local_state(uri: str) -> tuple[str, int, str]:
+    """Returns (URI, size, version) of a local file; its name may have another Unicode form.
+
+    Raises:
+      AnnotationFault: If the file is missing or not a regular file.
+      EngineError: If the machine failed.
+    """
+    path = uri
+    if not uri.isascii() and not os.path.lexists(uri):
+        forms = (unicodedata.normalize(form, uri) for form in ("NFC", "NFD"))
+        path = next(filter(os.path.lexists, forms), uri)
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        what = "no such file"
+        if isinstance(error, OSError):
+            if error.errno not in OF_ONE_FILE:
+                raise storage.fault(error, "look for", uri) from error
+            what = (error.strerror or str(error)).lower()
+        advice = "; write / instead of \\" if "\\" in uri else ""
+        raise AnnotationFault(f"{_quoted(uri)}: {what}{advice}", QuarantineReason.UNREADABLE) from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise AnnotationFault(f"{_quoted(path)} is {kind}", QuarantineReason.UNREADABLE)
+    return path, status.st_size, storage.local_version(status)
+
+
+# Lists of images
+
+
+def list_images(path: str, root: str, prefix: str) -> Iterator[ImageRef]:
+    """Yields a reference for each line of a list.
+
+    Its paths are relative to the folder of the list, to that of the dataset, or to the folder in which
+    Darknet runs. So `data/train.txt` may contain `data/obj/1.jpg`, and so may the list of an export to
+    another folder.
+    If a path does not exist, the folder of the dataset is searched for its file name.
+
+    Args:
+      path: Path of the list.
+      root: Folder of the dataset, to which keys are relative.
+      prefix: Beginning of the keys.
+
+    Raises:
+      UsageError: If a line has an unsupported scheme, such as that of a web address.
+      EngineError: If the list cannot be read.
+    """
+    lines = _read_list(path)
+    states = FileStates(root, len(lines))
+    found = {line: _find_listed(line, folder_of(path), root, states) for line in dict.fromkeys(lines)}
+    moved = find_moved((line for line in lines if not found[line]), root)
+
+    def refs() -> Iterator[ImageRef]:
+        for line in lines:
+            inner, fault = moved.get(line, ("", MISSING))
+            named = join(root, inner) if inner else resolve(root, line.removeprefix("./"))
+            uri = found[line] or named
+            key = prefix + _key_of_listed(uri, root)
+            ref = ImageRef(key, uri, message=f"listed in {printable(path)}")
+            is_there = found[line] or inner
+            yield ref if is_there else ref.quarantined(QuarantineReason.BAD_ANNOTATION, fault)
+
+    return with_states(refs(), states)
+
+
+def _read_list(path: str) -> list[str]:
+    """Returns the lines of a list that are not blank."""
+    with storage.translated_errors("read", path):
+        data = storage.read_bytes(path)
+    check_utf8(f"--input {printable(path)}", data)
+    lines = [line.strip() for line in data.decode("utf-8-sig", "surrogateescape").splitlines()]
+    for number, line in enumerate(lines, 1):
+        if storage.is_remote(line):
+            storage.require_known(f"--input {printable(path)}: line {number}:", line)
+    return [line for line in lines if line]
+
+
+def _find_listed(line: str, here: str, root: str, states: FileStates) -> str:
+    """Returns the path of the image that a line names; empty if it does not exist.
+
+    If the check would need a request for each image, the likeliest path is returned unchecked.
+    """
+    folders = here, root, parent_of(root)
+    tried = [resolve(root, line)] if is_absolute(line) else [*possible_paths(line, folders)]
+    found = next(filter(states.has, tried), "")
+    is_unknown = not found and all(states.has(path) is None for path in tried)
+    return tried[0] if tried and is_unknown else found
+
+
+def _key_of_listed(path: str, root: str) -> str:
+    inner = below(path, root)
+    key = key_of((path.partition("://")[2] or path).lstrip("/") if inner is None else inner)
+    return "/".join(step for step in key.split("/") if step != "..")
+
+
+def possible_paths(text: str, folders: Sequence[str]) -> Iterator[str]:
+    """Yields the files that a relative path may mean, the likeliest first.
+
+    The path is first joined with each folder. Then its leading folders are removed one by one, as long as
+    a folder remains in the path, or the removed one is `data` or has the name of the folder.
+
+    >>> list(possible_paths("data/obj/1.jpg", ["/set"]))
+    ['/set/data/obj/1.jpg', '/set/obj/1.jpg']
+    """
+    parts = [part for part in with_slashes(text).split("/") if part not in ("", ".")]
+    for begin in range(len(parts)):
+        for folder in folders:
+            own = folder.rstrip("/").rpartition("/")[2]
+            if not begin or begin < len(parts) - 1 or parts[begin - 1] in ("data", own):
+                yield join(folder, "/".join(parts[begin:]))
+
+
+def resolve(here: str, text: str) -> str:
+    """Returns a path joined with a folder; a path in a bucket stays in its bucket."""
+    if storage.is_remote(here) and not storage.is_remote(text):
+        text = text.lstrip("/")  # a dataset in a bucket cannot name local files
+    path = text if is_absolute(text) else join(here, text)
+    scheme, found, rest = path.rpartition("://")
+    if not found:
+        return os.path.normpath(path)
+    bucket, _, name = rest.partition("/")
+    return f"{scheme}://{bucket}{os.path.normpath(f'/{name}')}"
+
+
+def is_absolute(path: str) -> bool:
+    """Returns whether a path does not start at the folder of its file."""
+    return storage.is_remote(path) or path.startswith("/")

@@ -24,6 +24,7 @@ from shardwright.core.sources.annotation_files import (
     side_by_side,
 )
 from shardwright.core.sources.class_folders import list_class_folders
+from shardwright.core.sources.file_states import list_images
 from shardwright.core.sources.files_beside import stem_of
 from shardwright.core.sources.folder_tree import FolderTree, could_be_splits, split_folders
 from shardwright.core.sources.image_files import (
@@ -42,7 +43,6 @@ from shardwright.core.sources.image_files import (
     split_token,
 )
 from shardwright.core.sources.input_probe import InputProbe, look_at
-from shardwright.core.sources.listed_images import list_images
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason

@@ -24,13 +24,6 @@ from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.tables import columns, parquet
 from shardwright.core.sources.tables.columns import OBJECTS, usual_columns
-from shardwright.core.sources.tables.features import (
-    class_names,
-    described_columns,
-    is_struct_of_bytes,
-    object_classes,
-    type_of,
-)
 from shardwright.core.sources.tables.files import Table, TableFile
 from shardwright.core.sources.tables.parquet import kind_of_file
 from shardwright.core.sources.tables.rows import SETTINGS, list_rows
@@ -234,20 +227,20 @@ def _table_in(
 ) -> Table | None:
     header = opened.schema.names
     columns.check_unique(shown, header)
-    features = described_columns(opened.schema)
+    features = parquet.described_columns(opened.schema)
     image = _image_column(shown, opened, features, settings.image_column)
     if not image:
         return None
     label = settings.label_column
     if not label and not usual_columns("label", header, {}):
-        numbered = [name for name in header if class_names(features.get(name))]
+        numbered = [name for name in header if parquet.class_names(features.get(name))]
         label = numbered[0] if len(numbered) == 1 else ""
     named = replace(settings, image_column=image, label_column=label)
     names = columns.choose_columns(shown, header, named, {})
     columns.check_layout(shown, names, header, settings, "parquet")
     classes = {
-        Needs.LABEL: class_names(features.get(names[1])),
-        Needs.OBJECTS: object_classes(features.get(OBJECTS)),
+        Needs.LABEL: parquet.class_names(features.get(names[1])),
+        Needs.OBJECTS: parquet.object_classes(features.get(OBJECTS)),
     }
     classes_of_rows = classes.get(settings.record_layout.needs, ())
     return Table(kind, names, tuple(header), has_images=True, classes=classes_of_rows)
@@ -262,8 +255,8 @@ def _image_column(
       UsageError: If several columns have images.
     """
     types = {field.name: field.type for field in opened.schema if field.name and named in ("", field.name)}
-    structs = [name for name, type_ in types.items() if is_struct_of_bytes(type_)]
-    images = [name for name in structs if type_of(features.get(name)) == "Image"] or structs
+    structs = [name for name, type_ in types.items() if parquet.is_struct_of_bytes(type_)]
+    images = [name for name in structs if parquet.type_of(features.get(name)) == "Image"] or structs
     images = images or [
         name for name in types if parquet.is_bytes(types[name]) and parquet.holds_images(opened, name)
     ]

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from shardwright.core import storage
 from shardwright.core.images.signatures import claims_to_be_image, is_image_name
 from shardwright.core.sources.annotation_files import read_list_file
+from shardwright.core.sources.file_states import possible_paths, resolve
 from shardwright.core.sources.files_beside import stem_of
 from shardwright.core.sources.folder_tree import split_folders
 from shardwright.core.sources.image_files import folder_of, is_file, is_folder, join, parent_of, split_token
 from shardwright.core.sources.input_probe import InputProbe
-from shardwright.core.sources.listed_images import possible_paths, resolve
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import check_utf8

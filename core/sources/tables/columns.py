@@ -17,6 +17,11 @@ ROLES = ("image", "label", "split", "group", "sha256")
 _NOUNS = ("images", "classes", "splits", "groups", "checksums")
 #: Columns of Hugging Face's imagefolder for objects and for the image size.
 OBJECTS, WIDTH, HEIGHT = "objects", "width", "height"
+#: Usual names of the classes of objects.
+OBJECT_CLASSES = (
+    "category", "categories", "label", "labels", "category_id", "category_ids", "class", "classes",
+    "class_name", "category_name", "name",
+)  # fmt: skip
 #: Name of the split column in files of Vertex AI, also used for files without a header.
 ML_USE = "ml_use"
 #: Usual names of columns, the most common first, as `plain_name` returns them.

@@ -19,12 +19,13 @@ from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name, kind_of
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.containers import content_digest
+from shardwright.core.sources.file_states import ImageRoot, local_state
 from shardwright.core.sources.input_probe import HEAD_BYTES
 from shardwright.core.sources.source import Input, InputSplit
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables import columns, parquet, texts
 from shardwright.core.sources.tables.columns import looks_like_path, usual_columns
-from shardwright.core.sources.tables.paths import EmbeddedImage, ImageRoot, state_of
+from shardwright.core.sources.tables.parquet import EmbeddedImage
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import BASE64, ByteRange
 from shardwright.schemas.codes import QuarantineReason
@@ -326,7 +327,7 @@ def _may_exist(root: ImageRoot, path: str) -> bool:
     try:
         _, uri = root.find(path)
         if not storage.is_remote(uri):
-            state_of(uri)
+            local_state(uri)
     except AnnotationFault:
         return False
     return True

@@ -17,11 +17,11 @@ from typing import IO, Any, NamedTuple
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.documents import Document, DocumentFormat, ImagePaths
+from shardwright.core.sources.file_states import ImageRoot
 from shardwright.core.sources.image_files import inner_path
 from shardwright.core.sources.input_probe import HEAD_BYTES
 from shardwright.core.sources.tables import texts
 from shardwright.core.sources.tables.columns import check_named, named_columns
-from shardwright.core.sources.tables.paths import ImageRoot
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError

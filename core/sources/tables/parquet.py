@@ -6,12 +6,13 @@ Images inside them are copied into spool files.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, repeat
 from operator import methodcaller
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import Crashed, call_in_process
@@ -20,7 +21,7 @@ from shardwright.core.images.signatures import extension_of, kind_of
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.containers import content_digest
 from shardwright.core.sources.spool import Spool
-from shardwright.core.sources.tables.paths import EmbeddedImage
+from shardwright.core.sources.tables.columns import OBJECT_CLASSES
 from shardwright.core.storage.ranges import RangeReader, file_of
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import ByteRange
@@ -53,6 +54,24 @@ _MAGIC = {b"PAR1": PARQUET, _ARROW_FILE: ARROW}
 HEAD_BYTES = 8
 #: Last bytes of a stream. Without them it may have been cut off between two messages.
 _END = b"\xff\xff\xff\xff\0\0\0\0"
+#: Key of Hugging Face's description of the columns in a schema's metadata.
+_METADATA = b"huggingface"
+#: Most names of classes, and deepest nesting of their description.
+_MAX_CLASSES, _MAX_DEPTH = 1_000_000, 8
+
+
+class EmbeddedImage(NamedTuple):
+    """An image whose bytes are in the row itself, in the place of its path.
+
+    Attributes:
+      place: Part of the file with the bytes.
+      size: Number of bytes of the image.
+      version: Digest of the bytes.
+    """
+
+    place: ByteRange
+    size: int
+    version: str
 
 
 def kind_of_file(name: str, head: bytes = b"") -> str:
@@ -429,3 +448,57 @@ def copy_images(
                 used += out.write(image)
             copied.append(stored[digest])
     return copied
+
+
+# Hugging Face's description of the columns: its `Features`
+
+
+def described_columns(schema: Any) -> Mapping[str, Any]:
+    """Returns Hugging Face's description of the columns; empty if there is none."""
+    try:
+        features = json.loads((schema.metadata or {}).get(_METADATA, b"{}"))["info"]["features"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return {}
+    return features if isinstance(features, Mapping) else {}
+
+
+def type_of(feature: Any) -> str:
+    """Returns the name of a feature's type; empty if it states none."""
+    return str(feature.get("_type", "")) if isinstance(feature, Mapping) else ""
+
+
+def _item_of(feature: Any) -> Any:
+    """Returns the feature of the items of a list, or of lists of lists; other features as they are."""
+    for _ in range(_MAX_DEPTH):
+        if isinstance(feature, list) and len(feature) == 1:
+            feature = feature[0]
+        elif type_of(feature) and "feature" in feature:
+            feature = feature["feature"]
+        else:
+            break
+    return feature
+
+
+def class_names(feature: Any) -> tuple[str, ...]:
+    """Returns the names of a feature of classes, or of lists of classes; empty if it is another feature."""
+    feature = _item_of(feature)
+    names = feature.get("names") if type_of(feature) == "ClassLabel" else None
+    if not isinstance(names, list) or not 0 < len(names) <= _MAX_CLASSES:
+        return ()
+    stripped = tuple(name.strip() if isinstance(name, str) else "" for name in names)
+    return stripped if all(stripped) and len(set(stripped)) == len(stripped) else ()
+
+
+def object_classes(feature: Any) -> tuple[str, ...]:
+    """Returns the names of the classes of objects, for a struct of lists or a list of structs."""
+    fields = _item_of(feature)
+    names = map(class_names, map(fields.get, OBJECT_CLASSES) if isinstance(fields, Mapping) else ())
+    return next(filter(None, names), ())
+
+
+def is_struct_of_bytes(type_: Any) -> bool:
+    """Returns whether values have Hugging Face's type of images, a struct of bytes and path."""
+    import pyarrow
+
+    has_bytes = pyarrow.types.is_struct(type_) and type_.get_field_index(BYTES) >= 0
+    return has_bytes and is_bytes(type_.field(BYTES).type)

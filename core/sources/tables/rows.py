@@ -16,6 +16,7 @@ from typing import Any
 
 from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.file_states import ImageRoot, local_state
 from shardwright.core.sources.image_files import (
     annotated,
     class_name,
@@ -26,10 +27,16 @@ from shardwright.core.sources.image_files import (
     split_in,
 )
 from shardwright.core.sources.source import Context, InputSplit
-from shardwright.core.sources.tables.columns import HEIGHT, ML_USE, OBJECTS, ROLES, WIDTH
+from shardwright.core.sources.tables.columns import (
+    HEIGHT,
+    ML_USE,
+    OBJECT_CLASSES,
+    OBJECTS,
+    ROLES,
+    WIDTH,
+)
 from shardwright.core.sources.tables.files import TableFile, rows_of
-from shardwright.core.sources.tables.parquet import KINDS
-from shardwright.core.sources.tables.paths import EmbeddedImage, ImageRoot, state_of
+from shardwright.core.sources.tables.parquet import KINDS, EmbeddedImage
 from shardwright.core.sources.tables.texts import Row
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
@@ -156,7 +163,7 @@ class Rows:
             if isinstance(image, EmbeddedImage):
                 ref = ref._replace(size=image.size, version=image.version, place=image.place.encode())
             elif not storage.is_remote(ref.uri):  # only a request would tell the state of an object
-                uri, byte_count, version = state_of(ref.uri)
+                uri, byte_count, version = local_state(ref.uri)
                 ref = ref._replace(uri=uri, size=byte_count, version=version)
             lacks = "" if ref.label or self._reads_objects else " has no class"
             ref = ref._replace(message=f"{self._row}{line}{lacks}")
@@ -246,11 +253,6 @@ def _sha256(value: Any) -> str:
 
 
 _BOXES = ("bbox", "bboxes", "boxes")
-#: Usual names of the classes of objects.
-CLASSES = (
-    "category", "categories", "label", "labels", "category_id", "category_ids", "class", "classes",
-    "class_name", "category_name", "name",
-)  # fmt: skip
 _OUTLINES = ("segmentation", "segmentations")
 _AREAS = ("area", "areas")
 _CROWDS = ("iscrowd", "is_crowd")
@@ -269,7 +271,7 @@ def objects_of(value: Any, size: Sequence[Any] = (), class_names: Sequence[str] 
       AnnotationFault: If the objects are wrong; the message says why.
     """
     columns = _columns(_parsed(value))
-    boxes, classes = _first(columns, _BOXES), _first(columns, CLASSES)
+    boxes, classes = _first(columns, _BOXES), _first(columns, OBJECT_CLASSES)
     if boxes is None or classes is None:
         missing = "bbox" if boxes is None else "categories"
         raise AnnotationFault(f"its objects have no {missing}")
@@ -315,7 +317,7 @@ def _columns(value: Any) -> Mapping[str, Sequence[Any]]:
     if isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value):
         names = {name for item in value for name in item}
         columns = {name: [item.get(name) for item in value] for name in names}
-        return columns if value else {_BOXES[0]: [], CLASSES[0]: []}
+        return columns if value else {_BOXES[0]: [], OBJECT_CLASSES[0]: []}
     raise AnnotationFault(
         "it has no objects" if value in (None, "") else "its objects are neither lists nor a list"
     )

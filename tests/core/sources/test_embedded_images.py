@@ -18,8 +18,7 @@ from pyarrow import parquet
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.tables import parquet as parquet_rows
-from shardwright.core.sources.tables.parquet import RowGroups, copy_images
-from shardwright.core.sources.tables.paths import EmbeddedImage
+from shardwright.core.sources.tables.parquet import EmbeddedImage, RowGroups, copy_images
 from shardwright.core.storage.ranges import RangeReader
 from shardwright.schemas.errors import ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.tables.paths import ImageRoot, state_of
+from shardwright.core.sources.file_states import ImageRoot, local_state
 
 PATHS = st.lists(st.sampled_from([*"a./: é\udcff~\\\n", "%FF", "%2e", "file://", "gs://"]), max_size=16).map(
     "".join
@@ -126,9 +126,9 @@ def test_white_space_matters_if_the_file_name_has_it(tmp_path: Path) -> None:
 def test_the_state_of_a_file_is_its_size_and_time(tmp_path: Path) -> None:
     file = tmp_path / "e\u0301.jpg"
     file.write_bytes(b"123")
-    uri, size, version = state_of(str(file))
+    uri, size, version = local_state(str(file))
     assert (uri, size, version) == (str(file), 3, str(file.stat().st_mtime_ns))
-    assert state_of(str(tmp_path / "é.jpg")) == (uri, size, version)  # as macOS and Linux write the name
+    assert local_state(str(tmp_path / "é.jpg")) == (uri, size, version)  # as macOS and Linux write the name
 
 
 @pytest.mark.parametrize(
@@ -148,5 +148,5 @@ def test_a_missing_file_is_reported_with_a_reason(tmp_path: Path, name: str, mes
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(AnnotationFault, match=message) as fault:
-        state_of(str(tmp_path / name))
+        local_state(str(tmp_path / name))
     assert fault.value.reason == "UNREADABLE"
