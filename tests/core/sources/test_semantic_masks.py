@@ -7,30 +7,9 @@ from pathlib import Path
 import pytest
 from helpers.annotation_sets.semantic_masks import put_set
 from helpers.listing import listed
-from helpers.records import examples, picture, value
 from PIL import Image
 
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
-
-
-def test_records_contain_the_masks(tmp_path: Path) -> None:
-    put_set(tmp_path / "images", tmp_path / "masks")
-    (tmp_path / "classes.txt").write_text("sky\nland\nsea\n")
-    made = convert(
-        input=tmp_path / "images",
-        mask_dir=tmp_path / "masks",
-        output=tmp_path / "out",
-        layout="segmentation",
-        class_names=tmp_path / "classes.txt",
-        verify="full",
-    )
-    assert made.dataset.labels == ("sky", "land", "sea") and made.dataset.ledger["written"] == 3
-    (records,) = examples(tmp_path / "out").values()
-    for record in records:
-        number = ["eagle.jpg", "apple.jpg", "house.jpg"].index(value(record, "image/filename"))
-        ids = picture(record, "image/segmentation/class/encoded")
-        assert ids[0, 0] == number and (ids == 255).sum() == 400
 
 
 def test_splits_and_nested_folders_are_read(tmp_path: Path) -> None:

@@ -103,15 +103,6 @@ class TestOwnDatasets:
         write(copy / "train-00003-of-00004.tfrecord", [{"image": JPEGS[0], "label": 1}])
         assert read(converted(copy, tmp_path / "out")).keys() == read(own).keys()
 
-    def test_records_can_be_resized_in_another_layout(self, own: Path, tmp_path: Path) -> None:
-        made = converted(own, tmp_path / "out", resize=32, image_format="raw")
-        record = next(iter(read(made).values()))
-        assert len(record["image/encoded"][0]) == 32 * 32 * 3
-        back = converted(made, tmp_path / "back", image_format="raw", resize=32)
-        assert {k: r["image/encoded"] for k, r in read(back).items()} == {
-            k: r["image/encoded"] for k, r in read(made).items()
-        }
-
     @pytest.mark.parametrize(
         ("file", "text", "part"),
         [
@@ -148,14 +139,6 @@ class TestOwnDatasets:
         assert len(lost) == len(offsets) - 3
         assert {entry["reason"] for entry in lost} == {"TRUNCATED"}
         assert f"the file ends after 3 of {len(offsets)} records" in lost[0]["message"]
-
-    def test_unlabelled_images_stay_unlabelled(self, tmp_path: Path) -> None:
-        (tmp_path / "in").mkdir()
-        for i in range(3):
-            (tmp_path / "in" / f"{i}.jpg").write_bytes(JPEGS[i])
-        first = converted(tmp_path / "in", tmp_path / "a", unlabelled="keep")
-        second = converted(first, tmp_path / "b", unlabelled="keep")
-        assert set(labels_of(second).values()) == {(-1, "")}
 
 
 def test_file_names_give_splits_unless_others_are_given(tmp_path: Path) -> None:

@@ -186,45 +186,6 @@ def test_detection_records_are_read(tmp_path: Path) -> None:
         convert(input=str(made), output=str(tmp_path / "no"))
 
 
-def test_objects_with_masks_are_read(tmp_path: Path) -> None:
-    width, height = Image.open(io.BytesIO(JPEGS[0])).size
-    masks = np.zeros((2, height, width), np.uint8)
-    masks[0, : height // 2] = masks[1, :, : width // 3] = 255
-    pngs = []
-    for mask in masks:
-        out = io.BytesIO()
-        Image.fromarray(mask).save(out, "PNG")
-        pngs.append(out.getvalue())
-    record = {**sized(object_record(0)), "image/object/mask": pngs}
-    file = write(tmp_path / "a.tfrecord", [record], "zlib")
-    made = converted(file, tmp_path / "out", layout="detection")
-    (found,) = read(made).values()
-    stored = [np.asarray(Image.open(io.BytesIO(png)).convert("L")) for png in found["image/object/mask"]]
-    assert all(np.array_equal(a > 0, b > 0) for a, b in zip(stored, masks, strict=True))
-
-
-def test_segmentation_and_panoptic_records_are_read(tmp_path: Path) -> None:
-    width, height = Image.open(io.BytesIO(JPEGS[0])).size
-    ids = np.random.default_rng(2).integers(0, 20, (height, width), np.uint8)
-    out = io.BytesIO()
-    Image.fromarray(ids).save(out, "PNG")
-    record = sized(classified(0))
-    file = write(
-        tmp_path / "s.tfrecord", [{**record, "image/segmentation/class/encoded": out.getvalue()}], "gzip"
-    )
-    (found,) = read(converted(file, tmp_path / "s", layout="segmentation")).values()
-    stored = Image.open(io.BytesIO(found["image/segmentation/class/encoded"][0]))
-    assert np.array_equal(np.asarray(stored), ids)
-    panoptic = {
-        "image/panoptic/category_mask": out.getvalue(),
-        "image/panoptic/instance_mask": out.getvalue(),
-    }
-    file = write(tmp_path / "p.tfrecord", [{**record, **panoptic}])
-    (found,) = read(converted(file, tmp_path / "p", layout="panoptic")).values()
-    for name in panoptic:
-        assert np.array_equal(np.asarray(Image.open(io.BytesIO(found[name][0]))), ids)
-
-
 def test_a_label_map_beside_detection_records_is_used(tmp_path: Path) -> None:
     record = {name: v for name, v in sized(object_record(0)).items() if name != "image/object/class/text"}
     write(tmp_path / "in" / "a.record", [record])
@@ -236,12 +197,6 @@ def test_a_label_map_beside_detection_records_is_used(tmp_path: Path) -> None:
     (found,) = read(made).values()
     assert found["image/object/class/text"] == [b"sea lion", "café".encode()]
     assert found["image/object/class/label"] == [7, 3]
-
-
-def test_several_classes_per_image_are_read(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.tfrecord", [{"image": JPEGS[i], "label": [i, 5]} for i in range(2)])
-    made = converted(file, tmp_path / "out", label_separator="|")
-    assert sorted(r["image/class/label"] for r in read(made).values()) == [[0, 5], [1, 5]]
 
 
 def test_detection_records_of_tfds_are_read(tmp_path: Path) -> None:

@@ -53,42 +53,10 @@ def without(records: dict[str, dict[str, Any]], *names: str) -> dict[str, dict[s
     }
 
 
-def test_detection_records_stay_the_same(detection: Path, tmp_path: Path) -> None:
-    before = read(detection)
-    assert sum("image/object/mask" in record for record in before.values()) == 6
-    made = converted(
-        detection, tmp_path / "a", layout="detection", compression="gzip", shards=3, extra_columns=_COLUMNS
-    )
-    assert read(made) == before
-    again = converted(made, tmp_path / "b", layout="detection", extra_columns=_COLUMNS, shards=2)
-    assert read(again) == before and document(again)["labels"] == document(detection)["labels"]
-    plain = read(converted(detection, tmp_path / "c", layout="detection"))
-    assert plain == without(before, "price", "tags")
-
-
 def test_objects_keep_their_place_when_resized(detection: Path, tmp_path: Path) -> None:
     names = (*_PICTURES, "image/object/mask", "image/object/area", "split")
     made = converted(detection, tmp_path / "out", layout="detection", resize=64, extra_columns=_COLUMNS)
     assert without(read(made), *names) == without(read(detection), *names)
-
-
-@pytest.mark.slow
-def test_pixel_masks_stay_the_same(tmp_path: Path) -> None:
-    rng = np.random.default_rng(4)
-    for layout, names in (
-        ("segmentation", ("image/segmentation/class/encoded",)),
-        ("panoptic", ("image/panoptic/category_mask", "image/panoptic/instance_mask")),
-    ):
-        records = []
-        for number in range(4):
-            record = sized({"image/encoded": JPEGS[number], "image/filename": f"{number}.jpg"})
-            sides = (record["image/height"], record["image/width"])
-            records.append({**record, **{name: png(rng.integers(0, 9, sides, np.uint8)) for name in names}})
-        file = write(tmp_path / f"{layout}.tfrecord", records)
-        first = converted(file, tmp_path / f"{layout}1", layout=layout, splits="train=0.5,test=0.5")
-        second = converted(first, tmp_path / f"{layout}2", layout=layout, compression="zlib")
-        before = read(first)
-        assert len(before) == 4 and read(second) == before
 
 
 def test_all_splits_can_become_one(detection: Path, tmp_path: Path) -> None:

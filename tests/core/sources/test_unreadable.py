@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -166,28 +166,3 @@ def test_broken_links_are_faults(tmp_path: Path) -> None:
     (source / "ant/gone").symlink_to("nowhere")
     found = outcomes(_converted(tmp_path, source))
     assert found["ant/gone.psd"] == "UNREADABLE" and found["ant/gone"] == "not_an_image"
-
-
-def test_a_rebuild_after_a_version_that_filtered_them_quarantines_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Old ledgers can still be read, and files that they list as filtered are checked again."""
-    import shardwright.core.sources.class_folders as folders
-
-    source, output = _tree(tmp_path / "in"), tmp_path / "out"
-    argv = ("rebuild", "--input", source, "--output", output, "--max_bad_fraction=1", "--shards=2")
-    look: Callable[..., Any] = folders._look_into
-
-    def as_before(ref: Any) -> Any:
-        found = look(ref)
-        return found if found.is_candidate else ref.filtered("unsupported_kind")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(folders, "_look_into", as_before)
-        assert run(capfd, *argv).code == 0
-    done = run(capfd, *argv)
-    assert done.code == 0, done
-    versions = sorted((output / "versions").iterdir())
-    assert len(versions) == 2
-    before, after = map(outcomes, versions)
-    assert before["ant/1.psd"] == "unsupported_kind" and after["ant/1.psd"] == "UNSUPPORTED_FORMAT"
