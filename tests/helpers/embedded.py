@@ -11,12 +11,8 @@ import pyarrow
 from PIL import Image
 from pyarrow import parquet
 
+from helpers.listing import found_in
 from shardwright.core.images.read import read_image
-from shardwright.core.sources.input_probe import look_at
-from shardwright.core.sources.inputs import recognize
-from shardwright.core.sources.source import Context, Input, source_by_name
-from shardwright.core.sources.spool import Spool
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 
@@ -60,13 +56,8 @@ def refs_of(
     path: Path | str, spool: Path, layout: str = "classification", **given: Any
 ) -> tuple[list[ImageRef], Mapping[str, int]]:
     """Returns the references of an input in the order of their rows, and the ids of classes."""
-    settings = ConvertSettings(input=(str(path),), layout=layout, **given)
-    settings.check()
-    item = recognize(Input(str(path), ""), look_at(str(path)), settings)
     spool.mkdir(exist_ok=True)
-    context = Context(settings, Spool(str(spool)))
-    source = source_by_name(item.source)
-    found = [one for part in source.split(item, context) for one in source.list_part(part, context)]
+    _, found = found_in(path, {"layout": layout, **given}, spool=spool)
     ids = {one.name: one.id for one in found if isinstance(one, ClassId)}
     return [one for one in found if isinstance(one, ImageRef)], ids
 

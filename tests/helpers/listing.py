@@ -85,17 +85,32 @@ class Listed(NamedTuple):
         return {key: ref.reason for key, ref in self.refs.items() if not ref.is_candidate}
 
 
+def found_in(
+    path: Path | str, settings: Mapping[str, Any], source: str = "", spool: Path | str = "unused"
+) -> tuple[Input, list[Any]]:
+    """Lists an input in parts, as workers do; returns the input, and its references and class ids.
+
+    Args:
+      path: The input.
+      settings: Settings.
+      source: Name of the source; empty for the one that `auto` chooses, after all checks.
+      spool: Directory for spool files.
+    """
+    checked = ConvertSettings(input=(str(path),), **settings)
+    probe = look_at(str(path))
+    item = Input(str(path), "", source, is_file=probe.is_file)
+    if not source:
+        checked.check()
+        item = recognize(item, probe, checked)
+    context, chosen = Context(checked, Spool(str(spool))), source_by_name(item.source)
+    return item, [one for part in chosen.split(item, context) for one in chosen.list_part(part, context)]
+
+
 def listed(path: Path | str, layout: str = "detection", **settings: Any) -> Listed:
     """Lists an input like a conversion, with the source that `auto` chooses."""
-    checked = ConvertSettings(
-        input=(str(path),), layout=layout, **{name: str(value) for name, value in settings.items()}
-    )
-    checked.check()
-    item = recognize(Input(str(path), ""), look_at(str(path)), checked)
-    context = Context(checked, Spool("unused"))
-    source = source_by_name(item.source)
-    everything = [one for part in source.split(item, context) for one in source.list_part(part, context)]
-    refs = [one for one in everything if isinstance(one, ImageRef)]
+    texts = {name: str(value) for name, value in settings.items()}
+    item, found = found_in(path, {"layout": layout, **texts})
+    refs = [one for one in found if isinstance(one, ImageRef)]
     by_key = {ref.key: ref for ref in refs}
     assert len(by_key) == len(refs), "a key occurs twice"
-    return Listed(by_key, {one.name: one.id for one in everything if isinstance(one, ClassId)}, item)
+    return Listed(by_key, {one.name: one.id for one in found if isinstance(one, ClassId)}, item)

@@ -11,11 +11,10 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
+from helpers.listing import found_in
 from helpers.repository import PHOTOS
 from shardwright.core.sources import manifest
 from shardwright.core.sources.input_probe import look_at
-from shardwright.core.sources.source import Context, Input
-from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.settings import ConvertSettings
 
 #: Some of the example pictures, relative to their folder, with their classes.
@@ -41,14 +40,7 @@ def write_parquet(file: Path, rows: int = 0, /, **columns: Any) -> Path:
 
 def listed(path: Path, **given: Any) -> list[Any]:
     """Returns all references in a manifest's parts, without a pipeline."""
-    known = ConvertSettings(input=(str(path),), **given)
-    context = Context(known, Spool(str(path.parent)))
-    item = Input(str(path), "", is_file=True)
-    return [
-        found
-        for part in manifest.SOURCE.split(item, context)
-        for found in manifest.SOURCE.list_part(part, context)
-    ]
+    return found_in(path, given, "manifest", path.parent)[1]
 
 
 def described(path: Path, **given: Any) -> str:

@@ -16,12 +16,9 @@ from typing import Any
 import zstandard
 
 from helpers.hostile import picture
+from helpers.listing import found_in
 from shardwright.core import storage
 from shardwright.core.images.read import read_image
-from shardwright.core.sources.input_probe import look_at
-from shardwright.core.sources.source import Context, Input, source_by_name
-from shardwright.core.sources.spool import Spool
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
@@ -87,10 +84,7 @@ def list_refs(path: Path | str, source: str = "archives", **settings: Any) -> li
     remote = storage.is_remote(str(path))
     directory = Path(tempfile.mkdtemp()) if remote else Path(path).parent / "spool-of-test"
     directory.mkdir(exist_ok=True)  # like the command; workers never create a removed folder again
-    context = Context(ConvertSettings(input=(str(path),), **settings), Spool(str(directory)))
-    found = source_by_name(source)
-    item = Input(str(path), "", source, is_file=look_at(str(path)).is_file)
-    return [ref for part in found.split(item, context) for ref in found.list_part(part, context)]
+    return found_in(path, settings, source, directory)[1]
 
 
 def by_key(found: Iterable[ImageRef | ClassId]) -> dict[str, ImageRef]:

@@ -14,13 +14,10 @@ from PIL import Image
 
 from helpers.fewer_imports import late
 from helpers.hostile import check_books, picture
+from helpers.listing import found_in
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import COMPRESSION, read_records
-from shardwright.core.sources.source import Context, Input
-from shardwright.core.sources.spool import Spool
-from shardwright.core.sources.tfrecord import SOURCE
 from shardwright.pipelines.convert import convert
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import written_entries
@@ -152,13 +149,10 @@ def sized(record: dict[str, Any]) -> dict[str, Any]:
     return {**record, "image/width": width, "image/height": height}
 
 
-def listed(file: Path, settings: ConvertSettings, work: Path) -> list[ImageRef]:
+def listed(file: Path, work: Path, **settings: Any) -> list[ImageRef]:
     """Returns the references of the records in a file."""
-    context = Context(settings, Spool(str(work / "work")))
-    found: list[ImageRef] = []
-    for part in SOURCE.split(Input(str(file), "", is_file=True), context):
-        found += (item for item in SOURCE.list_part(part, context) if isinstance(item, ImageRef))
-    return found
+    found = found_in(file, settings, "tfrecord", work / "work")[1]
+    return [item for item in found if isinstance(item, ImageRef)]
 
 
 def refused_sentence(path: Path, tmp_path: Path, **settings: Any) -> str:

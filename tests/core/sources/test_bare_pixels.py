@@ -13,7 +13,6 @@ from helpers.tfrecords import converted, example, listed, read, refused_sentence
 from PIL import Image
 
 from shardwright.schemas.byte_range import decode_place
-from shardwright.schemas.configuration.settings import ConvertSettings
 
 PICTURES = colors(20)
 PLANES = PICTURES.transpose(0, 3, 1, 2)
@@ -100,6 +99,6 @@ def test_large_pictures_need_little_memory(tmp_path: Path) -> None:
     """Only their upper rows are read."""
     picture = np.asarray(Image.fromarray(PICTURES[3]).resize((1500, 1000)))
     file = write(tmp_path / "a.tfrecord", [{"image": picture.transpose(2, 0, 1).tobytes(), "label": 0}])
-    (ref,) = listed(file, ConvertSettings(pixel_shape="1000x1500x3"), tmp_path)
+    (ref,) = listed(file, tmp_path, pixel_shape="1000x1500x3")
     assert decode_place(ref.place).planar
     assert len(example({"image": picture.tobytes()})) > picture.nbytes

@@ -27,7 +27,6 @@ from helpers.tfrecords import (
 from shardwright.core.images.read import read_image
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.byte_range import decode_place
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.image_ref import decode_refs, encode_refs
 
@@ -121,7 +120,7 @@ class TestDamage:
             assert found[0] == reason and part in found[1], (number, found)
 
     def test_a_file_that_changed_stops_the_job(self, file: Path, tmp_path: Path) -> None:
-        refs = listed(file, ConvertSettings(input=(str(file),)), tmp_path)
+        refs = listed(file, tmp_path)
         assert read_image(refs[0], 1 << 30) == JPEGS[0]
         with file.open("ab") as more:
             more.write(b"x")
@@ -203,10 +202,8 @@ def test_any_record_gives_one_reference(layout: str, tmp_path: Path) -> None:
                 data[place:place] = rng.randbytes(rng.randint(1, 5))
         records.append(bytes(data))
     file = write(tmp_path / "a.tfrecord", records)
-    settings = ConvertSettings(
-        input=(str(file),), layout=layout, extra_columns="price:float,split:string[]", unlabelled="keep"
-    )
-    refs = listed(file, settings, tmp_path)
+    columns = "price:float,split:string[]"
+    refs = listed(file, tmp_path, layout=layout, extra_columns=columns, unlabelled="keep")
     assert len(refs) == len({ref.key for ref in refs}) == len(records)
     assert list(decode_refs(encode_refs(refs))) == refs
     assert any(ref.is_candidate for ref in refs) and any(not ref.is_candidate for ref in refs)
