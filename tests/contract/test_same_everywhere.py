@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from helpers.annotation_sets.each_format import SETS
+from helpers.annotation_sets.formats import SETS
 from helpers.array_files import colors, digits, grays, tar_gz, write_cifar10, write_mnist
 from helpers.cloud import storage_emulator, upload
 from helpers.embedded import HUGGING_FACE

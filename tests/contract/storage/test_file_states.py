@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.annotation_sets.each_format import SETS
+from helpers.annotation_sets.formats import SETS
 from helpers.hostile import outcomes
 from helpers.listing import listed
 from helpers.storage.buckets import Bucket

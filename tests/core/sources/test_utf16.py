@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers.annotation_sets.each_format import SETS
+from helpers.annotation_sets.formats import SETS
 from helpers.annotation_sets.kitti import put_kitti
 from helpers.annotation_sets.voc import put_list, put_voc
 from helpers.annotation_sets.yolo import DARKNET, SPLITS, YAML, put_darknet, put_labels, put_set
