@@ -183,10 +183,10 @@ def test_a_rotated_image_and_masks_alone_are_not_read(tmp_path: Path, photos: li
     assert "it only has brushlabels, which are not read" in second
 
 
-@pytest.mark.parametrize("fields", [("image", "annotations"), ("imagefilename", "annotation")])
-def test_create_mls_boxes_are_read(tmp_path: Path, fields: tuple[str, str]) -> None:
+def test_create_mls_older_names_of_fields_are_read(tmp_path: Path) -> None:
     photos = put_photos(tmp_path)
-    found = listed(save(tmp_path / "_annotations.createml.json", create_ml_of(photos, fields)))
+    entries = create_ml_of(photos, ("imagefilename", "annotation"))
+    found = listed(save(tmp_path / "_annotations.createml.json", entries))
     assert found.input.source == "create_ml" and found.reasons() == {}
     for photo in photos:
         found.check_boxes(photo.name, photo)

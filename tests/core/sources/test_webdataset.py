@@ -154,16 +154,6 @@ def test_the_output_of_img2dataset_is_read(tmp_path: Path) -> None:
     assert captions == {(f"photo {i}",) for i in range(6)}
 
 
-def test_missing_extra_columns_are_reported(tmp_path: Path) -> None:
-    write(
-        tmp_path / "a.tar",
-        {"1.jpg": picture(1), "1.json": b'{"label": 1}', "2.jpg": picture(2), "2.cls": b"1"},
-    )
-    found = list_refs(tmp_path / "a.tar", "webdataset", extra_columns="price:float")
-    assert [ref.reason for ref in found] == ["BAD_ANNOTATION"] * 2
-    assert "price" in found[0].message
-
-
 def test_samples_in_a_zip_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(zip_of({"1.jpg": picture(1), "1.cls": b"5"}))
     found = [item for item in list_refs(tmp_path / "a.zip", "webdataset") if not isinstance(item, ClassId)]

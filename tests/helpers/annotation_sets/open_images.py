@@ -13,8 +13,6 @@ HEADER = (
 
 MIDS = {"thing": "/m/0thing", "bird": "/m/015p6"}
 
-NAMES = ("apple", "house", "seagull", "rose")
-
 
 def rows_of(photos: list[Photo]) -> list[str]:
     """Returns a row for each box, with different flags for each."""

@@ -1,4 +1,4 @@
-"""CSV files with a row for each box: columns of tutorials, other spellings, no header, units, faults."""
+"""CSV files with rows for images: box tables, Open Images, and a column of 0 and 1 for each class."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 from helpers.annotation_sets.box_table import HEADER, NAMES, boxes_of, in_any_order, put, rows_of
+from helpers.annotation_sets.open_images import MIDS, put_csv
+from helpers.annotation_sets.open_images import rows_of as open_images_rows
 from helpers.listing import Listed, Photo, listed, put_photos
 
+from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
 
@@ -177,3 +180,114 @@ def test_tables_of_boxes_are_detected_or_refused(tmp_path: Path, photos: list[Ph
     listed(tmp_path / "far" / "away" / "boxes.csv", image_root=tmp_path / "images")
     with pytest.raises(UsageError, match="has no such column"):
         listed(several, source="box_table", label_column="klass")
+
+
+@pytest.mark.parametrize("order", in_any_order([]))
+def test_images_and_boxes_are_listed(tmp_path: Path, photos: list[Photo], order: str) -> None:
+    found = listed(put_csv(tmp_path / "boxes.csv", in_any_order(open_images_rows(photos))[order]))
+    assert found.input.source == "open_images" and not found.reasons() and not found.ids
+    assert found.refs.keys() == {f"{name}.jpg" for name in NAMES}
+    for photo in photos[1:]:
+        annotations = found.annotations_of(photo.name)
+        assert annotations.relative and boxes_of(annotations, photo) == sorted(photo.boxes)
+        flags = [(item.truncated, item.group_of, item.depiction) for item in annotations.objects or ()]
+        assert flags == [(False, None, True)] * len(photo.boxes)
+        occluded = sorted(bool(item.occluded) for item in annotations.objects or ())
+        assert occluded == sorted(bool(i % 2) for i in range(len(photo.boxes)))
+
+
+def test_a_folder_of_splits_is_read(tmp_path: Path, photos: list[Photo]) -> None:
+    (tmp_path / "images").rename(tmp_path / "train")
+    others = put_photos(tmp_path / "validation", ("coach", "library"))
+    put_csv(tmp_path / "oidv6-train-annotations-bbox.csv", open_images_rows(photos))
+    put_csv(tmp_path / "validation-annotations-bbox.csv", open_images_rows(others))
+    found = listed(tmp_path)
+    assert found.input.source == "open_images"
+    expected = {**{f"train/{name}.jpg": "train" for name in NAMES}, "validation/library.jpg": "validation"}
+    assert {key: ref.split for key, ref in found.refs.items()} == expected
+    for split in ("train", "validation"):
+        for path in tmp_path.glob(f"*{split}-*.csv"):
+            path.rename(tmp_path / split / "boxes.csv")
+    assert {key: ref.split for key, ref in listed(tmp_path).refs.items()} == expected
+
+
+BAD_ROWS = {
+    "x.jpg,a\n": ("x.jpg.jpg", "line 12 of boxes.csv: it has 2 cells instead of 13"),
+    "rose,x,/m/1,1,0.1,zero,0.1,0.2,0,0,0,0,0\n": ("rose.jpg", "XMax is 'zero'"),
+    "rose,x,/m/1,1,0.1,nan,0.1,0.2,0,0,0,0,0\n": ("rose.jpg", "XMax is 'nan'"),
+    "rose,x,/m/1,1,0.1,0.2,0.1,,0,0,0,0,0\n": ("rose.jpg", "YMax is ''"),
+    "rose,x,/m/1,1,0.1,0.2,0.1,0.3,7,0,0,0,0\n": ("rose.jpg", "IsOccluded is '7'"),
+    'rose,"x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n': ("rose.jpg", "line 12 of boxes.csv: it has 1 cell instead"),
+    ",x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n": ("boxes.csv:line 12", "names no image"),
+    "../rose,x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n": ("boxes.csv:line 12", "names no image"),
+    "r\0se,x,/m/1,1,0.1,0.2,0.1,0.3,0,0,0,0,0\n": ("boxes.csv:line 12", "names no image"),
+    "rose" + "x" * 200_000 + "\n": ("boxes.csv:line 12", "names no image"),
+    "rose,x,/m/1,1,0.1,0.2": ("rose.jpg", "line 12 of boxes.csv: it has 6 cells"),
+}
+
+
+@pytest.mark.parametrize("row", BAD_ROWS)
+def test_bad_rows_are_quarantined(tmp_path: Path, photos: list[Photo], row: str) -> None:
+    rows = open_images_rows(photos)
+    assert len(rows) == 10
+    path = put_csv(tmp_path / "boxes.csv", [*rows, row])
+    key, says = BAD_ROWS[row]
+    found = listed(path)
+    assert found.reasons() == {key: "BAD_ROW"} and says in found.refs[key].message
+    assert found.refs[key].split == ("none" if "line" in key else "")
+
+
+def test_other_csv_files_are_not_detected_as_open_images(tmp_path: Path, photos: list[Photo]) -> None:
+    path = put_csv(tmp_path / "boxes.csv", [], header="ImageID,LabelName,Confidence\n")
+    with pytest.raises(UsageError, match="its first line names"):
+        listed(path, source="open_images")
+    put_photos(tmp_path / "ant")
+    assert listed(tmp_path, layout="classification").input.source == "class_folders"
+
+
+def test_without_descriptions_the_codes_are_the_classes(tmp_path: Path, photos: list[Photo]) -> None:
+    found = listed(put_csv(tmp_path / "boxes.csv", open_images_rows(photos), descriptions=False))
+    assert {label for ref in found.refs.values() for label in ref.labels} == {*MIDS.values()}
+
+
+def _put(folder: Path, text: str, name: str = "_classes.csv") -> Path:
+    put_photos(folder, ("eagle", "apple"))
+    (folder / name).write_bytes(text.encode("utf-8-sig"))
+    return folder / name
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
+def test_a_row_may_span_several_lines(tmp_path: Path, ending: str) -> None:
+    rows = ['filename,"a\nbird",fruit', 'eagle.jpg,"1\n",0', "apple.jpg,0,1", "gone.jpg,0,1,1"]
+    found = listed(_put(tmp_path, ending.join(rows)), "classification")
+    assert found.input.source == "class_columns" and found.ids == {"a\nbird": 0, "fruit": 1}
+    labels = {key: ref.label for key, ref in found.refs.items()}
+    assert labels == {"eagle.jpg": "a\nbird", "apple.jpg": "fruit", "gone.jpg": ""}
+    assert found.reasons().keys() == {"gone.jpg"}
+    assert found.refs["gone.jpg"].message == "line 6 of _classes.csv: it has 4 cells instead of 3"
+
+
+def test_an_image_in_two_rows_is_an_error_that_names_both(tmp_path: Path) -> None:
+    path = _put(tmp_path, "filename,bird,fruit\neagle.jpg,1,0\napple.jpg,0,1\neagle.jpg,0,1\n")
+    with pytest.raises(UsageError) as error:
+        convert(input=path, output=tmp_path / "out")
+    assert error.value.message.endswith(
+        "_classes.csv: lines 2 and 4 both name eagle.jpg; remove one of them."
+    )
+
+
+def test_only_files_of_the_usual_name_are_detected(tmp_path: Path) -> None:
+    path = _put(tmp_path, "filename,label\neagle.jpg,1\napple.jpg,0\n", "my_classes.csv")
+    assert listed(path, "classification").input.source == "manifest"
+    found = listed(path, "classification", source="class_columns", image_root=tmp_path)
+    assert {key: ref.label for key, ref in found.refs.items()} == {"eagle.jpg": "label", "apple.jpg": ""}
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [("filename,bird,bird", "names a class twice"), ("filename,bird,", "an empty class"), ("a,b", "0 or 1")],
+)
+def test_unclear_headers_are_refused(tmp_path: Path, header: str, message: str) -> None:
+    path = _put(tmp_path, f"{header}\neagle.jpg,1,0\n")
+    with pytest.raises(UsageError, match=message):
+        listed(path, "classification", source="class_columns")
