@@ -321,8 +321,10 @@ def list_images(path: str, root: str, prefix: str) -> Iterator[ImageRef]:
             inner, fault = moved.get(line, ("", MISSING))
             named = join(root, inner) if inner else resolve(root, line.removeprefix("./"))
             uri = found[line] or named
-            key = prefix + _key_of_listed(uri, root)
-            ref = ImageRef(key, uri, message=f"listed in {printable(path)}")
+            below_root = below(uri, root)
+            key = key_of((uri.partition("://")[2] or uri).lstrip("/") if below_root is None else below_root)
+            key = "/".join(step for step in key.split("/") if step != "..")
+            ref = ImageRef(prefix + key, uri, message=f"listed in {printable(path)}")
             is_there = found[line] or inner
             yield ref if is_there else ref.quarantined(QuarantineReason.BAD_ANNOTATION, fault)
 
@@ -351,12 +353,6 @@ def _find_listed(line: str, here: str, root: str, states: FileStates) -> str:
     found = next(filter(states.has, tried), "")
     is_unknown = not found and all(states.has(path) is None for path in tried)
     return tried[0] if tried and is_unknown else found
-
-
-def _key_of_listed(path: str, root: str) -> str:
-    inner = below(path, root)
-    key = key_of((path.partition("://")[2] or path).lstrip("/") if inner is None else inner)
-    return "/".join(step for step in key.split("/") if step != "..")
 
 
 def possible_paths(text: str, folders: Sequence[str]) -> Iterator[str]:

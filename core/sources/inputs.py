@@ -272,8 +272,11 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
     """
     needs = settings.record_layout.needs
     wants_classes = needs is Needs.LABEL and settings.folders == AUTO and not _has_classes(probe)
-    if wants_classes or needs is Needs.OBJECTS:
-        _check_texts(probe)
+    if wants_classes or needs is Needs.OBJECTS:  # no source would recognize a text in UTF-16
+        for folder in (probe, *_shown(probe)):
+            for name in _first_files(folder, is_text_name):
+                path = storage.join(folder.path, name)
+                check_utf8(f"--input {printable(probe.path)}: {printable(path)}", storage.read_head(path, 2))
     tables = dict(_tables(probe, settings)) if wants_classes else {}
     if tables:
         does, them = ("names", "it is") if len(tables) == 1 else ("each name", "they are")
@@ -287,18 +290,6 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
 def is_text_name(name: str) -> bool:
     """Returns whether a file name is that of a text that may describe images."""
     return name.rpartition(".")[2].lower() in _TEXTS
-
-
-def _check_texts(probe: InputProbe) -> None:
-    """Checks that no text beside the images is in UTF-16, for which no source would recognize it.
-
-    Raises:
-      UsageError: If one is.
-    """
-    for folder in (probe, *_shown(probe)):
-        for name in _first_files(folder, is_text_name):
-            path = storage.join(folder.path, name)
-            check_utf8(f"--input {printable(probe.path)}: {printable(path)}", storage.read_head(path, 2))
 
 
 def _shown(probe: InputProbe) -> list[InputProbe]:

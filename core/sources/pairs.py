@@ -293,7 +293,9 @@ class PairFormat:
                 )
             yield ref, place if ref.is_candidate and not folders.has_masks else ""
         for file in sorted({*by_stem.values()} - used | (faults.keys() & files.keys())):
-            path, key, state = join(folders.annotations, file), _key_of_file(item, folders, file), files[file]
+            path, state = join(folders.annotations, file), files[file]
+            inner = below(path, _root_of(item, folders)) or f"{folders.annotations.rpartition('/')[2]}/{file}"
+            key = item.prefix + key_of(inner)
             if file in faults or not self.alone:
                 yield bad_entry(key, path, faults.get(file, MISSING)), ""
             else:
@@ -428,12 +430,6 @@ def _root_of(item: Input, folders: PairedFolders) -> str:
     """Returns the folder to which keys are relative."""
     here = folder_of(item.path) if item.is_file else item.path.rstrip("/") or "/"
     return folders.root if folders.root and below(folders.images, here) is None else here
-
-
-def _key_of_file(item: Input, folders: PairedFolders, file: str) -> str:
-    """Returns the key of an annotation file without an image."""
-    inner = below(join(folders.annotations, file), _root_of(item, folders))
-    return item.prefix + key_of(inner or f"{folders.annotations.rpartition('/')[2]}/{file}")
 
 
 def _read_lists(folder: str) -> dict[str, list[str]]:

@@ -194,13 +194,11 @@ def _find_names(probe: InputProbe) -> str:
     name = next((name for name in _NAME_FILES if name in probe.files), "")
     inner = [name for name in probe.folders if name in _IMAGE_FOLDERS or name in split_folders(probe.folders)]
     folders = [probe, *map(probe.inside, inner)]
-    is_yolo = name and (any(map(_holds_labels, folders)) or _split_lists(probe))
+    holds_labels = any(
+        {"images", "labels"} <= {*folder.folders} or texts_beside_images(folder) for folder in folders
+    )
+    is_yolo = name and (holds_labels or _split_lists(probe))
     return storage.join(probe.path, name) if is_yolo else ""
-
-
-def _holds_labels(probe: InputProbe) -> bool:
-    """Returns whether a folder has text files beside images, or the folders `images` and `labels`."""
-    return {"images", "labels"} <= {*probe.folders} or bool(texts_beside_images(probe))
 
 
 def texts_beside_images(probe: InputProbe) -> list[str]:

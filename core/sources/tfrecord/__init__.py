@@ -228,7 +228,10 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
     )
     reason, base = QuarantineReason.CORRUPT, record.offset + HEADER_BYTES
     try:
-        ref = ref._replace(key=_key(opened, example, record), source_id=_source_id(example))
+        source_id = example.text(FeatureRole.SOURCE_ID)
+        if example.name(FeatureRole.SOURCE_ID) != SOURCE_ID:  # the id of other features may be any text
+            source_id = number_text(source_id)
+        ref = ref._replace(key=_key(opened, example, record), source_id=source_id)
         ref = ref._replace(file_name=_file_name(opened, example, record, ref.key))
         image = image_of(example, opened.known, opened.settings)
         if image.shape:
@@ -257,12 +260,6 @@ def _key(opened: _Opened, example: SourceRecord, record: Record) -> str:
         text = str(name, "utf-8")
         return prefix + known.keys_by_name.get(text, text)
     return opened.key_of(key_from_bytes(name), record.number)
-
-
-def _source_id(example: SourceRecord) -> str:
-    """Returns the id of a record's image, as written in the record; empty if it has none."""
-    text = example.text(FeatureRole.SOURCE_ID)
-    return text if example.name(FeatureRole.SOURCE_ID) == SOURCE_ID else number_text(text)
 
 
 def _file_name(opened: _Opened, example: SourceRecord, record: Record, key: str) -> str:
