@@ -1,20 +1,33 @@
-"""Annotation files of single images that are wrong: the fault says what, and where."""
+"""Annotation files of images, and entries of large documents: what is read, and what faults say."""
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from helpers.annotation_sets.cityscapes import put_city
+from helpers.annotation_sets.kitti import put_kitti
 from helpers.annotation_sets.labelme import shape
+from helpers.examples import examples as examples_of_hypothesis
+from helpers.listing import listed, put_photos
+from helpers.records import balanced, examples, picture
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.cityscapes import parse_polygons
+from shardwright.core.sources.cityscapes import CLASSES, parse_polygons
+from shardwright.core.sources.entries import parse_item, stream_list, stream_object
 from shardwright.core.sources.kitti import parse_kitti
 from shardwright.core.sources.labelme import parse_labelme
 from shardwright.core.sources.voc import parse_voc
 from shardwright.core.sources.yolo import parse_labels
+from shardwright.pipelines.convert import convert
 
 
 def _labelme(broken: Any) -> Any:
@@ -75,3 +88,158 @@ def test_what_is_wrong_is_named(parse: Callable[[Any], Any], content: Any, why: 
     with pytest.raises(AnnotationFault) as raised:
         parse(content)
     assert why in str(raised.value)
+
+
+def test_images_and_objects_are_listed(tmp_path: Path) -> None:
+    photos = put_kitti(tmp_path / "training")
+    put_photos(tmp_path / "testing" / "image_2", ("rose",))
+    found = listed(tmp_path)
+    assert found.input.source == "kitti"
+    assert "testing/image_2, split testing, left out" in found.input.detected_as
+    assert found.reasons() == {f"testing/image_2/{Path('rose.jpg').name}": "not_listed"}
+    for photo in photos:
+        found.check_boxes(f"training/image_2/{photo.name}", photo)
+        objects = found.annotations_of(f"training/image_2/{photo.name}").objects or ()
+        assert [item.truncated for item in objects] == [bool(i % 2) for i in range(len(objects))]
+        assert [item.occluded for item in objects] == [
+            (False, True, True, None)[i] for i in range(len(objects))
+        ]
+
+
+def test_lists_give_splits(tmp_path: Path) -> None:
+    put_kitti(tmp_path / "one" / "training")
+    (tmp_path / "one" / "ImageSets").mkdir()
+    (tmp_path / "one" / "ImageSets" / "train.txt").write_text("eagle\napple\n")
+    (tmp_path / "one" / "ImageSets" / "val.txt").write_text("house\n")
+    found = listed(tmp_path / "one")
+    assert {Path(key).stem: ref.split for key, ref in found.refs.items() if ref.is_candidate} == {
+        "eagle": "train", "apple": "train", "house": "val"
+    }  # fmt: skip
+    assert [*found.reasons().values()] == ["not_listed"]
+    (tmp_path / "one" / "ImageSets" / "val.txt").write_text("house\napple\ngone\n")
+    assert listed(tmp_path / "one").faults() == {
+        "training/image_2/apple.jpg": "it is listed both in train and in val",
+        "training/image_2/gone": "it is listed, but its image is missing",
+    }
+
+
+def test_all_folders_are_listed_however_many(tmp_path: Path) -> None:
+    photos = put_kitti(tmp_path / "train-00")
+    for number in range(1, 30):
+        shutil.copytree(tmp_path / "train-00", tmp_path / f"train-{number:02}")
+    found = listed(tmp_path)
+    assert len(found.refs) == 30 * len(photos) and not found.reasons()
+    assert {Path(key).parts[0] for key in found.refs} == {f"train-{number:02}" for number in range(30)}
+
+
+def test_other_text_files_are_ignored() -> None:
+    assert parse_kitti(b"\xef\xbb\xbf\n").objects == ()
+
+
+SPLITS = {"train": ("eagle", "apple"), "val": ("house",)}
+
+
+@pytest.fixture
+def city(tmp_path: Path) -> Path:
+    for split, names in SPLITS.items():
+        put_city(tmp_path / "in", split, names)
+    put_city(tmp_path / "in", "train_extra", ("seagull",), "gtCoarse")
+    put_photos(tmp_path / "in" / "leftImg8bit" / "demoVideo" / "stuttgart", ("rose",))
+    return tmp_path / "in"
+
+
+def key_of(split: str, name: str) -> str:
+    return f"leftImg8bit/{split}/aachen/aachen_{name}_000019_leftImg8bit.png"
+
+
+def test_objects_are_listed(city: Path) -> None:
+    found = listed(city)
+    assert found.input.source == "cityscapes" and "polygons of things" in found.input.detected_as
+    assert set(found.reasons().values()) == {"not_listed"} and len(found.reasons()) == 1
+    candidates = {key: ref.split for key, ref in found.refs.items() if ref.is_candidate}
+    assert candidates == {
+        key_of("train", "eagle"): "train",
+        key_of("train", "apple"): "train",
+        key_of("val", "house"): "val",
+        key_of("train_extra", "seagull"): "train_extra",
+    }
+    car, group = found.annotations_of(key_of("train", "eagle")).objects or ()
+    assert (car.label, car.box, car.crowd) == ("car", (10, 20, 110, 70), False)
+    assert (group.label, group.box, group.crowd) == ("person", (0, 5, 40, 60), True)
+    assert car.segmentation == [[10, 20, 110, 20, 110, 70, 10, 70]]
+
+
+def test_class_masks_are_listed(city: Path, tmp_path: Path) -> None:
+    made = convert(input=city, output=tmp_path / "out", layout="segmentation", verify="full")
+    assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
+    assert made.dataset.labels[:3] == CLASSES[:3] and len(made.dataset.labels) == len(CLASSES)
+    (record,) = examples(tmp_path / "out")["val"]
+    mask = picture(record, "image/segmentation/class/encoded")
+    assert set(np.unique(mask[:50])) == {CLASSES.index("sky")} and mask[60, 5] == CLASSES.index("car")
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=examples_of_hypothesis(150), deadline=None)
+@given(
+    st.dictionaries(st.text(), _VALUES, max_size=5), st.booleans(), st.sampled_from([None, 0, 2]), st.binary()
+)
+def test_streaming_agrees_with_the_standard_parser(
+    document: dict[str, Any], ascii_only: bool, indent: int | None, behind: bytes
+) -> None:
+    behind = behind.lstrip(b"{[ \t\n\r")  # a second document is an error
+    data = json.dumps(document, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "surrogatepass")
+    items = list(stream_object(io.BytesIO(data + b" " + behind)))
+    rebuilt: dict[str, Any] = {}
+    for item in items:
+        assert repr(parse_item(data[item.begin : item.begin + item.length])) == repr(item.value)
+        if isinstance(document[item.name], list):
+            rebuilt.setdefault(item.name, []).append(item.value)
+        else:
+            rebuilt[item.name] = item.value
+    expected = {name: value for name, value in parse_item(data).items() if value != []}
+    assert repr(rebuilt) == repr(expected)
+    for cut in {0, len(data) // 2, len(data) - 1}:
+        with pytest.raises(AnnotationFault):
+            list(stream_object(io.BytesIO(data[:cut])))
+
+
+def test_values_may_cross_chunks() -> None:
+    rows = [{"id": i, "text": "ä" * (i % 50), "n": i} for i in range(40_000)]
+    text = '{"images": [' + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "]}"
+    found = [item.value for item in stream_object(io.BytesIO(text.encode()))]
+    assert found == rows
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "byte"),
+    [
+        (b"", "the end instead of {", 0),
+        (b'{"a": [1, 2', "the end instead of , or ]", 11),
+        (b'{"a": "b', "it is not JSON or ends too early", 6),
+        (b'{"a": tru', "it is not JSON or ends too early", 6),
+        (b'{"a": [1, oops]}', "it is not JSON or ends too early", 10),
+        (b'{"a" 1}', "'1' instead of :", 5),
+        (b"[1]", "'[' instead of {", 0),
+        (b"{1: 2}", "an object has a name that is not a string", 2),
+        (b'\xef\xbb\xbf{"a": [1}', "'}' instead of , or ]", 11),
+        (b'{"a": ' + b"[" * 100_000, "its values are nested too deeply or too long", 7),
+        (b'{"a": [1]}\n{"a": [2]}', "a second document begins", 11),
+        (b"{} []", "a second document begins", 3),
+    ],
+)
+def test_messages_name_the_error_and_its_place(data: bytes, message: str, byte: int) -> None:
+    with pytest.raises(AnnotationFault) as raised:
+        list(stream_object(io.BytesIO(data)))
+    assert str(raised.value) == (f"its JSON is broken at byte {byte}: {message}; fetch it again or fix it")
+
+
+def test_a_second_list_is_an_error() -> None:
+    assert [item.value for item in stream_list(io.BytesIO(b"[1, 2] \n"))] == [1, 2]
+    with pytest.raises(AnnotationFault, match="at byte 6: a second document begins"):
+        list(stream_list(io.BytesIO(b"[1, 2][3]")))

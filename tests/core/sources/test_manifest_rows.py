@@ -1,0 +1,306 @@
+"""What rows of manifests hold: paths and classes, lists of objects, and images as base64 text."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from helpers.annotation_sets.objects_column import row_of
+from helpers.annotation_sets.path_lists import put_imagenet
+from helpers.embedded import png, read, refs_of
+from helpers.listing import Photo, listed, put_photos
+from helpers.manifests import write_csv, write_jsonl
+from helpers.records import balanced, examples, labels_by_key, value, values
+from pyarrow import parquet
+
+from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.image_files import splits_of_files
+from shardwright.core.sources.tables import files
+from shardwright.core.sources.tables.rows import objects_of
+from shardwright.core.sources.tables.texts import is_path_list, path_and_label
+from shardwright.pipelines.convert import convert
+from shardwright.schemas.errors import ImageFault, UsageError
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("a/b.jpg 3", ("a/b.jpg", "3")),
+        ("a/b.JPEG\t3", ("a/b.JPEG", "3")),
+        ("my cats/1 2.jpg great dane\n", ("my cats/1 2.jpg", "great dane")),
+        ("a.jpg copy.jpg 3", ("a.jpg copy.jpg", "3")),
+        ("n01/x 7", ("n01/x", "7")),
+        ("a.jpg", ("a.jpg", "")),
+        ("gs://b/c d 3", ("gs://b/c d", "3")),
+    ],
+)
+def test_lines_are_parsed(line: str, expected: tuple[str, str]) -> None:
+    assert path_and_label(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a.jpg 1\nb.jpg 2\n", True),
+        ("a.jpg cat\n\n", True),
+        ("a.jpg cat\nb.jpg dog\nc.jpg dog\n\nsome note\n", True),
+        ("a.jpg\nb.jpg\n", False),
+        ("a.jpg 10,20,30,40,0 1,2,3,4,1\n", False),
+        ("Readme of the dataset\n", False),
+        ("", False),
+    ],
+)
+def test_lists_are_detected(text: str, expected: bool) -> None:
+    assert is_path_list(text.encode()) is expected
+
+
+def test_a_folder_with_lists_is_read(tmp_path: Path) -> None:
+    labels_of_split = put_imagenet(tmp_path)
+    found = listed(tmp_path, "classification")
+    assert found.input.source == "manifest" and not found.reasons()
+    assert "train.txt, val.txt are splits by name" in found.input.detected_as
+    assert {key: (ref.split, ref.label) for key, ref in found.refs.items()} == {
+        key: (split, label) for split, labels in labels_of_split.items() for key, label in labels.items()
+    }
+    assert found.ids == {"0": 0, "1": 1}
+    alone = listed(tmp_path / "train.txt", "classification")
+    assert {ref.split for ref in alone.refs.values()} == {""}
+
+
+def test_two_inputs_can_be_splits(tmp_path: Path) -> None:
+    labels_of_split = put_imagenet(tmp_path / "in")
+    lists = [tmp_path / "in" / "train.txt", tmp_path / "in" / "val.txt"]
+    made = convert(input=lists, output=tmp_path / "out")
+    assert balanced(made.dataset.ledger)
+    counts = {name: len(records) for name, records in examples(tmp_path / "out").items()}
+    assert counts == {"train": 3, "val": 2}
+    assert labels_by_key(tmp_path / "out") == labels_of_split["train"] | labels_of_split["val"]
+    assert made.dataset.labels == ("0", "1")
+
+
+def test_names_and_faults_are_read(tmp_path: Path) -> None:
+    first, second, third, _ = (photo.name for photo in put_photos(tmp_path / "images"))
+    lines = [f"{first} great dane", f"{second} 3 5", "nothing", "gone.jpg 1", f"./{third}\tcat"]
+    (tmp_path / "list.txt").write_text("\ufeff" + "\r\n".join(lines))
+    where = {"source": "manifest", "image_root": tmp_path / "images"}
+    found = listed(tmp_path / "list.txt", "classification", **where)
+    assert found.refs[first].label == "great dane" and found.refs[third].label == "cat"
+    assert found.reasons() == {"gone.jpg": "UNREADABLE", "nothing": "UNREADABLE", second: "BAD_ROW"}
+    assert "line 2: it has several classes (3, 5)" in found.refs[second].message
+    several = listed(tmp_path / "list.txt", "classification", **where, label_separator=" ")
+    assert several.refs[second].labels == ("3", "5")
+
+
+@pytest.mark.parametrize(
+    ("paths", "splits"),
+    [
+        ([""], [""]),
+        (["train.csv"], [""]),
+        (["train.csv", "train_more.csv"], ["", ""]),
+        (["train.csv", "val.csv", "notes.csv"], ["train", "val", ""]),
+        (["train/boxes.xml", "test/boxes.xml"], ["train", "test"]),
+        (["train/test.xml", "train/val.xml"], ["test", "val"]),
+        (["oidv6-train-annotations-bbox.csv", "test-annotations-bbox.csv"], ["train", "test"]),
+    ],
+)
+def test_names_state_splits_only_if_they_differ(paths: list[str], splits: list[str]) -> None:
+    assert list(splits_of_files(paths).items()) == list(zip(paths, splits))
+
+
+def check(found: Any, photos: list[Photo], folder: str = "") -> None:
+    assert found.input.source == "manifest" and "objects in 'objects'" in found.input.detected_as
+    for photo in photos:
+        objects = found.annotations_of(folder + photo.name).objects
+        assert [(item.label, *item.box) for item in objects] == [*photo.boxes]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "list", "csv", "printed", "parquet"])
+def test_metadata_beside_its_images_is_read(tmp_path: Path, kind: str) -> None:
+    photos = put_photos(tmp_path)
+    rows = [row_of(photo) for photo in photos]
+    if kind in ("jsonl", "list"):
+        for row in rows if kind == "list" else ():
+            pairs = zip(row["objects"]["bbox"], row["objects"]["categories"], strict=True)
+            row["objects"] = [{"bbox": box, "category": name} for box, name in pairs]
+        write_jsonl(tmp_path / "metadata.jsonl", rows)
+    elif kind == "parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "metadata.parquet")
+    else:
+        write = json.dumps if kind == "csv" else str
+        cells = [(row["file_name"], write(row["objects"])) for row in rows]
+        write_csv(tmp_path / "metadata.csv", [("file_name", "objects"), *cells])
+    check(listed(tmp_path), photos)
+
+
+def test_images_may_be_in_other_places(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "in" / "images")
+    rows = [row_of(photo) | {"file_name": f"images/{photo.name}"} for photo in photos]
+    write_jsonl(tmp_path / "in" / "metadata.jsonl", rows)
+    check(listed(tmp_path / "in"), photos, "images/")
+    check(listed(tmp_path / "in" / "metadata.jsonl"), photos, "images/")
+    for split in ("train", "test"):
+        photos = put_photos(tmp_path / "two" / split)
+        write_jsonl(tmp_path / "two" / split / "metadata.jsonl", [row_of(photo) for photo in photos])
+    found = listed(tmp_path / "two")
+    assert {ref.split for ref in found.refs.values()} == {"train", "test"}
+    check(found, photos, "test/")
+
+
+def test_ids_sizes_and_other_fields_are_read(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path)
+    rows = [row_of(photo, numbers=True) for photo in photos]
+    for row, photo in zip(rows, photos, strict=True):
+        row |= {"width": photo.size[0], "height": photo.size[1], "split": "train"}
+        count = len(photo.boxes)
+        row["objects"] |= {"area": [7] * count, "iscrowd": [1] * count, "id": [3] * count}
+    write_jsonl(tmp_path / "metadata.jsonl", rows)
+    found = listed(tmp_path)
+    assert found.ids == {"0": 0, "1": 1}
+    annotations = found.annotations_of(photos[3].name)
+    objects = {(item.label, item.area, item.crowd) for item in annotations.objects or ()}
+    assert annotations.size == photos[3].size and objects == {("0", 7, True), ("1", 7, True)}
+    assert {ref.split for ref in found.refs.values()} == {"train"}
+
+
+def test_messages_about_faults_name_the_line(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path)
+    rows = [row_of(photo) for photo in photos]
+    rows[0]["objects"] = None
+    rows[1]["objects"]["categories"] = []
+    rows[2]["objects"]["bbox"] = [[0.1, 0.2, 0.3, 0.4]] * 2
+    rows[3]["objects"]["bbox"][1] = [1, 2, 3]
+    rows.append({"file_name": "gone.jpg", "objects": {"bbox": [], "category": []}})
+    write_jsonl(tmp_path / "metadata.jsonl", rows)
+    found = listed(tmp_path)
+    messages = {Path(key).stem: ref.message for key, ref in found.refs.items()}
+    assert messages["eagle"] == "metadata.jsonl, line 1: it has no objects"
+    assert messages["apple"] == "metadata.jsonl, line 2: its objects have 1 box and 0 categories"
+    assert "line 3: its boxes are shares of the image" in messages["house"]
+    assert "the bbox of object 1 is [1, 2, 3] instead of x, y, width, height" in messages["seagull"]
+    reasons = found.reasons()
+    assert reasons.pop("gone.jpg") == "UNREADABLE" and set(reasons.values()) == {"BAD_ANNOTATION"}
+
+
+@pytest.mark.parametrize(
+    ("objects", "why"),
+    [
+        ("{", "not JSON"), ("", "no objects"), ({"category": []}, "no bbox"), ({"bbox": []}, "no categories"),
+        (3, "neither lists nor a list"), ("__import__('os')", "not JSON"),
+    ],
+)  # fmt: skip
+def test_broken_objects_are_faults(objects: Any, why: str) -> None:
+    with pytest.raises(AnnotationFault, match=why):
+        objects_of(objects)
+    assert objects_of([]).objects == () == objects_of({"bbox": [], "categories": []}).objects
+
+
+def test_layouts_decide_whether_objects_are_read(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path)
+    write_jsonl(tmp_path / "metadata.jsonl", [row_of(photo) for photo in photos])
+    with pytest.raises(UsageError, match="have objects and no class; choose --layout detection"):
+        listed(tmp_path, layout="classification")
+    write_jsonl(tmp_path / "rows.jsonl", [{"file_name": photo.name, "label": "a"} for photo in photos])
+    with pytest.raises(UsageError, match="no column objects"):
+        listed(tmp_path / "rows.jsonl")
+
+
+def test_records_contain_the_objects(tmp_path: Path) -> None:
+    photos = {photo.name: photo for photo in put_photos(tmp_path / "in")}
+    rows = [row_of(photo) | {"price": 1.5} for photo in photos.values()]
+    write_jsonl(tmp_path / "in" / "metadata.jsonl", rows)
+    settings = {"layout": "detection", "verify": "full", "extra_columns": "price:float"}
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", **settings)
+    assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
+    assert made.dataset.labels == ("bird", "thing")
+    for record in examples(tmp_path / "out")["train"]:
+        photo = photos[value(record, "image/filename")]
+        expected = [box[3] / photo.size[0] for box in photo.boxes]
+        np.testing.assert_allclose(values(record, "image/object/bbox/xmax"), expected, atol=1e-6)
+        assert value(record, "price") == 1.5
+
+
+_IMAGES = [png(number, (40 + number, 30)) for number in range(6)]
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _write(path: Path, rows: list[dict[str, object]], slashes: bool = False) -> Path:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    path.write_text(text.replace("/", "\\/") if slashes else text)
+    return path
+
+
+_FORMS: dict[str, Callable[[bytes], object]] = {
+    "plain": _text,
+    "slashes": _text,
+    "named": _text,
+    "url": lambda data: f"data:image/png;base64,{_text(data)}",
+    "object": lambda data: {"bytes": _text(data), "path": "x.png"},
+    "urlsafe": lambda data: base64.urlsafe_b64encode(data).decode().rstrip("="),
+    "lines": lambda data: base64.encodebytes(data).decode(),
+}
+
+
+@pytest.mark.parametrize("form", _FORMS)
+def test_base64_images_are_read(tmp_path: Path, form: str) -> None:
+    column = "pixels" if form == "named" else "image"
+    rows: list[dict[str, object]] = [
+        {"id": "é", column: _FORMS[form](data), "label": "ab"[i % 2]} for i, data in enumerate(_IMAGES)
+    ]
+    path = _write(tmp_path / "rows.jsonl", rows, form == "slashes")
+    given = {"image_column": "pixels"} if form == "named" else {}
+    refs, _ = refs_of(path, tmp_path / "spool", **given)
+    assert [read(ref) for ref in refs] == _IMAGES
+    assert [ref.key for ref in refs] == [f"rows.jsonl!{number:06d}" for number in range(1, 7)]
+    assert [(ref.label, ref.size) for ref in refs] == [*zip("ababab", map(len, _IMAGES))]
+    assert not (tmp_path / "spool" / "_work").exists()
+
+
+def test_rows_with_other_images(tmp_path: Path) -> None:
+    (tmp_path / "one.png").write_bytes(png(7))
+    images = [{"bytes": _text(_IMAGES[0])}, {"bytes": None, "path": "one.png"}, {"bytes": None},
+              {"bytes": "no base64!"}, {"bytes": 7}]  # fmt: skip
+    path = _write(tmp_path / "rows.jsonl", [{"image": image, "label": "a"} for image in images])
+    with path.open("a") as file:
+        file.write("\n{not json\n")
+    refs, _ = refs_of(path, tmp_path / "spool")
+    assert [(ref.key, ref.reason) for ref in refs] == [
+        ("rows.jsonl!000001", ""), ("one.png", ""), ("rows.jsonl:3", "BAD_ROW"),
+        ("rows.jsonl!000004", "CORRUPT"), ("rows.jsonl!000005", "CORRUPT"), ("rows.jsonl:7", "BAD_ROW"),
+    ]  # fmt: skip
+    assert [read(ref) for ref in refs[:2]] == [_IMAGES[0], png(7)]
+
+
+def test_long_files_are_split_into_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "STRETCH", 500)
+    rows: list[dict[str, object]] = [{"label": "a", "image": _text(data)} for data in _IMAGES * 5]
+    refs, _ = refs_of(_write(tmp_path / "rows.jsonl", rows), tmp_path / "spool")
+    assert [read(ref) for ref in refs] == _IMAGES * 5
+    assert [ref.key[-3:] for ref in refs] == [f"{number:03d}" for number in range(1, 31)]
+
+
+def test_paths_come_first(tmp_path: Path) -> None:
+    (tmp_path / "one.png").write_bytes(png(7))
+    rows: list[dict[str, object]] = [{"file_name": "one.png", "image": _text(_IMAGES[0]), "label": "a"}]
+    path = _write(tmp_path / "rows.jsonl", rows)
+    refs, _ = refs_of(path, tmp_path / "spool")
+    assert [ref.key for ref in refs] == ["one.png"]
+    refs, _ = refs_of(path, tmp_path / "spool", image_column="image")
+    assert [read(ref) for ref in refs] == [_IMAGES[0]]
+
+
+def test_changed_text_is_a_fault_of_one_image(tmp_path: Path) -> None:
+    path = _write(tmp_path / "rows.jsonl", [{"image": _text(_IMAGES[0]), "label": "a"}])
+    refs, _ = refs_of(path, tmp_path / "spool")
+    place = json.loads(refs[0].place)
+    bad = refs[0]._replace(place=json.dumps([place[0], place[1] - 1, *place[2:]]))
+    with pytest.raises(ImageFault):
+        read(bad)
