@@ -11,9 +11,13 @@ from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.annotation_files import (
+    AnnotationFault,
+    JsonItems,
+    complete_items,
+    stream_object,
+)
 from shardwright.core.sources.documents import Document, DocumentFormat, ImagePaths
-from shardwright.core.sources.entries import JsonItems, complete_items, stream_object
 from shardwright.core.sources.file_states import FileStates
 from shardwright.core.sources.files_beside import stem_of
 from shardwright.core.sources.image_files import (

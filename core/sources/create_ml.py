@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardwright.core.sources.annotation_files import AnnotationFault, faults_in
+from shardwright.core.sources.annotation_files import AnnotationFault, faults_in, first_item
 from shardwright.core.sources.documents import DocumentFormat, ImagePaths
-from shardwright.core.sources.entries import first_item
 from shardwright.core.sources.image_files import annotated, class_name, is_text
 from shardwright.core.sources.shapes import numbers_of
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation

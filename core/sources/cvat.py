@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardwright.core.sources import shapes
-from shardwright.core.sources.annotation_files import AnnotationFault, faults_in
+from shardwright.core.sources.annotation_files import AnnotationFault, XmlElement, XmlItems, faults_in
 from shardwright.core.sources.documents import Document, DocumentFormat, ImagePaths
-from shardwright.core.sources.entries import XmlElement, XmlItems
 from shardwright.core.sources.image_files import (
     annotated,
     class_name,

@@ -16,8 +16,7 @@ from itertools import islice
 from typing import IO, Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.sources.annotation_files import AnnotationFault
-from shardwright.core.sources.entries import JsonItems
+from shardwright.core.sources.annotation_files import AnnotationFault, JsonItems
 from shardwright.core.sources.file_states import FileStates, ImageRoot, with_states
 from shardwright.core.sources.image_files import (
     MISSING,

@@ -15,9 +15,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from shardwright.core import storage
 from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources import shapes
-from shardwright.core.sources.annotation_files import AnnotationFault, faults_in
+from shardwright.core.sources.annotation_files import AnnotationFault, faults_in, first_item
 from shardwright.core.sources.documents import Document, DocumentFormat, ImagePaths
-from shardwright.core.sources.entries import first_item
 from shardwright.core.sources.image_files import annotated, class_name, is_text, labelled, number
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.configuration.settings import ConvertSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from shardwright.core import storage
-from shardwright.core.sources.entries import XmlElement, read_xml
+from shardwright.core.sources.annotation_files import XmlElement, read_xml
 from shardwright.core.sources.image_files import class_name, file_name, is_text, join, number_in, split_token
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.pairs import MASK_SUFFIXES, PairedFolders, PairFormat, holds_below

@@ -21,10 +21,10 @@ from shardwright.core.concurrency.underway import UNDERWAY, Underway
 from shardwright.core.concurrency.watchdog import Watchdog
 from shardwright.core.records import framing
 from shardwright.core.records.compression import decompress_into
+from shardwright.core.sources.annotation_files import XmlItems, stream_object
 from shardwright.core.sources.archives.files import GZIP, MemberStore, unpack_tar
 from shardwright.core.sources.arrays.files import IDX, ArrayFile, FileSlice
 from shardwright.core.sources.box_table import BoxColumns, BoxTable
-from shardwright.core.sources.entries import XmlItems, stream_object
 from shardwright.core.sources.image_files import walk
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables.image_tables import TableHead

@@ -20,9 +20,8 @@ from helpers.records import balanced, examples, picture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.core.sources.annotation_files import AnnotationFault
+from shardwright.core.sources.annotation_files import AnnotationFault, parse_item, stream_list, stream_object
 from shardwright.core.sources.cityscapes import CLASSES, parse_polygons
-from shardwright.core.sources.entries import parse_item, stream_list, stream_object
 from shardwright.core.sources.kitti import parse_kitti
 from shardwright.core.sources.labelme import parse_labelme
 from shardwright.core.sources.voc import parse_voc

@@ -12,8 +12,8 @@ from helpers.listing import Photo, listed, put_photos
 from helpers.records import labels_by_key
 
 from shardwright.core.images import outlines
+from shardwright.core.sources.annotation_files import read_xml
 from shardwright.core.sources.cvat import objects_of
-from shardwright.core.sources.entries import read_xml
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
