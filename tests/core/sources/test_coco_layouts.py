@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.annotation_sets.coco import coco_of, save
-from helpers.annotation_sets.coco_panoptic import panoptic_of
+from helpers.annotation_sets.coco import coco_of, panoptic_of, save
 from helpers.fewer_imports import late
 from helpers.listing import Photo, listed, put_photos
 from helpers.records import examples, picture, value, values

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.annotation_sets.objects_column import row_of
-from helpers.annotation_sets.path_lists import put_imagenet
+from helpers.annotation_sets.manifest_rows import put_imagenet, row_of
 from helpers.embedded import png, read, refs_of
 from helpers.listing import Photo, listed, put_photos
 from helpers.manifests import write_csv, write_jsonl

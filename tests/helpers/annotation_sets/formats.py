@@ -17,7 +17,6 @@ from helpers.annotation_sets import (
     box_table,
     cityscapes,
     coco,
-    coco_panoptic,
     cvat,
     json_exports,
     kitti,
@@ -27,8 +26,7 @@ from helpers.annotation_sets import (
     voc,
     yolo,
 )
-from helpers.annotation_sets.objects_column import row_of
-from helpers.annotation_sets.path_lists import put_imagenet
+from helpers.annotation_sets.manifest_rows import put_imagenet, row_of
 from helpers.listing import Photo, put_photos
 from helpers.manifests import write_jsonl
 
@@ -182,7 +180,7 @@ def _masks(images: str, masks: str) -> Callable[[Path], list[Photo]]:
 
 def _panoptic(root: Path) -> list[Photo]:
     photos = put_photos(root)
-    coco.save(root / "panoptic.json", coco_panoptic.panoptic_of(photos, root / "panoptic"))
+    coco.save(root / "panoptic.json", coco.panoptic_of(photos, root / "panoptic"))
     return photos
 
 
@@ -435,9 +433,7 @@ def _coco_file(root: Path) -> str:
 
 
 def _panoptic_file(root: Path) -> str:
-    document = coco_panoptic.panoptic_of(
-        put_photos(root / "val2017"), root / "annotations" / "panoptic_val2017"
-    )
+    document = coco.panoptic_of(put_photos(root / "val2017"), root / "annotations" / "panoptic_val2017")
     coco.save(root / "annotations" / "panoptic_val2017.json", document)
     return "annotations/panoptic_val2017.json"
 
