@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -53,6 +54,13 @@ def write(path: Path, records: Iterable[Mapping[str, Any] | bytes], compression:
         for record in records:
             writer.write(record if isinstance(record, bytes) else example(record))
     return path
+
+
+def png_of(pixels: np.ndarray) -> bytes:
+    """Returns pixels as a PNG file."""
+    out = io.BytesIO()
+    Image.fromarray(pixels).save(out, "PNG")
+    return out.getvalue()
 
 
 def features_of(data: bytes) -> dict[str, list[Any]]:

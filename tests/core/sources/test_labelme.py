@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
 from pathlib import Path
 
 import numpy as np
 from helpers.annotation_sets.labelme import document, put_labelme, save, shape
 from helpers.listing import Photo, listed, put_photos
 from helpers.records import balanced, examples, value, values
+from helpers.tfrecords import png_of
 from PIL import Image
 from pycocotools import mask as coco
 
@@ -64,18 +64,13 @@ def test_embedded_images_are_read(tmp_path: Path) -> None:
         np.testing.assert_allclose(found_sides, expected, atol=1e-6)
 
 
-def _png(mask: np.ndarray) -> str:
-    buffer = io.BytesIO()
-    Image.fromarray(mask.astype(np.uint8) * 255).save(buffer, "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
 def test_shapes_are_converted() -> None:
     mask = np.array([[1, 0, 1], [1, 1, 0]], bool)
+    packed = base64.b64encode(png_of(mask.astype(np.uint8) * 255)).decode()
     shapes = [
         shape("a", "polygon", (1, 2), (9, 2), (5, 8.5)),
         shape("b", "circle", (10, 10), (13, 14)),
-        shape("c", "mask", (4, 2), (6, 3), mask=_png(mask)),
+        shape("c", "mask", (4, 2), (6, 3), mask=packed),
         shape("d", "oriented_rectangle", (5, 0), (10, 5), (5, 10), (0, 5)),
         shape("e", "linestrip", (1, 1), (2, 2)),
         shape("f", "point", (1, 1)),

@@ -19,6 +19,7 @@ from helpers.tfrecords import (
     converted,
     labels_of,
     object_record,
+    png_of,
     read,
     refused_sentence,
     sized,
@@ -286,12 +287,6 @@ _COLUMNS = "price:float,tags:string[]"
 _PICTURES = ("image/encoded", "image/width", "image/height", "image/format", "image/key/sha256")
 
 
-def png(pixels: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
-
-
 def boxes_with_masks(number: int) -> dict[str, Any]:
     """Returns a detection record; one in four has no objects, which writers leave out."""
     record = {**sized(object_record(number)), "price": number / 3, "tags": ["a", "é"]}
@@ -299,7 +294,7 @@ def boxes_with_masks(number: int) -> dict[str, Any]:
         return {name: value for name, value in record.items() if "/object/" not in name}
     masks = np.zeros((2, record["image/height"], record["image/width"]), np.uint8)
     masks[0, 90:170, 30:80] = masks[1, :, 90:130] = 1
-    return {**record, "image/object/mask": [png(mask) for mask in masks]}
+    return {**record, "image/object/mask": [png_of(mask) for mask in masks]}
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import io
 import itertools
 import shutil
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import pytest
 from helpers.fewer_imports import late
 from helpers.hostile import document, shard_hashes
 from helpers.records import examples, values
-from helpers.tfrecords import converted, example, features_of, refused_sentence, write
+from helpers.tfrecords import converted, example, features_of, png_of, refused_sentence, write
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
@@ -47,12 +46,6 @@ features:
 """
 
 
-def png(pixels: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
-
-
 def how(layout: str) -> dict[str, Any]:
     """Returns settings for which other sources give the pictures of this layout."""
     name = {"tensors": "tensors.yaml", "base64": "base64.yaml"}.get(layout, layout)
@@ -68,7 +61,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     for name, number in itertools.product(_CLASSES, range(3)):
         path = root / "in" / name / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(png(rng.integers(0, 256, (_HEIGHT, _WIDTH, 3), np.uint8)))
+        path.write_bytes(png_of(rng.integers(0, 256, (_HEIGHT, _WIDTH, 3), np.uint8)))
     (root / "tensors.yaml").write_text(_TENSORS)
     (root / "base64.yaml").write_text(_BASE64)
 
@@ -198,7 +191,7 @@ def test_ids_with_gaps_and_missing_classes_survive(
     labels: list[Any], settings: dict[str, str], from_one: list[list[int]], tmp_path: Path
 ) -> None:
     pixels = np.random.default_rng(3).integers(0, 256, (len(labels), _HEIGHT, _WIDTH, 3), np.uint8)
-    records = [{"image": png(x), "label": label} for x, label in zip(pixels, labels, strict=True)]
+    records = [{"image": png_of(x), "label": label} for x, label in zip(pixels, labels, strict=True)]
     write(tmp_path / "in" / "a.tfrecord", records)
     kept = {"unlabelled": "keep", **settings}
     first = converted(tmp_path / "in", tmp_path / "1", **kept)
@@ -214,7 +207,7 @@ def test_ids_with_gaps_and_missing_classes_survive(
 def synset_record(number: int) -> dict[str, Any]:
     """Returns a record in ImageNet's layout; two of its three classes have the same readable name."""
     return {
-        "image/encoded": png(np.full((_HEIGHT, _WIDTH, 3), number * 20, np.uint8)),
+        "image/encoded": png_of(np.full((_HEIGHT, _WIDTH, 3), number * 20, np.uint8)),
         "image/filename": f"n0{number % 3}_{number}.png", "image/format": "PNG",
         "image/class/label": number % 3 + 1, "image/class/synset": f"n0{9 - number % 3}",
         "image/class/text": ["crane", "tench, Tinca", "crane"][number % 3],
@@ -269,7 +262,7 @@ def scene(number: int) -> dict[str, Any]:
     """Returns a record with every kind of annotation; some records lack some of them."""
     rng = np.random.default_rng(number)
     record: dict[str, Any] = {
-        "image/encoded": png(rng.integers(0, 256, (_HEIGHT, _WIDTH, 3), np.uint8)),
+        "image/encoded": png_of(rng.integers(0, 256, (_HEIGHT, _WIDTH, 3), np.uint8)),
         "image/filename": f"{number}.png", "image/width": _WIDTH, "image/height": _HEIGHT,
         "price": number / 3, "embedding": [number * 0.1, 1.5, 2.0, 3.0], "tags": ["a", f"é{number}"],
     }  # fmt: skip
@@ -280,11 +273,11 @@ def scene(number: int) -> dict[str, Any]:
             "image/object/bbox/ymin": [0.25, 0.0], "image/object/bbox/ymax": [0.5, 1.0],
             "image/object/class/text": ["dog", "cat"], "image/object/class/label": [5, 3],
             "image/object/is_crowd": [0, 1], "image/object/area": [13.0, 7.0],
-            "image/object/mask": [png(mask) for mask in outlines], "image/caption": ["x y", "ö"],
+            "image/object/mask": [png_of(mask) for mask in outlines], "image/caption": ["x y", "ö"],
         }  # fmt: skip
     there = (number % 2 == 0, number % 4 != 1, number % 4 != 1)
     masks = rng.integers(0, 4, (3, _HEIGHT, _WIDTH), np.uint8)
-    return record | {name: png(mask) for name, mask, is_there in zip(_MASKS, masks, there) if is_there}
+    return record | {name: png_of(mask) for name, mask, is_there in zip(_MASKS, masks, there) if is_there}
 
 
 @pytest.fixture(scope="module")
