@@ -22,7 +22,6 @@ from shardwright.core.sources.image_files import (
     MISSING,
     bad_entry,
     below,
-    check_folders,
     file_name,
     find_moved,
     find_root,
@@ -220,7 +219,6 @@ class DocumentFormat:
 
     def _describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
         """Returns a description of an input."""
-        check_folders(settings, self.settings)
         files, left_out = self._files(probe, settings)
         places = []
         for file, description in files.items():

@@ -19,7 +19,7 @@ from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.schemas.annotations import Annotations
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, NO_SPLIT, ImageRef, key_from_bytes, printable
 
 _SPLIT_NAME = re.compile(r"[a-z0-9_]{1,64}\Z")
@@ -328,19 +328,6 @@ def _choose(found: list[str]) -> tuple[str, str]:
     shown = f"{printable(first)} and {printable(second)}"
     more = f" (and {len(found) - 2} more)" if len(found) > 2 else ""
     return "", f"{MISSING}, and its name alone could mean {shown}{more}"
-
-
-def check_folders(settings: ConvertSettings, used: Collection[str]) -> None:
-    """Checks that the folders of images and masks exist, if the settings name them and a source uses them.
-
-    Raises:
-      UsageError: If one does not.
-    """
-    for name, path in (("image_root", settings.image_root), ("mask_dir", settings.mask_dir)):
-        if path and name in used:
-            storage.require_known(f"--{name}", path)
-            if not is_folder(path):
-                raise UsageError(f"--{name} {printable(path)} is not a folder, or is empty; check the path.")
 
 
 def annotated(ref: ImageRef, annotations: Annotations) -> ImageRef:

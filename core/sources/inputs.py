@@ -18,7 +18,14 @@ from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.files_beside import check_columns
 from shardwright.core.sources.folder_tree import AUTO, split_of_folder
-from shardwright.core.sources.image_files import as_prefix, find_root, folder_of, inner_path, with_slashes
+from shardwright.core.sources.image_files import (
+    as_prefix,
+    find_root,
+    folder_of,
+    inner_path,
+    is_folder,
+    with_slashes,
+)
 from shardwright.core.sources.input_probe import InputProbe, is_pattern, look_at
 from shardwright.core.sources.open_images import DESCRIPTIONS, NOUN, RULE
 from shardwright.core.sources.source import Input, Source, all_sources, source_by_name
@@ -113,8 +120,22 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
     _check_layout(source, probe, settings)
     if not source.uses("extra_columns"):
         check_columns(item.path, source.name, settings, unless="")
+    _check_folders(settings, source)
     detected_as = source.describe(probe, settings)
     return item._replace(source=source.name, detected_as=detected_as, is_file=probe.is_file)
+
+
+def _check_folders(settings: ConvertSettings, source: Source) -> None:
+    """Checks that the folders of images and masks exist, if the settings name them and the source uses them.
+
+    Raises:
+      UsageError: If one does not.
+    """
+    for name, path in (("image_root", settings.image_root), ("mask_dir", settings.mask_dir)):
+        if path and name in source.settings:
+            storage.require_known(f"--{name}", path)
+            if not is_folder(path):
+                raise UsageError(f"--{name} {printable(path)} is not a folder, or is empty; check the path.")
 
 
 def _source_of(probe: InputProbe, settings: ConvertSettings) -> Source:

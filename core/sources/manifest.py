@@ -162,7 +162,6 @@ def _manifests(probe: InputProbe, names: Sequence[str], settings: ConvertSetting
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    image_files.check_folders(settings, SETTINGS)
     names = _names_in(probe, settings)
     manifest = next(_manifests(probe, names, settings), None)
     if manifest is None:

@@ -32,7 +32,6 @@ from shardwright.core.sources.image_files import (
     annotated,
     bad_entry,
     below,
-    check_folders,
     file_name,
     files_below,
     folder_of,
@@ -193,7 +192,6 @@ class PairFormat:
         Raises:
           UsageError: If it is not of this format, or a folder that it needs is missing.
         """
-        check_folders(settings, self.settings)
         found = self._folders(probe, settings)
         if not found:
             raise UsageError(
