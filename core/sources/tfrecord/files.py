@@ -270,11 +270,10 @@ def class_names_of(name: str, text: str) -> Mapping[int, str]:
 
 def _parse_labels(text: str) -> dict[int, str]:
     """Reads lines of `id:name`, or lines of names whose ids count from 0."""
-    lines = [line.strip() for line in text.removeprefix("\ufeff").splitlines()]
-    while lines and not lines[-1]:
-        lines.pop()
+    # Names may contain characters that end a line elsewhere, such as U+2028.
+    lines = [line.strip() for line in re.split(r"\r\n|\r|\n", text.removeprefix("\ufeff").rstrip())]
     matches = [_NUMBERED.match(line) for line in lines]
-    if lines and all(matches):
+    if all(matches):
         return {int(match[1]): match[2].strip().replace("\\n", "\n") for match in matches if match}
     return dict(enumerate(lines))
 

@@ -69,6 +69,8 @@ def test_file_names_of_tfds_give_any_split() -> None:
         ("labels.txt", "0:cat\n1:dog: big\n", {0: "cat", 1: "dog: big"}),
         ("labels.txt", "1:cat\r\n7:dog\r\n", {1: "cat", 7: "dog"}),
         ("labels.txt", "\ufeffcat\ndog\n\n", {0: "cat", 1: "dog"}),
+        ("labels.txt", "0:a\u2028cat\n1:dog\n", {0: "a\u2028cat", 1: "dog"}),
+        ("labels.txt", "cat\n\ndog", {0: "cat", 2: "dog"}),
         ("labels.txt", "", {}),
         ("labels.txt", "99999999999:cat", {}),
         ("label_map.pbtxt", "item { id: 1 name: 'a' }", {1: "a"}),
