@@ -1,22 +1,34 @@
-"""TIFF: Pillow opens what it can hold; other samples are read as they are.
+"""TIFF: Pillow opens what it can hold; other samples are read as they are. No byte of the pixels is invented.
 
-Sources: TIFF 6.0; Pillow's names of compressions (`COMPRESSION_INFO`).
+Pillow passes compressed TIFFs to libtiff. A codec that fills only a part of a strip leaves the rest as
+`malloc` returned it, and Pillow returns that memory as pixels. Here, each strip or tile is decompressed by a
+codec that reports how much it decoded, and missing data is a fault. Pillow then reads the result as an
+uncompressed image, so Pillow still handles colors, palettes and orientation.
+
+Sources: TIFF 6.0; its supplement for Deflate and predictors; Pillow's names of compressions
+(`COMPRESSION_INFO`).
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import lzma
+import math
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import Image, TiffImagePlugin, UnidentifiedImageError
+import simplejpeg
+from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 from PIL.ExifTags import Base
 
 from shardwright.core.images import deep_pixels
 from shardwright.core.images.deep_pixels import FLOAT32, UINT8, UINT16, DeepHeader
-from shardwright.core.images.faults import PillowSettings, unsupported
+from shardwright.core.images.faults import PillowSettings, corrupt, truncated, unsupported
+from shardwright.core.images.formats.ccitt import BadFaxData, decode_fax
+from shardwright.core.images.formats.jpeg import words_of_libjpeg
 from shardwright.core.images.formats.opened_image import (
     ORIENTATIONS,
     MetadataBlock,
@@ -25,19 +37,69 @@ from shardwright.core.images.formats.opened_image import (
     check_size,
     without_pixels,
 )
-from shardwright.core.images.formats.tiff_pixels import Tags, all_numbers, load_tiff, read_samples
 from shardwright.core.images.formats.tiff_tags import check_tags
+from shardwright.core.storage.ranges import RandomAccessFile
+from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.errors import ImageFault
+from shardwright.schemas.errors import ImageFault, words_of
 
 _BIG_TIFF = 43
 #: Values of SampleFormat. The last one means unknown, which everybody reads as unsigned.
 _UNSIGNED, _SIGNED, _FLOAT, _UNKNOWN = 1, 2, 3, 4
-_WHITE_IS_ZERO = 0
-#: PhotometricInterpretation -> number of color channels: gray (twice), RGB, CMYK.
-_COLOR_CHANNELS = {_WHITE_IS_ZERO: 1, 1: 1, 2: 3, 5: 4}
-_CMYK = 5
+#: Values of PhotometricInterpretation, and the number of color channels of those that are read as samples.
+_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB, _CMYK, _YCBCR = 0, 1, 2, 5, 6
+_COLOR_CHANNELS = {_WHITE_IS_ZERO: 1, _BLACK_IS_ZERO: 1, _RGB: 3, _CMYK: 4}
+_YCBCR_SAMPLES = 3
 _PREMULTIPLIED, _STRAIGHT = 1, 2
+_SEPARATE = 2
+_HORIZONTAL, _FLOATING_POINT = 2, 3
+#: A directory of a TIFF.
+Tags = TiffImagePlugin.ImageFileDirectory_v2
+_REVERSED_BITS = bytes(int(f"{value:08b}"[::-1], 2) for value in range(256))
+#: Pixels by which a tile may exceed the image: the last tiles of a row and of a column are not full.
+_SEGMENT_SLACK = 1 << 20
+#: Compressions that may use a predictor (TIFF 6.0, section 14, and libtiff).
+_PREDICTED = frozenset(("tiff_lzw", "tiff_adobe_deflate", "tiff_deflate", "zstd", "lzma"))
+
+
+@dataclass(frozen=True)
+class TiffLayout:
+    """The layout of a TIFF's pixels in its file.
+
+    Attributes:
+      tags: The directory of the picture.
+      compression: Pillow's name of the compression.
+      size: Width and height of the image in the file.
+      segment: Width and height of a strip or tile.
+      samples: Number of values per pixel in one segment.
+      planes: Number of planes: 1, or the number of samples if they are stored separately.
+      bits: Number of bits per sample.
+      photometric: TIFF's PhotometricInterpretation; -1 if it is not stated.
+    """
+
+    tags: Tags
+    compression: str
+    size: tuple[int, int]
+    segment: tuple[int, int]
+    samples: int
+    planes: int
+    bits: int
+    photometric: int
+
+    def row_bytes(self, width: int) -> int:
+        """Returns the number of bytes in a row of pixels, padded to whole bytes."""
+        return -(-width * self.samples * self.bits // 8)
+
+    @property
+    def sample_type(self) -> np.dtype:
+        """NumPy's type of the bits of a sample.
+
+        Raises:
+          ImageFault: If there is none.
+        """
+        if self.bits not in (8, 16, 32, 64):
+            raise _not_decoded(f"separate planes of {self.bits} bits")
+        return np.dtype(f"u{self.bits // 8}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +108,12 @@ class TiffHeader(DeepHeader):
 
     Attributes:
       source_dtype: NumPy's type of the samples in the file, such as i2 or f8; of 9 to 15 bits, u2.
-      tags: Directory of the first picture.
-      compression: Pillow's name of the compression.
-      segment_pixels: Number of pixels of a strip or tile.
+      layout: The layout of the samples in the file.
       orientation: Orientation of the picture in the file, 1 to 8.
     """
 
     source_dtype: str
-    tags: Tags
-    compression: str
-    segment_pixels: int
+    layout: TiffLayout
     orientation: int
 
     @property
@@ -77,7 +135,7 @@ class TiffHeader(DeepHeader):
     @property
     def decoded_bytes(self) -> int:
         """Largest number of bytes that decoding takes: all rows twice, and two strips or tiles."""
-        return super().decoded_bytes + 2 * self.segment_pixels * self.channels * self.sample_bytes
+        return super().decoded_bytes + 2 * math.prod(self.layout.segment) * self.channels * self.sample_bytes
 
 
 class TiffImage(OpenedImage):
@@ -113,19 +171,10 @@ class TiffImage(OpenedImage):
         return super()._read_header(max_pixels)
 
     def _is_animated(self) -> bool:
-        try:
-            try:
-                self.image.seek(1)
-            finally:
-                self.image.seek(0)
-        except MemoryError:
-            raise
-        except Exception:  # only the first frame is used
-            return False
-        return True
+        return bool(self.image.tag_v2.next)
 
     def decoder_bytes(self) -> int:
-        """Counts also what `tiff_pixels` holds: all rows, and a strip or tile, which may be larger."""
+        """Counts also what `load_tiff` holds: all rows, and a strip or tile, which may be larger."""
         width, height = self.image.size
         bits = self._number(Base.BitsPerSample, 1) * self._number(Base.SamplesPerPixel, 1)
         rows = min(self._number(Base.RowsPerStrip, height), height)
@@ -158,14 +207,14 @@ class TiffSamples(OpenedImage):
         self.image = without_pixels(header.size, "F")
         self.size = header.size
         self.orientation = 1
-        self.animated = header.tags.next > 0
+        self.animated = bool(header.layout.tags.next)
         self.deep = header
         self._header = header
 
     def read_samples(self, header: DeepHeader) -> np.ndarray:
         """Decodes all samples, upright."""
         own = self._header
-        samples = read_samples(own.tags, own.compression, self.data, self.bounds).view(own.source_dtype)
+        samples = read_samples(own.layout, self.data, self.bounds).view(own.source_dtype)
         if own.dtype == FLOAT32:
             with np.errstate(over="ignore", invalid="ignore"):  # 64-bit numbers beyond the range are infinite
                 samples = samples.astype(np.float32, copy=False)
@@ -244,38 +293,70 @@ def _header_of(tags: Tags) -> TiffHeader:
       ImageFault: If the samples have a type that is not read.
       SyntaxError, KeyError and others: If it is damaged.
     """
-    width, height = int(tags[Base.ImageWidth]), int(tags[Base.ImageLength])
+    layout = layout_of(tags, all_planes=True)
     orientation = tags.get(Base.Orientation, 1)
     if orientation not in ORIENTATIONS:
         orientation = 1
-    bits, formats = (
-        set(all_numbers(tags.get(Base.BitsPerSample, 1))),
-        set(all_numbers(tags.get(Base.SampleFormat, 1))),
-    )
-    samples = int(tags.get(Base.SamplesPerPixel, 1))
-    if len(bits) != 1 or len(formats) != 1 or samples < 1:
-        raise _unsupported(f"samples of {sorted(bits)} bits with sample format {sorted(formats)}")
-    dtype, source, highest = _types(bits.pop(), formats.pop())
-    photometric = int(tags.get(Base.PhotometricInterpretation, -1))
-    compression = tags.get(Base.Compression, 1)
+    formats = set(all_numbers(tags.get(Base.SampleFormat, 1)))
+    channels = layout.samples * layout.planes
+    if len(formats) != 1 or channels < 1:
+        raise _unsupported(f"{channels} samples of {layout.bits} bits with sample format {sorted(formats)}")
+    dtype, source, highest = _types(layout.bits, formats.pop())
     profile = tags.get(Base.InterColorProfile, b"")
-    rows = min(int(tags.get(Base.RowsPerStrip, height)), height)
-    alpha, problem = _meaning(photometric, samples, all_numbers(tags.get(Base.ExtraSamples, ())), dtype)
+    extra = all_numbers(tags.get(Base.ExtraSamples, ()))
+    alpha, problem = _meaning(layout.photometric, channels, extra, dtype)
     return TiffHeader(
         dtype=dtype,
-        channels=samples,
-        size=(height, width) if orientation > 4 else (width, height),
+        channels=channels,
+        size=layout.size[::-1] if orientation > 4 else layout.size,
         highest=highest,
         alpha=alpha,
-        inverted=photometric == _WHITE_IS_ZERO and dtype != FLOAT32,
-        cmyk=photometric == _CMYK,
+        inverted=layout.photometric == _WHITE_IS_ZERO and dtype != FLOAT32,
+        cmyk=layout.photometric == _CMYK,
         profile=profile if isinstance(profile, bytes) else b"",
         problem=problem,
         source_dtype=source,
+        layout=layout,
+        orientation=orientation,
+    )
+
+
+def layout_of(tags: Tags, all_planes: bool = False) -> TiffLayout:
+    """Returns the layout of a picture.
+
+    Args:
+      tags: The directory of the picture.
+      all_planes: Whether to read also the planes that Pillow ignores.
+
+    Raises:
+      ImageFault: If no picture can have this layout.
+    """
+    width, height = int(tags[Base.ImageWidth]), int(tags[Base.ImageLength])
+    bits = set(all_numbers(tags.get(Base.BitsPerSample, (1,))))
+    if len(bits) != 1:
+        raise _not_decoded(f"samples of {sorted(bits)} bits")
+    samples = int(tags.get(Base.SamplesPerPixel, 1))
+    separate = _has_planes(tags)
+    extra = all_numbers(tags.get(Base.ExtraSamples, ()))
+    if separate and extra and max(extra) == 0 and not all_planes:
+        samples -= len(extra)  # planes that Pillow ignores
+    if (configuration := tags.get(Base.PlanarConfiguration, 1)) not in (1, _SEPARATE):
+        raise corrupt(f"tiff: its planar configuration is {configuration!r}, neither 1 nor 2")
+    segment = (width, min(int(tags.get(Base.RowsPerStrip, height)) or height, height))
+    if Base.TileOffsets in tags:
+        segment = (int(tags[Base.TileWidth]), int(tags[Base.TileLength]))
+    if min(segment) < 1:
+        raise corrupt(f"tiff: its strips or tiles have {segment[0]} x {segment[1]} pixels")
+    compression = tags.get(Base.Compression, 1)
+    return TiffLayout(
         tags=tags,
         compression=str(TiffImagePlugin.COMPRESSION_INFO.get(compression, f"unknown ({compression})")),
-        segment_pixels=int(tags.get(Base.TileWidth, width)) * int(tags.get(Base.TileLength, rows)),
-        orientation=orientation,
+        size=(width, height),
+        segment=segment,
+        samples=1 if separate else samples,
+        planes=samples if separate else 1,
+        bits=bits.pop(),
+        photometric=int(tags.get(Base.PhotometricInterpretation, -1)),
     )
 
 
@@ -313,3 +394,340 @@ def _unsupported(what: str) -> ImageFault:
     return unsupported(
         f"tiff: {what} cannot be kept; convert them to integers of 8 or 16 bits or to 32-bit floats"
     )
+
+
+def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds) -> None:
+    """Decodes the pixels of a TIFF's current frame.
+
+    Args:
+      image: Image that Pillow has opened but not loaded.
+      data: Bytes of the whole file.
+      bounds: Limits on strips and tiles.
+
+    Raises:
+      ImageFault: If data is damaged, missing or of an unsupported kind.
+    """
+    luma_chroma = (
+        image.tag_v2.get(Base.PhotometricInterpretation) == _YCBCR and image.info.get("compression") != "jpeg"
+    )
+    is_raw = bool(image.tile) and image.tile[0].codec_name != "libtiff"
+    if is_raw and not luma_chroma and not _has_planes(image.tag_v2):
+        image.load()  # uncompressed: Pillow detects missing data itself
+        return
+    layout = layout_of(image.tag_v2)
+    segments = _segments(data, layout, bounds)
+    planes = _planes(layout, data, segments)
+    if len(planes) == 1:
+        pixels = planes[0].reshape(-1).data
+    else:
+        interleaved = np.stack([plane.view(layout.sample_type) for plane in planes], axis=-1)
+        pixels = interleaved.reshape(-1).view(np.uint8).data
+    raw_mode = _raw_mode(image, layout, len(segments))
+    if luma_chroma and layout.samples * layout.planes == _YCBCR_SAMPLES:
+        if all_numbers(image.tag_v2.get(Base.YCbCrSubSampling, (2, 2))) != (1, 1):
+            raise _not_decoded("subsampled YCbCr without JPEG compression")
+        pixels = memoryview(Image.frombytes("YCbCr", layout.size, bytes(pixels)).convert("RGB").tobytes())
+        raw_mode = "RGB"
+    # Now Pillow reads an uncompressed image. It is appended to the file, because Pillow still looks up tags
+    # there.
+    image.tile = [ImageFile._Tile("raw", (0, 0, *layout.size), len(data), (raw_mode, 0, 1))]
+    image.use_load_libtiff = False
+    image.fp = _joined(data, pixels)
+    image.load()
+
+
+def read_samples(layout: TiffLayout, data: bytes, bounds: Bounds) -> np.ndarray:
+    """Decodes all samples of a TIFF, unchanged.
+
+    Args:
+      layout: Their layout.
+      data: Bytes of the whole file.
+      bounds: Limits on strips and tiles.
+
+    Returns:
+      The samples in native byte order, as unsigned integers of 8, 16, 32 or 64 bits, with shape (height,
+      width, samples per pixel). Floating-point numbers and signed integers are returned as their bits.
+
+    Raises:
+      ImageFault: If data is damaged, missing or of an unsupported kind.
+    """
+    if layout.photometric == _YCBCR and layout.compression != "jpeg":
+        raise _not_decoded("YCbCr without JPEG compression")
+    width, height = layout.size
+    planes = []
+    for rows in _planes(layout, data, _segments(data, layout, bounds)):
+        if 8 < layout.bits < 16:
+            import imagecodecs
+
+            run = width * layout.samples
+            values = imagecodecs.packints_decode(rows.tobytes(), np.uint16, layout.bits, runlen=run)
+        elif layout.bits in (8, 16, 32, 64):
+            values = rows.view(layout.sample_type)
+        else:
+            raise _not_decoded(f"samples of {layout.bits} bits")
+        planes.append(values.reshape(height, width, layout.samples))
+    return planes[0] if len(planes) == 1 else np.concatenate(planes, axis=-1)
+
+
+def _joined(first: bytes, second: bytes | memoryview) -> io.BufferedReader:
+    """Returns a file made of two parts, without a copy."""
+    parts = (memoryview(first), memoryview(second))
+
+    def read_at(offset: int, length: int) -> memoryview:
+        behind = offset - len(first)
+        return parts[0][offset:][:length] if behind < 0 else parts[1][behind : behind + length]
+
+    return io.BufferedReader(RandomAccessFile(read_at, sum(map(len, parts))))
+
+
+def _not_decoded(what: str) -> ImageFault:
+    return unsupported(f"tiff: {what} cannot be decoded; convert it to PNG")
+
+
+def _raw_mode(image: TiffImagePlugin.TiffImageFile, layout: TiffLayout, segments: int) -> str:
+    """Returns Pillow's raw mode for whole pixels, with samples in this machine's byte order.
+
+    Args:
+      image: The picture, which is opened.
+      layout: Its layout.
+      segments: Number of its strips or tiles.
+    """
+    modes = [tile.args[0] for tile in image.tile if isinstance(tile.args, tuple)]
+    raw_mode = str(modes[0])
+    if image.tile[0].codec_name != "libtiff" and layout.planes > 1:
+        # For uncompressed planes, Pillow has a mode of one letter each for any number of bits.
+        letters = "".join(modes[: segments : segments // layout.planes])
+        raw_mode = f"{letters};16" if layout.bits == 16 else letters
+    kind, _, order = raw_mode.partition(";")
+    if order[:2] not in ("16", "32"):
+        return raw_mode
+    return f"{kind};{order[:2]}N{order[2:].strip('BLN')}"  # S for signed, F for floating point
+
+
+def _has_planes(tags: Tags) -> bool:
+    """Returns whether a TIFF stores each channel for itself."""
+    return tags.get(Base.PlanarConfiguration, 1) == _SEPARATE and int(tags.get(Base.SamplesPerPixel, 1)) > 1
+
+
+def all_numbers(value: Any) -> tuple[int, ...]:
+    """Returns the value of a tag as a tuple of numbers, even if there is only one."""
+    return tuple(int(item) for item in value) if isinstance(value, (tuple, list)) else (int(value),)
+
+
+def _segments(data: bytes, layout: TiffLayout, bounds: Bounds) -> list[tuple[int, int]]:
+    """Returns the begin and end of each strip or tile, after checking that all are in the file."""
+    tags = layout.tags
+    tiled = Base.TileOffsets in tags
+    offsets = all_numbers(tags[Base.TileOffsets if tiled else Base.StripOffsets])
+    sizes = all_numbers(tags[Base.TileByteCounts if tiled else Base.StripByteCounts])
+    width, height = layout.size
+    columns, rows = math.ceil(width / layout.segment[0]), math.ceil(height / layout.segment[1])
+    needed = columns * rows * layout.planes
+    bounds.check("strips", needed, f"tiff: it has {needed} strips or tiles")
+    if math.prod(layout.segment) > _SEGMENT_SLACK + 4 * width * height:
+        raise corrupt("tiff: a tile of {} x {} pixels is larger than the image".format(*layout.segment))
+    if len(offsets) < needed or len(sizes) < needed:
+        raise truncated(f"tiff: it has {min(len(offsets), len(sizes))} of {needed} strips or tiles")
+    shared = sum(sizes[:needed]) - len(data)
+    bounds.check("shared_bytes", shared, f"tiff: its strips or tiles have {shared} bytes more than the file")
+    for offset, size in zip(offsets[:needed], sizes):
+        if offset < 0 or size < 1 or offset + size > len(data):
+            raise truncated(f"tiff: the file ends before byte {offset + size}, where a strip or tile ends")
+    return [(offset, offset + size) for offset, size in zip(offsets[:needed], sizes)]
+
+
+def _planes(layout: TiffLayout, data: bytes, segments: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+    """Returns the rows of each plane as bytes in native byte order, with shape (height, bytes per row)."""
+    width, height = layout.size
+    segment_width, segment_height = layout.segment
+    columns = math.ceil(width / segment_width)
+    if columns > 1 and segment_width * layout.samples * layout.bits % 8:
+        raise corrupt(
+            f"tiff: its tiles are {segment_width} pixels wide, which is not a whole number of bytes"
+        )
+    row_bytes = layout.row_bytes(segment_width)
+    per_plane = len(segments) // layout.planes
+    tiled = segment_width != width or per_plane * segment_height - height >= segment_height
+    planes = [np.empty((height, layout.row_bytes(width)), np.uint8) for _ in range(layout.planes)]
+    for index, (begin, end) in enumerate(segments):
+        plane, place = divmod(index, per_plane)
+        row, left = place // columns * segment_height, place % columns * row_bytes
+        rows = min(segment_height, height - row)
+        decoded = _decoded(data[begin:end], segment_height if tiled else rows, layout)
+        target = planes[plane][row : row + rows, left : left + row_bytes]
+        target[:] = decoded[:rows, : target.shape[1]]
+    return planes
+
+
+def _decoded(segment: bytes, rows: int, layout: TiffLayout) -> np.ndarray:
+    """Decompresses a strip or tile with the given number of rows to shape (rows, bytes per row)."""
+    width = layout.segment[0]
+    size = rows * layout.row_bytes(width)
+    if layout.tags.get(Base.FillOrder, 1) == 2 and layout.compression not in ("jpeg", "webp"):
+        segment = segment.translate(_REVERSED_BITS)
+    compression = layout.compression
+    try:
+        if compression in _CODECS:
+            decoded = _CODECS[compression](segment, size)
+        elif compression in _PICTURE_CODECS:
+            decoded = _PICTURE_CODECS[compression](segment, rows, layout)
+        else:
+            raise _not_decoded(f"{compression} compression")
+    except BadFaxData as error:
+        raise truncated(f"tiff: {compression}: {error}") from error
+    except (zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as error:
+        raise corrupt(f"tiff: {compression.removeprefix('tiff_')}: {words_of(error)}") from error
+    if len(decoded) < size:
+        raise truncated(f"tiff: a strip or tile has {len(decoded)} bytes instead of {size}")
+    array = np.frombuffer(decoded, np.uint8, size)
+    return _without_predictor(array, rows, layout)
+
+
+def _without_predictor(array: np.ndarray, rows: int, layout: TiffLayout) -> np.ndarray:
+    """Reverses TIFF's predictor and converts samples to native byte order."""
+    width, samples = layout.segment[0], layout.samples
+    predictor = int(layout.tags.get(Base.Predictor, 1)) if layout.compression in _PREDICTED else 1
+    if predictor == _FLOATING_POINT:
+        if layout.bits not in (16, 32, 64):
+            raise _not_decoded(f"a floating point predictor over samples of {layout.bits} bits")
+        import imagecodecs
+
+        floats = array.view(f"f{layout.bits // 8}").reshape(rows, width, samples)
+        floats = np.ascontiguousarray(imagecodecs.floatpred_decode(floats, axis=1))
+        return floats.reshape(rows, -1).view(np.uint8)
+    if predictor not in (1, _HORIZONTAL):
+        raise _not_decoded(f"predictor {predictor}")
+    if layout.bits not in (8, 16, 32, 64):
+        if predictor == _HORIZONTAL:
+            raise _not_decoded(f"a predictor over samples of {layout.bits} bits")
+        return array.reshape(rows, -1)
+    order = "<" if layout.tags.prefix == b"II" else ">"
+    values = array.view(f"{order}u{layout.bits // 8}").astype(layout.sample_type, copy=False)
+    if predictor == _HORIZONTAL:
+        values = np.cumsum(values.reshape(rows, width, samples), axis=1, dtype=values.dtype)
+    return values.reshape(rows, -1).view(np.uint8)
+
+
+def _inflate(segment: bytes, size: int) -> bytes:
+    """Decompresses zlib data up to its checksum."""
+    inflater = zlib.decompressobj()
+    decoded = inflater.decompress(segment, size)
+    while len(decoded) >= size and not inflater.eof and inflater.unconsumed_tail:
+        inflater.decompress(inflater.unconsumed_tail, 1 << 16)
+    if len(decoded) >= size and not inflater.eof:
+        raise truncated("tiff: deflate: its data ends before its checksum")
+    return decoded
+
+
+def _decode_zstd(segment: bytes, size: int) -> bytes:
+    import zstandard
+
+    try:
+        return zstandard.ZstdDecompressor().stream_reader(segment).read(size)
+    except zstandard.ZstdError as error:
+        raise corrupt(f"tiff: zstd: {words_of(error)}") from error
+
+
+def _decode_lzw(segment: bytes, size: int) -> bytes:
+    import imagecodecs
+
+    return bytes(imagecodecs.lzw_decode(segment, out=size))
+
+
+def _unpack_bits(segment: bytes, size: int) -> bytes:
+    """Decompresses PackBits (TIFF 6.0, section 9)."""
+    parts: list[bytes] = []
+    position = length = 0
+    while length < size and position < len(segment):
+        count = segment[position]
+        position += 1
+        if count < 128:
+            part = segment[position : position + count + 1]
+            position += count + 1
+        elif count > 128:
+            part = segment[position : position + 1] * (257 - count)
+            position += 1
+        else:
+            continue
+        parts.append(part)
+        length += len(part)
+    return b"".join(parts)
+
+
+#: Pillow's name of a compression -> function of (segment, number of bytes) that returns at most that many.
+_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "raw": lambda segment, size: segment[:size],
+    "packbits": _unpack_bits,
+    "tiff_lzw": _decode_lzw,
+    "tiff_adobe_deflate": _inflate,
+    "tiff_deflate": _inflate,
+    "lzma": lambda segment, size: lzma.LZMADecompressor(memlimit=1 << 28).decompress(segment, size),
+    "zstd": _decode_zstd,
+}
+
+
+def _decode_fax(segment: bytes, rows: int, layout: TiffLayout) -> bytes:
+    options = int(layout.tags.get(Base.T4Options, 0))
+    return decode_fax(segment, rows, layout.segment[0], layout.compression, options)
+
+
+def _decode_jpeg(segment: bytes, rows: int, layout: TiffLayout) -> bytes:
+    """Decodes a JPEG strip or tile (Adobe's TIFF Technical Note 2)."""
+    import imagecodecs
+
+    if layout.bits != 8:
+        raise _not_decoded(f"JPEG samples of {layout.bits} bits")
+    whole = segment
+    if tables := bytes(layout.tags.get(Base.JPEGTables, b"")):
+        whole = tables.removesuffix(b"\xff\xd9") + segment.removeprefix(b"\xff\xd8")
+    _refuse_damaged(whole)
+    color = 2 if layout.photometric in (_RGB, _YCBCR) else None  # RGB in TIFF's tag
+    stored = 2 if layout.photometric == _RGB else None
+    if layout.samples == 1:
+        color = stored = None
+    array = imagecodecs.jpeg8_decode(whole, colorspace=stored, outcolorspace=color)
+    return _exactly(array, rows, layout)
+
+
+def _refuse_damaged(segment: bytes) -> None:
+    """Rejects a JPEG with missing or wrong pixels, except for kinds that TurboJPEG does not support."""
+    try:
+        simplejpeg.decode_jpeg(segment, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
+    except ValueError as error:
+        message = words_of_libjpeg(error)
+        lowered = message.lower()
+        if "premature end" in lowered:
+            raise truncated(f"tiff: jpeg: {message}") from error
+        if "corrupt jpeg data" in lowered and "extraneous" not in lowered:
+            raise corrupt(f"tiff: jpeg: {message}") from error
+
+
+def _decode_webp(segment: bytes, rows: int, layout: TiffLayout) -> bytes:
+    import imagecodecs
+
+    if layout.bits != 8 or layout.samples not in (3, 4):
+        raise _not_decoded(f"WebP with {layout.samples} samples of {layout.bits} bits")
+    array = imagecodecs.webp_decode(segment, hasalpha=layout.samples == 4)
+    return _exactly(array, rows, layout)
+
+
+def _exactly(array: np.ndarray, rows: int, layout: TiffLayout) -> bytes:
+    """Returns the bytes of a picture inside a strip or tile, after checking that it fills it."""
+    wanted = (layout.segment[0], layout.samples)
+    shape = array.reshape(*array.shape[:2], -1).shape
+    if shape[1:] != wanted or shape[0] < rows:
+        raise truncated(
+            f"tiff: a strip or tile holds {shape[1]} x {shape[0]} pixels of {shape[2]} samples instead of "
+            f"{wanted[0]} x {rows} of {wanted[1]}"
+        )
+    return array[:rows].tobytes()
+
+
+#: Pillow's name of a compression of pictures -> function of (segment, number of rows, layout).
+_PICTURE_CODECS: dict[str, Callable[[bytes, int, TiffLayout], bytes]] = {
+    "tiff_ccitt": _decode_fax,
+    "group3": _decode_fax,
+    "group4": _decode_fax,
+    "jpeg": _decode_jpeg,
+    "webp": _decode_webp,
+}

@@ -17,7 +17,7 @@ from PIL import Image, TiffImagePlugin
 
 from shardwright.core.images.decode import load, open_image
 from shardwright.core.images.formats.ccitt import BadFaxData, decode_fax
-from shardwright.core.images.formats.tiff_pixels import read_samples
+from shardwright.core.images.formats.tiff import layout_of, read_samples
 from shardwright.schemas.bounds import DEFAULT_BOUNDS
 from shardwright.schemas.errors import ImageFault
 
@@ -207,15 +207,13 @@ class Tags(dict[int, Any]):
     prefix = b"II"
 
 
-def _tags(data: bytes, **more: Any) -> Tags:
-    """Returns the tags of a file with one strip."""
-    tags = {256: WIDTH, 257: HEIGHT, BITS: (8,) * SAMPLES, PHOTOMETRIC: 2, 277: SAMPLES, 278: HEIGHT,
-            OFFSETS: (0,), SIZES: (len(data),)}  # fmt: skip
-    return Tags(tags | {int(name[1:]): value for name, value in more.items()})
-
-
 def _read(compression: str, data: bytes, **more: Any) -> np.ndarray:
-    return read_samples(_tags(data, **more), compression, data, DEFAULT_BOUNDS)  # type: ignore[arg-type]
+    """Reads a file with one strip."""
+    numbers = TiffImagePlugin.COMPRESSION_INFO_REV
+    tags = {256: WIDTH, 257: HEIGHT, BITS: (8,) * SAMPLES, 259: numbers.get(compression, 9999),
+            PHOTOMETRIC: 2, 277: SAMPLES, 278: HEIGHT, OFFSETS: (0,), SIZES: (len(data),)}  # fmt: skip
+    tags |= {int(name[1:]): value for name, value in more.items()}
+    return read_samples(layout_of(Tags(tags), all_planes=True), data, DEFAULT_BOUNDS)  # type: ignore[arg-type]
 
 
 def _tiles(width: int, length: int, count: int) -> dict[str, Any]:
@@ -248,7 +246,7 @@ def test_bits_in_reverse_order_are_turned() -> None:
         ("raw", _tiles(1 << 15, 1 << 15, 1), "CORRUPT", "pixels is larger than the image"),
         ("raw", _tiles(4, 4, 1), "TRUNCATED", "it has 1 of 2 strips or tiles"),
         ("raw", {"t258": (1,), "t277": 1, **_tiles(4, 4, 2)}, "CORRUPT", "its tiles are 4 pixels wide"),
-        ("an odd", {}, "UNSUPPORTED_FORMAT", "an odd compression"),
+        ("an odd", {}, "UNSUPPORTED_FORMAT", "unknown (9999) compression"),
         ("tiff_adobe_deflate", {"t317": 7, "t257": 2, "t278": 2, "t258": (16,) * 3},
          "UNSUPPORTED_FORMAT", "predictor 7"),
         ("tiff_adobe_deflate", {"t317": 7}, "UNSUPPORTED_FORMAT", "predictor 7"),
