@@ -16,9 +16,15 @@ from typing import Any
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import converters
 from shardwright.core.dataset_files import read_dataset
-from shardwright.core.images.contact_sheet import draw_sheet
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.preview import RecordLocation, ledger_entries, pick_evenly, read_tiles, record_of
+from shardwright.core.preview import (
+    RecordLocation,
+    draw_sheet,
+    ledger_entries,
+    pick_evenly,
+    read_tiles,
+    record_of,
+)
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.encodings import WrongEncoding, plain_feature, plain_spec
 from shardwright.core.records.framing import DamagedRange, Record

@@ -14,6 +14,7 @@ from itertools import islice
 
 import numpy as np
 from PIL import Image
+from PIL.ExifTags import Base
 
 from shardwright.core import storage
 from shardwright.core.images.color import scaled_to_8_bits, within
@@ -272,33 +273,34 @@ def tiff_of(pixels: np.ndarray) -> bytes:
     height, width, channels = pixels.shape
     content = pixels.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes()
     colors = 3 if channels in (3, 4) else 1
+    kind = {"u": 1, "i": 2, "f": 3}[pixels.dtype.kind]
+    shorts = {
+        Base.BitsPerSample: [8 * pixels.dtype.itemsize] * channels,
+        Base.Compression: [1],
+        Base.PhotometricInterpretation: [2 if colors == 3 else 1],
+        Base.SamplesPerPixel: [channels],
+        Base.ExtraSamples: [2 if channels == 4 else 0] * (channels - colors),
+        Base.SampleFormat: [kind] * channels,
+    }
     # Values of several numbers are behind the directory.
     behind = _TIFF_HEAD + 2 + 12 * _TIFF_TAGS + 4
-    shorts = struct.Struct(f"<{channels}H")
-    bits = shorts.pack(*[8 * pixels.dtype.itemsize] * channels)
-    kinds = shorts.pack(*[{"u": 1, "i": 2, "f": 3}[pixels.dtype.kind]] * channels)
-    extra = b"".join(b"\x02\0" if channels == 4 else b"\0\0" for _ in range(channels - colors))
-    tags = [(256, 4, 1, width), (257, 4, 1, height)]
+    begin = behind + sum(2 * len(numbers) for numbers in shorts.values() if len(numbers) > 2)
+    longs = {
+        Base.ImageWidth: width,
+        Base.ImageLength: height,
+        Base.StripOffsets: begin,
+        Base.RowsPerStrip: height,
+        Base.StripByteCounts: len(content),
+    }
+    entries = {tag: struct.pack("<HHII", tag, 4, 1, number) for tag, number in longs.items()}
     values = b""
-
-    def add(tag: int, value: bytes) -> None:
-        nonlocal values
-        count = len(value) // 2
-        if len(value) > 4:
-            tags.append((tag, 3, count, behind + len(values)))
-            values += value
-        else:
-            tags.append((tag, 3, count, int.from_bytes(value, "little")))
-
-    add(258, bits)
-    tags += [(259, 3, 1, 1), (262, 3, 1, 2 if colors == 3 else 1), (273, 4, 1, 0), (277, 3, 1, channels)]
-    tags += [(278, 4, 1, height), (279, 4, 1, len(content))]
-    if extra:
-        add(338, extra)
-    add(339, kinds)
-    begin = behind + len(values)
-    entries = [(tag, kind, count, begin if tag == 273 else value) for tag, kind, count, value in tags]
-    directory = b"".join(struct.pack("<HHII", *entry) for entry in entries)
+    for tag, numbers in shorts.items():
+        packed = struct.pack(f"<{len(numbers)}H", *numbers)
+        if len(packed) > 4:
+            packed, values = struct.pack("<I", behind + len(values)), values + packed
+        if numbers:
+            entries[tag] = struct.pack("<HHI4s", tag, 3, len(numbers), packed)
+    directory = b"".join(entries[tag] for tag in sorted(entries))
     head = b"II*\0" + struct.pack("<IH", _TIFF_HEAD, len(entries)) + directory + bytes(4)
     return head.ljust(behind, b"\0") + values + content
 

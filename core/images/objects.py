@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from shardwright.core.images import masks, outlines
+from shardwright.core.images import masks
 from shardwright.core.images.boxes import (
     BadObject,
     Box,
@@ -229,13 +229,13 @@ def _outline(annotation: ObjectAnnotation, source: AnnotatedSource) -> Segmentat
     outline = annotation.segmentation
     if not outline or (annotation.box is not None and FeatureRole.OBJECT_MASK not in source.roles):
         return None
-    return outlines.scaled(outline, source.size) if source.annotations.relative else outline
+    return masks.scaled_outline(outline, source.size) if source.annotations.relative else outline
 
 
 def _box_of(annotation: ObjectAnnotation, outline: Segmentation | None, source: AnnotatedSource) -> Box:
     """Returns the box of an object in pixels: its own, or the one around its outline."""
     if annotation.box is None:
-        hull = outlines.hull(outline, source.size) if outline is not None else None
+        hull = masks.outline_box(outline, source.size) if outline is not None else None
         if hull is None:
             raise BadObject("it has no box")
         return hull
@@ -254,7 +254,7 @@ def _drawn(
     if FeatureRole.OBJECT_MASK not in source.roles:
         return None
     if outline is not None:
-        return outlines.draw(outline, source.size)
+        return masks.draw_outline(outline, source.size)
     if not annotation.mask_place:
         return None
     try:

@@ -19,11 +19,10 @@ from PIL import Image
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.images.color import to_color
-from shardwright.core.images.contact_sheet import SIDE, thumbnail
 from shardwright.core.images.decode import open_image
 from shardwright.core.images.faults import PillowSettings
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.preview import record_of, record_thumbnail
+from shardwright.core.preview import SIDE, record_of, record_thumbnail, thumbnail
 from shardwright.core.records.compression import records_at
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.records.values import size_of

@@ -14,8 +14,7 @@ from helpers.repository import PHOTOS
 from helpers.resealing import frame
 from PIL import Image
 
-from shardwright.core.images.contact_sheet import SIDE
-from shardwright.core.preview import RecordLocation, even_quota, pick_evenly
+from shardwright.core.preview import SIDE, RecordLocation, even_quota, pick_evenly
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
 from shardwright.pipelines.cli import main

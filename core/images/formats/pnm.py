@@ -6,7 +6,6 @@ longer than other bytes. Source: Netpbm's pbm(5), pgm(5) and ppm(5).
 
 from __future__ import annotations
 
-import io
 import re
 
 import numpy as np
@@ -15,7 +14,6 @@ from PIL import Image, ImageFile
 from shardwright.core.images.deep_pixels import UINT16, DeepHeader
 from shardwright.core.images.faults import corrupt, truncated
 from shardwright.core.images.formats.opened_image import OpenedImage
-from shardwright.schemas.errors import ImageFault
 
 _COMMENT = re.compile(rb"#[^\r\n]*(?:[\r\n]|\Z)")
 _BLANKS = b" \t\n\r\v\f"
@@ -60,73 +58,59 @@ class PnmImage(OpenedImage):
         assert isinstance(image, ImageFile.ImageFile)
         tile = image.tile[0]
         if tile.codec_name not in ("ppm", "ppm_plain"):
-            image.load()  # in C
-            return image
-        width, height = image.size
-        samples = width * height * len(image.getbands())
+            return super()._load(is_damaged)
         if image.mode == "1":
-            pixels, raw_mode = _bits(self.data, tile.offset, samples), "1;8"
+            pixels, raw_mode = self._bits(), "1;8"
         else:
+            is_wide = image.mode == "I"
             assert isinstance(tile.args, tuple)
             highest = int(tile.args[-1])
-            is_wide = image.mode == "I"
             levels = np.arange(highest + 1) / highest * (65535 if is_wide else 255)
-            table = np.rint(levels).astype("<u4" if is_wide else np.uint8)
-            read = _numbers if tile.codec_name == "ppm_plain" else _binary
-            pixels = read(self.data, tile.offset, samples, table)
+            pixels = self._samples(np.rint(levels).astype("<u4" if is_wide else np.uint8)).tobytes()
             raw_mode = "I;32" if is_wide else image.mode
-        image.tile = [ImageFile._Tile("raw", (0, 0, width, height), 0, (raw_mode, 0, 1))]
-        image.fp = io.BytesIO(pixels)
-        image.load()
-        return image
+        decoded = Image.frombytes(image.mode, image.size, pixels, "raw", raw_mode)
+        decoded.info = image.info
+        return decoded
 
     def read_samples(self, header: DeepHeader) -> np.ndarray:
         """Decodes samples of more than 8 bits; those above white become white."""
         if header.dtype != UINT16:
             return super().read_samples(header)
+        return self._samples(np.arange(self._highest + 1, dtype=np.uint16))
+
+    def _samples(self, table: np.ndarray) -> np.ndarray:
+        """Returns what a table has for each sample, with shape (height, width, channels)."""
+        image, data = self.image, self.data
+        assert isinstance(image, ImageFile.ImageFile)
+        offset, highest = image.tile[0].offset, len(table) - 1
+        count = image.width * image.height * len(image.getbands())
+        if data[:2] in _TEXT:
+            text = _COMMENT.sub(b"", data[offset:])
+            if _LONG_NUMBER.search(text) or text.translate(None, _DIGITS + _BLANKS):
+                raise corrupt("ppm: a sample is not a number")
+            values = np.fromstring(text, np.int64, sep=" ") if text.strip(_BLANKS) else np.empty(0, np.int64)
+            values = values[:count]
+            if values.size and int(values.max()) > highest:
+                raise corrupt(f"ppm: a sample is {values.max()}, and {highest} is the highest")
+            _check_count(values.size, count)
+        else:
+            sample = np.dtype(np.uint8 if highest <= 255 else ">u2")
+            _check_count((len(data) - offset) // sample.itemsize, count)
+            values = np.minimum(np.frombuffer(data, sample, count, offset), highest)
+        return table[values].reshape(image.height, image.width, -1)
+
+    def _bits(self) -> bytes:
+        """Reads black and white pixels, which need no space between them."""
         image = self.image
         assert isinstance(image, ImageFile.ImageFile)
-        channels = 3 if image.mode == "RGB" else 1
-        read = _numbers if self.data[:2] in _TEXT else _binary
-        table = np.arange(self._highest + 1, dtype=np.uint16)
-        pixels = read(self.data, image.tile[0].offset, image.width * image.height * channels, table)
-        return np.frombuffer(pixels, np.uint16).reshape(image.height, image.width, channels)
+        count = image.width * image.height
+        digits = _COMMENT.sub(b"", self.data[image.tile[0].offset :]).translate(None, _BLANKS)[:count]
+        if digits.strip(b"01"):
+            raise corrupt("ppm: a pixel is neither 0 nor 1")
+        _check_count(len(digits), count)
+        return digits.translate(bytes.maketrans(b"01", b"\xff\x00"))
 
 
-def _binary(data: bytes, offset: int, samples: int, table: np.ndarray) -> bytes:
-    """Scales samples of one or two bytes to the range of Pillow's modes."""
-    sample = np.dtype(np.uint8 if len(table) <= 256 else ">u2")
-    present = (len(data) - offset) // sample.itemsize
-    if present < samples:
-        raise _truncated(present, samples)
-    values = np.frombuffer(data, sample, samples, offset)
-    return bytes(table[np.minimum(values, len(table) - 1)].tobytes())
-
-
-def _numbers(data: bytes, offset: int, samples: int, table: np.ndarray) -> bytes:
-    """Reads samples that are written as decimal numbers."""
-    text = _COMMENT.sub(b"", data[offset:])
-    if _LONG_NUMBER.search(text) or text.translate(None, _DIGITS + _BLANKS):
-        raise corrupt("ppm: a sample is not a number")
-    values = np.fromstring(text, np.int64, sep=" ") if text.strip(_BLANKS) else np.empty(0, np.int64)
-    values = values[:samples]
-    if values.size and int(values.max()) >= len(table):
-        raise corrupt(f"ppm: a sample is {values.max()}, and {len(table) - 1} is the highest")
-    if values.size < samples:
-        raise _truncated(values.size, samples)
-    return bytes(table[values].tobytes())
-
-
-def _bits(data: bytes, offset: int, samples: int) -> bytes:
-    """Reads black and white pixels, which need no space between them."""
-    digits = _COMMENT.sub(b"", data[offset:]).translate(None, _BLANKS)[:samples]
-    if digits.strip(b"01"):
-        raise corrupt("ppm: a pixel is neither 0 nor 1")
-    if len(digits) < samples:
-        raise _truncated(len(digits), samples)
-    return digits.translate(bytes.maketrans(b"01", b"\xff\x00"))
-
-
-def _truncated(count: int, samples: int) -> ImageFault:
-    message = f"ppm: it has {count} of {samples} samples"
-    return truncated(message)
+def _check_count(present: int, count: int) -> None:
+    if present < count:
+        raise truncated(f"ppm: it has {present} of {count} samples")

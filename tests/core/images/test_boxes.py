@@ -19,8 +19,8 @@ from PIL import Image
 
 from shardwright.core.images.annotate import Annotated
 from shardwright.core.images.boxes import TOLERANCE, normalized, place_box, turn
-from shardwright.core.images.contact_sheet import with_points
 from shardwright.core.images.geometry import plan_geometry
+from shardwright.core.preview import with_points
 from shardwright.core.records.build import ExampleBuilder
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.record import RecordChecker

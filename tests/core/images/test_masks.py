@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from pycocotools import mask as coco
 
-from shardwright.core.images import outlines
-from shardwright.core.images.contact_sheet import with_masks
+from shardwright.core.images import masks
 from shardwright.core.images.masks import encode_mask, encode_object_mask, narrow
+from shardwright.core.preview import with_masks
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, PanopticSegment
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
@@ -350,7 +350,7 @@ def unpacked(mask: np.ndarray) -> dict[str, Any]:
 def test_polygons_are_drawn_as_coco_draws_them(size: tuple[int, int], polygons: list[list[float]]) -> None:
     width, height = size
     expected = coco.decode(coco.frPyObjects(polygons, height, width)).max(axis=2)
-    assert np.array_equal(np.asarray(outlines.draw(polygons, size)), expected)
+    assert np.array_equal(np.asarray(masks.draw_outline(polygons, size)), expected)
 
 
 @given(size=st.tuples(SIDES, SIDES), seed=st.integers(0, 10**6), share=st.floats(0, 1))
@@ -358,8 +358,8 @@ def test_polygons_are_drawn_as_coco_draws_them(size: tuple[int, int], polygons: 
 def test_run_lengths_are_read_as_coco_reads_them(size: tuple[int, int], seed: int, share: float) -> None:
     mask = (np.random.default_rng(seed).random((size[1], size[0])) < share).astype(np.uint8)
     for value in (packed(mask), unpacked(mask)):
-        assert np.array_equal(np.asarray(outlines.draw(value, size)), mask)
-        hull = outlines.hull(value, size)
+        assert np.array_equal(np.asarray(masks.draw_outline(value, size)), mask)
+        hull = masks.outline_box(value, size)
         assert (hull is None) == (not mask.any())
         if hull is not None:
             left, upper, width, height = coco.toBbox(coco.encode(np.asfortranarray(mask)))
@@ -460,7 +460,7 @@ def test_damaged_outlines_are_bad_objects(outline: Any, why: str) -> None:
 def test_run_lengths_never_crash(counts: str) -> None:
     value = {"size": [HIGH, WIDE], "counts": counts}
     try:
-        drawn = outlines.draw(value, (WIDE, HIGH))
+        drawn = masks.draw_outline(value, (WIDE, HIGH))
     except ValueError:
         return
     expected = coco.decode({"size": [HIGH, WIDE], "counts": counts.encode()})

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFile
 
-from shardwright.core.images.contact_sheet import thumbnail
 from shardwright.core.images.convert import convert_image
 from shardwright.core.images.decode import load, open_image
 from shardwright.core.images.faults import PillowSettings, limit_of_process
 from shardwright.core.images.quality_metrics import measure_quality
+from shardwright.core.preview import thumbnail
 from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate

@@ -17,8 +17,7 @@ from markdown_it import MarkdownIt
 from PIL import Image
 
 from shardwright.core import preview
-from shardwright.core.images.contact_sheet import SIDE
-from shardwright.core.preview import draw_card_samples
+from shardwright.core.preview import SIDE, draw_card_samples
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.salvage import salvage
 from shardwright.schemas.dataset import SAMPLES_JPG

@@ -11,7 +11,7 @@ from helpers.annotation_sets.cvat import META, box_of, image_of, put_cvat, put_s
 from helpers.listing import Photo, listed, put_photos
 from helpers.records import labels_by_key
 
-from shardwright.core.images import outlines
+from shardwright.core.images import masks
 from shardwright.core.sources.annotation_files import read_xml
 from shardwright.core.sources.cvat import objects_of
 from shardwright.pipelines.convert import convert
@@ -69,9 +69,9 @@ def test_shapes_are_converted(tmp_path: Path) -> None:
     assert boxes[0] == (1, 2, 9, 8.5) and boxes[3] == (3, 2, 6, 4) and boxes[4] is boxes[5] is None
     np.testing.assert_allclose(boxes[1] or (), (5, 5, 7, 9))
     np.testing.assert_allclose(boxes[2] or (), (6, 6, 14, 10))
-    drawn = np.asarray(outlines.draw(found[3].segmentation or [], (20, 16)))
+    drawn = np.asarray(masks.draw_outline(found[3].segmentation or [], (20, 16)))
     assert drawn[2:4, 3:6].tolist() == [[0, 1, 1], [0, 1, 1]] and drawn.sum() == 4
-    ellipse = np.asarray(outlines.draw(found[2].segmentation or [], (20, 16)))
+    ellipse = np.asarray(masks.draw_outline(found[2].segmentation or [], (20, 16)))
     assert abs(ellipse.sum() - math.pi * 8) < 3
 
 

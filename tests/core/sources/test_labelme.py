@@ -13,7 +13,7 @@ from helpers.tfrecords import png_of
 from PIL import Image
 from pycocotools import mask as coco
 
-from shardwright.core.images import outlines
+from shardwright.core.images import masks
 from shardwright.core.sources.labelme import parse_labelme
 from shardwright.pipelines.convert import convert
 
@@ -84,9 +84,9 @@ def test_shapes_are_converted() -> None:
         (1, 2, 9, 8.5), (5, 5, 15, 15), (4, 2, 6, 3), (0, 0, 10, 10), None, None, (1, 1, 8, 9), (1, 1, 3, 3)
     ]  # fmt: skip
     assert found[6].segmentation == [[1, 1, 3, 1, 3, 3], [6, 6, 8, 6, 8, 9]]
-    drawn = np.asarray(outlines.draw(found[2].segmentation or [], (20, 16)))
+    drawn = np.asarray(masks.draw_outline(found[2].segmentation or [], (20, 16)))
     assert drawn.sum() == 4 and (drawn[2:4, 4:7] == mask).all()
-    assert abs(np.asarray(outlines.draw(found[1].segmentation or [], (20, 16))).sum() - np.pi * 25) < 4
+    assert abs(np.asarray(masks.draw_outline(found[1].segmentation or [], (20, 16))).sum() - np.pi * 25) < 4
     # COCO's own tools read the same run lengths.
     runs = coco.frPyObjects(dict(found[2].segmentation), 16, 20)  # type: ignore[call-overload]
     assert (coco.decode(runs) == drawn).all()
