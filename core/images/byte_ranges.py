@@ -47,6 +47,8 @@ _KEPT_TYPES = frozenset(np.dtype(name) for name in ("u2", "i2", "f2", "f4", "f8"
 _TIFF_HEAD, _TIFF_TAGS = 8, 11
 #: Limit for the memory of LZMA's dictionary.
 _MAX_DICTIONARY = 256 << 20
+#: Translates base64's alphabet for URLs to the standard one.
+_STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
 #: Number of pictures that are examined.
 PICTURES = 16
 #: Number of values of a picture that are examined, from its upper rows.
@@ -215,10 +217,9 @@ def _from_base64(data: bytes) -> bytes:
     if b"\\" in data:
         for escaped, plain in ((b"\\/", b"/"), (b"\\n", b""), (b"\\r", b"")):
             data = data.replace(escaped, plain)
-    if b"+" in data or b"/" in data:
-        data = data.replace(b"+", b"-").replace(b"/", b"_")
+    data = data.translate(_STANDARD_ALPHABET)
     try:
-        return base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True)
+        return base64.b64decode(data + b"=" * (-len(data) % 4), validate=True)
     except binascii.Error as error:
         raise _corrupt(f"its base64 cannot be read: {words_of(error)}") from error
 

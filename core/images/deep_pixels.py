@@ -194,12 +194,7 @@ def _without_alpha(colors: np.ndarray, alpha: np.ndarray, highest: int) -> np.nd
     """Divides colors by alpha; transparent pixels become 0."""
     divisor = np.maximum(alpha, 1).astype(np.uint32)
     divided = np.minimum((colors.astype(np.uint32) * highest + divisor // 2) // divisor, highest)
-    return _cast(divided, colors.dtype)
-
-
-def _cast(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    cast: np.ndarray = values.astype(dtype)
-    return cast
+    return np.asarray(divided, colors.dtype)
 
 
 def _to_srgb(colors: np.ndarray, header: DeepHeader, profile: bytes) -> np.ndarray:
@@ -222,7 +217,7 @@ def _to_srgb(colors: np.ndarray, header: DeepHeader, profile: bytes) -> np.ndarr
         return colors
     paper = header.highest - colors.astype(np.uint32)
     product = (paper[..., :3] * paper[..., 3:] + header.highest // 2) // header.highest
-    return _cast(product, colors.dtype)
+    return np.asarray(product, colors.dtype)
 
 
 @lru_cache(1)
@@ -236,7 +231,7 @@ def luma(colors: np.ndarray) -> np.ndarray:
         gray = colors @ (np.array(_LUMA) / 65536).astype(colors.dtype)
     else:
         gray = (colors.astype(np.uint32) @ np.array(_LUMA, np.uint32) + 0x8000) >> 16
-    return _cast(gray[..., None], colors.dtype)
+    return np.asarray(gray[..., None], colors.dtype)
 
 
 def _flattened(
@@ -249,7 +244,7 @@ def _flattened(
     opaque = alpha.astype(np.uint32)
     # Less than 2^32, because both products together are at most 65535 * 65535.
     mixed = (colors * opaque + below * (highest - opaque) + np.uint32(highest // 2)) // np.uint32(highest)
-    return _cast(mixed, colors.dtype)
+    return np.asarray(mixed, colors.dtype)
 
 
 def resize(pixels: np.ndarray, geometry: Geometry, resample: str) -> np.ndarray:
@@ -300,8 +295,8 @@ def background_of(channels: int, dtype: np.dtype, background: tuple[int, int, in
     rgb = np.array([[background]], np.uint8)
     levels = (luma(rgb) if channels == 1 else rgb)[0, 0]
     if dtype.kind == "f":
-        return _cast(levels / np.float32(255), dtype)
-    return _cast(levels.astype(np.uint32) * (np.iinfo(dtype).max // 255), dtype)
+        return np.asarray(levels / np.float32(255), dtype)
+    return np.asarray(levels.astype(np.uint32) * (np.iinfo(dtype).max // 255), dtype)
 
 
 def encode(pixels: np.ndarray, stored_format: str) -> bytes:

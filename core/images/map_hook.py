@@ -17,7 +17,7 @@ from PIL import Image
 
 from shardwright.core.images.boxes import are_upright, turn, upright_size
 from shardwright.core.images.geometry import Frame
-from shardwright.schemas.annotations import Annotations, ObjectAnnotation, decode_annotations
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation, decode_annotations
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.columns import column_values, decode_extra, encode_extra
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -257,30 +257,21 @@ def _in_picture(annotations: Annotations, frame: Frame) -> list[ObjectAnnotation
         box = (left * scale[0], upper * scale[1], right * scale[0], lower * scale[1])
         return turn(box, size, orientation)
 
-    def outline(item: ObjectAnnotation) -> Sequence[Sequence[float]] | None:
-        if not isinstance(item.segmentation, list | tuple):
-            return None  # run lengths belong to the image as stored
-        return [
-            [side for x, y in zip(polygon[::2], polygon[1::2]) for side in placed(x, y, x, y)[:2]]
-            for polygon in item.segmentation
-        ]
+    def points(values: Sequence[float], step: int) -> Iterator[float]:
+        """Yields x and y of each point, and its visibility if the points have one."""
+        for at in range(0, len(values) - step + 1, step):
+            x, y, *visibility = values[at : at + step]
+            yield from (*placed(x, y, x, y)[:2], *visibility)
 
-    def points(item: ObjectAnnotation) -> Sequence[float] | None:
-        if item.keypoints is None:
-            return None
-        triples = zip(item.keypoints[::3], item.keypoints[1::3], item.keypoints[2::3])
-        return [value for x, y, visibility in triples for value in (*placed(x, y, x, y)[:2], visibility)]
-
-    return [
-        replace(
-            item,
-            box=None if item.box is None else placed(*item.box),
-            segmentation=outline(item),
-            mask_place="",
-            keypoints=points(item),
-        )
-        for item in annotations.objects or ()
-    ]
+    objects = []
+    for item in annotations.objects or ():
+        outline: Segmentation | None = None
+        if isinstance(item.segmentation, list | tuple):  # run lengths belong to the image as stored
+            outline = [list(points(polygon, 2)) for polygon in item.segmentation]
+        box = None if item.box is None else placed(*item.box)
+        keypoints = None if item.keypoints is None else list(points(item.keypoints, 3))
+        objects.append(replace(item, box=box, segmentation=outline, mask_place="", keypoints=keypoints))
+    return objects
 
 
 def mapped_ref(ref: ImageRef, mapped: MappedImage, fits: bool, settings: ConvertSettings) -> ImageRef:

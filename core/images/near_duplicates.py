@@ -137,17 +137,6 @@ def patches_agree(left: Array, right: Array) -> Array:
     return agree
 
 
-def means_of(patches: Array) -> Array:
-    """Returns the means of each patch: brightness and two colors.
-
-    Args:
-      patches: Rows of uint8.
-    """
-    half = (LUMA_BYTES + PATCH_BYTES) // 2
-    parts = (patches[:, :LUMA_BYTES], patches[:, LUMA_BYTES:half], patches[:, half:])
-    return np.stack([part.mean(axis=1) for part in parts], axis=1)
-
-
 def _centered(patches: Array) -> tuple[Array, Array]:
     luma = patches[:, :LUMA_BYTES].astype(np.float32)
     means = luma.mean(axis=-1)
@@ -176,7 +165,9 @@ def bands_of(hashes: Sequence[bytes], patches: Sequence[bytes]) -> list[list[byt
     if not hashes:
         return []
     bits = np.unpackbits(_rows(hashes, HASH_BYTES), axis=1, bitorder="little")
-    means = means_of(_rows(patches, PATCH_BYTES))
+    # Brightness and two colors.
+    parts = np.split(_rows(patches, PATCH_BYTES), (LUMA_BYTES, (LUMA_BYTES + PATCH_BYTES) // 2), axis=1)
+    means = np.stack([part.mean(axis=1) for part in parts], axis=1)
     bands = []
     for number, places in enumerate(_BITS):
         band = bits[:, places]

@@ -149,26 +149,19 @@ def object_values(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[
             values[role] = [int(bool(flag)) for flag in flags]
     if any(item.annotation.view is not None for item in objects):
         values[FeatureRole.OBJECT_VIEW] = [_text(item.annotation.view or "") for item in objects]
-    values |= _keypoint_values([item.points for item in objects], source.point_names)
+    points = [point for item in objects for point in item.points]
+    values[FeatureRole.KEYPOINT_X] = [point.x for point in points]
+    values[FeatureRole.KEYPOINT_Y] = [point.y for point in points]
+    values[FeatureRole.KEYPOINT_VISIBILITY] = [point.visibility for point in points]
+    values[FeatureRole.KEYPOINT_TEXT] = [_text(name) for name in source.point_names] * len(objects)
+    values[FeatureRole.KEYPOINT_NUM] = [
+        sum(point.visibility > 0 for point in item.points) for item in objects
+    ]
     object_masks = [item.mask for item in objects]
     if any(object_masks):
         empty = Image.new("L", source.frame.geometry.canvas)
         values[FeatureRole.OBJECT_MASK] = [mask or masks.encode_object_mask(empty) for mask in object_masks]
     return values
-
-
-def _keypoint_values(
-    objects: Sequence[Sequence[Keypoint]], names: Sequence[str]
-) -> Mapping[FeatureRole, Sequence[Any]]:
-    """Returns the values of the features for key points: of each object in turn, all its points."""
-    points = [point for of_object in objects for point in of_object]
-    return {
-        FeatureRole.KEYPOINT_X: [point.x for point in points],
-        FeatureRole.KEYPOINT_Y: [point.y for point in points],
-        FeatureRole.KEYPOINT_VISIBILITY: [point.visibility for point in points],
-        FeatureRole.KEYPOINT_TEXT: [_text(name) for name in names] * len(objects),
-        FeatureRole.KEYPOINT_NUM: [sum(point.visibility > 0 for point in of_object) for of_object in objects],
-    }
 
 
 def _object(

@@ -24,6 +24,7 @@ from shardwright.core.images.geometry import resize, resize_rows_first
 from shardwright.core.images.near_duplicates import hash_and_patch
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Samples
+from shardwright.schemas.statistics.sketches import FLOAT32_BITS
 from shardwright.schemas.units import beside_limit
 
 Array = npt.NDArray[Any]
@@ -62,9 +63,8 @@ _GRAYS = np.arange(256, dtype=np.uint8)[:, None].repeat(3, axis=1)
 _SHARES = (np.array(_WEIGHTS) * (_LEVELS - 1) / 255**2).astype(np.float32)
 #: Number of samples that are added up at once. Sums of so many squares of uint16 are exact in float64.
 AT_ONCE = 1 << 20
-#: Layout of a float32: bits of its fraction, of its exponent, and the bit for normal numbers.
-_FRACTION_BITS, _EXPONENTS = 23, 256
-_NORMAL = 1 << _FRACTION_BITS
+#: Bits of the fraction of a float32.
+_FRACTION_BITS = 24
 #: Fractions are squared in halves of this many bits, because float64 cannot hold sums of their squares.
 _HALF_BITS = 12
 
@@ -376,26 +376,19 @@ def _sums_of_integers(values: Array) -> tuple[int, int]:
 def _sums_of_floats(values: Array) -> tuple[int, int]:
     """Returns the sum of finite float32 times 2^149, and the sum of their squares times 2^298.
 
-    A float32 is a whole number below 2^24 times a power of two. Numbers with the same power are added in
+    A float32 is a whole number of 24 bits times a power of two. Numbers with the same power are added in
     float64, which is exact for as many as there are.
     """
-    bits = values.view(np.uint32)
-    powers = (bits >> _FRACTION_BITS) % _EXPONENTS
-    fractions = (bits % _NORMAL) + np.where(powers > 0, np.uint32(_NORMAL), np.uint32(0))
-    shifts = np.maximum(powers, 1).astype(np.int64) - 1
+    fractions, powers = np.frexp(values)
+    whole = np.ldexp(fractions.astype(np.float64), _FRACTION_BITS)
+    shifts = powers + FLOAT32_BITS - 1
 
-    def sums(weights: Array) -> list[tuple[int, int]]:
-        found = np.bincount(shifts, weights)
-        return [(shift, int(found[shift])) for shift in np.flatnonzero(found).tolist()]
+    def summed(weights: Array, factor: int) -> int:
+        sums = np.bincount(shifts, weights)
+        return sum(int(sums[shift]) << factor * shift for shift in np.flatnonzero(sums).tolist())
 
-    total = sum(part << shift for shift, part in sums(np.copysign(fractions.astype(np.float64), values)))
-    upper = (fractions >> _HALF_BITS).astype(np.float64)
-    lower = (fractions % (1 << _HALF_BITS)).astype(np.float64)
-    squares = 0
-    for weights, bits_up in (
-        (upper * upper, 2 * _HALF_BITS),
-        (upper * lower, _HALF_BITS + 1),
-        (lower * lower, 0),
-    ):
-        squares += sum(part << 2 * shift + bits_up for shift, part in sums(weights))
-    return total, squares
+    upper, lower = np.divmod(np.abs(whole), 1 << _HALF_BITS)
+    squares = summed(upper * upper, 2) << 2 * _HALF_BITS
+    squares += summed(upper * lower, 2) << _HALF_BITS + 1
+    squares += summed(lower * lower, 2)
+    return summed(whole, 1) >> _FRACTION_BITS - 1, squares >> 2 * (_FRACTION_BITS - 1)
