@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from shardwright.core.images.formats import FORMATS
+from shardwright.core.images.formats.containers import GPS_DIRECTORY, tiff_tags
 from shardwright.core.images.formats.opened_image import OpenedImage
-from shardwright.core.images.formats.tiff_tags import GPS_DIRECTORY, tiff_tags
 from shardwright.schemas.units import listed
 
 POSITION, SERIAL_NUMBER, PERSON = "position", "serial_number", "person"

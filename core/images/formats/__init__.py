@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image, ImageFile
 
-from shardwright.core.images.formats.bmp import BmpImage
+from shardwright.core.images.formats.bitmaps import BmpImage, PnmImage
 from shardwright.core.images.formats.gif import GifImage
 from shardwright.core.images.formats.heif import AvifImage, HeifImage
 from shardwright.core.images.formats.jpeg import JpegImage
@@ -20,7 +20,6 @@ from shardwright.core.images.formats.jpeg2000 import Jpeg2000Image
 from shardwright.core.images.formats.jpeg_xl import JpegXlImage
 from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.core.images.formats.png import PngImage
-from shardwright.core.images.formats.pnm import PnmImage
 from shardwright.core.images.formats.tiff import TiffImage
 from shardwright.core.images.formats.webp import WebpImage
 from shardwright.core.images.signatures import HEAD_BYTES

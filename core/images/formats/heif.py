@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from PIL import Image
 
 from shardwright.core.images.faults import corrupt, truncated, unsupported
-from shardwright.core.images.formats.containers import Box, Numbers, boxes, number
+from shardwright.core.images.formats.containers import Box, Numbers, boxes, check_tags, number
 from shardwright.core.images.formats.opened_image import OpenedImage
-from shardwright.core.images.formats.tiff_tags import check_tags
 from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.errors import words_of
 from shardwright.schemas.missing_packages import MissingPackage, needed_by

@@ -19,8 +19,8 @@ import simplejpeg
 from PIL import Image
 
 from shardwright.core.images.faults import corrupt, truncated
+from shardwright.core.images.formats.containers import check_tags
 from shardwright.core.images.formats.opened_image import LoadedImage, MetadataBlock, OpenedImage
-from shardwright.core.images.formats.tiff_tags import check_tags
 from shardwright.schemas.bounds import NO_BOUNDS, Bounds
 from shardwright.schemas.errors import ImageFault, words_of
 

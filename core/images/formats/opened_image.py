@@ -11,7 +11,7 @@ from PIL import Image
 
 from shardwright.core.images.deep_pixels import DeepHeader
 from shardwright.core.images.faults import corrupt, too_many_pixels
-from shardwright.core.images.formats.tiff_tags import check_tags
+from shardwright.core.images.formats.containers import check_tags
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.errors import ImageFault
 

@@ -28,6 +28,7 @@ from shardwright.core.images import deep_pixels
 from shardwright.core.images.deep_pixels import FLOAT32, UINT8, UINT16, DeepHeader
 from shardwright.core.images.faults import PillowSettings, corrupt, truncated, unsupported
 from shardwright.core.images.formats.ccitt import BadFaxData, decode_fax
+from shardwright.core.images.formats.containers import check_tags
 from shardwright.core.images.formats.jpeg import words_of_libjpeg
 from shardwright.core.images.formats.opened_image import (
     ORIENTATIONS,
@@ -37,7 +38,6 @@ from shardwright.core.images.formats.opened_image import (
     check_size,
     without_pixels,
 )
-from shardwright.core.images.formats.tiff_tags import check_tags
 from shardwright.core.storage.ranges import RandomAccessFile
 from shardwright.schemas.bounds import Bounds
 from shardwright.schemas.codes import QuarantineReason

@@ -13,7 +13,7 @@ import pytest
 from helpers import iso_files, oversized, pictures
 from PIL import Image
 
-from shardwright.core.images.formats.tiff_tags import check_tags
+from shardwright.core.images.formats.containers import check_tags
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds, format_bounds
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.errors import ImageFault

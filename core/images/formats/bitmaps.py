@@ -1,7 +1,8 @@
-"""PNM: decodes the kinds that Pillow decodes sample by sample: text, and unusual highest values.
+"""PNM and BMP, whose unusual kinds Pillow decodes in Python, sample by sample.
 
-The pixels are the same as Pillow's. A large picture takes a second instead of minutes, and comments take no
-longer than other bytes. Source: Netpbm's pbm(5), pgm(5) and ppm(5).
+A PNM of text or of an unusual highest value is decoded here. The pixels are the same as Pillow's. A large
+picture takes a second instead of minutes, and comments take no longer than other bytes. The size of a BMP
+that is stored as runs is limited. Source: Netpbm's pbm(5), pgm(5) and ppm(5).
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _TEXT = (b"P1", b"P2", b"P3")
 _BYTES_PER_BYTE_OF_TEXT = 7
 #: Number of digits that no number in the format reaches.
 _LONG_NUMBER = re.compile(rb"\d{11}")
+#: Header of a BMP that may hold runs, and the compressions that are runs.
+_INFO_BYTES = 40
+_RLE8, _RLE4 = 1, 2
 
 
 class PnmImage(OpenedImage):
@@ -114,3 +118,24 @@ class PnmImage(OpenedImage):
 def _check_count(present: int, count: int) -> None:
     if present < count:
         raise truncated(f"ppm: it has {present} of {count} samples")
+
+
+class BmpImage(OpenedImage):
+    """A BMP."""
+
+    kind = "bmp"
+    _plugin = "BMP"
+
+    def _check_content(self) -> None:
+        data, bounds = self.data, self.bounds
+        header_bytes, compression = (int.from_bytes(data[at : at + 4], "little") for at in (14, 30))
+        if header_bytes < _INFO_BYTES or compression not in (_RLE8, _RLE4):
+            return
+        width, height = self.image.size
+        pixels, size = width * height, f"{width} x {height} pixels"
+        bounds.check("runs", pixels, f"bmp: {size} as runs are {pixels}")
+        bounds.check("columns", width, f"bmp: {size} as runs have {width} columns")
+        bounds.check("runs", len(data), f"bmp: its runs take {len(data)} bytes")
+        # A command takes two bytes: each pixel may be a run, and each row has an end.
+        stray = len(data) - 4 * (width + 1) * (height + 1)
+        bounds.check("stray_bytes", stray, f"bmp: its runs take {stray} bytes beyond what {size} can need")
