@@ -10,11 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from PIL import Image
+import pytest
+from PIL import Image, ImageCms
 
 from shardwright.core.images.convert import ConvertedImage, convert_image
 from shardwright.core.images.decode import load, open_image
 from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.errors import ImageFault
 
 WIDTH, HEIGHT = 23, 17
 BACKGROUND = (250, 120, 10)
@@ -83,6 +85,14 @@ def convert(data: bytes, name: str = "a.jpg", **values: Any) -> ConvertedImage:
     settings = replace(ConvertSettings(input=("in",), output="out"), **values)
     settings.check()
     return convert_image(data, name, settings)
+
+
+def fault(data: bytes, name: str = "a.jpg", **values: Any) -> ImageFault:
+    """Returns the fault of a picture that cannot be converted."""
+    with pytest.raises(ImageFault) as raised:
+        convert(data, name, **values)
+    assert raised.value.message and "\n" not in raised.value.message
+    return raised.value
 
 
 def pixels_of(image: ConvertedImage) -> np.ndarray:
@@ -156,6 +166,9 @@ def icc_profile(primaries: list[tuple[float, float, float]], gamma: float) -> by
 
 #: D50 colorants of sRGB (IEC 61966-2-1, adapted with Bradford).
 SRGB_PRIMARIES = [(0.4360, 0.2225, 0.0139), (0.3851, 0.7169, 0.0971), (0.1431, 0.0606, 0.7141)]
+SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+#: A profile in which red and blue are swapped.
+BGR = SRGB.replace(b"rXYZ", b"tmpX", 1).replace(b"bXYZ", b"rXYZ", 1).replace(b"tmpX", b"bXYZ", 1)
 
 
 def opened(data: bytes) -> Image.Image:

@@ -106,7 +106,7 @@ def _reason(data: bytes, given: str = "") -> str:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_file_is_refused_above_the_bound_and_accepted_below(name: str) -> None:
+def test_a_file_is_refused_above_the_bound_and_accepted_below_or_with_a_higher_one(name: str) -> None:
     case = CASES[name]
     given = format_bounds(Bounds(**{case.field: case.bound}))
     # A BMP whose rows are all empty has no pixels, but is not refused for its runs.
@@ -114,14 +114,8 @@ def test_a_file_is_refused_above_the_bound_and_accepted_below(name: str) -> None
     fault = _fault(case.make(case.above), given)
     assert fault is not None and fault.reason == case.reason
     assert f"raise --bounds {case.reason}={case.bound}" in fault.message
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_raising_the_bound_in_the_message_accepts_the_image(name: str) -> None:
-    case = CASES[name]
-    if name.endswith("of bmp") or name == "blocks of a gif":
-        return  # these pictures have no pixels
-    assert _reason(case.make(case.above), format_bounds(Bounds(**{case.field: 10**9}))) == ""
+    if not (name.endswith("of bmp") or name == "blocks of a gif"):  # these pictures have no pixels
+        assert _reason(case.make(case.above), format_bounds(Bounds(**{case.field: 10**9}))) == ""
 
 
 def test_every_bound_has_a_code_and_a_case() -> None:

@@ -8,11 +8,13 @@ import io
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 from helpers import pictures
-from PIL import Image, ImageCms, ImageOps, features
+from PIL import Image, ImageOps, features
 
 from shardwright.schemas.errors import ImageFault
 
@@ -191,40 +193,23 @@ def test_the_transparent_color_of_a_png_is_transparent(depth: int) -> None:
     assert np.abs(shown[1] - np.array(scaled)).max() <= 1  # Pillow uses the upper byte of 16 bits
 
 
-def _gray_tiff(values: np.ndarray, bits: int, photometric: int, sample_format: int = 1) -> bytes:
-    """Returns a single-strip gray TIFF of more than 8 bits per pixel, by hand (TIFF 6.0, section 2)."""
-    if bits == 12:
-        number = 0
-        for value in values.ravel().tolist():
-            number = number << 12 | value
-        body = number.to_bytes(values.size * 12 // 8, "big")
-    else:
-        body = values.astype("<u2").tobytes()
-    entries = [(256, 3, values.shape[1]), (257, 3, values.shape[0]), (258, 3, bits), (259, 3, 1),
-               (262, 3, photometric), (273, 4, 8), (277, 3, 1), (278, 3, values.shape[0]),
-               (279, 4, len(body)), (339, 3, sample_format)]  # fmt: skip
-    ifd = struct.pack("<H", len(entries))
-    for tag, type_, value in entries:
-        ifd += struct.pack("<HHI", tag, type_, 1) + struct.pack("<I", value)
-    return b"II*\0" + struct.pack("<I", 8 + len(body)) + body + ifd + bytes(4)
-
-
-def test_twelve_bits_are_scaled_as_twelve_bits() -> None:
-    values = np.array([[0, 16, 2000, 4095]], np.uint16)
-    shown = pictures.to_png(_gray_tiff(values, 12, 1))[..., 0]
-    assert np.array_equal(shown, np.rint(values / 4095 * 255))
-
-
-def test_signed_sixteen_bits_have_their_own_white() -> None:
-    values = np.array([[0, 128, 20000, 32767]], np.uint16)
-    shown = pictures.to_png(_gray_tiff(values, 16, 1, sample_format=2))[..., 0]
-    assert np.array_equal(shown, np.rint(values / 32767 * 255))
-
-
-def test_sixteen_bits_with_white_as_zero_are_not_inverted() -> None:
-    values = np.array([[0, 300, 30000, 65535]], np.uint16)
-    shown = pictures.to_png(_gray_tiff(values, 16, 0))[..., 0]
-    assert np.array_equal(shown, 255 - np.rint(values / 257))
+@pytest.mark.parametrize(
+    ("values", "white", "options"),
+    [
+        ([0, 16, 2000, 4095], 4095, {"bitspersample": 12}),
+        ([0, 128, 20000, 32767], 32767, {}),  # signed
+        ([0, 300, 30000, 65535], 65535, {"photometric": "miniswhite"}),
+    ],
+)
+def test_gray_of_more_than_8_bits_has_its_own_white(
+    values: list[int], white: int, options: dict[str, Any]
+) -> None:
+    pixels = np.array([values], np.int16 if white == 32767 else np.uint16)
+    out = io.BytesIO()
+    tifffile.imwrite(out, pixels, **{"photometric": "minisblack", **options})
+    expected = np.rint(pixels / white * 255)
+    shown = pictures.to_png(out.getvalue())[..., 0]
+    assert np.array_equal(shown, 255 - expected if "photometric" in options else expected)
 
 
 def test_sixteen_bit_gray_without_a_defined_scale_is_refused() -> None:
@@ -240,9 +225,9 @@ def test_sixteen_bit_gray_without_a_defined_scale_is_refused() -> None:
 
 # --- color profiles -----------------------------------------------------------------------------
 
+SRGB = pictures.SRGB
 GAMMA_18 = pictures.icc_profile(pictures.SRGB_PRIMARIES, 1.8)
 SWAPPED = pictures.icc_profile([pictures.SRGB_PRIMARIES[i] for i in (1, 0, 2)], 2.2)
-SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 
 
 def _srgb_curve(linear: np.ndarray) -> np.ndarray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -131,29 +132,17 @@ def test_warnings_about_metadata_are_not_printed(recwarn: pytest.WarningsRecorde
     assert not recwarn.list
 
 
-def in_threads(function: Callable[[], object], count: int = 8) -> None:
-    """Runs a function in several threads at once."""
-    errors: list[BaseException] = []
-    gate = threading.Barrier(count)
-
-    def run() -> None:
-        gate.wait()
-        try:
-            function()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors
-
-
 def test_threads_share_the_settings_and_the_last_one_restores_them(odd_process: None) -> None:
     data = PICTURES["palette"]
-    in_threads(lambda: [load(open_image(data, "x", 10**7), 10**7) for _ in range(10)])
+    gate = threading.Barrier(8)
+
+    def load_often(_: int) -> None:
+        gate.wait()
+        for _ in range(10):
+            load(open_image(data, "x", 10**7), 10**7)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(load_often, range(8)))
     limits = (10**6, 10**7)
     with PillowSettings(limits[0]):
         assert limits[0] == Image.MAX_IMAGE_PIXELS and limit_of_process() == 10
