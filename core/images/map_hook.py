@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from PIL import Image
@@ -104,18 +103,11 @@ def load_hook(spec: str) -> Hook:
       UsageError: If it cannot be imported or is not a function.
     """
     name, _, function = spec.partition(":")
-    hook = getattr(_import(name, spec), function, None)
-    if not callable(hook):
-        raise UsageError(f"--map {spec}: module {name} has no function {function!r}.")
-    return hook  # type: ignore[no-any-return]
-
-
-def _import(name: str, spec: str) -> ModuleType:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.append(here)  # last, so that no file there hides an installed module
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise UsageError(
@@ -125,6 +117,10 @@ def _import(name: str, spec: str) -> ModuleType:
         raise UsageError(f"--map {spec}: its module cannot be imported: {error}.") from error
     except Exception as error:  # the user's module may raise any
         raise UsageError(f"--map {spec}: its module cannot be imported: {_described(error)}.") from error
+    hook = getattr(module, function, None)
+    if not callable(hook):
+        raise UsageError(f"--map {spec}: module {name} has no function {function!r}.")
+    return hook  # type: ignore[no-any-return]
 
 
 def _described(error: BaseException) -> str:

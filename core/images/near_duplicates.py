@@ -228,16 +228,12 @@ def _windows(rows: Array, patch_rows: Array, band: int) -> tuple[Iterator[tuple[
     places = np.sort(firsts)
     if len(places) <= WINDOW:
         return equal, iter((places,))
-    order = places[_neighbors(rows[places], patch_rows[places], band)]
+    # Similar images are near each other; each band has a different order.
+    bits = np.unpackbits(rows[places], axis=1, bitorder="little")[:, _BITS[(band + 1) % BANDS]]
+    direction = patch_rows[places].astype(np.float32) @ _directions()[band]  # exact: these are whole numbers
+    order = places[np.lexsort((direction, *bits.T))]
     begins = range(0, len(order) - _OVERLAP, WINDOW - _OVERLAP)
     return equal, (np.sort(order[begin : begin + WINDOW]) for begin in begins)
-
-
-def _neighbors(rows: Array, patch_rows: Array, band: int) -> Array:
-    """Returns an order that puts similar images near each other; each band has a different order."""
-    bits = np.unpackbits(rows, axis=1, bitorder="little")[:, _BITS[(band + 1) % BANDS]]
-    direction = patch_rows.astype(np.float32) @ _directions()[band]  # exact, because these are whole numbers
-    return np.lexsort((direction, *bits.T))
 
 
 def _similar(places: Array, rows: Array, patch_rows: Array) -> tuple[Array, Array, Array]:

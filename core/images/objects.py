@@ -28,7 +28,7 @@ from shardwright.core.images.boxes import (
     turn,
     upright_size,
 )
-from shardwright.core.images.geometry import Frame, Geometry
+from shardwright.core.images.geometry import Frame
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation, Segmentation
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
@@ -205,7 +205,10 @@ def _object(
         upright = source.upright if outline is not None else None
         mask = masks.encode_object_mask(masks.place_mask(drawn, frame, 0, upright))
         if share < 1:
-            share = _share_in_crop(masks.turned(drawn, frame, upright), geometry)
+            left, upper, right, lower = (round(side) for side in geometry.box)
+            whole = np.asarray(masks.turned(drawn, frame, upright))
+            inside = int(np.count_nonzero(whole[upper:lower, left:right]))
+            share = inside / max(int(np.count_nonzero(whole)), 1)
     area = (xmax - xmin) * (ymax - ymin)
     if annotation.area is not None and annotation.area >= 0:
         x_scale = geometry.size[0] / (geometry.box[2] - geometry.box[0])
@@ -256,11 +259,3 @@ def _drawn(
     except ImageFault as fault:
         raise BadObject(f"its mask: {fault.message}") from None
     return Image.fromarray((np.asarray(mask) != 0).astype(np.uint8))
-
-
-def _share_in_crop(mask: Image.Image, geometry: Geometry) -> float:
-    """Returns the share of an upright mask's pixels that are inside the part of the picture that is used."""
-    left, upper, right, lower = (round(side) for side in geometry.box)
-    pixels = np.asarray(mask)
-    inside = int(np.count_nonzero(pixels[upper:lower, left:right]))
-    return inside / max(int(np.count_nonzero(pixels)), 1)

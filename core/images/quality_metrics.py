@@ -121,7 +121,9 @@ def measure_quality(image: Image.Image) -> ImageQuality:
         bands = len(found) // 256
         if bands >= 3:
             pixels = np.frombuffer(data if plain is strip else plain.tobytes(), np.uint8).reshape(-1, bands)
-            gray = gray and _is_gray(found, pixels)
+            red, green, blue = found.reshape(-1, 256)[:3]
+            gray = gray and np.array_equal(red, green) and np.array_equal(green, blue)
+            gray = gray and bool((pixels[:, :2] == pixels[:, 1:3]).all())
             bright += np.bincount(_brightness(pixels[-top * width % step :: step]), minlength=_LEVELS)
         if image.mode in ("L", "RGB"):
             continue  # reduced as a whole below
@@ -137,10 +139,15 @@ def measure_quality(image: Image.Image) -> ImageQuality:
         bright = np.bincount(_brightness(_GRAYS), channels[0], _LEVELS).astype(np.int64)
     thumb = _shrink(image if thumb is None else thumb)
     sums, squares = (channels @ _POWERS).T
+    means = sums / (width * height)
+    red, green, blue = means[:3] if len(means) >= 3 else means[:1].repeat(3)
+    weighted = _WEIGHTS[0] * red**2 + _WEIGHTS[1] * green**2 + _WEIGHTS[2] * blue**2
+    shares = counts[counts > 0] / counts.sum()
+    entropy = float(-(shares * np.log2(shares)).sum())
     scores = (
-        _mean_brightness(sums / (width * height)),
+        math.sqrt(weighted) / 255,
         *_percentiles(bright),
-        min(1.0, _entropy(counts) / _FULL_BITS),
+        min(1.0, entropy / _FULL_BITS),
         _sharpness(thumb.convert("L")),
         min(width, height) / max(width, height),
     )
@@ -219,14 +226,6 @@ def describe_issue(code: str, scores: tuple[float, ...]) -> str:
     return issue.sentence.format(*beside_limit(scores[issue.score], issue.limit, issue.scale))
 
 
-def _is_gray(counts: Array, pixels: Array) -> bool:
-    """Returns whether all pixels have equal red, green and blue."""
-    red, green, blue = counts.reshape(-1, 256)[:3]
-    if not (np.array_equal(red, green) and np.array_equal(green, blue)):
-        return False
-    return np.array_equal(pixels[:, 0], pixels[:, 1]) and np.array_equal(pixels[:, 1], pixels[:, 2])
-
-
 def _step(width: int, height: int) -> int:
     """Returns the step between sampled pixels, chosen so that all columns are sampled equally."""
     step = max(1, width * height // _SAMPLES)
@@ -293,12 +292,6 @@ def _on_white(image: Image.Image) -> Image.Image:
     return laid.convert("L") if image.mode == "LA" else laid
 
 
-def _mean_brightness(means: Array) -> float:
-    red, green, blue = means[:3] if len(means) >= 3 else means[:1].repeat(3)
-    weighted = _WEIGHTS[0] * red**2 + _WEIGHTS[1] * green**2 + _WEIGHTS[2] * blue**2
-    return math.sqrt(weighted) / 255
-
-
 def _percentiles(counts: Array) -> Iterator[float]:
     """Yields percentiles of brightness, interpolated between two values like `numpy.percentile`."""
     cumulated = np.cumsum(counts)
@@ -309,12 +302,6 @@ def _percentiles(counts: Array) -> Iterator[float]:
         low, high = np.searchsorted(cumulated, (below, min(below + 1, last)), side="right").tolist()
         left, right = (math.sqrt(level / (_LEVELS - 1)) for level in (low, high))
         yield min(1.0, left + (right - left) * (place - below))
-
-
-def _entropy(counts: Array) -> float:
-    """Returns the entropy of a histogram, in bits."""
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log2(shares)).sum())
 
 
 def _sharpness(gray: Image.Image) -> float:
@@ -359,18 +346,16 @@ def _channel(values: Array) -> ChannelSamples:
         count += len(part)
         zero = part.dtype.type(0)  # turns -0.0 into 0.0
         low, high = min(low, (part.min() + zero).item()), max(high, (part.max() + zero).item())
-        found = _sums_of_floats(part) if part.dtype.kind == "f" else _sums_of_integers(part)
-        total += found[0]
-        squares += found[1]
+        if part.dtype.kind == "f":
+            part_total, part_squares = _sums_of_floats(part)
+        else:
+            exact = part.astype(np.float64)
+            part_total, part_squares = int(exact.sum()), int(np.dot(exact, exact))
+        total += part_total
+        squares += part_squares
     if not count:
         low = high = 0
     return ChannelSamples(count, total, squares, low, high, nan, infinite)
-
-
-def _sums_of_integers(values: Array) -> tuple[int, int]:
-    """Returns the sum of values below 2^16 and the sum of their squares."""
-    exact = values.astype(np.float64)
-    return int(exact.sum()), int(np.dot(exact, exact))
 
 
 def _sums_of_floats(values: Array) -> tuple[int, int]:

@@ -270,20 +270,13 @@ def _read_header(data: bytes, options: OpenOptions) -> TiffHeader:
     """
     with PillowSettings(options.max_pixels, "tiff"):
         check_tags(data, "tiff", options.bounds)
-        header = _header_of(_first_directory(data))
+        file = io.BytesIO(data)
+        tags = Tags(file.read(16 if _BIG_TIFF in data[2:4] else 8))
+        file.seek(tags.next)
+        tags.load(file)
+        header = _header_of(tags)
         check_size(header.size, options.max_pixels)
         return header
-
-
-def _first_directory(data: bytes) -> Tags:
-    file = io.BytesIO(data)
-    head = file.read(8)
-    if _BIG_TIFF in (head[2], head[3]):
-        head += file.read(8)
-    tags = TiffImagePlugin.ImageFileDirectory_v2(head)
-    file.seek(tags.next)
-    tags.load(file)
-    return tags
 
 
 def _header_of(tags: Tags) -> TiffHeader:
