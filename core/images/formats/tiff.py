@@ -15,7 +15,7 @@ import io
 import lzma
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -560,12 +560,7 @@ def _decoded(segment: bytes, rows: int, layout: TiffLayout) -> np.ndarray:
         segment = segment.translate(_REVERSED_BITS)
     compression = layout.compression
     try:
-        if compression in _CODECS:
-            decoded = _CODECS[compression](segment, size)
-        elif compression in _PICTURE_CODECS:
-            decoded = _PICTURE_CODECS[compression](segment, rows, layout)
-        else:
-            raise _not_decoded(f"{compression} compression")
+        decoded = _decompressed(segment, size, rows, layout)
     except BadFaxData as error:
         raise truncated(f"tiff: {compression}: {error}") from error
     except (zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError) as error:
@@ -601,6 +596,44 @@ def _without_predictor(array: np.ndarray, rows: int, layout: TiffLayout) -> np.n
     return values.reshape(rows, -1).view(np.uint8)
 
 
+def _decompressed(segment: bytes, size: int, rows: int, layout: TiffLayout) -> bytes:
+    """Returns the first bytes of a strip or tile, at most that many, and fewer if it ends early.
+
+    Raises:
+      ImageFault: If its compression is not supported, or the codec reports what is wrong.
+      Exception: What the codec raises.
+    """
+    match layout.compression:
+        case "raw":
+            return segment[:size]
+        case "packbits":
+            return _unpack_bits(segment, size)
+        case "tiff_lzw":
+            import imagecodecs
+
+            return bytes(imagecodecs.lzw_decode(segment, out=size))
+        case "tiff_adobe_deflate" | "tiff_deflate":
+            return _inflate(segment, size)
+        case "lzma":
+            return lzma.LZMADecompressor(memlimit=1 << 28).decompress(segment, size)
+        case "zstd":
+            import zstandard
+
+            try:
+                return zstandard.ZstdDecompressor().stream_reader(segment).read(size)
+            except zstandard.ZstdError as error:
+                raise ValueError(words_of(error)) from error
+        case "tiff_ccitt" | "group3" | "group4":
+            options = int(layout.tags.get(Base.T4Options, 0))
+            return decode_fax(segment, rows, layout.segment[0], layout.compression, options)
+        case "jpeg":
+            return _decode_jpeg(segment, rows, layout)
+        case "webp":
+            return _decode_webp(segment, rows, layout)
+        case other:
+            raise _not_decoded(f"{other} compression")
+
+
 def _inflate(segment: bytes, size: int) -> bytes:
     """Decompresses zlib data up to its checksum."""
     inflater = zlib.decompressobj()
@@ -610,21 +643,6 @@ def _inflate(segment: bytes, size: int) -> bytes:
     if len(decoded) >= size and not inflater.eof:
         raise truncated("tiff: deflate: its data ends before its checksum")
     return decoded
-
-
-def _decode_zstd(segment: bytes, size: int) -> bytes:
-    import zstandard
-
-    try:
-        return zstandard.ZstdDecompressor().stream_reader(segment).read(size)
-    except zstandard.ZstdError as error:
-        raise corrupt(f"tiff: zstd: {words_of(error)}") from error
-
-
-def _decode_lzw(segment: bytes, size: int) -> bytes:
-    import imagecodecs
-
-    return bytes(imagecodecs.lzw_decode(segment, out=size))
 
 
 def _unpack_bits(segment: bytes, size: int) -> bytes:
@@ -645,23 +663,6 @@ def _unpack_bits(segment: bytes, size: int) -> bytes:
         parts.append(part)
         length += len(part)
     return b"".join(parts)
-
-
-#: Pillow's name of a compression -> function of (segment, number of bytes) that returns at most that many.
-_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
-    "raw": lambda segment, size: segment[:size],
-    "packbits": _unpack_bits,
-    "tiff_lzw": _decode_lzw,
-    "tiff_adobe_deflate": _inflate,
-    "tiff_deflate": _inflate,
-    "lzma": lambda segment, size: lzma.LZMADecompressor(memlimit=1 << 28).decompress(segment, size),
-    "zstd": _decode_zstd,
-}
-
-
-def _decode_fax(segment: bytes, rows: int, layout: TiffLayout) -> bytes:
-    options = int(layout.tags.get(Base.T4Options, 0))
-    return decode_fax(segment, rows, layout.segment[0], layout.compression, options)
 
 
 def _decode_jpeg(segment: bytes, rows: int, layout: TiffLayout) -> bytes:
@@ -714,13 +715,3 @@ def _exactly(array: np.ndarray, rows: int, layout: TiffLayout) -> bytes:
             f"{wanted[0]} x {rows} of {wanted[1]}"
         )
     return array[:rows].tobytes()
-
-
-#: Pillow's name of a compression of pictures -> function of (segment, number of rows, layout).
-_PICTURE_CODECS: dict[str, Callable[[bytes, int, TiffLayout], bytes]] = {
-    "tiff_ccitt": _decode_fax,
-    "group3": _decode_fax,
-    "group4": _decode_fax,
-    "jpeg": _decode_jpeg,
-    "webp": _decode_webp,
-}
