@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from shardwright.schemas.missing_packages import needed_by
 
 if TYPE_CHECKING:
-    from shardwright.loader.open import open_dataset, pin
     from shardwright.loader.records import Records
-    from shardwright.loader.selection import Resplit, ShardSlice, select
+    from shardwright.loader.selection import Resplit, ShardSlice, open_dataset, pin, select
     from shardwright.loader.tf_dataset import load
 
 _HOME = {
@@ -21,8 +20,8 @@ _HOME = {
     "Resplit": "selection",
     "ShardSlice": "selection",
     "load": "tf_dataset",
-    "open_dataset": "open",
-    "pin": "open",
+    "open_dataset": "selection",
+    "pin": "selection",
     "select": "selection",
 }
 

@@ -19,7 +19,7 @@ from shardwright.core.images.decode import load_checked, open_image, upright
 from shardwright.core.images.deep_pixels import displayed
 from shardwright.core.images.faults import limit_of_process
 from shardwright.core.records.encodings import plain_feature
-from shardwright.loader.open import stored_types
+from shardwright.loader.selection import stored_types
 from shardwright.schemas.bounds import NO_BOUNDS
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_format

@@ -19,16 +19,21 @@ from PIL import Image
 
 from shardwright.core.concurrency.pool import OrderedMap, each
 from shardwright.loader.decode import FeatureReader, PictureReader, Pixels, Value
-from shardwright.loader.open import (
+from shardwright.loader.selection import (
     NUMPY_TYPES,
+    TRAIN,
+    Predicate,
+    Resplit,
+    ShardSlice,
     at_least,
     chosen_type,
     located,
     read_dataset,
+    read_labels,
     require_seed,
+    slices_of,
     stored_types,
 )
-from shardwright.loader.selection import TRAIN, Predicate, Resplit, ShardSlice, read_labels, slices_of
 from shardwright.loader.shard_reader import ShardReader
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import ParsedExample

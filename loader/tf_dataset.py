@@ -15,17 +15,22 @@ import tensorflow as tf
 
 from shardwright.core import storage
 from shardwright.core.records.compression import translated_shard_errors
-from shardwright.loader.open import (
+from shardwright.loader.selection import (
     NUMPY_TYPES,
+    TRAIN,
+    Predicate,
+    Resplit,
+    ShardSlice,
     absolute,
     at_least,
     chosen_type,
     located,
+    number_of_records,
     read_dataset,
     require_seed,
+    slices_of,
     stored_types,
 )
-from shardwright.loader.selection import TRAIN, Predicate, Resplit, ShardSlice, number_of_records, slices_of
 from shardwright.loader.tf_images import (
     Picture,
     Size,

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from shardwright.loader.open import stored_types
+from shardwright.loader.selection import stored_types
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_formats
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.feature_roles import FeatureRole

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.lease import HeldLease, check_free, this_process
+from shardwright.core.lease import HeldLease, Lease, check_free, this_process
 from shardwright.core.overwrite import is_being_replaced, repair_swap, staging_path
 from shardwright.core.storage.faults import FREE_SPACE
 from shardwright.pipelines import log
@@ -19,7 +19,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, SHARDS_DIR, WORK_DIR, WRITER_JSON
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.lease import Lease
 from shardwright.schemas.units import counted
 from shardwright.schemas.version import (
     INDEX_HTML,

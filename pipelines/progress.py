@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
-from shardwright.core.storage.retries import longest_wait
+from shardwright.core.storage.faults import longest_wait
 from shardwright.pipelines import log
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.units import counted

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.lease import this_process
+from shardwright.core.lease import Lease, this_process
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.rebuild.begin import is_overtaken
 from shardwright.core.rebuild.task import RebuildTask, outcome_file, read_outcome, show_stages, stage
@@ -62,7 +62,6 @@ from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.configuration.settings_values import rebuild_fields
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.labels import check_carried
-from shardwright.schemas.lease import Lease
 from shardwright.schemas.plan import Plan, SplitsFrom
 from shardwright.schemas.version import VERSIONS_DIR, InputState, VersionRecord, next_version
 

@@ -22,7 +22,9 @@ import google_crc32c
 
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.storage import local
-from shardwright.core.storage.faults import Damaged
+from shardwright.core.storage.faults import LAST_TRY_SECONDS as LAST_TRY_SECONDS
+from shardwright.core.storage.faults import Damaged, Result, current_operation
+from shardwright.core.storage.faults import at_most as at_most
 from shardwright.core.storage.faults import changed as changed
 from shardwright.core.storage.faults import fault as fault
 from shardwright.core.storage.faults import translated_errors as translated_errors
@@ -30,10 +32,7 @@ from shardwright.core.storage.local import check_unchanged as check_unchanged
 from shardwright.core.storage.local import local_version as local_version
 from shardwright.core.storage.local import read_fully as read_fully
 from shardwright.core.storage.local import unfinished as unfinished
-from shardwright.core.storage.retries import LAST_TRY_SECONDS as LAST_TRY_SECONDS
-from shardwright.core.storage.retries import at_most as at_most
-from shardwright.core.storage.retries import current
-from shardwright.core.storage.store import PART_BYTES, RemoteStore, Result, Store
+from shardwright.core.storage.store import PART_BYTES, RemoteStore, Store
 from shardwright.core.storage.store import NoConditions as NoConditions
 from shardwright.core.storage.store import ObjectTooLarge as ObjectTooLarge
 from shardwright.core.storage.store import StoredObject as StoredObject
@@ -404,7 +403,7 @@ def _copy_to(copy: IO[bytes], found: StoredObject, store: Store) -> None:
         if not part:
             raise changed(found.path)
         copy.write(part)
-        current().reached(done + len(part))
+        current_operation().reached(done + len(part))
     if found.crc32c:
         copy.seek(0)
         if checksums_of(copy)[1] != found.crc32c:

@@ -33,7 +33,7 @@ from requests.exceptions import JSONDecodeError, RequestException, SSLError
 from urllib3.exceptions import HTTPError
 
 from shardwright.core.concurrency.pool import CONNECTIONS
-from shardwright.core.storage import faults, object_store, retries
+from shardwright.core.storage import faults, object_store
 from shardwright.core.storage.faults import Answer, BadAnswer, Damaged, Fault, Service
 from shardwright.core.storage.store import (
     PART_BYTES,
@@ -148,9 +148,9 @@ class GcsStore(RemoteStore):
 
         def goes_on(error: Exception) -> bool:
             fault = self.fault(doing, path, error)
-            return fault is not None and fault.retries == math.inf and retries.current().goes_on()
+            return fault is not None and fault.retries == math.inf and faults.current_operation().goes_on()
 
-        return {**_once(), "retry": Retry(goes_on, retries.FIRST_PAUSE, retries.MAX_PAUSE, timeout=None)}
+        return {**_once(), "retry": Retry(goes_on, faults.FIRST_PAUSE, faults.MAX_PAUSE, timeout=None)}
 
     def _blob(self, path: str, version: str = "") -> Any:
         client = self.client()
@@ -267,7 +267,7 @@ class GcsStore(RemoteStore):
             token, done, _ = blob.rewrite(self._blob(source), token=token, **self._repeated("copy", source))
             if token is None:
                 return True
-            retries.current().reached(done)
+            faults.current_operation().reached(done)
 
     def delete(self, path: str) -> None:
         """Removes an object."""
@@ -283,7 +283,7 @@ class GcsStore(RemoteStore):
 
 def _once() -> dict[str, Any]:
     """Returns Google's settings for one attempt within the deadline of this thread's operation."""
-    left = max(retries.current().seconds_left(), 0.1)
+    left = max(faults.current_operation().seconds_left(), 0.1)
     return {"timeout": (min(_CONNECT_SECONDS, left), min(_SILENT_SECONDS, left)), "retry": None}
 
 
@@ -330,7 +330,7 @@ class _ReportedFile:
 
     def read(self, size: int = -1) -> bytes:
         data = self._file.read(size)
-        retries.current().reached(self._file.tell())
+        faults.current_operation().reached(self._file.tell())
         return data
 
 

@@ -21,8 +21,15 @@ from typing import IO, Any, ClassVar
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError
 
-from shardwright.core.storage import retries
-from shardwright.core.storage.faults import Answer, BadAnswer, Damaged, Fault, Service, damaged
+from shardwright.core.storage.faults import (
+    Answer,
+    BadAnswer,
+    Damaged,
+    Fault,
+    Service,
+    current_operation,
+    damaged,
+)
 from shardwright.core.storage.store import (
     PART_BYTES,
     ListedPage,
@@ -114,7 +121,7 @@ class Buckets:
           bucket: Name of the bucket.
           attempts: Number of times that obstore may repeat a request.
         """
-        left = retries.current().seconds_left()
+        left = current_operation().seconds_left()
         seconds = next((item for item in _TIMEOUTS if item <= left), _TIMEOUTS[-1])
         key = (bucket, seconds, attempts)
         if key not in self._opened:
@@ -170,7 +177,7 @@ class Reader:
                 raise ObjectTooLarge(size)
             chunks.append(bytes(answer.bytes().to_bytes()))
             done += len(chunks[-1])
-            retries.current().reached(done)
+            current_operation().reached(done)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks), version
 
     def _answer(self, version: str, offset: int, length: int) -> tuple[Any, Any]:
@@ -370,7 +377,7 @@ class ObjectStore(RemoteStore):
             self._put(path, file.read(), use_multipart=False)
             return
 
-        operation = retries.current()  # obstore asks for chunks in another thread
+        operation = current_operation()  # obstore asks for chunks in another thread
 
         def chunks() -> Iterator[bytes]:
             while chunk := file.read(1 << 20):

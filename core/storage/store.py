@@ -2,7 +2,7 @@
 
 A store sends requests, and nothing else. The functions of the package add what all stores share: reads of
 large objects in parts, listings that end, and answers for missing files. `RemoteStore.run` adds retries with
-deadlines (`retries`) and one sentence for each error (`faults`).
+deadlines and one sentence for each error (`faults`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import IO, Any, ClassVar, NamedTuple, TypeVar
+from typing import IO, Any, ClassVar, NamedTuple
 
 from shardwright.core.concurrency.workers import job_options, values_of
-from shardwright.core.storage.faults import Fault
-from shardwright.core.storage.retries import Contact, retried
+from shardwright.core.storage.faults import Contact, Fault, Result, retried
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
-
-Result = TypeVar("Result")
 
 #: Size of the parts in bytes in which large objects are read and sent. One request carries one part.
 PART_BYTES = 16 << 20

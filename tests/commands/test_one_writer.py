@@ -29,7 +29,7 @@ from helpers.hostile import (
 
 from shardwright.core import commit, lease, overwrite, storage
 from shardwright.core.commit import ConversionSpec, begin_conversion, remove_commit
-from shardwright.core.lease import HeldLease
+from shardwright.core.lease import HeldLease, Lease
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines.convert import build_convert, convert
 from shardwright.pipelines.output import one_writer
@@ -38,7 +38,6 @@ from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.run import run_pipeline, workers_of
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.lease import Lease
 from shardwright.transforms import conversion as commit_step
 
 Capture = pytest.CaptureFixture[str]

@@ -20,6 +20,7 @@ from helpers.hostile import at_call, make_tree, run_forked, signal_self, start, 
 from PIL import Image
 
 from shardwright.core import lease as leases
+from shardwright.core.lease import Lease
 from shardwright.core.rebuild.begin import MAX_ABANDONED
 from shardwright.core.sources import class_folders
 from shardwright.core.storage.local import LocalStore
@@ -30,7 +31,6 @@ from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.run import exit_code_of
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
-from shardwright.schemas.lease import Lease
 from shardwright.schemas.version import LEASE_JSON, VersionState
 
 

@@ -14,7 +14,7 @@ from helpers.hostile import make_tree, picture
 from helpers.resealing import frame, read_shard
 
 from shardwright.core import storage
-from shardwright.core.lease import HeldLease
+from shardwright.core.lease import HeldLease, Lease
 from shardwright.core.records.framing import FRAME_BYTES
 from shardwright.core.salvage.commit import SalvageJob, outcome_of
 from shardwright.pipelines.cli import main
@@ -27,7 +27,6 @@ from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.salvage import SalvageResult, build_salvage, print_salvage_summary, salvage
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, UsageError
-from shardwright.schemas.lease import Lease
 from shardwright.schemas.ledger import Entry, load_ledger
 
 SHARD = "train-00001-of-00003.tfrecord"

@@ -26,8 +26,8 @@ from helpers.storage.retries import Retries
 from helpers.storage.scripted import Script, Scripted, Serve, scripted
 
 from shardwright.core import storage
+from shardwright.core.storage import faults as policy
 from shardwright.core.storage import object_store
-from shardwright.core.storage import retries as policy
 from shardwright.pipelines.convert import convert
 
 _START_SECONDS = 30

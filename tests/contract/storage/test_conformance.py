@@ -19,7 +19,7 @@ from helpers.storage.scripted import Request, Response
 
 from shardwright.core import storage
 from shardwright.core.images.read import read_image
-from shardwright.core.storage import retries
+from shardwright.core.storage import faults
 from shardwright.schemas.errors import EngineError, ImageFault, ShardwrightError, UsageError
 from shardwright.schemas.image_ref import ImageRef
 
@@ -369,7 +369,7 @@ def test_a_slow_server_is_no_error(imitation: Imitation) -> None:
 
 
 def test_a_dead_storage_may_come_back(imitation: Imitation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "FIRST_PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(faults, "FIRST_PATIENCE_SECONDS", 0.3)
     with imitation.serve(lambda _: Response(status=503)) as served:
         assert "answers with 503 again and again" in ends(lambda: storage.stat(imitation.path()))
         served.script = imitation.holding(BODY)
@@ -483,11 +483,11 @@ def test_the_wait_for_a_storage_is_named(imitation: Imitation) -> None:
     thread = threading.Thread(target=ends, args=(lambda: storage.stat(imitation.path()),))
     with imitation.serve(lambda request: Response(head=30.0)):
         thread.start()
-        while (wait := retries.longest_wait()) is None:
+        while (wait := faults.longest_wait()) is None:
             time.sleep(0.01)
         assert wait[0] == imitation.path()
         thread.join()
-    assert retries.longest_wait() is None
+    assert faults.longest_wait() is None
 
 
 def test_reads_of_many_objects_are_in_flight_at_once(imitation: Imitation) -> None:

@@ -30,7 +30,7 @@ from helpers.storage.scripted import Request, Response, Scripted, Serve, scripte
 from helpers.storage.tunnel import tunnels
 
 from shardwright.core import storage
-from shardwright.core.storage import retries
+from shardwright.core.storage import faults
 from shardwright.schemas.errors import EngineError
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -335,8 +335,8 @@ def test_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch, se
         assert storage.read_bytes("gs://b/x", "7") == BODY
         assert served.requests[0].headers["Host"] == "storage.invalid:1"
         monkeypatch.setenv("no_proxy", "storage.invalid")
-        monkeypatch.setattr(retries, "FIRST_PATIENCE_SECONDS", 0.1)
-        monkeypatch.setattr(retries, "PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr(faults, "FIRST_PATIENCE_SECONDS", 0.1)
+        monkeypatch.setattr(faults, "PATIENCE_SECONDS", 0.1)
         with pytest.raises(EngineError, match="does not answer"):
             storage.read_bytes("gs://b/x", "7")
 
@@ -371,7 +371,7 @@ def test_tls_goes_through_the_tunnel_of_a_proxy(
 def test_a_proxy_that_opens_no_tunnel_ends_the_read(
     monkeypatch: pytest.MonkeyPatch, serve: Serve, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(retries, "FIRST_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(faults, "FIRST_PATIENCE_SECONDS", 0.2)
     tls, _ = self_signed(tmp_path)
     with serve(hold, tls=tls) as served, tunnels(("127.0.0.1", 1), status=407) as (proxy, opened):
         monkeypatch.setenv("https_proxy", proxy)
@@ -414,8 +414,8 @@ def test_a_full_disk_is_no_fault_of_the_storage(serve: Serve, monkeypatch: pytes
     def full(self: object, offset: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(retries.Operation, "reached", full)
+    monkeypatch.setattr(faults.Operation, "reached", full)
     with serve(hold), pytest.raises(OSError, match="No space left") as raised:
         read_copy("gs://b/x")
     assert not isinstance(raised.value, EngineError)
-    assert retries.longest_wait() is None
+    assert faults.longest_wait() is None

@@ -6,9 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from shardwright.core.storage import retries
-from shardwright.core.storage.faults import Fault
-from shardwright.core.storage.retries import LAST_TRY_SECONDS, LATER_TRY_SECONDS, Contact, Operation
+from shardwright.core.storage import faults
+from shardwright.core.storage.faults import LAST_TRY_SECONDS, LATER_TRY_SECONDS, Contact, Fault, Operation
 from shardwright.pipelines.progress import progress_text
 
 
@@ -31,7 +30,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of all deadlines."""
     made = Clock()
-    monkeypatch.setattr(retries, "time", made)
+    monkeypatch.setattr(faults, "time", made)
     return made
 
 
@@ -101,26 +100,26 @@ def test_pauses_grow_and_end_before_the_deadline(
         raise TimeoutError
 
     with pytest.raises(OSError, match="busy"):
-        retries.retried(contact, "gs://b/a", send, lambda error: Fault(OSError("busy"), float("inf")))
+        faults.retried(contact, "gs://b/a", send, lambda error: Fault(OSError("busy"), float("inf")))
     pauses = [later - earlier for earlier, later in pairwise(times)]
-    assert pauses[:4] == pytest.approx([0.2, 0.4, 0.8, 1.6]) and max(pauses) == retries.MAX_PAUSE
+    assert pauses[:4] == pytest.approx([0.2, 0.4, 0.8, 1.6]) and max(pauses) == faults.MAX_PAUSE
     assert 170 <= clock.now - started <= 180
 
 
 def test_the_first_fault_is_raised_unless_a_later_one_is_final(clock: Clock, contact: Contact) -> None:
-    faults = [Fault(OSError("first"), 2), Fault(OSError("second"), 2), Fault(OSError("third"), 2)]
-    left = list(faults)
+    causes = [Fault(OSError("first"), 2), Fault(OSError("second"), 2), Fault(OSError("third"), 2)]
+    left = list(causes)
 
     def send() -> None:
         raise ValueError
 
     with pytest.raises(OSError, match="first"):
-        retries.retried(contact, "gs://b/a", send, lambda error: left.pop(0))
-    final = [faults[0], Fault(PermissionError("no"))]
+        faults.retried(contact, "gs://b/a", send, lambda error: left.pop(0))
+    final = [causes[0], Fault(PermissionError("no"))]
     with pytest.raises(PermissionError):
-        retries.retried(contact, "gs://b/a", send, lambda error: final.pop(0))
+        faults.retried(contact, "gs://b/a", send, lambda error: final.pop(0))
     with pytest.raises(ValueError):
-        retries.retried(contact, "gs://b/a", send, lambda error: None)
+        faults.retried(contact, "gs://b/a", send, lambda error: None)
 
 
 def test_the_line_names_the_operation_that_waits(contact: Contact) -> None:
@@ -132,6 +131,6 @@ def test_the_line_names_the_operation_that_waits(contact: Contact) -> None:
 
 
 def test_an_operation_keeps_the_shortest_given_limit(contact: Contact) -> None:
-    with retries.at_most(7), retries.at_most(10):
+    with faults.at_most(7), faults.at_most(10):
         assert Operation(contact, "gs://b/a").seconds_left() <= 7
     assert 100 < Operation(contact, "gs://b/a").seconds_left() <= 180

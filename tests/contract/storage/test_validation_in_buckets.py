@@ -11,7 +11,7 @@ from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Rule, before_reading, flaky
 from helpers.timeless import without_times
 
-from shardwright.core.storage import retries
+from shardwright.core.storage import faults
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.findings import ValidationReport
 
@@ -74,8 +74,8 @@ def test_a_failing_storage_is_not_a_finding(
     fault: Fault,
 ) -> None:  # fmt: skip
     kind, name = request_
-    monkeypatch.setattr(retries, "PATIENCE_SECONDS", 2.0)
-    monkeypatch.setattr(retries, "FIRST_PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(faults, "PATIENCE_SECONDS", 2.0)
+    monkeypatch.setattr(faults, "FIRST_PATIENCE_SECONDS", 2.0)
     with proxy.watch(every(fault, kind, name)):
         sentence = sentence_of(run(capfd, "validate", "--dataset", f"{stored.url}/out"), 3)
     assert sentence.startswith("Cannot ") and f"{stored.url}/{name}".rstrip("/") in sentence

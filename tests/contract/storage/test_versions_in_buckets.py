@@ -29,8 +29,7 @@ from helpers.versioned import (
 from shardwright.core import storage
 from shardwright.core.report.index_page import write_index
 from shardwright.core.versions import list_versions, located, remove_version, version_names
-from shardwright.loader import Records, pin
-from shardwright.loader import open as opening
+from shardwright.loader import Records, pin, selection
 from shardwright.pipelines.diff import diff
 from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.plan import plan
@@ -45,7 +44,7 @@ def out(versioned: Place, small_local: Path) -> Iterator[str]:
     """Three published versions."""
     make_versions(versioned.url, small_local)
     yield versioned.url
-    opening._pinned.clear()
+    selection._pinned.clear()
 
 
 @pytest.mark.sampled(1)

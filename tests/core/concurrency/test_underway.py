@@ -29,9 +29,9 @@ from shardwright.core.sources.image_files import walk
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables.image_tables import TableHead
 from shardwright.core.storage import ranges
+from shardwright.core.storage.faults import Contact, Operation
 from shardwright.core.storage.local import read_fully
 from shardwright.core.storage.ranges import RangeReader
-from shardwright.core.storage.retries import Contact, Operation
 from shardwright.core.storage.store import ListedPage, RemoteStore
 from shardwright.schemas.image_ref import ImageRef
 

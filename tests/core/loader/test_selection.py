@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from hypothesis import strategies as st
 import shardwright.loader
 from shardwright import loader
 from shardwright.loader import Records, Resplit, ShardSlice, open_dataset, pin, select
-from shardwright.loader import open as opening
 from shardwright.loader.selection import number_of_records, slices_of
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.run import run_pipeline
@@ -299,15 +298,12 @@ def datasets(tmp_path_factory: pytest.TempPathFactory, sound_dataset: Path) -> l
 
 
 @pytest.fixture
-def out(tmp_path: Path, datasets: list[Path]) -> Iterator[str]:
+def out(tmp_path: Path, datasets: list[Path]) -> str:
     """Versions of 6 and 8 records; the first is the latest, and nothing has been read."""
     for version, dataset in zip((V1, V2), datasets):
         add_version(tmp_path / "out", dataset, version)
     point_to(tmp_path / "out", V1)
-    before = dict(opening._pinned)
-    yield str(tmp_path / "out")
-    opening._pinned.clear()
-    opening._pinned.update(before)
+    return str(tmp_path / "out")
 
 
 def test_a_process_reads_one_version(out: str) -> None:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
 
+from shardwright.core.lease import Lease
 from shardwright.core.rebuild.task import RebuildTask, line_of, show_stages, stage
 from shardwright.pipelines.quiet_beam import suppress_beam_logs
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.lease import Lease
 
 TASK = RebuildTask(
     "gs://b/pets", Lease("run", "20261121T020000Z"), ConvertSettings(input=("in",), output="out"), {}

@@ -20,9 +20,8 @@ import pytest
 
 from shardwright.core import lease as leases
 from shardwright.core import storage
-from shardwright.core.lease import HeldLease, may_live, read_holder, this_process
+from shardwright.core.lease import HeldLease, Lease, may_live, read_holder, this_process
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.lease import Lease
 
 VERSION = "20261121T020000Z"
 ROUNDS = 12
@@ -30,7 +29,7 @@ ROUNDS = 12
 RACER = """
 import sys
 from shardwright.schemas.errors import EngineError
-from shardwright.schemas.lease import Lease
+from shardwright.core.lease import Lease
 from shardwright.core.lease import HeldLease, this_process
 print("ready", flush=True)
 for line in sys.stdin:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from shardwright.core.lease import MAX_SECONDS, Lease, is_void
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration.settings import DEFAULT_SCRUB
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Violation
-from shardwright.schemas.lease import MAX_SECONDS, Lease, is_void
 from shardwright.schemas.version import (
     Acceptance,
     Pointer,

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from shardwright.core import storage
-from shardwright.core.lease import HeldLease
+from shardwright.core.lease import HeldLease, Lease
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation import image as checks_image
 from shardwright.core.validation import record as checks_record
@@ -39,7 +39,6 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import layout_by_name
-from shardwright.schemas.lease import Lease
 
 DEEP = (CheckDepth.FAST, CheckDepth.FULL, CheckDepth.QUALITY)
 

@@ -16,6 +16,7 @@ from helpers.hostile import document, make_tree, shard_hashes
 from helpers.repository import PHOTOS
 
 from shardwright.core import storage
+from shardwright.core.lease import Lease
 from shardwright.core.rebuild import begin, finish
 from shardwright.core.rebuild.task import RebuildTask, outcome_file
 from shardwright.core.versions import list_versions, read_pointer
@@ -29,7 +30,6 @@ from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.run import run_pipeline
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError
-from shardwright.schemas.lease import Lease
 from shardwright.schemas.version import VersionState
 from shardwright.transforms import conversion
 from shardwright.transforms import rebuild as transforms
