@@ -113,14 +113,14 @@ class GcsStore(RemoteStore):
             return faults.damaged(doing, path)
         if isinstance(error, GoogleAuthError) and not isinstance(error, TransportError):
             return self.service.no_credentials(doing, path)
-        if isinstance(error, JSONDecodeError | BadAnswer):
+        if isinstance(error, JSONDecodeError) or (
+            isinstance(error, BaseError | BadAnswer) and object_store.is_foreign(error)
+        ):
             return self.service.bad_answer(doing, path)
         if isinstance(error, SSLError) and "certificate" in str(error).lower():
             return self.service.bad_certificate(doing, path)
         if isinstance(error, exceptions.GoogleAPICallError):
             return self._refused(doing, path, error)
-        if isinstance(error, BaseError) and object_store.is_foreign(error):
-            return self.service.bad_answer(doing, path)
         if isinstance(error, BaseError):
             return self.service.fault(doing, path, object_store.answer_of(error))
         network = RequestException | HTTPError | TransportError | ConnectionError | TimeoutError
@@ -184,15 +184,15 @@ class GcsStore(RemoteStore):
             data = self._quickly(path, lambda reader: reader.whole(version, limit)[0])
             if data is not None:
                 return data
-        file = _LimitedBytes(limit)
-        self._blob(path, version).download_to_file(
-            file,
+        if 0 <= limit < self.stat(path, version).size:
+            raise ObjectTooLarge
+        data = self._blob(path, version).download_as_bytes(
             raw_download=True,
             checksum=None if version else "crc32c",
-            single_shot_download=limit < 0,  # else 8 KiB at a time
+            single_shot_download=True,  # else 8 KiB at a time
             **_once(),
         )
-        return file.getvalue()
+        return bytes(data)
 
     def read_range(self, path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
         """Reads a range of an object."""
@@ -273,9 +273,9 @@ class GcsStore(RemoteStore):
         """Removes an object."""
         self._blob(path).delete(**_once())
 
-    def stat(self, path: str) -> StoredObject:
-        """Returns the metadata of an object."""
-        blob = self._blob(path)
+    def stat(self, path: str, version: str = "") -> StoredObject:
+        """Returns the metadata of an object, of a version if given."""
+        blob = self._blob(path, version)
         with _expected():
             blob.reload(**_once())
             return _stored(blob)
@@ -306,19 +306,6 @@ def _stored(blob: Any) -> StoredObject:
         blob.crc32c or "",
         blob.updated and blob.updated.timestamp(),
     )
-
-
-class _LimitedBytes(io.BytesIO):
-    """A file in memory that refuses more bytes than a limit; -1 is none."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._limit = limit
-
-    def write(self, data: Any, /) -> int:
-        if 0 <= self._limit < self.tell() + len(data):
-            raise ObjectTooLarge
-        return super().write(data)
 
 
 class _ReportedFile:
