@@ -14,7 +14,7 @@ import pytest
 from helpers.converting import lighten_commands
 from helpers.examples import register_profiles
 from helpers.hostile import make_tree
-from helpers.repository import PHOTOS
+from helpers.repository import PHOTOS, SETTINGS
 from helpers.sketched_drawings import drawing, sketch_drawings
 
 from shardwright.pipelines import cli
@@ -73,13 +73,7 @@ def photos() -> Path:
 def sound_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished dataset of the example pictures; a test that changes it works on a copy."""
     output = tmp_path_factory.mktemp("sound") / "dataset"
-    convert(
-        input=str(PHOTOS),
-        output=str(output),
-        resize=64,
-        splits="train=0.6,validation=0.2,test=0.2",
-        shards="train=3,validation=1,test=1",
-    )
+    convert(input=str(PHOTOS), output=str(output), **SETTINGS)
     return output
 
 

@@ -10,6 +10,12 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "photos"
 #: Smaller copies with the same names, classes, formats and modes.
 PHOTOS = Path(__file__).parent / "small_photos"
+#: Settings of the fixture `sound_dataset`.
+SETTINGS = {
+    "resize": 64,
+    "splits": "train=0.6,validation=0.2,test=0.2",
+    "shards": "train=3,validation=1,test=1",
+}
 
 
 def copy_photos(folder: Path, step: int, photos: Path = PHOTOS) -> Path:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,28 +12,25 @@ from apache_beam.io.filesystems import FileSystems
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage as google_storage
 from helpers.hostile import make_tree
-from helpers.storage.amazon import S3
-from helpers.storage.azurite import Container, azurite, connection_string
-from helpers.storage.buckets import Bucket, free_port
+from helpers.storage.buckets import (
+    S3,
+    Bucket,
+    Container,
+    Disk,
+    Place,
+    azurite,
+    connection_string,
+    google_emulator,
+)
 from helpers.storage.imitation import Imitation
-from helpers.storage.places import Disk, Place
 from helpers.storage.proxy import Proxy
 from helpers.storage.retries import Retries
-from helpers.storage.scripted import Script, Scripted, Serve, scripted
+from helpers.storage.scripted import Script, Scripted, Serve, scripted, serving
 
 from shardwright.core import storage
 from shardwright.core.storage import faults as policy
 from shardwright.core.storage import object_store
 from shardwright.pipelines.convert import convert
-
-_START_SECONDS = 30
-#: The emulator without its list of all objects, which it would write after every change.
-_EMULATOR = """
-import sys
-from gcp_storage_emulator import __main__, storage
-storage.Storage._write_config_to_file = lambda self: None
-__main__.main(sys.argv[1:])
-"""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -50,31 +43,11 @@ def _without_certificates() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def emulator() -> Iterator[tuple[str, int]]:
-    """The storage emulator in a separate process."""
-    port = free_port()
-    command = [sys.executable, "-c", _EMULATOR, "start", "--host=127.0.0.1", f"--port={port}"]
-    process = subprocess.Popen([*command, "--in-memory", "--quiet"], stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            assert process.poll() is None and time.monotonic() < deadline, "the emulator does not start"
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
-        yield "127.0.0.1", port
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@pytest.fixture(scope="session")
-def _proxy(emulator: tuple[str, int]) -> Iterator[Proxy]:
-    proxy = Proxy(emulator)
-    proxy.start()
-    yield proxy
-    proxy.stop()
+def _proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
+    with google_emulator(tmp_path_factory.mktemp("emulator")) as place:
+        proxy = Proxy(place)
+        with serving(proxy) as proxy.url:
+            yield proxy
 
 
 @pytest.fixture
@@ -188,9 +161,9 @@ def s3(s3_server: str, tree: Path) -> S3:
 
 
 @pytest.fixture(scope="session")
-def azurite_server() -> Iterator[str]:
+def azurite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of Azurite."""
-    with azurite() as url:
+    with azurite(tmp_path_factory.mktemp("azurite")) as url:
         yield url
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 from pathlib import Path
 
 import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
-from helpers.hostile import document, run, sentence_of
-from helpers.storage.azurite import ACCOUNT, KEY, Container, connection_string, signature_for
+from helpers.hostile import run, sentence_of
+from helpers.storage.buckets import ACCOUNT, KEY, Container, connection_string, signature_for
 
 from shardwright.core import storage
 from shardwright.core.images.read import read_image
 from shardwright.core.storage import azure
-from shardwright.loader import Records
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 
@@ -28,53 +26,6 @@ def access(container: Container) -> Container:
     """The container, with access for functions of storage."""
     FileSystems.set_options(PipelineOptions(list(container.options)))
     return container
-
-
-def test_convert_overwrite_and_validate_work_on_azure(
-    capfd: Capture, container: Container, small_local: Path
-) -> None:
-    output = f"{container.url}/out"
-    argv = ("convert", "--input", f"{container.url}/small", "--output", output, *container.options)
-    done = run(capfd, "plan", *argv[1:3], *container.options)
-    assert done.code == 0, done
-    done = run(capfd, *argv, "--shards=5")
-    assert done.code == 0, done
-    assert "holds a dataset" in sentence_of(run(capfd, *argv), 2)
-    done = run(capfd, *argv, "--shards=2", "--overwrite")
-    assert done.code == 0, done
-    assert (
-        json.loads(container.get("out/dataset.json"))["fingerprint"] == document(small_local)["fingerprint"]
-    )
-    local = {path.relative_to(small_local).as_posix() for path in small_local.rglob("*") if path.is_file()}
-    assert set(container.names("out/")) == local | {"_work/lease.json"}, (
-        "a lease that was given back stays, empty"
-    )
-    assert KEY not in container.get("out/run.json").decode()
-    done = run(capfd, "validate", "--dataset", output, *container.options)
-    assert done.code == 0 and "Sound" in done.out, done
-    container.remove("out/dataset.json")
-    container.put("out/train-00001-of-00002.tfrecord", b"broken")
-    assert run(capfd, *argv, "--shards=2", "--resume").code == 0
-    assert json.loads(container.get("out/_work/outcome.json"))["reused_shards"] == 1
-    FileSystems.set_options(PipelineOptions(list(container.options)))
-    assert len(Records(output, "train")) == 12
-
-
-def test_rebuilds_publish_versions_on_azure(capfd: Capture, container: Container) -> None:
-    argv = (
-        "rebuild",
-        "--input",
-        f"{container.url}/small",
-        "--output",
-        f"{container.url}/pets",
-        *container.options,
-    )
-    assert run(capfd, *argv, "--shards=3").code == 0
-    first = container.get("pets/latest.json")
-    container.put("small/ant/new.png", container.get("small/ant/002.png") + b"\0")
-    done = run(capfd, *argv, "--shards=3")
-    assert done.code == 0, done
-    assert container.get("pets/latest.json") != first
 
 
 @pytest.mark.parametrize("name", ["a\\b", "../a\\b"])
@@ -102,22 +53,6 @@ def test_folders_of_a_hierarchical_namespace_are_no_blobs(access: Container) -> 
     assert [item.path for item in storage.list_objects(f"{access.url}/in")] == [f"{access.url}/in/ant/a.png"]
     assert storage.list_folders(f"{access.url}/in") == ["ant"]
     assert not storage.exists(f"{access.url}/in/ant")
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ("convert", "--input", "az://no-such-container/in", "--output", "{out}"),
-        ("convert", "--input", "{tree}", "--output", "az://no-such-container/out"),
-        ("validate", "--dataset", "az://no-such-container/out"),
-    ],
-)
-def test_a_missing_container_is_reported(
-    capfd: Capture, container: Container, tree: Path, tmp_path: Path, argv: tuple[str, ...]
-) -> None:
-    done = run(capfd, *(part.format(out=tmp_path / "out", tree=tree) for part in argv), *container.options)
-    assert "there is no container no-such-container" in sentence_of(done, 3)
-    assert not (tmp_path / "out").exists()
 
 
 def test_wrong_access_is_reported(

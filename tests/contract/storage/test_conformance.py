@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from helpers.storage.beam_disk import DiskFileSystem
+from helpers.storage.buckets import Place
 from helpers.storage.imitation import Imitation
-from helpers.storage.places import Place
 from helpers.storage.scripted import Request, Response
 
 from shardwright.core import storage
@@ -276,7 +276,7 @@ def test_a_bad_answer_is_read_again(imitation: Imitation, fault: str) -> None:
             return answer
         failed.add(kind)
         bad = {
-            "cut": answer._replace(cut=min(100, len(answer.body))),
+            "cut": answer._replace(only=max(len(answer.body) - 100, 0)),
             "reset": answer._replace(only=3),
             "closes": answer._replace(closes=True),
             "login": Response(b"<html>Please log in</html>"),

@@ -249,7 +249,7 @@ def test_the_payer_is_named_in_every_request(serve: Serve, tmp_path: Path) -> No
     def script(request: Request) -> Response:
         if is_quick(request) or request.query.get("alt") == "media":
             return whole(request, BODY)
-        if request.is_listing:
+        if request.method == "GET" and request.path.endswith("/o"):
             return Response(json.dumps({"items": [resource]}).encode())
         done = {
             **resource, "done": True, "resource": resource, "totalBytesRewritten": "1", "objectSize": "1"

@@ -161,7 +161,11 @@ def test_a_large_object_is_not_read_to_its_end(imitation: Imitation) -> None:
 
 def test_a_cut_transfer_of_a_small_object_is_no_large_one(imitation: Imitation) -> None:
     hold = imitation.holding(SMALL)
-    with imitation.serve(lambda request: hold(request)._replace(cut=int(request.number == 0))):
+
+    def script(request: Request) -> Response:
+        return hold(request)._replace(only=-1 if request.number else len(SMALL) - 1)
+
+    with imitation.serve(script):
         assert storage.read_bytes(imitation.path("small.jpg"), limit=LIMIT) == SMALL
 
 

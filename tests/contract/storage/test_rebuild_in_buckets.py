@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from helpers.storage.amazon import S3
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, flaky
 from helpers.storage.retries import Retries
@@ -126,23 +125,3 @@ def test_a_pointer_that_somebody_switched_is_not_switched_again(
         rebuild(**settings)
     assert source.get(f"out/{LATEST_JSON}") == other
     assert rebuild(**settings).version > first.version
-
-
-@pytest.mark.slow
-def test_versions_work_on_amazon_s3(s3: S3, tree: Path) -> None:
-    s3.put_tree(tree, "in/")
-    settings = {
-        "input": f"{s3.url}/in",
-        "output": f"{s3.url}/out",
-        "shards": 3,
-        "beam_options": [*s3.options],
-    }
-    first = rebuild(**settings)
-    assert not rebuild(**settings).changed
-    s3.put(NEW, _picture(tree))
-    second = rebuild(**settings)
-    assert second.outcome["work"] == {
-        "shards": 3, "reused_shards": 2, "copied": second.outcome["work"]["copied"], "converted": 1,
-        "quarantined": 0,
-    }  # fmt: skip
-    assert json.loads(s3.get(f"out/{LATEST_JSON}"))["previous"] == first.version

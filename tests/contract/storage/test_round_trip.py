@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from helpers.hostile import check_books, document, identity, picture, run, run_command, shard_hashes
-from helpers.storage.buckets import SETTINGS, Bucket
+from helpers.repository import SETTINGS
+from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy
 
 from shardwright.core.plan.forecast import SAMPLE_IMAGES

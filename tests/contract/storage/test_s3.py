@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
-from helpers.hostile import document, outcomes, run, run_command, sentence_of
-from helpers.storage.amazon import S3
+from helpers.hostile import outcomes, run, sentence_of
+from helpers.storage.buckets import S3
 from helpers.storage.imitation import Imitation
 from helpers.storage.scripted import Request, Response
 from hypothesis import example, given
@@ -26,31 +26,6 @@ from shardwright.core.storage import object_store
 from shardwright.schemas.errors import EngineError
 
 Capture = pytest.CaptureFixture[str]
-
-
-def test_convert_overwrite_and_validate_work_on_s3(
-    capfd: Capture, s3: S3, small_local: Path, tmp_path: Path
-) -> None:
-    output = f"{s3.url}/out"
-    argv = ("convert", "--input", f"{s3.url}/small", "--output", output, *s3.options)
-    done = run(capfd, *argv, "--shards=5")
-    assert done.code == 0, done
-    assert "holds a dataset" in sentence_of(run(capfd, *argv), 2)
-    done = run(capfd, *argv, "--shards=2", "--overwrite")
-    assert done.code == 0, done
-    assert json.loads(s3.get("out/dataset.json"))["fingerprint"] == document(small_local)["fingerprint"]
-    local = {path.relative_to(small_local).as_posix() for path in small_local.rglob("*") if path.is_file()}
-    assert set(s3.names("out/")) == local | {"_work/lease.json"}, "a lease that was given back stays, empty"
-    done = run(capfd, "validate", "--dataset", output, *s3.options)
-    assert done.code == 0 and "Sound" in done.out, done
-    s3._client.delete_object(Bucket=s3.name, Key="out/dataset.json")
-    s3.put("out/train-00001-of-00002.tfrecord", b"broken")
-    assert run(capfd, *argv, "--shards=2", "--resume").code == 0
-    assert json.loads(s3.get("out/_work/outcome.json"))["reused_shards"] == 1
-    sheet = tmp_path / "sheet.png"
-    done = run(capfd, "inspect", output, "--json", "--contact_sheet", sheet, *s3.options)
-    assert done.code == 0 and json.loads(done.out)["fingerprint"] == document(small_local)["fingerprint"]
-    assert sheet.stat().st_size
 
 
 def test_odd_objects_are_handled(capfd: Capture, s3: S3, tree: Path, tmp_path: Path) -> None:
@@ -86,33 +61,6 @@ def test_wrong_credentials_are_reported(
     options = [option for option in s3.options if "key" not in option]
     done = run(capfd, "plan", "--input", f"{s3.url}/small", *options)
     assert "there are no valid credentials for S3; run `aws configure`" in sentence_of(done, 3)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ("convert", "--input", "s3://no-such-bucket/in", "--output", "{out}"),
-        ("convert", "--input", "{tree}", "--output", "s3://no-such-bucket/out"),
-        ("validate", "--dataset", "s3://no-such-bucket/out"),
-        ("inspect", "s3://no-such-bucket/out"),
-    ],
-)
-def test_a_missing_bucket_is_reported(
-    capfd: Capture, s3: S3, tree: Path, tmp_path: Path, argv: tuple[str, ...]
-) -> None:
-    done = run(capfd, *(part.format(out=tmp_path / "out", tree=tree) for part in argv), *s3.options)
-    assert "no-such-bucket" in sentence_of(done, 3)
-    assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_the_installed_command_works_with_worker_processes(s3: S3, small_local: Path) -> None:
-    workers = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
-    argv = ("convert", "--input", f"{s3.url}/small", "--output", f"{s3.url}/out", "--shards=2", *s3.options)
-    done = run_command(*argv, *workers)
-    assert done.code == 0, done
-    assert json.loads(s3.get("out/dataset.json"))["fingerprint"] == document(small_local)["fingerprint"]
 
 
 names = st.lists(

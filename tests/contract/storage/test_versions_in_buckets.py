@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
-from helpers.storage.amazon import S3
-from helpers.storage.buckets import Bucket
-from helpers.storage.places import Place
+from helpers.storage.buckets import S3, Bucket, Place
 from helpers.storage.proxy import Proxy
 from helpers.versioned import (
     V1,

@@ -18,10 +18,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from helpers.repository import PHOTOS
+from helpers.repository import PHOTOS, SETTINGS
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
@@ -200,18 +199,11 @@ def test_the_index_of_a_damaged_shard_is_not_reported(dataset: Path) -> None:
 
 
 def test_resume_restores_missing_and_damaged_indexes(dataset: Path) -> None:
-    settings: dict[str, Any] = {
-        "input": str(PHOTOS),
-        "output": str(dataset),
-        "resize": 64,
-        "splits": "train=0.6,validation=0.2,test=0.2",
-        "shards": "train=3,validation=1,test=1",
-    }
     whole = {name: (dataset / name).read_bytes() for name in INDEXES}
     (dataset / INDEXES[0]).unlink()
     (dataset / INDEXES[1]).write_bytes(b"0 5\n")
     before = (dataset / INDEXES[2]).stat().st_mtime_ns
-    result = convert(**settings, resume=True)
+    result = convert(input=str(PHOTOS), output=str(dataset), **SETTINGS, resume=True)
     assert result.outcome["reused_shards"] == 5
     assert {name: (dataset / name).read_bytes() for name in INDEXES} == whole
     assert (dataset / INDEXES[2]).stat().st_mtime_ns == before  # sound files are not written again

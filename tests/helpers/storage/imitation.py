@@ -13,17 +13,8 @@ from google.auth.credentials import AnonymousCredentials
 
 from shardwright.core import storage
 
-from .azurite import connection_string
-from .scripted import (
-    Request,
-    Response,
-    Script,
-    Scripted,
-    amazon_page,
-    azure_page,
-    google_page,
-    scripted,
-)
+from .buckets import connection_string
+from .scripted import Request, Response, Script, Scripted, scripted
 
 #: The version of scripted objects: a generation, and an ETag that is no MD5.
 VERSION = "7"
@@ -98,3 +89,37 @@ class Imitation:
             return whole(request, body, version)
 
         return script
+
+
+def google_page(*names: str, token: str = "") -> bytes:
+    """Returns a page of a listing in Google's format."""
+    items = [{"name": name, "size": "1", "generation": "1", "crc32c": "AAAAAA=="} for name in names]
+    return json.dumps({"items": items, **({"nextPageToken": token} if token else {})}).encode()
+
+
+def amazon_page(*names: str, token: str = "") -> bytes:
+    """Returns a page of a listing in Amazon's format."""
+    items = "".join(
+        f"<Contents><Key>{name}</Key><Size>1</Size><ETag>&quot;7&quot;</ETag>"
+        "<LastModified>2026-11-24T10:00:00.000Z</LastModified></Contents>"
+        for name in names
+    )
+    more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult '
+        'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>'
+        f"<IsTruncated>{'true' if token else 'false'}</IsTruncated>{more}{items}</ListBucketResult>"
+    ).encode()
+
+
+def azure_page(*names: str, token: str = "") -> bytes:
+    """Returns a page of a listing in Azure's format."""
+    kind = "<BlobType>BlockBlob</BlobType>"
+    date = "<Last-Modified>Tue, 24 Nov 2026 10:00:00 GMT</Last-Modified>"
+    size = "<Content-Length>1</Content-Length><Content-Type>image/png</Content-Type>"
+    about = f"<Properties><Etag>7</Etag>{size}{kind}{date}</Properties>"
+    items = "".join(f"<Blob><Name>{name}</Name>{about}</Blob>" for name in names)
+    return (
+        '<?xml version="1.0" encoding="utf-8"?><EnumerationResults ContainerName="b">'
+        f"<Blobs>{items}</Blobs><NextMarker>{token}</NextMarker></EnumerationResults>"
+    ).encode()

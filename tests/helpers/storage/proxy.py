@@ -13,16 +13,15 @@ import hashlib
 import http.client
 import json
 import re
-import socket
-import struct
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
+
+from .scripted import Answers, Response
 
 _OBJECTS = re.compile(
     r"/(?:download/|upload/)?storage/v1/b/(?P<bucket>[^/]+)(?P<objects>/o(?:/(?P<name>.*))?)?\Z"
@@ -98,15 +97,7 @@ def flaky(seed: int) -> Rule:
     return rule
 
 
-@dataclass
-class _Answer:
-    status: int
-    headers: list[tuple[str, str]]
-    body: bytes
-
-
-@dataclass
-class Proxy:
+class Proxy(Answers):
     """The proxy; `url` contains its own port.
 
     Attributes:
@@ -114,16 +105,15 @@ class Proxy:
       page_size: Maximum number of objects on a page of a listing.
       rule: Chooses the fault for each request.
       requests: Requests since `watch`.
+      max_in_flight: Largest number of requests of each kind at the same time, since `watch`.
     """
 
-    target: tuple[str, int]
-    page_size: int = 1000
-    rule: Rule | None = None
-    requests: list[Request] = field(default_factory=list)
-    url: str = ""
-    max_in_flight: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
+    def __init__(self, target: tuple[str, int]) -> None:
+        super().__init__()
+        self.target, self.url, self.page_size = target, "", 1000
+        self.rule: Rule | None = None
+        self.requests: list[Request] = []
+        self.max_in_flight: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._conditions = threading.Lock()
         self._in_flight: Counter[str] = Counter()
@@ -131,18 +121,7 @@ class Proxy:
         self._objects: dict[tuple[str, str], dict[str, Any]] = {}
         self._buckets: set[str] = set()
         self._sessions: dict[str, tuple[str, str]] = {}
-        self._finished: dict[str, _Answer] = {}
-
-    def start(self) -> None:
-        """Starts to serve on a free port."""
-        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def stop(self) -> None:
-        """Stops serving."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._finished: dict[str, Response] = {}
 
     @contextlib.contextmanager
     def watch(self, rule: Rule | None = None, page_size: int = 1000) -> Iterator[Proxy]:
@@ -165,43 +144,36 @@ class Proxy:
         """Returns the objects in the requests of one kind, in the order of arrival."""
         return [request.name for request in self.requests if request.kind == kind]
 
-    def handle(self, handler: _Handler, body: bytes) -> None:
+    def answer(self, method: str, target: str, headers: Any, body: bytes) -> Response:
         """Answers one request."""
-        request = self._note(handler, body)
+        request = self._note(method, target, headers, body)
         try:
-            fault = self.rule(request) if self.rule else None
-            if fault and fault.action == "delay":
-                time.sleep(fault.value)
-            elif fault and fault.action == "status":
-                message = json.dumps({"error": {"message": f"the proxy says {fault.value}"}}).encode()
-                request.status = int(fault.value)
-                handler.answer(_Answer(request.status, [("Content-Type", "application/json")], message))
-                return
-            elif fault and fault.action == "drop":
-                handler.hang_up()
-                return
-            elif fault and fault.action == "flip_upload":
-                body = _flipped(body)
-            answer = self._ask(handler, request, body)
+            action, value = (self.rule(request) if self.rule else None) or Fault("")
+            if action == "status":
+                request.status = int(value)
+                message = json.dumps({"error": {"message": f"the proxy says {value}"}}).encode()
+                return Response(message, request.status, headers=(("Content-Type", "application/json"),))
+            if action == "drop":
+                return Response(drops=True)
+            if action == "delay":
+                time.sleep(value)
+            answer = self._ask(method, target, headers, request, _flipped(body, action == "flip_upload"))
             request.status = answer.status
-            if fault and fault.action == "lose":
-                handler.hang_up()
-            elif fault and fault.action == "cut" and answer.body:
-                handler.answer(answer, len(answer.body) // 2)
-            else:
-                if fault and fault.action == "flip" and answer.body:
-                    answer.body = _flipped(answer.body)
-                handler.answer(answer)
+            if action == "lose":
+                return Response(drops=True)
+            if action == "cut" and answer.body:
+                return answer._replace(only=len(answer.body) // 2)
+            return answer._replace(body=_flipped(answer.body, action == "flip"))
         finally:
             with self._lock:
                 self._in_flight[request.kind] -= 1
 
-    def _note(self, handler: _Handler, body: bytes) -> Request:
-        parts = urlsplit(handler.path)
+    def _note(self, method: str, target: str, headers: Any, body: bytes) -> Request:
+        parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         match = _OBJECTS.match(parts.path) or _XML.match(parts.path)
         bucket, name = (unquote(match["bucket"]), match["name"]) if match else ("", None)
-        kind = _kind(handler.command, query, name) if match and match["objects"] else "bucket"
+        kind = _kind(method, query, name) if match and match["objects"] else "bucket"
         if match and match.re is _XML:
             kind = "media"
         if kind == "copy" and name and (copied := _REWRITE.match(name)):
@@ -216,8 +188,8 @@ class Proxy:
         else:
             name = unquote(name or "")
         with self._lock:
-            same = (kind, bucket, name, query.get("pageToken", ""), handler.headers.get("Content-Range", ""))
-            request = Request(kind, bucket, name, self._attempts[same], query, "Range" in handler.headers)
+            same = (kind, bucket, name, query.get("pageToken", ""), headers.get("Content-Range", ""))
+            request = Request(kind, bucket, name, self._attempts[same], query, "Range" in headers)
             request.number, request.sent = len(self.requests), len(body)
             self._attempts[same] += 1
             self.requests.append(request)
@@ -225,54 +197,56 @@ class Proxy:
             self.max_in_flight[kind] = max(self.max_in_flight[kind], self._in_flight[kind])
         return request
 
-    def _ask(self, handler: _Handler, request: Request, body: bytes) -> _Answer:
+    def _ask(self, method: str, path: str, headers: Any, request: Request, body: bytes) -> Response:
         known = self._objects.get((request.bucket, request.name))
         wanted = request.query.get("generation")
         if wanted and known and request.kind in ("media", "stat") and known["generation"] != wanted:
-            return _Answer(404, [], f"No such object: {request.bucket}/{request.name}".encode())
+            return Response(f"No such object: {request.bucket}/{request.name}".encode(), 404)
         if request.kind == "chunk" and (finished := self._finished.get(request.query["upload_id"])):
             return finished
-        path = handler.path
         is_xml = request.kind == "media" and not _OBJECTS.match(urlsplit(path).path)
         if is_xml:
             path = f"/download/storage/v1/b/{request.bucket}/o/{quote(request.name, safe='')}?alt=media"
             if known and request.ranged and not int(known["size"]):
-                return _Answer(416, [], b"")
+                return Response(status=416)
         if request.kind == "list":
             path = _without_page(path)
         with self._conditions if "ifGenerationMatch" in request.query else contextlib.nullcontext():
             known = self._objects.get((request.bucket, request.name))
             if request.query.get("ifGenerationMatch", "") not in ("", known["generation"] if known else "0"):
-                return _Answer(412, [], b'{"error": {"code": 412, "message": "conditionNotMet"}}')
-            answer = self._forward(handler.command, path, handler.headers, body)
+                return Response(b'{"error": {"code": 412, "message": "conditionNotMet"}}', 412)
+            answer = self._forward(method, path, headers, body)
             self._learn(request, answer)
         if request.kind == "list" and answer.status == http.client.OK:
-            answer.body = _page(answer.body, int(request.query.get("pageToken", "0")), self.page_size)
+            start = int(request.query.get("pageToken", "0"))
+            answer = answer._replace(body=_page(answer.body, start, self.page_size))
         if answer.status == http.client.NOT_FOUND and request.bucket not in self._buckets:
-            answer.body = b'{"error": {"code": 404, "message": "The specified bucket does not exist."}}'
+            missing = b'{"error": {"code": 404, "message": "The specified bucket does not exist."}}'
+            answer = answer._replace(body=missing)
+        more = []
         if request.kind == "media" and known and known.get("contentEncoding"):
-            answer.headers.append(("Content-Encoding", known["contentEncoding"]))
+            more.append(("Content-Encoding", known["contentEncoding"]))
         if is_xml and known:
-            answer.headers += [
+            more += [
                 ("ETag", f'"{known["generation"]}"'), ("Last-Modified", _LAST_MODIFIED),
                 ("x-goog-generation", known["generation"]),
             ]  # fmt: skip
-        return answer
+        return answer._replace(headers=(*answer.headers, *more))
 
-    def _forward(self, method: str, path: str, headers: Any, body: bytes) -> _Answer:
+    def _forward(self, method: str, path: str, headers: Any, body: bytes) -> Response:
         connection = http.client.HTTPConnection(*self.target, timeout=30)
         try:
             sent = {name: value for name, value in headers.items() if name.lower() not in _HOPS}
             connection.request(method, path, body or None, {**sent, "Content-Length": str(len(body))})
             response = connection.getresponse()
             kept = [(name, value) for name, value in response.getheaders() if name.lower() not in _HOPS]
-            return _Answer(response.status, kept, response.read())
+            return Response(response.read(), response.status, headers=tuple(kept))
         except OSError:  # the emulator is down, and so is the storage
-            return _Answer(503, [], b"")
+            return Response(status=503)
         finally:
             connection.close()
 
-    def _learn(self, request: Request, answer: _Answer) -> None:
+    def _learn(self, request: Request, answer: Response) -> None:
         """Stores state that the emulator does not keep."""
         if request.kind == "bucket" and answer.status == http.client.OK:
             self._buckets.add(json.loads(answer.body)["name"])
@@ -321,52 +295,10 @@ def _page(body: bytes, start: int, size: int) -> bytes:
     return json.dumps(page).encode()
 
 
-def _flipped(data: bytes) -> bytes:
+def _flipped(data: bytes, flips: bool) -> bytes:
+    """Returns bytes of which one in the middle is changed, if there are any, or the same."""
     middle = len(data) // 2
-    return data[:middle] + bytes((data[middle] ^ 1,)) + data[middle + 1 :]
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignores clients that disconnect."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1
-    proxy: Proxy
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Prints nothing."""
-
-    def _serve(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        self.proxy.handle(self, body)
-
-    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815
-
-    def answer(self, answer: _Answer, cut: int | None = None) -> None:
-        """Sends an answer; if `cut` is set, only its first bytes."""
-        self.send_response_only(answer.status)
-        for name, value in answer.headers:
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(answer.body)))
-        self.end_headers()
-        self.wfile.write(answer.body[:cut])
-        self.wfile.flush()
-        if cut is not None:
-            self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
-
-    def hang_up(self) -> None:
-        """Closes the connection without an answer."""
-        self.close_connection = True
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.connection.close()
+    return data[:middle] + bytes((data[middle] ^ 1,)) + data[middle + 1 :] if flips and data else data
 
 
 def before_reading(name: str, act: Callable[[], None]) -> Rule:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import ssl
+import struct
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import MappingProxyType
@@ -26,9 +27,9 @@ class Response(NamedTuple):
       pause: Seconds between single bytes; 0 sends them at once.
       head: Seconds before anything is sent.
       headers: Additional headers.
-      cut: Number of bytes at the end of the body that never arrive.
       only: Number of bytes of the body after which the connection ends; -1 sends all.
       closes: Whether the connection ends after the answer, without notice.
+      drops: Whether the connection is reset instead of an answer.
     """
 
     body: bytes = b""
@@ -36,9 +37,9 @@ class Response(NamedTuple):
     pause: float = 0.0
     head: float = 0.0
     headers: tuple[tuple[str, str], ...] = ()
-    cut: int = 0
     only: int = -1
     closes: bool = False
+    drops: bool = False
 
 
 class Request(NamedTuple):
@@ -51,32 +52,32 @@ class Request(NamedTuple):
     headers: Mapping[str, str] = MappingProxyType({})
 
     @property
-    def agent(self) -> str:
-        """The program that sends it."""
-        return self.headers.get("User-Agent", "")
-
-    @property
-    def is_listing(self) -> bool:
-        """Whether it asks for a listing, in any API."""
-        kinds = "list-type" in self.query or self.query.get("comp") == "list"
-        return self.method == "GET" and (kinds or self.path.endswith("/o"))
-
-    @property
     def token(self) -> str:
         """The page that it asks for; empty for the first."""
         names = ("pageToken", "continuation-token", "marker")
         return next((self.query[name] for name in names if name in self.query), "")
 
 
-class Scripted:
-    """The server; `script` gives the answers, `requests` lists what clients sent."""
+class Answers(ABC):
+    """What a server answers; `stopped` is set when the server ends."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+
+    @abstractmethod
+    def answer(self, method: str, target: str, headers: Any, body: bytes) -> Response:
+        """Returns the answer to a request."""
+
+
+class Scripted(Answers):
+    """The answers of a script; `requests` lists what clients sent."""
 
     def __init__(self, script: Callable[[Request], Response]) -> None:
+        super().__init__()
         self.script, self.requests = script, list[Request]()
-        self.stopped = threading.Event()
         self._lock = threading.Lock()
 
-    def answer(self, method: str, target: str, headers: Any) -> Response:
+    def answer(self, method: str, target: str, headers: Any, body: bytes) -> Response:
         """Returns the script's answer to a request."""
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
@@ -91,102 +92,70 @@ Serve = Callable[..., contextlib.AbstractContextManager[Scripted]]
 
 
 @contextlib.contextmanager
-def scripted(
-    script: Script, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
-) -> Iterator[tuple[str, Scripted]]:
+def scripted(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[tuple[str, Scripted]]:
     """Serves a script on a free port; yields its URL and the requests."""
-    storage = Scripted(script)
-    kind = type(
-        "Server",
-        (ThreadingHTTPServer,),
-        {"address_family": socket.AF_INET6 if ":" in host else socket.AF_INET, "request_queue_size": 128},
-    )
-    server = kind((host, 0), type("Handler", (_Handler,), {"storage": storage}))
+    answers = Scripted(script)
+    with serving(answers, tls) as url:
+        yield url, answers
+
+
+@contextlib.contextmanager
+def serving(answers: Answers, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Serves answers on a free port; yields its URL."""
+    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"answers": answers}))
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
-    server.daemon_threads = True
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
-        shown = f"[{host}]" if ":" in host else host
-        yield f"http{'s' if tls else ''}://{shown}:{server.server_address[1]}", storage
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}"
     finally:
-        storage.stopped.set()
+        answers.stopped.set()
         server.shutdown()
         server.server_close()
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignores clients that disconnect."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    storage: Scripted
-
-    def handle(self) -> None:
-        """Answers requests until the client closes the connection, in whatever way."""
-        with contextlib.suppress(ConnectionError):
-            super().handle()
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    answers: Answers
 
     def log_message(self, format: str, *args: Any) -> None:
         """Prints nothing."""
 
     def _serve(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", "0")))
-        response = self.storage.answer(self.command, self.path, self.headers)
-        self.storage.stopped.wait(response.head)
-        with contextlib.suppress(OSError):
-            self.send_response_only(response.status)
-            for name, value in (("Content-Length", str(len(response.body))), *response.headers):
-                self.send_header(name, value)
-            self.end_headers()
-            self._send_body(response)
-            self.close_connection |= response.closes or response.only >= 0
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        response = self.answers.answer(self.command, self.path, self.headers, body)
+        self.answers.stopped.wait(response.head)
+        if response.drops:
+            self.close_connection = True
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
             return
-        self.close_connection = True
+        self.send_response_only(response.status)
+        for name, value in (("Content-Length", str(len(response.body))), *response.headers):
+            self.send_header(name, value)
+        self.end_headers()
+        self._send_body(response)
+        self.close_connection |= response.closes or response.only >= 0
 
-    do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815
+    do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_PATCH = _serve  # noqa: N815
 
     def _send_body(self, response: Response) -> None:
-        if response.cut:
-            self.wfile.write(response.body[: -response.cut])
-            self.close_connection = True
-            return
         if not response.pause:
             self.wfile.write(response.body[: response.only] if response.only >= 0 else response.body)
             return
         for byte in response.body:
             self.wfile.write(bytes((byte,)))
+            self.wfile.flush()
             time.sleep(response.pause)
-            if self.storage.stopped.is_set():
+            if self.answers.stopped.is_set():
                 return
-
-
-def google_page(*names: str, token: str = "") -> bytes:
-    """Returns a page of a listing in Google's format."""
-    items = [{"name": name, "size": "1", "generation": "1", "crc32c": "AAAAAA=="} for name in names]
-    return json.dumps({"items": items, **({"nextPageToken": token} if token else {})}).encode()
-
-
-def amazon_page(*names: str, token: str = "") -> bytes:
-    """Returns a page of a listing in Amazon's format."""
-    items = "".join(
-        f"<Contents><Key>{name}</Key><Size>1</Size><ETag>&quot;7&quot;</ETag>"
-        "<LastModified>2026-11-24T10:00:00.000Z</LastModified></Contents>"
-        for name in names
-    )
-    more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult '
-        'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>b</Name>'
-        f"<IsTruncated>{'true' if token else 'false'}</IsTruncated>{more}{items}</ListBucketResult>"
-    ).encode()
-
-
-def azure_page(*names: str, token: str = "") -> bytes:
-    """Returns a page of a listing in Azure's format."""
-    kind = "<BlobType>BlockBlob</BlobType>"
-    date = "<Last-Modified>Tue, 24 Nov 2026 10:00:00 GMT</Last-Modified>"
-    size = "<Content-Length>1</Content-Length><Content-Type>image/png</Content-Type>"
-    about = f"<Properties><Etag>7</Etag>{size}{kind}{date}</Properties>"
-    items = "".join(f"<Blob><Name>{name}</Name>{about}</Blob>" for name in names)
-    return (
-        '<?xml version="1.0" encoding="utf-8"?><EnumerationResults ContainerName="b">'
-        f"<Blobs>{items}</Blobs><NextMarker>{token}</NextMarker></EnumerationResults>"
-    ).encode()

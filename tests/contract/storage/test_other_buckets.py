@@ -1,0 +1,101 @@
+"""Commands on Amazon S3 and Azure Blob Storage, which get their access from options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+from helpers.hostile import document, picture, run, run_command, sentence_of
+from helpers.storage.buckets import KEY, Owner
+
+from shardwright.loader import Records
+from shardwright.pipelines.rebuild import rebuild
+from shardwright.schemas.version import LATEST_JSON
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(params=["s3", "container"])
+def owner(request: pytest.FixtureRequest) -> Owner:
+    """A bucket of each of the two storages, with a small tree in `small/`."""
+    made: Owner = request.getfixturevalue(request.param)
+    return made
+
+
+def test_convert_overwrite_and_validate_work(
+    capfd: Capture, owner: Owner, small_local: Path, tmp_path: Path
+) -> None:
+    output, source = f"{owner.url}/out", ("--input", f"{owner.url}/small")
+    argv = ("convert", *source, "--output", output, *owner.options)
+    for command in (("plan", *source, *owner.options), (*argv, "--shards=5")):
+        done = run(capfd, *command)
+        assert done.code == 0, done
+    assert "holds a dataset" in sentence_of(run(capfd, *argv), 2)
+    done = run(capfd, *argv, "--shards=2", "--overwrite")
+    assert done.code == 0, done
+    assert owner.document("out")["fingerprint"] == document(small_local)["fingerprint"]
+    local = {path.relative_to(small_local).as_posix() for path in small_local.rglob("*") if path.is_file()}
+    # A lease that was given back stays, empty.
+    assert set(owner.names("out/")) == local | {"_work/lease.json"}
+    assert KEY not in owner.get("out/run.json").decode()
+    done = run(capfd, "validate", "--dataset", output, *owner.options)
+    assert done.code == 0 and "Sound" in done.out, done
+    owner.delete("out/dataset.json")
+    owner.put("out/train-00001-of-00002.tfrecord", b"broken")
+    assert run(capfd, *argv, "--shards=2", "--resume").code == 0
+    assert json.loads(owner.get("out/_work/outcome.json"))["reused_shards"] == 1
+    sheet = tmp_path / "sheet.png"
+    done = run(capfd, "inspect", output, "--json", "--contact_sheet", sheet, *owner.options)
+    assert done.code == 0 and json.loads(done.out)["fingerprint"] == document(small_local)["fingerprint"]
+    assert sheet.stat().st_size
+    FileSystems.set_options(PipelineOptions([*owner.options]))
+    assert len(Records(output, "train")) == 12
+
+
+@pytest.mark.sampled(1)
+def test_rebuilds_publish_versions(owner: Owner) -> None:
+    settings = {
+        "input": f"{owner.url}/small", "output": f"{owner.url}/out", "shards": 3,
+        "beam_options": [*owner.options],
+    }  # fmt: skip
+    first = rebuild(**settings)
+    pointer = owner.get(f"out/{LATEST_JSON}")
+    assert not rebuild(**settings).changed and owner.get(f"out/{LATEST_JSON}") == pointer
+    owner.put("small/ant/new.png", picture(200))
+    work = rebuild(**settings).outcome["work"]
+    assert work == {
+        "shards": 3, "reused_shards": 2, "copied": work["copied"], "converted": 1, "quarantined": 0
+    }  # fmt: skip
+    assert json.loads(owner.get(f"out/{LATEST_JSON}"))["previous"] == first.version
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("convert", "--input", "{url}/in", "--output", "{tmp}/out"),
+        ("convert", "--input", "{tree}", "--output", "{url}/out"),
+        ("validate", "--dataset", "{url}/out"),
+        ("inspect", "{url}/out"),
+    ],
+)
+def test_a_missing_bucket_is_reported(
+    capfd: Capture, owner: Owner, tree: Path, tmp_path: Path, argv: tuple[str, ...]
+) -> None:
+    url = f"{owner.url.partition('://')[0]}://no-such-bucket"
+    done = run(capfd, *(part.format(url=url, tmp=tmp_path, tree=tree) for part in argv), *owner.options)
+    kind = "bucket" if url.startswith("s3") else "container"
+    assert f"there is no {kind} no-such-bucket" in sentence_of(done, 3)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_the_installed_command_works_with_worker_processes(owner: Owner, small_local: Path) -> None:
+    workers = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
+    places = ("--input", f"{owner.url}/small", "--output", f"{owner.url}/out")
+    done = run_command("convert", *places, "--shards=2", *owner.options, *workers)
+    assert done.code == 0, done
+    assert owner.document("out")["fingerprint"] == document(small_local)["fingerprint"]
