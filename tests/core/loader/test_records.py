@@ -17,9 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.annotation_sets.coco import coco_of, save
 from helpers.fewer_imports import late
 from helpers.ledgers import dump_ledger
+from helpers.listing import put_photos
 from helpers.repository import PHOTOS
+from helpers.tensorflow_records import read_records
+from helpers.tfrecords import features_of
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -62,38 +66,15 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def _objects(root: Path) -> dict[str, str]:
     """Writes COCO's JSON for some of the pictures; one of them has no objects."""
-    (root / "coco").mkdir()
-    paths = sorted(PHOTOS.rglob("*.jpg"))[:5]
-    images, annotations = [], []
-    for i, path in enumerate(paths):
-        with Image.open(path) as image:
-            width, height = image.size
-        (root / "coco" / path.name).write_bytes(path.read_bytes())
-        images.append({"id": i, "file_name": path.name, "width": width, "height": height})
-        annotations += [
-            {"id": 10 * i + j, "image_id": i, "category_id": 1, "iscrowd": 0, "area": 50 + j,
-             "bbox": [j, j, width / 2, height / 2]}
-            for j in range(i)
-        ]  # fmt: skip
-    document = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "thing"}]}
-    (root / "coco.json").write_text(json.dumps(document))
-    return {"input": str(root / "coco.json"), "image_root": str(root / "coco")}
+    photos = put_photos(root / "coco", ("eagle", "apple", "house", "seagull", "rose"))
+    return {"input": str(save(root / "coco.json", coco_of(photos))), "image_root": str(root / "coco")}
 
 
 def serialized(dataset: Path) -> list[bytes]:
     """Returns the records as TensorFlow reads them."""
     document = json.loads((dataset / "dataset.json").read_text())
-    compression = {"gzip": "GZIP", "zlib": "ZLIB"}.get(document["settings"]["compression"], "")
-    files = [str(dataset / shard["file"]) for shard in document["splits"]["train"]["shards"]]
-    return [bytes(data.numpy()) for data in tf.data.TFRecordDataset(files, compression)]
-
-
-def features_of(data: bytes) -> dict[str, list[Any]]:
-    example = tf.train.Example.FromString(data)
-    return {
-        name: list(getattr(feature, feature.WhichOneof("kind")).value)
-        for name, feature in example.features.feature.items()
-    }
+    files = [dataset / shard["file"] for shard in document["splits"]["train"]["shards"]]
+    return read_records(files, document["settings"]["compression"])
 
 
 def pixels_by_tensorflow(records: Records, features: dict[str, list[Any]]) -> np.ndarray[Any, Any]:
@@ -258,8 +239,6 @@ assert not {{"tensorflow", "apache_beam", "google.cloud.storage", "obstore"}} & 
 @pytest.fixture
 def broken(datasets: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
     """Copies a dataset, so that a test can damage it."""
-    import shutil
-
     return lambda layout: Path(shutil.copytree(datasets[layout], tmp_path / layout))
 
 
@@ -319,8 +298,6 @@ def test_a_truncated_compressed_shard_is_reported(broken: Callable[[str], Path])
 
 @pytest.mark.parametrize("layout", ["tfds", "raw", "imagenet"])
 def test_records_are_found_without_indexes_and_ledgers(broken: Callable[[str], Path], layout: str) -> None:
-    import shutil
-
     dataset = broken(layout)
     expected = serialized(dataset)
     for index in dataset.glob("_index/*"):

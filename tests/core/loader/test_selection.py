@@ -135,13 +135,6 @@ def test_wrong_splits_are_refused(expression: str, what: str) -> None:
     assert what in error.value.message
 
 
-@pytest.fixture(scope="module")
-def photos_dataset(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("selection") / "out"
-    convert(input=str(photos), output=str(out), resize=16, splits="train=0.7,test=0.3", shards=3)
-    return out
-
-
 def ledger_rows(directory: Path) -> dict[tuple[str, int], tuple[str, str]]:
     """Returns (file, number) -> (key, label), from the ledgers alone."""
     found = {}
@@ -152,19 +145,19 @@ def ledger_rows(directory: Path) -> dict[tuple[str, int], tuple[str, str]]:
     return found
 
 
-def test_classes_can_be_selected(photos_dataset: Path) -> None:
-    dataset, everything = open_dataset(photos_dataset), ledger_rows(photos_dataset)
+def test_classes_can_be_selected(sound_dataset: Path) -> None:
+    dataset, everything = open_dataset(sound_dataset), ledger_rows(sound_dataset)
     names = dataset.labels[:2]
-    found = rows(select(photos_dataset, "all", keep=names))
+    found = rows(select(sound_dataset, "all", keep=names))
     assert set(found) == {row for row, (_, label) in everything.items() if label in names}
     assert len(found) == sum(dataset.class_counts[split][name] for split in dataset.splits for name in names)
-    assert rows(select(photos_dataset, "all", keep=names[0])) == [
-        row for row in rows(select(photos_dataset, "all")) if everything[row][1] == names[0]
+    assert rows(select(sound_dataset, "all", keep=names[0])) == [
+        row for row in rows(select(sound_dataset, "all")) if everything[row][1] == names[0]
     ]
 
 
-def test_a_function_selects_records_before_slices_count_them(photos_dataset: Path) -> None:
-    dataset, everything = open_dataset(photos_dataset), ledger_rows(photos_dataset)
+def test_a_function_selects_records_before_slices_count_them(sound_dataset: Path) -> None:
+    dataset, everything = open_dataset(sound_dataset), ledger_rows(sound_dataset)
     asked: Counter[str] = Counter()
 
     def odd(key: str, label: str) -> bool:
@@ -172,17 +165,17 @@ def test_a_function_selects_records_before_slices_count_them(photos_dataset: Pat
         assert key.startswith(label)
         return len(key) % 2 == 1
 
-    kept = rows(select(photos_dataset, "train", keep=odd))
+    kept = rows(select(sound_dataset, "train", keep=odd))
     assert {everything[row][0] for row in kept} == {key for key in asked if len(key) % 2}
     assert 2 < len(kept) < dataset.records("train") == asked.total()
-    assert rows(select(photos_dataset, "train[1:3]", keep=odd)) == kept[1:3]
+    assert rows(select(sound_dataset, "train[1:3]", keep=odd)) == kept[1:3]
 
 
-def test_splits_can_be_divided_again(photos_dataset: Path) -> None:
-    dataset = open_dataset(photos_dataset)
+def test_splits_can_be_divided_again(sound_dataset: Path) -> None:
+    dataset = open_dataset(sound_dataset)
 
     def numbers(split: str, **more: object) -> set[tuple[str, int]]:
-        found = rows(select(photos_dataset, split, **more))
+        found = rows(select(sound_dataset, split, **more))
         assert len(set(found)) == len(found)
         return set(found)
 
@@ -209,9 +202,9 @@ def test_splits_can_be_divided_again(photos_dataset: Path) -> None:
         ({"resplit": {"a b": 1.0}}, "'a b=1' is not a split"),
     ],
 )
-def test_impossible_selections_are_refused(photos_dataset: Path, more: dict[str, object], what: str) -> None:
+def test_impossible_selections_are_refused(sound_dataset: Path, more: dict[str, object], what: str) -> None:
     with pytest.raises(UsageError) as error:
-        select(photos_dataset, "train", **more)
+        select(sound_dataset, "train", **more)
     assert what in error.value.message
 
 
@@ -252,10 +245,10 @@ def _spoil(change: Callable[[list[str]], list[str]]) -> Callable[[Path], None]:
     ],
 )
 def test_an_impossible_ledger_is_reported(
-    photos_dataset: Path, tmp_path: Path, spoil: Callable[[Path], None], error: type, what: str
+    sound_dataset: Path, tmp_path: Path, spoil: Callable[[Path], None], error: type, what: str
 ) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(photos_dataset, copy)
+    shutil.copytree(sound_dataset, copy)
     spoil(copy / "_shards" / "train-00001-of-00003.jsonl.gz")
     dataset = open_dataset(copy)
     assert number_of_records(select(copy, "all")) == 61  # this needs no ledger

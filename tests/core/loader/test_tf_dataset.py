@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.annotation_sets.coco import coco_of, save
 from helpers.fewer_imports import late
+from helpers.listing import put_photos
 from helpers.tensorflow_records import read_records
 from PIL import Image
 
@@ -25,29 +27,13 @@ from shardwright.schemas.errors import UsageError
 
 tf = late("tensorflow")
 
-SHARES = "train=0.7,validation=0.15,test=0.15"
-Row = tuple[bytes, bytes, int]
-
 
 @pytest.fixture(scope="module")
-def made(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """Returns a function that converts the photos with some settings, once each."""
-    root = tmp_path_factory.mktemp("loaded")
-    done: dict[str, Path] = {}
-
-    def make(**settings: Any) -> Path:
-        name = repr(sorted(settings.items()))
-        if name not in done:
-            done[name] = root / str(len(done))
-            convert(input=str(photos), output=str(done[name]), **{"shards": 2, "resize": "24x16", **settings})
-        return done[name]
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def small(made: Callable[..., Path]) -> Path:
-    return made(splits=SHARES, shards=3)
+def small(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("loaded") / "out"
+    splits = "train=0.7,validation=0.15,test=0.15"
+    convert(input=str(photos), output=str(output), shards=3, resize="24x16", splits=splits)
+    return output
 
 
 def plain_reading(directory: Path, split: str = "train") -> dict[str, tuple[np.ndarray, int]]:
@@ -145,20 +131,19 @@ def test_the_order_depends_on_the_seed(small: Path) -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_a_cache_gives_the_same_examples_in_another_order_each_epoch(
-    made: Callable[..., Path], tmp_path: Path, in_memory: bool
+    small: Path, tmp_path: Path, in_memory: bool
 ) -> None:
-    directory = made(splits=SHARES, shards=3)
     cache = True if in_memory else tmp_path / "new" / "cache"
-    data = loader.load(directory, cache=cache)
+    data = loader.load(small, cache=cache)
     first, second = rows(data), rows(data)
-    assert first != second and Counter(first) == Counter(second) == Counter(rows(loader.load(directory)))
+    assert first != second and Counter(first) == Counter(second) == Counter(rows(loader.load(small)))
     if not in_memory:
         assert any(cache.iterdir())
         # Other files in the cache's folder are not used.
-        assert loader.load(directory, "test", cache=cache).num_examples == len(
-            rows(loader.load(directory, "test", cache=cache))
+        assert loader.load(small, "test", cache=cache).num_examples == len(
+            rows(loader.load(small, "test", cache=cache))
         )
-        assert Counter(rows(loader.load(directory, cache=cache))) == Counter(first)
+        assert Counter(rows(loader.load(small, cache=cache))) == Counter(first)
 
 
 def test_a_function_changes_pictures_after_the_cache(small: Path) -> None:
@@ -397,32 +382,18 @@ def test_a_missing_class_is_minus_one_whatever_the_first_id_is(photos: Path, tmp
         assert sorted(label for _, label in examples(output)) == [-1, 0, 1]
 
 
-def test_boxes_are_ragged_tensors(photos: Path, tmp_path: Path) -> None:
-    birds = sorted((photos / "birds").glob("*.jpg"))
-    pictures = [
-        {"id": i, "file_name": path.name, "width": Image.open(path).width, "height": Image.open(path).height}
-        for i, path in enumerate(birds)
-    ]
-    boxes = [
-        {"id": 10 * i + j, "image_id": i, "category_id": 1 + j % 2, "bbox": [j, 1, 10, 20], "area": 200,
-         "iscrowd": 0, "segmentation": []}
-        for i in range(len(birds)) for j in range(i)
-    ]  # fmt: skip
-    categories = [{"id": 1, "name": "wing"}, {"id": 2, "name": "beak"}]
-    document = {"images": pictures, "annotations": boxes, "categories": categories}
-    (tmp_path / "coco.json").write_text(json.dumps(document))
+def test_boxes_are_ragged_tensors(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "in")
+    path = save(tmp_path / "coco.json", coco_of(photos))
     for layout in ("detection", "vision"):  # an image without objects gets empty lists, or no lists
         output = tmp_path / layout
-        convert(
-            input=str(tmp_path / "coco.json"), image_root=str(birds[0].parent), output=str(output),
-            resize=40, layout=layout,
-        )  # fmt: skip
+        convert(input=path, image_root=tmp_path / "in", output=output, resize=40, layout=layout)
         data = loader.load(output, shuffle=False, image_size=20, dtype="float32")
         (batch,) = data
-        assert batch["image"].shape == [len(birds), 20, 20, 3]
+        assert batch["image"].shape == [len(photos), 20, 20, 3]
         xmin = batch["image/object/bbox/xmin"]
         assert isinstance(xmin, tf.RaggedTensor)
-        count = {path.name: i for i, path in enumerate(birds)}
+        count = {photo.name: len(photo.boxes) for photo in photos}
         names = [name.decode() for name in batch["image/filename"].numpy()]
         assert xmin.row_lengths().numpy().tolist() == [count[name] for name in names]
         assert batch["image/object/class/label"].row_lengths().numpy().tolist() == [count[n] for n in names]
