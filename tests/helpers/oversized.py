@@ -5,22 +5,17 @@ Each function returns the bytes of one file. Small arguments make harmless files
 
 from __future__ import annotations
 
-import io
 import struct
 import zlib
 
 from PIL import Image
 
-
-def _encoded(image: Image.Image, format: str, **options: object) -> bytes:
-    out = io.BytesIO()
-    image.save(out, format, **options)
-    return out.getvalue()
+from helpers.pictures import file_of, png_chunk
 
 
 def _jpeg_parts(size: tuple[int, int], **options: object) -> tuple[bytes, bytes]:
     """Returns a gray JPEG up to its end marker, and the marker."""
-    data = _encoded(Image.new("L", size, 128), "JPEG", **options)
+    data = file_of(Image.new("L", size, 128), "JPEG", **options)
     return data[:-2], data[-2:]
 
 
@@ -47,7 +42,7 @@ def jpeg_of_segments(segments: int, padding: int = 0, side: int = 16) -> bytes:
 
 def progressive_jpeg(side: int) -> bytes:
     """Returns a progressive color JPEG without chroma subsampling; its decoder keeps all coefficients."""
-    return _encoded(Image.new("RGB", (side, side), "teal"), "JPEG", progressive=True, subsampling=0)
+    return file_of(Image.new("RGB", (side, side), "teal"), "JPEG", progressive=True, subsampling=0)
 
 
 def exif_of_values(values: int) -> bytes:
@@ -66,48 +61,45 @@ def exif_of_shared_values(tags: int, size: int) -> bytes:
 
 def jpeg_of_exif(values: int) -> bytes:
     """Returns a JPEG with such Exif data."""
-    return _encoded(Image.new("L", (16, 16)), "JPEG", exif=b"Exif\0\0" + exif_of_values(values))
+    return file_of(Image.new("L", (16, 16)), "JPEG", exif=b"Exif\0\0" + exif_of_values(values))
 
 
 def webp_of_exif(values: int) -> bytes:
     """Returns a WebP with such Exif data."""
-    return _encoded(Image.new("RGB", (16, 16)), "WEBP", exif=exif_of_values(values))
+    return file_of(Image.new("RGB", (16, 16)), "WEBP", exif=exif_of_values(values))
 
 
 def png_of_exif(values: int) -> bytes:
     """Returns a PNG with such Exif data."""
-    return _encoded(Image.new("RGB", (16, 16)), "PNG", exif=exif_of_values(values))
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    return file_of(Image.new("RGB", (16, 16)), "PNG", exif=exif_of_values(values))
 
 
 def png_of_texts(texts: int) -> bytes:
     """Returns a PNG with this many text chunks before its pixels."""
-    data = _encoded(Image.new("L", (16, 16)), "PNG")
-    return data[:33] + b"".join(_chunk(b"tEXt", b"%d\0" % number) for number in range(texts)) + data[33:]
+    data = file_of(Image.new("L", (16, 16)), "PNG")
+    return data[:33] + b"".join(png_chunk(b"tEXt", b"%d\0" % number) for number in range(texts)) + data[33:]
+
+
+def _gif_with(content: bytes) -> bytes:
+    """Returns a GIF with these bytes before its frame."""
+    data = file_of(Image.new("P", (16, 16)), "GIF")
+    head = 13 + (3 << (data[10] & 7) + 1 if data[10] & 0x80 else 0)
+    return data[:head] + content + data[head:]
 
 
 def gif_of_comment_blocks(blocks: int) -> bytes:
     """Returns a GIF with a comment of blocks of one byte each."""
-    data = _encoded(Image.new("P", (16, 16)), "GIF")
-    head = 13 + (3 << (data[10] & 7) + 1 if data[10] & 0x80 else 0)
-    return data[:head] + b"!\xfe" + b"\x01a" * blocks + b"\0" + data[head:]
+    return _gif_with(b"!\xfe" + b"\x01a" * blocks + b"\0")
 
 
 def gif_of_comments(comments: int) -> bytes:
     """Returns a GIF with this many comments."""
-    data = _encoded(Image.new("P", (16, 16)), "GIF")
-    head = 13 + (3 << (data[10] & 7) + 1 if data[10] & 0x80 else 0)
-    return data[:head] + b"!\xfe\x01a\0" * comments + data[head:]
+    return _gif_with(b"!\xfe\x01a\0" * comments)
 
 
 def gif_of_zeros(count: int) -> bytes:
     """Returns a GIF with this many unused bytes before its frame."""
-    data = _encoded(Image.new("P", (16, 16)), "GIF")
-    head = 13 + (3 << (data[10] & 7) + 1 if data[10] & 0x80 else 0)
-    return data[:head] + bytes(count) + data[head:]
+    return _gif_with(bytes(count))
 
 
 def _tiff(tags: dict[int, tuple[int, int, bytes | int]], tail: bytes = b"") -> bytes:
@@ -158,7 +150,7 @@ def tiff_of_tiles(width: int, height: int, tile: tuple[int, int], samples: int =
 
 def webp_canvas(width: int, height: int) -> bytes:
     """Returns an animated WebP with a canvas of this size and two frames of one pixel each."""
-    still = _encoded(Image.new("RGBA", (1, 1), (255, 0, 0, 128)), "WEBP", lossless=True)
+    still = file_of(Image.new("RGBA", (1, 1), (255, 0, 0, 128)), "WEBP", lossless=True)
     pixels = still[still.index(b"VP8L") :]
     pixels += b"\0" * (len(pixels) % 2)
 
@@ -172,16 +164,6 @@ def webp_canvas(width: int, height: int) -> bytes:
     body = chunk(b"VP8X", b"\x12\0\0\0" + three(width - 1) + three(height - 1))
     body += chunk(b"ANIM", bytes(6)) + frame * 2
     return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
-
-
-def plain_ppm(side: int, comments: int = 0) -> bytes:
-    """Returns a black plain PPM of this side, with this many comments among its samples."""
-    return b"P3 %d %d 255\n" % (side, side) + b"#\n" * comments + b"0 " * (3 * side * side)
-
-
-def dim_ppm(side: int) -> bytes:
-    """Returns a black PPM whose maximum value is 127."""
-    return b"P6 %d %d 127\n" % (side, side) + bytes(3 * side * side)
 
 
 def long_ppm_header(size: int) -> bytes:

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from PIL import Image
 
+from helpers.array_files import refused
 from helpers.fewer_imports import late
 from helpers.hostile import check_books, picture
 from helpers.listing import found_in
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import COMPRESSION, read_records
 from shardwright.pipelines.convert import convert
-from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import written_entries
 
@@ -165,7 +164,4 @@ def listed(file: Path, work: Path, **settings: Any) -> list[ImageRef]:
 
 def refused_sentence(path: Path, tmp_path: Path, **settings: Any) -> str:
     """Converts an input that must be refused before anything is written; returns the message."""
-    with pytest.raises(UsageError) as caught:
-        convert(input=str(path), output=str(tmp_path / "out"), **settings)
-    assert not (tmp_path / "out").exists()
-    return caught.value.message
+    return refused(tmp_path / "out", input=path, **settings)
