@@ -26,7 +26,7 @@ from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightErro
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.json_values import from_json
 from shardwright.schemas.units import counted
-from shardwright.schemas.version import LEASE_JSON
+from shardwright.schemas.version import LEASE_JSON, time_text
 
 _LOGGER = logging.getLogger(__name__)
 #: Maximum duration of a lease (14 days), so that a damaged one does not block an output for ever.
@@ -495,17 +495,12 @@ def _read(data: bytes) -> Lease | None:
         return None
 
 
-def _utc(seconds: float) -> str:
-    try:
-        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
-    except (ValueError, OverflowError, OSError):
-        return "an unknown time"
-
-
 def _holder_text(held: Lease) -> str:
     process = f"process {held.pid} on {held.host}" if held.pid else "a job"
     doing = f"making version {held.version}" if held.version else "writing there"
-    return f"{process} has been {doing} since {_utc(held.since)} by its own clock"
+    began = time_text(held.since)
+    since = f"{began} UTC" if began else "an unknown time"
+    return f"{process} has been {doing} since {since} by its own clock"
 
 
 def _holder_and_age(held: Lease, path: str) -> str:
