@@ -138,8 +138,8 @@ class Store(ABC):
 class _Seen:
     """Distinguishes new paths from known ones.
 
-    Storages list in the byte order of names. While they do, a path takes 16 bytes here, and only a path that
-    is out of order is looked up.
+    Storages list in the byte order of names. While they do, a path takes 16 bytes here. After the first one
+    that is out of order, each path is looked up.
     """
 
     def __init__(self) -> None:
@@ -151,21 +151,17 @@ class _Seen:
         """Returns whether a path is seen for the first time."""
         name = path.encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(name, digest_size=_DIGEST_BYTES).digest()
-        if name > self._last:
+        if self._known is None and name > self._last:
             self._last = name
-        else:
-            if self._known is None:
-                all_ = bytes(self._digests)
-                starts = range(0, len(all_), _DIGEST_BYTES)
-                self._known = {all_[start : start + _DIGEST_BYTES] for start in starts}
-                self._digests.clear()
-            if digest in self._known:
-                return False
-        if self._known is None:
             self._digests += digest
-        else:
-            self._known.add(digest)
-        return True
+            return True
+        if self._known is None:
+            starts = range(0, len(self._digests), _DIGEST_BYTES)
+            self._known = {bytes(self._digests[start : start + _DIGEST_BYTES]) for start in starts}
+            self._digests.clear()
+        is_new = digest not in self._known
+        self._known.add(digest)
+        return is_new
 
 
 class RemoteStore(Store):
@@ -240,13 +236,10 @@ class RemoteStore(Store):
 
         def next_page() -> ListedPage | None:
             nonlocal pages
-            try:
-                if pages is None:
-                    pages = self.list_pages(directory, deep, token)
-                return next(pages, None)
-            except BaseException:
-                pages = None
-                raise
+            listed, pages = pages or self.list_pages(directory, deep, token), None
+            page = next(listed, None)
+            pages = listed  # after an error, a new listing goes on
+            return page
 
         while (page := self.run("list", directory, next_page)) is not None:
             objects = [item for item in page.objects if seen.is_new(item.path)]
