@@ -330,6 +330,7 @@ def test_bytes_that_differ_from_their_checksum_are_read_again(imitation: Imitati
 def test_every_operation_keeps_to_its_deadline(
     imitation: Imitation, monkeypatch: pytest.MonkeyPatch, response: Response
 ) -> None:
+    monkeypatch.setattr(faults, "FIRST_PATIENCE_SECONDS", 1.0)
     bucket, path = imitation.path("")[:-1], imitation.path()
     operations: list[Callable[[], object]] = [
         lambda: storage.read_bytes(path),
@@ -362,10 +363,10 @@ def test_a_server_that_nobody_runs_is_reported(imitation: Imitation) -> None:
 
 
 def test_a_slow_server_is_no_error(imitation: Imitation) -> None:
-    hold = imitation.holding(BODY[:200])
+    hold = imitation.holding(BODY[:100])
     with imitation.serve(lambda request: hold(request)._replace(pause=0.003)):
-        assert storage.read_bytes(imitation.path(), "7") == BODY[:200]
-        assert read_copy(imitation.path()) == BODY[:200]
+        assert storage.read_bytes(imitation.path(), "7") == BODY[:100]
+        assert read_copy(imitation.path()) == BODY[:100]
 
 
 def test_a_dead_storage_may_come_back(imitation: Imitation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,7 +480,8 @@ def test_a_refusal_is_one_sentence_at_once(
             assert len(served.requests) <= 3, "obstore, Google's own client, and once with a new token"
 
 
-def test_the_wait_for_a_storage_is_named(imitation: Imitation) -> None:
+def test_the_wait_for_a_storage_is_named(imitation: Imitation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "FIRST_PATIENCE_SECONDS", 0.5)
     thread = threading.Thread(target=ends, args=(lambda: storage.stat(imitation.path()),))
     with imitation.serve(lambda request: Response(head=30.0)):
         thread.start()

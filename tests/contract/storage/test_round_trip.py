@@ -167,7 +167,7 @@ def test_missing_files_in_a_bucket_are_reported(
 def test_each_image_takes_one_request_beside_the_sample_and_many_run_at_once(
     bucket: Bucket, google_client: object, proxy: Proxy, tmp_path: Path
 ) -> None:
-    images = 150
+    images = 100
     for number in range(images):
         bucket.put(f"in/c{number % 3}/{number}.png", picture(number))
     output = Bucket(google_client)
