@@ -68,27 +68,17 @@ def flink(flink_jar: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield ["--runner=FlinkRunner", "--flink_master=[local]", f"--job_endpoint=localhost:{port}"]
 
 
-@pytest.fixture(
-    scope="session",
-    params=[
-        pytest.param("prism", marks=pytest.mark.prism),
-        pytest.param("flink", marks=[pytest.mark.flink, pytest.mark.slow]),
-    ],
-)
+#: Prism, and Flink in `make flink-test`.
+BOTH = [
+    pytest.param("prism", marks=pytest.mark.prism),
+    pytest.param("flink", marks=[pytest.mark.flink, pytest.mark.slow]),
+]
+
+
+@pytest.fixture(scope="session", params=BOTH)
 def engine(request: pytest.FixtureRequest) -> list[str]:
-    """The options that run a pipeline on an engine: Prism, and Flink in `make flink-test`."""
+    """The options that run a pipeline on an engine."""
     return request.getfixturevalue(request.param)
-
-
-#: For a test whose code for Prism and Flink is the same; Flink runs in `make flink-test`.
-prism_and_slow_flink = pytest.mark.parametrize(
-    "engine",
-    [
-        pytest.param("prism", marks=pytest.mark.prism),
-        pytest.param("flink", marks=[pytest.mark.flink, pytest.mark.slow]),
-    ],
-    indirect=True,
-)
 
 
 @pytest.fixture
@@ -164,7 +154,6 @@ def in_process(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return root
 
 
-@prism_and_slow_flink
 def test_quality_checks_equal_those_of_the_in_process_runner(
     engine: list[str], in_process: Path, sound_dataset: Path, tmp_path: Path, run: Run
 ) -> None:
@@ -177,7 +166,6 @@ def test_quality_checks_equal_those_of_the_in_process_runner(
     assert reports[0]["counts"] and reports[0] == {**reports[1], "dataset": str(here)}
 
 
-@prism_and_slow_flink
 def test_salvaged_and_compared_datasets_equal_those_of_the_in_process_runner(
     engine: list[str], in_process: Path, tmp_path: Path, run: Run
 ) -> None:
@@ -191,7 +179,6 @@ def test_salvaged_and_compared_datasets_equal_those_of_the_in_process_runner(
     assert json.loads(changes.read_text())["images"]["removed"] == 1
 
 
-@prism_and_slow_flink
 def test_refusals_have_the_same_code_and_message(engine: list[str], tmp_path: Path, run: Run) -> None:
     bad, none = tmp_path / "bad", tmp_path / "none"
     shutil.copytree(PHOTOS / "birds", bad / "birds")
@@ -308,16 +295,12 @@ def kill_workers(pool: subprocess.Popen[bytes], output: Path, killed: list[int])
         time.sleep(0.01)
 
 
-@pytest.mark.slow
-@pytest.mark.flink
-@pytest.mark.parametrize("restarts", [True, False])
-def test_a_killed_worker_does_not_change_the_bytes(
-    restarts: bool, flink: list[str], many_photos: Path, tmp_path: Path, run: Run
-) -> None:
-    output, truth = tmp_path / "out", tmp_path / "truth"
+def run_and_kill(
+    run: Run, flink: list[str], tmp_path: Path, *command: object, restarts: bool = True
+) -> tuple[int, str]:
+    """Runs a command on Flink, and kills its workers as soon as the first shard in `out` is finished."""
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "config.yaml").write_text(RESTARTS if restarts else "")
-    command = ["convert", "--input", many_photos, "--resize=64", "--splits=train=0.8,test=0.2", "--shards=6"]
     killed: list[int] = []
     with worker_pool(tmp_path) as (port, pool):
         options = [
@@ -326,12 +309,24 @@ def test_a_killed_worker_does_not_change_the_bytes(
         ]  # fmt: skip
         if not restarts:  # One worker serves all stages, because each worker that starts imports Beam.
             options.append("--environment_cache_millis=60000")
-        killer = threading.Thread(target=kill_workers, args=(pool, output, killed))
+        killer = threading.Thread(target=kill_workers, args=(pool, tmp_path / "out", killed))
         killer.start()
-        # With --resume from the start, a restarted worker reuses the finished shards.
-        code, complaint = run(*command, "--output", output, "--resume", *options)
+        found = run(*command, "--output", tmp_path / "out", *options)
         killer.join()
     assert killed
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.flink
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_killed_worker_does_not_change_the_bytes(
+    restarts: bool, flink: list[str], many_photos: Path, tmp_path: Path, run: Run
+) -> None:
+    output, truth = tmp_path / "out", tmp_path / "truth"
+    command = ["convert", "--input", many_photos, "--resize=64", "--splits=train=0.8,test=0.2", "--shards=6"]
+    # With --resume from the start, a restarted worker reuses the finished shards.
+    code, complaint = run_and_kill(run, flink, tmp_path, *command, "--resume", restarts=restarts)
     if not restarts:
         assert code == 3 and "--resume" in complaint
         assert not (output / "dataset.json").exists()
@@ -348,24 +343,12 @@ def test_a_rebuild_continues_after_its_workers_are_killed(
     flink: list[str], many_photos: Path, tmp_path: Path, run: Run
 ) -> None:
     output, truth = tmp_path / "out", tmp_path / "truth"
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf" / "config.yaml").write_text(RESTARTS)
     job = tmp_path / "job.yaml"
     job.write_text(
         f"input: {many_photos}\nresize: 64\nshards: 6\nhooks:\n"
         f"  on_any: {{command: [sh, -c, 'echo $SHARDWRIGHT_EVENT >> {tmp_path}/told']}}\n"
     )
-    killed: list[int] = []
-    with worker_pool(tmp_path) as (port, pool):
-        options = [
-            *flink, "--environment_type=EXTERNAL", f"--environment_config=localhost:{port}",
-            f"--flink_conf_dir={tmp_path / 'conf'}",
-        ]  # fmt: skip
-        killer = threading.Thread(target=kill_workers, args=(pool, output, killed))
-        killer.start()
-        code, complaint = run("rebuild", "--job", job, "--output", output, *options)
-        killer.join()
-    assert killed and (code, complaint) == (0, "")
+    assert run_and_kill(run, flink, tmp_path, "rebuild", "--job", job) == (0, "")
     (version,) = (output / "versions").iterdir()
     record = json.loads((version / "version.json").read_text())
     assert record["state"] == "published" and record["work"]["reused_shards"] >= 1
@@ -374,7 +357,6 @@ def test_a_rebuild_continues_after_its_workers_are_killed(
     assert_same(version, next((truth / "versions").iterdir()))
 
 
-@prism_and_slow_flink
 def test_a_hook_gives_the_same_images(
     engine: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
