@@ -75,13 +75,24 @@ def test_bytes_that_were_damaged_once_are_read_again(
     assert any(name.endswith(".tfrecord") for name in flipped)
 
 
-def test_bytes_that_are_always_damaged_end_the_job(
-    shared: Bucket, bucket: Bucket, proxy: Proxy, tmp_path: Path
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [("damaged", "CHECKSUM_MISMATCH"), ("forbidden", "UNREADABLE"), ("deleted", "UNREADABLE")],
+)
+def test_an_image_that_cannot_be_read_is_quarantined(
+    bucket: Bucket, proxy: Proxy, tree: Path, tmp_path: Path, how: str, reason: str
 ) -> None:
-    with proxy.watch(always(Fault("flip"), "media", VICTIM)):
-        convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", max_bad_fraction=0.1)
+    """Its bytes are always damaged, it may not be read, or it was deleted since its listing."""
+    bucket.put_tree(tree, "small/")
+    rules = {
+        "damaged": always(Fault("flip"), "media", VICTIM),
+        "forbidden": always(Fault("status", 403), "media", VICTIM),
+        "deleted": before_reading(VICTIM, lambda: bucket.delete(VICTIM)),
+    }
+    with proxy.watch(rules[how]):
+        convert(input=f"{bucket.url}/small", output=f"{bucket.url}/out", max_bad_fraction=0.1)
     found = outcomes(bucket.fetch("out", tmp_path))
-    assert found.pop("ant/000.jpg") == "CHECKSUM_MISMATCH" and set(found.values()) == {"written"}
+    assert found.pop("ant/000.jpg") == reason and set(found.values()) == {"written"}
 
 
 def test_a_dataset_that_is_always_damaged_is_reported(
@@ -115,25 +126,6 @@ def test_an_object_replaced_since_its_listing_stops_the_job(
         "run again with --resume when nothing writes there."
     )
     assert "out/dataset.json" not in bucket.names()
-
-
-def test_an_object_deleted_since_its_listing_is_quarantined(
-    bucket: Bucket, proxy: Proxy, tree: Path, tmp_path: Path
-) -> None:
-    bucket.put_tree(tree, "small/")
-    with proxy.watch(before_reading(VICTIM, lambda: bucket.delete(VICTIM))):
-        convert(input=f"{bucket.url}/small", output=f"{bucket.url}/out", max_bad_fraction=0.1)
-    found = outcomes(bucket.fetch("out", tmp_path))
-    assert found.pop("ant/000.jpg") == "UNREADABLE" and set(found.values()) == {"written"}
-
-
-def test_an_object_without_permission_is_quarantined(
-    shared: Bucket, bucket: Bucket, proxy: Proxy, tmp_path: Path
-) -> None:
-    with proxy.watch(always(Fault("status", 403), "media", VICTIM)):
-        convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", max_bad_fraction=0.1)
-    found = outcomes(bucket.fetch("out", tmp_path))
-    assert found.pop("ant/000.jpg") == "UNREADABLE" and set(found.values()) == {"written"}
 
 
 @pytest.mark.parametrize(("kind", "what"), [("list", "list"), ("upload", "write to"), ("delete", "write to")])

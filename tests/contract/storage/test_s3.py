@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
-from helpers.hostile import outcomes, run, sentence_of
+from helpers.hostile import run, sentence_of
 from helpers.storage.buckets import S3
 from helpers.storage.imitation import Imitation
 from helpers.storage.scripted import Request, Response
@@ -26,22 +26,6 @@ from shardwright.core.storage import object_store
 from shardwright.schemas.errors import EngineError
 
 Capture = pytest.CaptureFixture[str]
-
-
-def test_odd_objects_are_handled(capfd: Capture, s3: S3, tree: Path, tmp_path: Path) -> None:
-    for name in ("with space", "per%cent", "hash#", "[x]", "star*", "é"):
-        s3.put(f"small/ant/{name}.jpg", (tree / "ant" / "000.jpg").read_bytes())
-    s3.put("small/ant/", b"")
-    s3.put("small/ant/empty.png", b"")
-    s3.put("small/ant/empty", b"")
-    s3.put("small/ant/text", b"text")
-    argv = ("convert", "--input", f"{s3.url}/small", "--output", tmp_path / "out", "--max_bad_fraction=0.2")
-    done = run(capfd, *argv, *s3.options)
-    assert done.code == 0, done
-    found = outcomes(tmp_path / "out")
-    assert found.pop("ant/empty.png") == "EMPTY_FILE"
-    assert found.pop("ant/empty") == found.pop("ant/text") == "not_an_image"
-    assert set(found.values()) == {"written"} and len(found) == 18
 
 
 def test_a_missing_obstore_is_reported(capfd: Capture, monkeypatch: pytest.MonkeyPatch, s3: S3) -> None:
