@@ -109,12 +109,6 @@ def test_the_package_tfrecord_reads_shards_by_their_indexes(sound_dataset: Path)
     assert int(run(SHARED, sound_dataset)) == document["splits"]["train"]["records"]
 
 
-def test_compressed_shards_have_no_index(convert_photos: Callable[..., ConvertResult]) -> None:
-    result = convert_photos(resize=16, compression="gzip", limit=8)
-    assert not (Path(result.path) / "_index").exists()
-    assert validate(result.path, mode="fast").sound
-
-
 #: More shards than the example has pictures.
 SPARSE = 90
 EVERY = """

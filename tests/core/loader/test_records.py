@@ -290,6 +290,7 @@ def test_a_picture_that_cannot_be_decoded_is_reported_with_its_place(broken: Cal
 
 def test_a_truncated_compressed_shard_is_reported(broken: Callable[[str], Path]) -> None:
     dataset = broken("imagenet")
+    assert validate(str(dataset), mode="fast").sound and not (dataset / "_index").exists()
     (shard,) = dataset.glob("*.tfrecord.gz")
     shard.write_bytes(shard.read_bytes()[:-2000])
     with pytest.raises(EngineError, match=r"record \d+ at byte \d+ is damaged: from there on the compressed"):

@@ -35,6 +35,11 @@ def _map(function, items, executor, weigh=lambda item: 1, max_items=64, max_weig
     return iter(OrderedMap(each(function), items, executor, weigh=weigh, **limits))
 
 
+def _of_weights(function, weights, executor, **limits):
+    """Maps the numbers of some items with these weights, in chunks."""
+    return OrderedMap(function, range(len(weights)), executor, weigh=weights.__getitem__, **limits)
+
+
 def test_results_come_in_the_order_of_the_items(executor: ThreadPoolExecutor) -> None:
     rng = random.Random(1)
     pauses = [rng.random() / 500 for _ in range(300)]
@@ -56,15 +61,7 @@ def test_a_function_gets_the_items_of_a_chunk_together(executor: ThreadPoolExecu
 
     # A chunk may weigh a 64th of the limit: 10.
     weights = [1] * 6 + [4, 4, 4, 30, 1]
-    results = OrderedMap(
-        double,
-        range(len(weights)),
-        executor,
-        weigh=weights.__getitem__,
-        max_items=100,
-        max_weight=640,
-        chunk_items=4,
-    )
+    results = _of_weights(double, weights, executor, max_items=100, max_weight=640, chunk_items=4)
     assert list(results) == [2 * item for item in range(len(weights))]
     assert sorted(chunks) == [[0, 1, 2, 3], [4, 5, 6, 7], [8], [9], [10]]
 
@@ -92,16 +89,8 @@ def test_items_in_flight_keep_both_limits(
             return future
 
     with AtOnce(1) as executor:
-        results = OrderedMap(
-            begin,
-            range(len(sequence)),
-            executor,
-            weigh=sequence.__getitem__,
-            max_items=max_items,
-            max_weight=max_weight,
-            chunk_items=chunk_items,
-        )
-        for item in results:
+        limits = {"max_items": max_items, "max_weight": max_weight, "chunk_items": chunk_items}
+        for item in _of_weights(begin, sequence, executor, **limits):
             arrived.append(item)
             # The others of its chunk take up room until the whole chunk is consumed.
             flying.discard(item)
