@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.annotation_sets.coco import put_coco
 from helpers.fewer_imports import late
 from helpers.planting import written_lines
 from helpers.resealing import frame, read_shard
@@ -260,23 +261,6 @@ def list_csv(source: Path, target: Path) -> Path:
     return target
 
 
-def list_coco(source: Path, target: Path) -> Path:
-    from PIL import Image
-
-    images, annotations = [], []
-    for number, file in enumerate(sorted(source.rglob("*.*"))):
-        width, height = Image.open(file).size
-        name = str(file.relative_to(source))
-        images.append({"id": number, "file_name": name, "width": width, "height": height})
-        box = [number, 2, width / 2, height / 3]
-        category = 1 + CLASSES.index(file.parent.name)
-        annotations.append({"id": number, "image_id": number, "category_id": category, "bbox": box,
-                            "area": box[2] * box[3], "iscrowd": 0})  # fmt: skip
-    categories = [{"id": number, "name": name} for number, name in enumerate(CLASSES, 1)]
-    target.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
-    return target
-
-
 @pytest.fixture
 def source(photos: Path, tmp_path: Path) -> Path:
     return small_source(photos, tmp_path / "source", 4)
@@ -305,7 +289,12 @@ def test_changed_classes_and_splits_in_a_manifest_are_reported(source: Path, tmp
 
 
 def test_boxes_and_classes_of_objects_are_compared(source: Path, tmp_path: Path) -> None:
-    listed = list_coco(source, source / "instances.json")
+    files = {path.relative_to(source).as_posix(): path for path in sorted(source.rglob("*.*"))}
+    boxes = {
+        name: [(1 + CLASSES.index(path.parent.name), number, 2, 10, 10)]
+        for number, (name, path) in enumerate(files.items())
+    }
+    listed = put_coco(source / "instances.json", boxes, CLASSES)
     convert(input=str(listed), output=str(tmp_path / "out"), layout="detection", resize=32)
     assert compare(tmp_path / "out", listed) == []
     document = json.loads(listed.read_text())

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.annotation_sets.coco import put_coco, save
 from helpers.fewer_imports import late
+from helpers.records import by_key
 from helpers.repository import PHOTOS
-from helpers.tensorflow_records import read_records
 from PIL import Image, ImageOps
 
 from shardwright.core.report.gather import gather
@@ -28,15 +29,6 @@ tf = late("tensorflow")
 BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))
 
 
-def examples(made: ConvertResult) -> dict[str, tf.train.Example]:
-    """Returns every record by key, read with TensorFlow."""
-    files = sorted(Path(made.path).glob("*.tfrecord"))
-    parsed = map(tf.train.Example.FromString, read_records(files))
-    return {
-        example.features.feature["image/filename"].bytes_list.value[0].decode(): example for example in parsed
-    }
-
-
 def floats(example: tf.train.Example, name: str) -> list[float]:
     return list(example.features.feature[f"image/object/bbox/{name}"].float_list.value)
 
@@ -44,27 +36,17 @@ def floats(example: tf.train.Example, name: str) -> list[float]:
 @pytest.fixture
 def coco(tmp_path: Path) -> Path:
     """Writes a COCO file: each picture has a box in its middle, one at its left edge and one outside."""
-    pictures, annotations = [], []
-    for number, path in enumerate(BIRDS):
-        with Image.open(path) as image:
-            width, height = image.size
-        pictures.append({"id": number, "file_name": path.name, "width": width, "height": height})
-        boxes = {
-            "wing": [width / 4, height / 4, width / 2, height / 2],
-            "beak": [0, 0, 20, height],
-            "tail": [width - 5, 0, 20, 10],
-        }
-        for category, (name, box) in enumerate(boxes.items()):
-            x, y, w, h = box
-            outline = [[x, y, x + w, y, x + w, y + h, x, y + h]] if name == "wing" else []
-            annotations.append(
-                {"id": len(annotations), "image_id": number, "category_id": category + 1, "bbox": box,
-                 "area": w * h, "iscrowd": 0, "segmentation": outline}
-            )  # fmt: skip
-    categories = [{"id": i, "name": name} for i, name in enumerate(("wing", "beak", "tail"), 1)]
-    path = tmp_path / "instances.json"
-    path.write_text(json.dumps({"images": pictures, "annotations": annotations, "categories": categories}))
-    return path
+    sizes = {path.name: Image.open(path).size for path in BIRDS}
+    boxes = {
+        name: [(1, w / 4, h / 4, w / 2, h / 2), (2, 0, 0, 20, h), (3, w - 5, 0, 20, 10)]
+        for name, (w, h) in sizes.items()
+    }
+    path = put_coco(tmp_path / "instances.json", boxes, ("wing", "beak", "tail"), sizes)
+    document = json.loads(path.read_text())
+    for item in document["annotations"][::3]:
+        x, y, w, h = item["bbox"]
+        item["segmentation"] = [[x, y, x + w, y, x + w, y + h, x, y + h]]
+    return save(path, document)
 
 
 def detect(coco: Path, output: Path, **settings: Any) -> ConvertResult:
@@ -75,7 +57,7 @@ def detect(coco: Path, output: Path, **settings: Any) -> ConvertResult:
 def test_boxes_are_stored_correctly(coco: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = detect(coco, tmp_path / "out")
     wide = 0
-    for key, example in examples(made).items():
+    for key, example in by_key(made.path).items():
         with Image.open(BIRDS[0].parent / key) as image:
             width, height = ImageOps.exif_transpose(image).size
             wide += image.width >= image.height + 34
@@ -192,7 +174,7 @@ def segment(masked: Path, **settings: Any) -> ConvertResult:
 
 def test_semantic_masks_are_transformed_with_their_pictures(masked: Path) -> None:
     made = segment(masked)
-    for key, example in examples(made).items():
+    for key, example in by_key(made.path).items():
         feature = example.features.feature
         encoded = feature["image/segmentation/class/encoded"].bytes_list.value[0]
         mask = tf.io.decode_png(encoded).numpy()[..., 0]

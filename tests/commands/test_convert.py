@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tifffile
+from helpers.annotation_sets.coco import put_coco
 from helpers.fewer_imports import late
 from helpers.hostile import Done, check_books, document, make_tree, outcomes, run, sentence_of, shard_hashes
 from helpers.repository import PHOTOS
@@ -197,6 +199,8 @@ def test_the_contents_of_shards_do_not_depend_on_workers_or_runner(
 
 
 Capture = pytest.CaptureFixture[str]
+#: Boxes of two classes, in COCO's form.
+PIP, STALK = (1, 1, 1, 5, 5), (2, 1, 1, 5, 5)
 
 
 def _rows(out: str) -> list[list[str]]:
@@ -233,46 +237,23 @@ def test_a_trial_run_has_its_share_of_bad_rows(manifest: Path, tmp_path: Path) -
 
 
 def test_ids_of_detection_begin_at_one_and_images_are_counted(tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "in").mkdir()
-    for number, path in enumerate(sorted((PHOTOS / "fruit").iterdir())[:3], 1):
-        (tmp_path / "in" / f"{number}{path.suffix}").write_bytes(path.read_bytes())
-    names = [path.name for path in sorted((tmp_path / "in").iterdir())]
-    boxes = [(1, 1), (1, 1), (1, 2), (2, 2)]  # image, category
-    document = {
-        "images": [{"id": i, "file_name": name} for i, name in enumerate(names, 1)],
-        "categories": [{"id": 1, "name": "pip"}, {"id": 2, "name": "stalk"}],
-        "annotations": [
-            {"id": n, "image_id": image, "category_id": category, "bbox": [1, 1, 5, 5], "iscrowd": 0}
-            for n, (image, category) in enumerate(boxes, 1)
-        ],
-    }
-    (tmp_path / "in" / "boxes.json").write_text(json.dumps(document))
-    assert main(["plan", "--input", str(tmp_path / "in" / "boxes.json"), "--layout=detection"]) == 0
+    names = sorted(path.name for path in (PHOTOS / "fruit").iterdir())[:3]
+    boxes = dict(zip(names, ([PIP, PIP, STALK], [STALK], [])))
+    file = put_coco(tmp_path / "boxes.json", boxes, ("pip", "stalk"))
+    argv = ["plan", "--input", str(file), "--image_root", str(PHOTOS / "fruit"), "--layout=detection"]
+    assert main(argv) == 0
     rows = _rows(capsys.readouterr().out)
     assert ["1", "pip", "1"] in rows and ["2", "stalk", "2"] in rows
 
 
 def test_copies_are_left_out_whatever_objects_they_have(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
     for name in ("a.jpg", "b.jpg"):
-        (tmp_path / "in" / name).write_bytes((PHOTOS / "fruit" / "apple.jpg").read_bytes())
-    document = {
-        "images": [{"id": 1, "file_name": "a.jpg"}, {"id": 2, "file_name": "b.jpg"}],
-        "categories": [{"id": 1, "name": "apple"}, {"id": 2, "name": "worm"}],
-        "annotations": [
-            {"id": n, "image_id": image, "category_id": category, "bbox": [1, 1, 5, 5]}
-            for n, (image, category) in enumerate([(1, 1), (1, 2), (2, 1), (2, 2)], 1)
-        ],
-    }
-    (tmp_path / "in" / "boxes.json").write_text(json.dumps(document))
-    (tmp_path / "names.txt").write_text("1:apple\n")
-    made = convert(
-        input=tmp_path / "in" / "boxes.json",
-        output=tmp_path / "out",
-        layout="detection",
-        class_names=tmp_path / "names.txt",
-        dedupe="exact",
-    )
+        shutil.copy(PHOTOS / "fruit" / "apple.jpg", tmp_path / name)
+    boxes = {name: [PIP, STALK] for name in ("a.jpg", "b.jpg")}
+    file = put_coco(tmp_path / "boxes.json", boxes, ("pip", "stalk"))
+    (tmp_path / "names.txt").write_text("1:pip\n")
+    values = {"class_names": tmp_path / "names.txt", "layout": "detection", "dedupe": "exact"}
+    made = convert(input=file, output=tmp_path / "out", **values)
     assert (made.dataset.ledger["written"], made.dataset.ledger["deduplicated"]) == (1, 1)
 
 

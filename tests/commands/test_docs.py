@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tifffile
+from helpers.annotation_sets.coco import put_coco
 from helpers.annotation_sets.formats import FORMATS
 from helpers.annotation_sets.json_exports import put_label_studio
 from helpers.listing import Photo
 from helpers.repository import PHOTOS, ROOT
-from PIL import Image
 
 from shardwright.core.sources.source import SOURCES
 from shardwright.pipelines import cli
@@ -82,20 +82,8 @@ def furnish(folder: Path) -> None:
     (folder / "rows.csv").write_text("\n".join(["file,kind,price,tags", *lines]))
     shutil.make_archive(str(folder / "photos"), "zip", photos)
     (folder / "val2017").symlink_to(photos)
-    (folder / "annotations").mkdir()
-    (folder / "annotations" / "instances_val2017.json").write_text(
-        json.dumps(
-            {
-                "categories": [{"id": 7, "name": "thing"}],
-                "images": [
-                    {"id": i, "file_name": str(path), "width": width, "height": height}
-                    for i, path in enumerate(names)
-                    for width, height in [Image.open(photos / path).size]
-                ],
-                "annotations": [{"id": 1, "image_id": 0, "category_id": 7, "bbox": [1, 1, 9, 9]}],
-            }
-        )
-    )
+    boxes = {str(path): [(1, 1, 1, 9, 9)] for path in names}
+    put_coco(folder / "annotations" / "instances_val2017.json", boxes, ["thing"])
     (folder / "beans").mkdir()
     rows = [
         {"image": {"bytes": (photos / path).read_bytes(), "path": path.name}, "label": i % 2}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
 from collections.abc import Iterator
 
 import pytest
+from helpers.hostile import Terminal
 from helpers.repository import ROOT
 
 from shardwright.pipelines import findings_text
@@ -27,13 +27,6 @@ DARK = Finding(
     FindingCode.DARK, "99% of its pixels are darker than 0.1 of white (limit 0.32)", "s-1", 5, 9, KEY
 )
 BROKEN = Finding(FindingCode.DATA_CRC, "the checksum of its bytes is wrong", "s-1", 7, 300)
-
-
-class Terminal(io.StringIO):
-    """A terminal with the width in COLUMNS."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture

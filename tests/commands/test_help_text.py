@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers.hostile import Terminal
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.completion import SHELLS, completion
@@ -23,13 +24,6 @@ from shardwright.schemas.errors import UsageError
 
 Capture = pytest.CaptureFixture[str]
 ESCAPE = re.compile(r"\x1b\[\d+m")
-
-
-class Terminal(io.StringIO):
-    """A terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.annotation_sets.coco import put_coco
 from helpers.repository import PHOTOS
 from helpers.resealing import frame
 from PIL import Image
@@ -343,22 +343,13 @@ def test_encoded_values_are_shown_decoded(places: Path, capsys: pytest.CaptureFi
 
 
 def test_boxes_in_a_single_list_are_drawn(tmp_path: Path) -> None:
-    blank = io.BytesIO()
-    Image.new("RGB", (64, 64), "white").save(blank, "PNG")
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.png").write_bytes(blank.getvalue())
-    document = {
-        "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 64}],
-        "categories": [{"id": 1, "name": "dog"}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 32, 64]}],
-    }
-    (tmp_path / "in" / "instances.json").write_text(json.dumps(document))
+    Image.new("RGB", (64, 64), "white").save(tmp_path / "a.png")
+    file = put_coco(tmp_path / "instances.json", {"a.png": [(1, 0, 0, 32, 64)]}, ["dog"])
     (tmp_path / "boxes.yaml").write_text(
         "needs: objects\nfeatures:\n  image: {fill: encoded}\n  boxes: {fill: boxes, tensor: true}\n"
         "  kinds: {fill: object_label}\n"
     )
-    convert(input=str(tmp_path / "in" / "instances.json"), output=str(tmp_path / "out"),
-            layout=str(tmp_path / "boxes.yaml"))  # fmt: skip
+    convert(input=str(file), output=str(tmp_path / "out"), layout=str(tmp_path / "boxes.yaml"))
     inspect(str(tmp_path / "out"), contact_sheet=str(tmp_path / "sheet.png"))
     row = np.asarray(Image.open(tmp_path / "sheet.png"))[8 + SIDE // 2, 8 : 8 + SIDE].astype(int)
     drawn = np.flatnonzero(np.ptp(row, axis=1) > 50)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.hostile import Terminal
 from helpers.repository import PHOTOS
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -556,11 +557,6 @@ def test_mistakes_write_nothing(
     code, out, err = command(capfd, *argv)
     assert (code, out) == (2, "") and says in err and err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_wrong_answers_on_a_terminal_are_asked_again(

@@ -7,21 +7,20 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from helpers.fewer_imports import late
 from helpers.hostile import check_books
+from helpers.records import by_key
 from helpers.repository import PHOTOS, ROOT
-from helpers.tensorflow_records import read_records
 from PIL import Image, ImageOps
 
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.images.map_hook import hook_versions, load_hook
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
-from shardwright.pipelines.results import ConvertResult, RebuildResult
+from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import DataRefused
@@ -68,16 +67,6 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     load_hook.cache_clear()
 
 
-def records(made: ConvertResult) -> dict[str, Any]:
-    """Returns key -> features of each record, read by TensorFlow."""
-    files = [Path(made.path) / shard.file for shards in made.dataset.splits.values() for shard in shards]
-    found = [tf.train.Example.FromString(data) for data in read_records(files)]
-    return {
-        example.features.feature["image/filename"].bytes_list.value[0].decode(): example.features.feature
-        for example in found
-    }
-
-
 def dataset_of(made: RebuildResult) -> Dataset:
     return read_dataset(made.path)
 
@@ -113,14 +102,14 @@ def test_several_images_of_one_source(photos: Path, tmp_path: Path) -> None:
         extra_columns="half:int64[]", class_names=names, splits="train=0.5,test=0.5", verify="full",
     )  # fmt: skip
     assert made.dataset.ledger["listed"] == made.dataset.ledger["written"] == 20
-    found = records(made)
+    found = by_key(made.path)
     lines = check_books(Path(made.path))
     for path in photos.glob("*/*"):
         key = path.relative_to(photos).as_posix()
         whole = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
         middle = whole.width // 2
         for side, box in (("left", (0, 0, middle)), ("right", (middle, 0, whole.width))):
-            features = found[f"{key}#{side}"]
+            features = found[f"{key}#{side}"].features.feature
             pixels = tf.io.decode_png(features["image/encoded"].bytes_list.value[0]).numpy()
             part = whole.crop((box[0], 0, box[2], whole.height))
             if Image.open(path).mode == "RGB":

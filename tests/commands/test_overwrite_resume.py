@@ -15,6 +15,7 @@ from helpers.hostile import (
     at_call,
     check_books,
     document,
+    flip,
     identity,
     leftovers,
     make_tree,
@@ -70,15 +71,6 @@ def resume(capfd: Capture, tree: Path, output: Path, *options: object) -> set[st
 
 def shard(number: int) -> str:
     return f"train-{number:05d}-of-00004"
-
-
-def flip(path: Path) -> None:
-    """Changes one bit in the middle of a file and keeps its size and times."""
-    status = path.stat()
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def files_beside_the_shards(output: Path) -> set[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.fewer_imports import late
+from helpers.records import by_key, value
 from helpers.repository import PHOTOS, ROOT
 from PIL import Image
 
@@ -77,14 +78,8 @@ def write_dicom(path: Path, pixels: np.ndarray, photometric: str = "MONOCHROME2"
 
 def pictures(made: ConvertResult) -> dict[str, np.ndarray]:
     """Returns key -> pixels, read by TensorFlow."""
-    files = [str(Path(made.path) / shard.file) for shard in made.dataset.splits["train"]]
-    examples = [tf.train.Example.FromString(data.numpy()) for data in tf.data.TFRecordDataset(files)]
-    return {
-        item.features.feature["image/filename"].bytes_list.value[0].decode(): tf.io.decode_image(
-            item.features.feature["image/encoded"].bytes_list.value[0]
-        ).numpy()
-        for item in examples
-    }
+    found = by_key(made.path)
+    return {key: tf.io.decode_image(value(item, "image/encoded")).numpy() for key, item in found.items()}
 
 
 @pytest.mark.usefixtures("installed")

@@ -8,10 +8,10 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from helpers.annotation_sets.coco import put_coco
 from helpers.from_nothing import (
     Rebuilt,
     alter_in_secret,
@@ -23,7 +23,7 @@ from helpers.from_nothing import (
     work,
     write_bmps,
 )
-from helpers.hostile import make_tree, picture
+from helpers.hostile import flip, make_tree, picture
 from helpers.packing import tar_info, tar_of, zip_of
 
 from shardwright.core import storage
@@ -220,26 +220,6 @@ def test_records_of_a_refused_version_are_not_trusted_more_than_its_sources(
     assert work(rebuilt, max_bad_fraction=1.0, verify_sources=state == "known")[2] == 2
 
 
-def flip(path: Path, place: int) -> None:
-    """Inverts a byte in a copy of a file, because other versions may have links to the file."""
-    data = bytearray(path.read_bytes())
-    data[place] ^= 0xFF
-    path.unlink()
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize("compression", ["none", pytest.param("gzip", marks=pytest.mark.slow)])
-def test_a_damaged_shard_never_reaches_the_next_version(make: Make, tmp_path: Path, compression: str) -> None:
-    paths = write_bmps(tmp_path / "in", 8)
-    rebuilt = make(compression=compression, resize="8", image_format="png")
-    for name in inodes(rebuilt.latest):  # in one of them a record changes, the other one would be reused
-        flip(rebuilt.latest / name, -40)
-    paths[0].write_bytes(picture(77, "BMP", 8))
-    reused, copied, converted = work(rebuilt)
-    assert reused == 0 and copied + converted == 8 and converted > 1
-    assert unchanged(rebuilt)
-
-
 def test_a_record_that_is_damaged_meanwhile_is_converted_again(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,15 +359,9 @@ def test_arrays_are_read_completely_and_only_changes_are_decoded(make: Make, tmp
 def test_changed_boxes_convert_only_their_image(make: Make, tmp_path: Path) -> None:
     photos = write_bmps(tmp_path / "in", 4)
     names = [str(path.relative_to(tmp_path / "in")) for path in photos]
-    document: dict[str, Any] = {
-        "images": [{"id": i, "file_name": name, "width": 8, "height": 8} for i, name in enumerate(names)],
-        "categories": [{"id": 1, "name": "ant"}, {"id": 2, "name": "bee"}],
-        "annotations": [
-            {"id": i, "image_id": i, "category_id": 1 + i % 2, "bbox": [1, 1, 3, 3]} for i in range(4)
-        ],
-    }
-    file = tmp_path / "in" / "annotations.json"
-    file.write_text(json.dumps(document))
+    boxes = {name: [(1 + i % 2, 1, 1, 3, 3)] for i, name in enumerate(names)}
+    file = put_coco(tmp_path / "in" / "annotations.json", boxes, ("ant", "bee"))
+    document = json.loads(file.read_text())
     rebuilt = make(layout="detection", source="coco")
     assert unchanged(rebuilt)
     document["annotations"][1]["bbox"] = [2, 2, 3, 3]

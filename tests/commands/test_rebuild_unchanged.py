@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from helpers.examples import examples
 from helpers.from_nothing import alter_in_secret, other_pixels, write_bmps
-from helpers.hostile import picture
+from helpers.hostile import flip, picture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,12 +92,6 @@ def ends_early(**values: Any) -> bool:
 
 def the_version() -> Path:
     return max(Path("out/versions").iterdir())
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    replace(path, bytes(data))
 
 
 def replace(path: Path, data: bytes) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hostile import make_tree, picture
+from helpers.hostile import flip, make_tree, picture
 from helpers.resealing import frame, read_shard
 
 from shardwright.core import storage
@@ -47,12 +47,6 @@ def _entries(dataset: Path, ledger: str = LEDGER) -> list[Entry]:
 def _offsets(dataset: Path) -> list[int]:
     """Returns where the records of the shard begin."""
     return [entry.offset or 0 for entry in _entries(dataset)]
-
-
-def _flip(path: Path, offset: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 255
-    path.write_bytes(data)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -107,8 +101,8 @@ def test_lost_records_are_named_and_all_others_kept(damaged: Path, tmp_path: Pat
     entries = _entries(damaged)
     whole = read_shard(damaged / SHARD)
     first, second = entries[1], entries[4]
-    _flip(damaged / SHARD, _offsets(damaged)[4] + 3)
-    _flip(damaged / SHARD, _offsets(damaged)[1] + 50)
+    flip(damaged / SHARD, _offsets(damaged)[4] + 3)
+    flip(damaged / SHARD, _offsets(damaged)[1] + 50)
     path = _check(salvage(str(damaged), str(tmp_path / "saved")), damaged, 2)
     assert read_shard(path / SHARD) == [data for number, data in enumerate(whole) if number not in (1, 4)]
     lost = _lines(path / "lost.jsonl")
@@ -239,7 +233,7 @@ def test_records_of_another_shard_are_left_out_if_that_is_damaged_too(tmp_path: 
     directory = Path(made.path)
     first, second = sorted(directory.glob("*.tfrecord"))
     shutil.copy(second, first)
-    _flip(first, first.stat().st_size // 2)
+    flip(first, first.stat().st_size // 2)
     lost = made.dataset.splits["train"][0].records
     result = salvage(str(directory), str(tmp_path / "saved"))
     path = _check(result, directory, lost)
@@ -264,7 +258,7 @@ def test_without_a_ledger_records_are_identified_by_their_content(
 ) -> None:
     entries = _entries(damaged)
     if hit:
-        _flip(damaged / SHARD, _offsets(damaged)[2] + 50)
+        flip(damaged / SHARD, _offsets(damaged)[2] + 50)
     other = (damaged / LEDGER.replace("1-of", "0-of")).read_bytes()
     ledger = damaged / LEDGER
     if state == "missing":
@@ -364,7 +358,7 @@ def test_foreign_files_keep_their_names_and_sound_records(damaged: Path, tmp_pat
     for item in damaged.glob("train*.tfrecord"):
         shutil.copy(item, files / item.name)
     whole = read_shard(files / SHARD)
-    _flip(files / SHARD, len(whole[0]) + FRAME_BYTES + 20)
+    flip(files / SHARD, len(whole[0]) + FRAME_BYTES + 20)
     packed = gzip.compress((files / SHARD).read_bytes())
     (files / "packed.tfrecord.gz").write_bytes(packed)
     result = salvage(f"{files}/*.tfrecord*", str(tmp_path / "saved"))
@@ -386,7 +380,7 @@ def test_a_full_disk_is_named_with_the_file_to_write(
     damaged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
 ) -> None:
     if is_damaged:
-        _flip(damaged / SHARD, 2000)
+        flip(damaged / SHARD, 2000)
     real = storage.temporary_path
 
     def on_a_full_disk(directory: str, name: str, existing: bool = False) -> str:
@@ -455,7 +449,7 @@ def test_an_interrupted_salvage_can_be_repeated(
             raise KeyboardInterrupt
         publish(temporary, path)
 
-    _flip(damaged / SHARD, 70)
+    flip(damaged / SHARD, 70)
     output = tmp_path / "saved"
     with monkeypatch.context() as patch:
         patch.setattr(storage, "move_into_place", die)

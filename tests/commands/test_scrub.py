@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.from_nothing import Rebuilt, begin, inodes, write_bmps
-from helpers.hostile import picture, run, sentence_of
+from helpers.hostile import flip, picture, run, sentence_of
 
 from shardwright.core.rebuild import compare as scrubbing
 from shardwright.pipelines.validate import validate
 
 SETTINGS = {"shards": "3", "resize": "8", "image_format": "png"}
 Capture = pytest.CaptureFixture[str]
-
-
-def rot(path: Path, place: int = -40) -> None:
-    """Flips bits of a file in place, and keeps its size and times."""
-    state = path.stat()
-    data = bytearray(path.read_bytes())
-    data[place] ^= 0x10
-    path.write_bytes(data)
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
 def shards_of(rebuilt: Rebuilt) -> list[Path]:
@@ -56,7 +46,7 @@ def rebuilt(tmp_path: Path, first: Path) -> Rebuilt:
 
 def test_a_damaged_shard_is_detected_and_rebuilt(rebuilt: Rebuilt) -> None:
     first, sound = rebuilt.latest, shards_of(rebuilt)[1].read_bytes()
-    rot(shards_of(rebuilt)[1])
+    flip(shards_of(rebuilt)[1], -40)
     name = shards_of(rebuilt)[1].name
     result = rebuilt.again(scrub=1, compared=False)
     assert result.changed and (rebuilt.latest / name).read_bytes() == sound
@@ -81,7 +71,7 @@ def test_a_damaged_shard_is_detected_and_rebuilt(rebuilt: Rebuilt) -> None:
 
 
 def test_all_shards_are_read_again_while_nothing_changes(rebuilt: Rebuilt) -> None:
-    rot(shards_of(rebuilt)[2])
+    flip(shards_of(rebuilt)[2], -40)
     results = [rebuilt.again(compared=False) for _ in range(3)]
     assert [result.changed for result in results] == [False, False, True]
     assert [result.outcome["scrub"]["shards"] for result in results] == [1, 1, 1]
@@ -94,7 +84,7 @@ def test_no_record_of_a_changed_damaged_shard_is_copied(
     # Its line in the ledger is not copied either.
     (tmp_path / "in" / "a" / "bad.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     rebuilt.again(compared=False, shards="1", compression=compression)
-    rot(shards_of(rebuilt)[0], -5)
+    flip(shards_of(rebuilt)[0], -5)
     (tmp_path / "in" / "a" / "new.bmp").write_bytes(picture(50, "BMP", 8))
     result = rebuilt.again(scrub=0)  # this compares with a full build
     assert result.outcome["work"]["copied"] == 0 and result.outcome["work"]["converted"] == 10

@@ -293,6 +293,22 @@ def limit_file_size(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
+def flip(path: Path, place: int | None = None) -> None:
+    """Changes a bit of a file, by default in its middle, and keeps its size and times."""
+    status = path.stat()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if place is None else place] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+class Terminal(io.StringIO):
+    """A terminal, whose width is in COLUMNS."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def leftovers(root: Path) -> list[str]:
     """Returns the unfinished files below a directory."""
     return [str(path) for path in root.rglob("*.tmp")]

@@ -56,13 +56,14 @@ def _text(data: bytes) -> str | bytes:
         return data
 
 
+def by_key(dataset: Path | str) -> dict[str, tf.train.Example]:
+    """Returns every record by its key."""
+    return {value(item, "image/filename"): item for split in examples(dataset).values() for item in split}
+
+
 def labels_by_key(dataset: Path | str) -> dict[str, str]:
     """Returns key -> class name of every record."""
-    return {
-        value(example, "image/filename"): value(example, "image/class/text")
-        for split in examples(dataset).values()
-        for example in split
-    }
+    return {key: value(example, "image/class/text") for key, example in by_key(dataset).items()}
 
 
 def balanced(ledger: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,33 @@ def coco_of(photos: list[Photo], first_id: int = 100) -> dict[str, Any]:
     categories = [{"id": number, "name": name, "supercategory": "x"} for name, number in IDS.items()]
     # As in COCO's own files, the annotations of an image are not adjacent.
     return {"info": {}, "images": images, "annotations": annotations[::-1], "categories": categories}
+
+
+def put_coco(
+    path: Path,
+    boxes: Mapping[str, Iterable[Sequence[float]]],
+    classes: Sequence[str],
+    sizes: Mapping[str, tuple[int, int]] | None = None,
+) -> Path:
+    """Writes a document with ids of images from 0 and of categories from 1.
+
+    Args:
+      path: The file.
+      boxes: Name of an image -> category, left, top, width and height of each of its boxes.
+      classes: Names of the categories.
+      sizes: Name of an image -> its width and height, which the document may leave out.
+    """
+    images = [{"id": i, "file_name": name} for i, name in enumerate(boxes)]
+    for image in images:
+        image |= dict(zip(("width", "height"), (sizes or {}).get(image["file_name"], ())))
+    found = [(i, *box) for i, of_image in enumerate(boxes.values()) for box in of_image]
+    annotations = [
+        {"id": number, "image_id": i, "category_id": category, "bbox": box, "area": box[2] * box[3],
+         "iscrowd": 0}
+        for number, (i, category, *box) in enumerate(found)
+    ]  # fmt: skip
+    categories = [{"id": number, "name": name} for number, name in enumerate(classes, 1)]
+    return save(path, {"images": images, "annotations": annotations, "categories": categories})
 
 
 def save(path: Path, document: Any) -> Path:
