@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -30,9 +29,6 @@ from helpers.hostile import (
     run_forked,
     sentence_of,
     signal_self,
-    slow_reads,
-    start,
-    wait,
 )
 
 from shardwright.core import conversion as shard_convert
@@ -120,16 +116,23 @@ def test_resume_finishes_a_killed_run(
 
 
 @pytest.mark.parametrize(
-    ("target", "text", "call"),
-    [(READ, "/", 10), (READ, "/", 64 + 70), (f"{STORAGE}:write_bytes", "quarantine.jsonl", 1)],
+    ("number", "target", "text", "call"),
+    [
+        (signal.SIGINT, READ, "/", 10),
+        (signal.SIGTERM, READ, "/", 64 + 70),
+        (signal.SIGHUP, f"{STORAGE}:write_bytes", "_shards/", 3),
+        (signal.SIGINT, f"{STORAGE}:write_bytes", "quarantine.jsonl", 1),
+    ],
 )
-def test_ctrl_c_is_reported_in_one_line(
-    capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str], target: str, text: str, call: int
-) -> None:
+def test_a_signal_is_reported_in_one_line(
+    capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str],
+    number: signal.Signals, target: str, text: str, call: int,
+) -> None:  # fmt: skip
     argv = argv_of(tree, tmp_path)
-    interrupt = partial(at_call, target, text, call, partial(signal_self, signal.SIGINT))
+    interrupt = partial(at_call, target, text, call, partial(signal_self, number))
     done = run_forked(tmp_path / "log", *argv, before=interrupt)
-    assert done == (130, "", "shardwright: interrupted; run again with --resume to go on.\n")
+    reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
+    assert done == (130, "", f"shardwright: interrupted; {reason}run again with --resume to go on.\n")
     assert not leftovers(tmp_path / "out")
     finish(capfd, argv, tmp_path / "out", clean)
 
@@ -138,25 +141,6 @@ def test_ctrl_c_in_a_command_without_resume_does_not_advise_it(tmp_path: Path, t
     interrupt = partial(at_call, READ, "/", 10, partial(signal_self, signal.SIGINT))
     done = run_forked(tmp_path / "log", "plan", "--input", tree, before=interrupt)
     assert done == (130, "", "shardwright: interrupted; run again.\n")
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_at_any_time_end_in_order(
-    capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str], number: signal.Signals
-) -> None:
-    argv = argv_of(tree, tmp_path)
-    process = start(tmp_path / "log", *argv, before=slow_reads)
-    shards = tmp_path / "out" / "_shards"
-    deadline = time.monotonic() + 30
-    while not (shards.is_dir() and len(list(shards.glob("*.gz"))) >= 2):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(process.pid, number)
-    done = wait(process, tmp_path / "log")
-    reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
-    assert done == (130, "", f"shardwright: interrupted; {reason}run again with --resume to go on.\n")
-    assert finish(capfd, argv, tmp_path / "out", clean) >= 2
 
 
 def test_a_limit_on_file_sizes_stops_the_job_like_a_full_disk(

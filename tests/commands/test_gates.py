@@ -187,29 +187,21 @@ def test_reading_by_an_earlier_check_counts() -> None:
     assert report.sound is True and verdict(report.as_json()) == ("✓ Sound", "good")
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("command", [convert, rebuild])
 @pytest.mark.parametrize(("verify", "depth", "sound"), [("none", "none", None), ("fast", "frames", True)])
-def test_a_conversion_states_the_depth_of_its_check(
-    tmp_path: Path, verify: str, depth: str, sound: bool | None
+def test_a_new_dataset_states_the_depth_of_its_check(
+    tmp_path: Path, command: Any, verify: str, depth: str, sound: bool | None
 ) -> None:
-    made = convert(input=str(PHOTOS), output=str(tmp_path / "out"), resize=8, limit=5, verify=verify)
+    made = command(input=str(PHOTOS), output=str(tmp_path / "out"), resize=8, limit=5, verify=verify)
     stored = json.loads((Path(made.path) / "findings.json").read_text())
     assert (stored["mode"], stored["depth"], stored["sound"]) == (depth, depth, sound)
     assert stored["passed"] is True
+    if command is rebuild:
+        page = (Path(made.path) / "report.html").read_text()
+        assert ("Not verified" in page) == (sound is None) and ("✓ Sound" in page) == bool(sound)
     fast = validate(made.path, mode="fast")
     assert (fast.mode, fast.run.check_depth, fast.sound) == ("fast", CheckDepth.FAST, True)
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(("verify", "depth", "sound"), [("none", "none", None), ("fast", "frames", True)])
-def test_a_rebuild_states_the_depth_of_its_check(
-    tmp_path: Path, verify: str, depth: str, sound: bool | None
-) -> None:
-    made = rebuild(input=str(PHOTOS), output=str(tmp_path / "out"), resize=8, limit=5, verify=verify)
-    stored = json.loads((Path(made.path) / "findings.json").read_text())
-    assert (stored["mode"], stored["depth"], stored["sound"]) == (depth, depth, sound)
-    page = (Path(made.path) / "report.html").read_text()
-    assert ("Not verified" in page) == (sound is None) and ("✓ Sound" in page) == bool(sound)
 
 
 def test_a_version_published_during_a_validation_does_not_change_the_output(

@@ -167,6 +167,8 @@ def test_gates_decide_how_a_version_is_checked(
     job = read_job(path)
     assert job.settings["verify"] == verify
     assert read_job(path, {"verify": "quality"}).settings["verify"] == "quality"
+    if settings in ("", "verify: fast"):  # the command line says the same
+        assert read_job(path, {"verify": "fast"}).settings["verify"] == verify
 
 
 def test_paths_of_expectations_are_relative_to_the_job_file(

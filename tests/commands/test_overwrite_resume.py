@@ -156,16 +156,6 @@ def test_resume_works_after_a_kill_between_the_files_beside_the_shards(
     assert run(capfd, "validate", "--dataset", made).code == 0
 
 
-def test_resume_removes_leftovers_of_killed_runs(capfd: Capture, tree: Path, made: Path) -> None:
-    before = identity(made)
-    for name in ("labels.txt", "_shards/x.jsonl.gz", "_work/x.tfrecord"):
-        (made / f"{name}.{'0' * 32}.tmp").write_bytes(b"half")
-    mine = made / "notes.tmp"
-    mine.write_text("not ours")
-    run(capfd, "convert", "--input", tree, "--output", made, "--resume", *SETTINGS)
-    assert identity(made) == before and leftovers(made) == [str(mine)]
-
-
 def test_resume_works_on_an_empty_output(capfd: Capture, tmp_path: Path, tree: Path, made: Path) -> None:
     (tmp_path / "other").mkdir()
     for output in (tmp_path / "other" / "out", tmp_path / "other"):

@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -168,29 +166,6 @@ def test_signals_end_a_rebuild_in_order(folder: Path, tmp_path: Path, number: si
     assert not (folder / "out" / LEASE_JSON).exists()
     assert _rebuild(folder).changed
     _check_sound(folder, 2)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("number", "workers"), [(signal.SIGINT, 2), (signal.SIGTERM, 1)])
-def test_a_signal_for_the_launcher_alone_ends_its_workers_too(
-    folder: Path, number: signal.Signals, workers: int
-) -> None:
-    make_tree(folder / "in", 200 + 200 * workers)
-    command = [sys.executable, "-m", "shardwright.pipelines.rebuild", f"--input={folder}/in", "--shards=40"]
-    command += [f"--output={folder}/out", "--direct_running_mode=multi_processing"]
-    command += [f"--direct_num_workers={workers}"]
-    command += ["--runner=DirectRunner", "--resize=500", "--image_format=png"]
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as job:
-        deadline = time.monotonic() + 60
-        while not list((folder / "out" / "versions").glob("*/_shards/*")) or len(versions(folder)) < 2:
-            assert job.poll() is None and time.monotonic() < deadline
-            time.sleep(0.05)
-        job.send_signal(number)
-        assert job.wait(60) == 130
-        err = job.stderr.read() if job.stderr else ""
-    assert "shardwright: interrupted; " in err and "Traceback" not in err
-    assert not (folder / "out" / LEASE_JSON).exists()
 
 
 def versions(folder: Path) -> list[Path]:

@@ -487,22 +487,6 @@ def test_a_damaged_ledger_refuses_the_version(place: Place, monkeypatch: pytest.
         place.rebuild("fast")
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize(
-    ("verify", "asked", "mode"),
-    [
-        ("fast", "fail_on: [DARK]", "quality"),
-        ("fast", "warn_on: [BOX_RANGE]", "full"),
-        ("fast", "fail_on: [SHARD_CHECKSUM, SPLIT_LEAKAGE]", "frames"),
-    ],
-)
-def test_gates_decide_the_depth_of_the_check(place: Place, verify: str, asked: str, mode: str) -> None:
-    job = place.job(f"input: x\noutput: y\ngates: {{{asked}}}\n")
-    made = place.rebuild(verify, job)
-    assert json.loads((Path(made.path) / "findings.json").read_text())["mode"] == mode
-    assert (place.watched.decoded > 0) == (mode != "frames")
-
-
 def test_a_conversion_can_measure_its_pictures(tmp_path: Path, convert_photos: Callable[..., Any]) -> None:
     made = Path(convert_photos(resize=24, verify="quality", splits="train=0.8,test=0.2", shards=2).path)
     document = json.loads((made / "findings.json").read_text())

@@ -49,7 +49,10 @@ def test_damaged_versions_and_leftovers_do_not_stop_a_rebuild(rebuilt: Rebuilt) 
         versions / OLD / "x.json",
         rebuilt.output / "_work/outcomes/a",
     ]
+    (versions / name / "_checks").mkdir(exist_ok=True)
+    places.append(versions / name / "_checks" / "a.json.gz")
     leftovers = [Path(local.unfinished(str(place))) for place in places]
+    leftovers.append(Path(storage.temporary_path(str(versions / name), "train-00000-of-00001.tfrecord")))
     notes = versions / name / "notes.tmp"
     for path in (*leftovers, notes):
         path.write_bytes(b"half")

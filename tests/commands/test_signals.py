@@ -27,6 +27,7 @@ from shardwright.core.concurrency.watchdog import (
     Watchdog,
 )
 from shardwright.core.concurrency.workers import experiment, values_of
+from shardwright.pipelines import cli
 from shardwright.pipelines.process import ENDING, WATCHDOG, graceful_shutdown
 from shardwright.pipelines.run import exit_code_of
 from shardwright.schemas.errors import DataRefused, EngineError
@@ -147,7 +148,7 @@ def _workers_of(job: subprocess.Popen[str]) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", ENDING)
 def test_a_conversion_ends_with_its_worker_processes(
     job: subprocess.Popen[str], number: signal.Signals
 ) -> None:
@@ -155,9 +156,8 @@ def test_a_conversion_ends_with_its_worker_processes(
     job.send_signal(number)
     assert job.wait(60) == 130
     err = job.stderr.read() if job.stderr else ""
-    assert err.endswith(
-        f"shardwright: interrupted; it was told to end ({number.name}); run again with --resume to go on.\n"
-    )
+    reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
+    assert err.endswith(f"shardwright: interrupted; {reason}run again with --resume to go on.\n")
     assert not _workers_of(job)
 
 
@@ -242,8 +242,7 @@ def test_waiting_for_memory_is_not_being_stuck() -> None:
 
 @pytest.mark.parametrize("minutes", ["0", "-1", "soon", "inf", "nan"])
 def test_wrong_minutes_are_a_usage_error(tmp_path: Path, minutes: str) -> None:
-    argv = ("convert", tmp_path, tmp_path / "out", f"--stuck_after={minutes}")
-    assert run_forked(tmp_path / "log", *argv).code == 2
+    assert cli.main(["convert", str(tmp_path), str(tmp_path / "out"), f"--stuck_after={minutes}"]) == 2
 
 
 def endless_decoder(mark: str) -> None:
@@ -332,42 +331,38 @@ def endless_function(module: str, name: str) -> None:
     vars(importlib.import_module(f"shardwright.core.sources.{module}"))[name] = stuck
 
 
-def _ended_in_source(tmp_path: Path, module: str, name: str, *more: str) -> str:
-    """Converts with such a function; returns the last line on stderr."""
-    argv = ("convert", tmp_path / "in", tmp_path / "out", "--stuck_after=0.02", *more)
-    done = run_forked(tmp_path / "log", *argv, before=partial(endless_function, module, name))
-    assert done.code == 3
-    return done.err.splitlines()[-1]
+def put_tar(folder: Path) -> None:
+    with tarfile.open(folder / "a.tar.gz", "w:gz") as archive:
+        archive.add(make_tree(folder.parent / "tree", 2), "tree")
 
 
-def test_an_archive_that_unpacks_forever_is_named(tmp_path: Path) -> None:
-    make_tree(tmp_path / "tree", 2)
+def put_yolo(folder: Path) -> None:
+    for name, data in (
+        ("images/a.png", picture(1)), ("labels/a.txt", b"0 0.5 0.5 0.5 0.5\n"),
+        ("data.yaml", b"path: .\ntrain: images\nnames: [ant]\n"),
+    ):  # fmt: skip
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("put", "function", "place", "stage"),
+    [
+        (put_tar, ("archives.files", "unpack_tar"), "/a.tar.gz", "unpack); to leave it out"),
+        (put_yolo, ("yolo", "parse_labels"), "/labels/a.txt", "parse); to leave it out"),
+        (partial(make_tree, images=2), ("class_folders", "find_tree"), "", "recognize)"),
+        (partial(make_tree, images=2), ("class_folders", "list_class_folders"), "", "list)"),
+    ],
+    ids=["unpack", "parse", "recognize", "list"],
+)
+def test_a_source_that_hangs_is_named(
+    tmp_path: Path, put: Callable[[Path], object], function: tuple[str, str], place: str, stage: str
+) -> None:
     (tmp_path / "in").mkdir()
-    with tarfile.open(tmp_path / "in" / "a.tar.gz", "w:gz") as archive:
-        archive.add(tmp_path / "tree", "tree")
-    line = _ended_in_source(tmp_path, "archives.files", "unpack_tar")
-    assert f"stuck: {tmp_path}/in/a.tar.gz has taken " in line and "minutes (unpack); to leave it out" in line
-
-
-def test_an_annotation_file_that_is_parsed_forever_is_named(tmp_path: Path) -> None:
-    for folder in ("images", "labels"):
-        (tmp_path / "in" / folder).mkdir(parents=True)
-    (tmp_path / "in" / "images" / "a.png").write_bytes(picture(1))
-    (tmp_path / "in" / "labels" / "a.txt").write_text("0 0.5 0.5 0.5 0.5\n")
-    (tmp_path / "in" / "data.yaml").write_text("path: .\ntrain: images\nnames: [ant]\n")
-    line = _ended_in_source(tmp_path, "yolo", "parse_labels", "--layout=detection")
-    assert (
-        f"stuck: {tmp_path}/in/labels/a.txt has taken " in line and "minutes (parse); to leave it out" in line
-    )
-
-
-def test_an_input_that_cannot_be_recognized_in_time_is_named(tmp_path: Path) -> None:
-    make_tree(tmp_path / "in", 2)
-    line = _ended_in_source(tmp_path, "class_folders", "find_tree")
-    assert f"stuck: {tmp_path}/in has taken " in line and "minutes (recognize)" in line
-
-
-def test_a_listing_that_hangs_is_named(tmp_path: Path) -> None:
-    make_tree(tmp_path / "in", 2)
-    line = _ended_in_source(tmp_path, "class_folders", "list_class_folders")
-    assert f"stuck: {tmp_path}/in has taken " in line and "minutes (list)" in line
+    put(tmp_path / "in")
+    layout = "detection" if put is put_yolo else "classification"
+    argv = ("convert", tmp_path / "in", tmp_path / "out", "--stuck_after=0.02", f"--layout={layout}")
+    done = run_forked(tmp_path / "log", *argv, before=partial(endless_function, *function))
+    line = done.err.splitlines()[-1]
+    assert done.code == 3
+    assert f"stuck: {tmp_path}/in{place} has taken " in line and f"minutes ({stage}" in line

@@ -15,19 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.from_nothing import begin, write_bmps
 from helpers.hostile import make_tree
 from PIL import Image
 
 from shardwright.core import commit, dataset_files, storage
 from shardwright.core.dataset_files import remove_unfinished
 from shardwright.core.sources.spool import Spool
-from shardwright.core.storage import local
 from shardwright.pipelines import cli
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines import salvage as salvaging
 from shardwright.pipelines.process import own_temporary_folder
-from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.run import exit_code_of, run_pipeline
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import EngineError
@@ -216,6 +213,9 @@ def test_convert_removes_leftovers_first(tmp_path: Path, monkeypatch: pytest.Mon
     conversion.convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), shards=2)
     os.unlink(tmp_path / "out" / "dataset.json")
     left = leave(tmp_path / "out")
+    left += (tmp_path / "out" / f"{name}.{'0' * 32}.tmp" for name in ("labels.txt", "_shards/x.jsonl.gz"))
+    for path in left[2:]:
+        path.write_bytes(b"half")
     notes = tmp_path / "out" / "_work" / "notes.tmp"
     notes.write_bytes(b"somebody's own")
     monkeypatch.setattr(conversion, "run_pipeline", stop)
@@ -235,19 +235,6 @@ def test_salvage_removes_leftovers_first(
     with pytest.raises(_Stop):
         salvaging.salvage(damaged, tmp_path / "out")
     assert not any(path.exists() for path in left)
-
-
-def test_rebuild_removes_leftovers_in_all_versions(tmp_path: Path) -> None:
-    write_bmps(tmp_path / "in")
-    rebuilt = begin(tmp_path, resize="8", image_format="png")
-    left = leave(rebuilt.latest)
-    (rebuilt.latest / "_checks").mkdir(exist_ok=True)
-    left.append(Path(local.unfinished(str(rebuilt.latest / "_checks" / "a.json.gz"))))
-    left[-1].write_bytes(b"half")
-    result = rebuild(output=str(rebuilt.output), **rebuilt.settings)
-    assert not result.changed
-    assert not any(path.exists() for path in left)
-    assert json.loads(rebuilt.pointer)["version"] == rebuilt.latest.name
 
 
 Capture = pytest.CaptureFixture[str]

@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from multiprocessing import forkserver
@@ -274,18 +273,6 @@ def signal_self(number: int) -> None:
         signal.pthread_kill(threading.get_ident(), number)
     else:
         os.kill(os.getpid(), number)
-
-
-def slow_reads() -> None:
-    """Makes reading every image slow."""
-    at_every_read = importlib.import_module("shardwright.core.conversion")
-    real = at_every_read.read_image
-
-    def patched(*args: Any) -> bytes:
-        time.sleep(0.01)
-        return real(*args)
-
-    at_every_read.read_image = patched
 
 
 def limit_file_size(size: int) -> None:
