@@ -10,7 +10,7 @@ DEMO := demo-out
 OLDEST_BEAM := 2.70.0
 COMPAT_PACKAGES := pytest pytest-xdist hypothesis psutil opencv-python-headless scipy tifffile
 COMPAT_TESTS ?= tests/contract/golden tests/core/images tests/core/validation \
-	tests/commands/test_quiet_beam.py tests/commands/test_overwrite_resume.py tests/contract/test_rebuild_same_bytes.py
+	tests/commands/test_progress.py tests/commands/test_overwrite_resume.py tests/contract/test_rebuild_same_bytes.py
 # Processes that share the tests, a whole module each; the folders with the short ones come last. There are twice as
 # many as processors, because many tests wait. Each takes about 1 GB.
 TESTERS ?= $(shell expr 2 \* $$(getconf _NPROCESSORS_ONLN))
@@ -94,7 +94,7 @@ airflow-test: $(STAMP) ## test the DAGs with Airflow; installs it (2 GB)
 	test -x build/airflow-venv/bin/python || $(PYTHON) -m venv build/airflow-venv
 	build/airflow-venv/bin/python -m pip install --quiet --disable-pip-version-check \
 		--requirement tests/engines/deploy/airflow-requirements.txt
-	$(BIN)/python -m pytest tests/engines/deploy/test_airflow.py
+	$(BIN)/python -m pytest tests/engines/deploy/test_schedulers.py -k dag
 
 test-all: $(STAMP) ## the suite with its long tests, and on real and hostile images: CORPORA=folder
 	SHARDWRIGHT_CORPORA=$(CORPORA) $(BIN)/python -m pytest -rs --hypothesis-profile=full \

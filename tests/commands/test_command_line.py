@@ -1,10 +1,12 @@
-"""Parsing of command lines and their options, and output to a reader that stops early."""
+"""Command lines: their options, notes about those without effect, and closed or full output streams."""
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
 import os
+import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -12,7 +14,10 @@ from pathlib import Path
 import pytest
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions
 from apache_beam.transforms.environments import python_sdk_dependencies
+from helpers.hostile import COMMAND, document, ended, make_tree, picture, run_command, sentence_of
 from helpers.repository import PHOTOS
+from helpers.versioned import make_versions
+from PIL import Image
 
 from shardwright.pipelines import cli, options
 from shardwright.pipelines.log import forgiving_streams
@@ -286,3 +291,197 @@ def test_a_worker_that_does_not_start_is_explained() -> None:
         RuntimeError("java.lang.IllegalStateException: Process died with exit code 1")
     )
     assert "pip and shardwright" in error.message and "--resume" in error.message
+
+
+SPLITS = "train=0.5,test=0.5"
+NAMED = "--splits has no effect because the source names the split of every image."
+
+
+@pytest.fixture
+def split_folders(tmp_path: Path) -> Path:
+    for split in ("train", "test"):
+        for name in ("ant", "bee"):
+            folder = tmp_path / "split" / split / name
+            folder.mkdir(parents=True)
+            for i in range(3):
+                (folder / f"{i}.png").write_bytes(
+                    picture(len(split) * 10 + len(list(tmp_path.rglob("*.png"))))
+                )
+    return tmp_path / "split"
+
+
+def notes(capsys: Capture) -> list[str]:
+    lines = capsys.readouterr().err.splitlines()
+    return [line.removeprefix("shardwright: note: ") for line in lines if "note: " in line]
+
+
+def test_convert_and_plan_report_options_without_effect(capsys: Capture, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "in")
+    options = ["--fit", "pad", "--resample=box", "--splits", SPLITS, "--strip_metadata=false"]
+    wanted = ["--fit has no effect without --resize.", "--resample has no effect without --resize."]
+    assert cli.main(["plan", str(tree), *options]) == 0
+    assert notes(capsys) == wanted
+    assert cli.main(["convert", str(tree), str(tmp_path / "out"), *options]) == 0
+    assert notes(capsys) == wanted
+    assert document(tmp_path / "out")["splits"].keys() == {"train", "test"}
+
+
+def test_splits_are_reported_without_effect_if_the_source_names_them(
+    capsys: Capture, tmp_path: Path, split_folders: Path
+) -> None:
+    assert cli.main(["plan", str(split_folders), "--splits", SPLITS]) == 0
+    assert notes(capsys) == [NAMED]
+    assert cli.main(["plan", str(split_folders)]) == 0
+    assert notes(capsys) == []
+    assert cli.main(["plan", str(split_folders), "--splits", SPLITS, "--json"]) == 0
+    assert NAMED in json.loads(capsys.readouterr().out)["warnings"]
+    assert cli.main(["convert", str(split_folders), str(tmp_path / "out"), "--splits", SPLITS]) == 0
+    captured = capsys.readouterr()
+    assert f"shardwright: note: {NAMED}" in captured.err and f"warning: {NAMED}" in captured.out
+
+
+def test_rebuild_reports_settings_of_a_job_file_without_effect(capsys: Capture, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "in")
+    job = tmp_path / "job.yaml"
+    job.write_text(f"input: {tree}\noutput: {tmp_path / 'out'}\nfit: pad\nkeep: 0\nkeep_days: 3\n")
+    assert cli.main(["rebuild", str(job)]) == 0
+    assert notes(capsys) == [
+        "keep_days has no effect with keep: 0, which keeps all versions.",
+        "--fit has no effect without --resize.",
+    ]
+    assert cli.main(["rebuild", str(job), "--log_format", "json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    assert any("--fit has no effect" in json.dumps(line) for line in lines)
+
+
+def test_inspect_reports_thumbnails_without_a_sheet(capsys: Capture, sound_dataset: Path) -> None:
+    assert cli.main(["inspect", str(sound_dataset), "--thumbnails", "9"]) == 0
+    assert notes(capsys) == ["--thumbnails has no effect without --contact_sheet."]
+    assert cli.main(["inspect", str(sound_dataset)]) == 0
+    assert notes(capsys) == []
+
+
+def test_convert_reports_a_background_that_no_picture_shows(capsys: Capture, tmp_path: Path) -> None:
+    """Opaque pictures show no background, even with an alpha channel; padding and transparent pixels do."""
+    opaque, through = tmp_path / "opaque", tmp_path / "through"
+    for folder, alpha in ((opaque, 255), (through, 254)):
+        (folder / "ant").mkdir(parents=True)
+        Image.new("RGBA", (12, 8), (9, 9, 9, alpha)).save(folder / "ant" / "a.png")
+        Image.new("RGB", (12, 8), (7, 9, 9)).save(folder / "ant" / "b.png")
+    noted = []
+    for folder, more in ((opaque, []), (opaque, ["--resize=8", "--fit=pad"]), (through, [])):
+        out = tmp_path / f"out{len(noted)}"
+        assert cli.main(["convert", str(folder), str(out), "--background", "#ff0000", *more]) == 0
+        noted.append(
+            "note: --background has no effect because no image was padded" in capsys.readouterr().out
+        )
+    assert noted == [True, False, False]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("images")
+    for number in range(4):
+        path = folder / "in" / f"class{number % 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(path)
+    return folder / "in"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Path:
+    output = tmp_path_factory.mktemp("made") / "out"
+    assert cli.main(["convert", "--input", str(images), "--output", str(output)]) == 0
+    return output
+
+
+@pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])
+def test_reading_commands_work_with_closed_streams(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: Path, closed: tuple[str, ...]
+) -> None:
+    make_versions(tmp_path, made)
+    for name in closed:
+        monkeypatch.setattr(sys, name, None)  # Python starts like this if a descriptor is closed
+    assert cli.main(["inspect", str(made)]) == 0
+    assert cli.main(["versions", str(tmp_path)]) == 0
+    assert cli.main(["layouts"]) == 0
+    assert cli.main(["layouts", "no_such_layout"]) == 2
+    assert cli.main(["no_such_command"]) == 2
+    assert cli.main([]) == 2
+
+
+def test_a_conversion_works_with_closed_streams(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, images: Path, made: Path
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert cli.main(["convert", "--input", str(images), "--output", str(tmp_path / "out")]) == 0
+    documents = [json.loads((path / "dataset.json").read_text()) for path in (made, tmp_path / "out")]
+    assert documents[0]["fingerprint"] == documents[1]["fingerprint"]
+
+
+def test_closed_descriptors_are_not_reused_for_other_files(tmp_path: Path) -> None:
+    script = (
+        "import os\n"
+        "from shardwright.pipelines.log import forgiving_streams\n"
+        "with forgiving_streams():\n"
+        f"    file = open({str(tmp_path / 'file')!r}, 'w')\n"
+        "    os.system('echo printed by a child; echo and this >&2')\n"
+        "    print('shown')\n"
+        "    file.write(str(file.fileno() > 2))\n"
+    )
+    line = f"'{sys.executable}' -c \"$SCRIPT\" <&- >&- 2>&-"
+    done = subprocess.run(["sh", "-c", line], env={**os.environ, "SCRIPT": script})
+    assert done.returncode == 0
+    assert (tmp_path / "file").read_text() == "True"
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_full_disk_below_one_stream_is_reported_on_the_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, stream: str
+) -> None:
+    with open("/dev/full", "w", buffering=1) as full:
+        monkeypatch.setattr(sys, stream, full)
+        assert cli.main(["layouts"]) == 0
+        assert cli.main(["layouts", "no_such_layout"]) == 2
+    err = capsys.readouterr().err
+    assert ("the rest is not shown: no space left on device" in err) == (stream == "stdout")
+
+
+def test_an_error_of_the_writer_is_not_reported_as_one_of_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    with forgiving_streams(), pytest.raises(UnicodeEncodeError):
+        print("\N{SNOWMAN}")
+
+
+def test_too_little_memory_to_start_is_a_failure_of_the_machine() -> None:
+    for kilobytes in (40_000, 120_000):
+        # A shell sets the limit, because gRPC may write a line when this process forks for `preexec_fn`.
+        limited = ["sh", "-c", f'ulimit -v {kilobytes}; exec "$0" convert', str(COMMAND)]
+        done = subprocess.run(limited, capture_output=True, text=True, timeout=120)
+        sentence = sentence_of(ended(done.returncode, done.stdout, done.stderr), 3)
+        assert sentence.startswith("There is not enough memory to start; allow more")
+
+
+def test_a_command_that_cannot_be_imported_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    for error, message in (
+        (MemoryError(), "not enough memory to start"),
+        (ImportError("libx.so: failed to map segment from shared object"), "not enough memory to start"),
+        (ImportError("no module of that name"), "(ImportError: no module of that name); install"),
+    ):
+
+        def fail(name: str, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(cli, "import_module", fail)
+        assert cli.main(["plan"]) == 3
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow  # Python compiles all of Beam for it
+def test_python_without_docstrings_is_refused() -> None:
+    env = {**os.environ, "PYTHONOPTIMIZE": "2"}
+    done = run_command("plan", "--input", PHOTOS, env=env)
+    assert sentence_of(done, 2).startswith("Beam does not start without docstrings; run python without -OO")

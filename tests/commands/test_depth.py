@@ -1,9 +1,12 @@
-"""`--depth keep`, `--channels` and `--white` from the command to the records, ledgers and `dataset.json`."""
+"""`--depth keep`, `--channels`, `--white` and the `dtype` of layouts, from the command to every reader."""
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,20 @@ import imagecodecs
 import numpy as np
 import pytest
 import tifffile
+from helpers.fewer_imports import late
 from helpers.pictures import file_of, rgb_pixels
+from helpers.planting import rewrite, set_text, write_ledger, written_lines
+from helpers.resealing import read_shard, settle
 from PIL import Image
 
+from shardwright import loader
+from shardwright.loader import Records
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
+from shardwright.pipelines.inspect import inspect
+from shardwright.pipelines.salvage import salvage
+from shardwright.pipelines.validate import validate
+from shardwright.schemas.codes import NOTES
 from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -40,11 +52,19 @@ def tiff_of(pixels: np.ndarray, **options: Any) -> bytes:
     return out.getvalue()
 
 
-def folder_of(root: Path, files: dict[str, bytes]) -> str:
+def folder_of(root: Path, files: Mapping[str, Any]) -> str:
+    """Writes files of a class: their bytes, or pixels as PNG, or as TIFF with the channels last."""
     for name, data in files.items():
         path = root / "in" / "a" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        if isinstance(data, bytes):
+            path.write_bytes(data)
+        elif name.endswith(".png"):
+            path.write_bytes(imagecodecs.png_encode(np.ascontiguousarray(np.squeeze(data))))
+        else:
+            photometric = "rgb" if data.shape[2:] == (3,) else "minisblack"
+            contiguous = {"planarconfig": "contig"} if data.shape[2:] > (1,) else {}
+            tifffile.imwrite(path, np.squeeze(data), photometric=photometric, **contiguous)
     return str(root / "in")
 
 
@@ -64,9 +84,9 @@ def records(dataset: Path) -> dict[str, dict[str, Any]]:
 def test_each_image_keeps_its_type(tmp_path: Path) -> None:
     files = {
         "photo.jpg": file_of(Image.fromarray(rgb_pixels()), "JPEG"),
-        "scan.png": bytes(imagecodecs.png_encode(DEEP)),
+        "scan.png": DEEP,
         "slide.tif": tiff_of(DEEP, photometric="rgb", compression="zlib"),
-        "height.tif": tiff_of(FLOATS),
+        "height.tif": FLOATS,
     }
     source, out = folder_of(tmp_path, files), tmp_path / "out"
     convert(input=source, output=str(out), depth="keep", color="keep", verify="none")
@@ -84,7 +104,7 @@ def test_each_image_keeps_its_type(tmp_path: Path) -> None:
         "slide": (b"png", b"uint16"),
         "height": (b"raw", b"float32"),
     }
-    assert found["scan"]["image/encoded"] == files["scan.png"]
+    assert found["scan"]["image/encoded"] == Path(source, "a", "scan.png").read_bytes()
     assert np.array_equal(imagecodecs.png_decode(found["slide"]["image/encoded"]), DEEP)
     assert found["height"]["image/encoded"] == FLOATS.astype("<f4").tobytes()
     assert [found["height"][f"image/{name}"] for name in ("height", "width", "channels")] == [9, 14, 1]
@@ -96,7 +116,7 @@ def test_each_image_keeps_its_type(tmp_path: Path) -> None:
 
 def test_channels_and_images_with_others(tmp_path: Path) -> None:
     files = {
-        "field.tif": tiff_of(BANDS, photometric="minisblack", planarconfig="contig"),
+        "field.tif": BANDS,
         "town.tif": tiff_of(np.moveaxis(BANDS, -1, 0), photometric="minisblack", planarconfig="separate"),
         "photo.jpg": file_of(Image.fromarray(rgb_pixels()), "JPEG"),
     }
@@ -155,8 +175,7 @@ def test_near_duplicates_dark_pictures_and_rebuilds(tmp_path: Path) -> None:
     y, x = np.mgrid[:90, :120]
     smooth = (30000 + 25000 * np.sin(x / 9) * np.cos(y / 13)).astype(np.uint16)
     smaller = np.asarray(Image.fromarray(smooth.astype(np.float32)).resize((96, 72))).astype(np.uint16)
-    files = {"large.tif": tiff_of(smooth), "small.tif": tiff_of(smaller), "dark.tif": tiff_of(smooth // 900)}
-    source = folder_of(tmp_path, files)
+    source = folder_of(tmp_path, {"large.tif": smooth, "small.tif": smaller, "dark.tif": smooth // 900})
     settings = {"depth": "keep", "color": "gray", "dedupe": "near", "drop": "DARK", "verify": "none"}
     convert(input=source, output=str(tmp_path / "out"), **settings)
     assert set(records(tmp_path / "out")) == {"large"}
@@ -206,7 +225,7 @@ def test_settings_that_contradict_each_other(settings: dict[str, Any], message: 
 
 
 def test_datasets_without_the_settings_do_not_mention_them(tmp_path: Path) -> None:
-    source = folder_of(tmp_path, {"scan.png": bytes(imagecodecs.png_encode(DEEP))})
+    source = folder_of(tmp_path, {"scan.png": DEEP})
     convert(input=source, output=str(tmp_path / "out"))
     document = json.loads((tmp_path / "out" / "dataset.json").read_text())
     assert "dtypes" not in document and not {"depth", "channels"} & document["settings"].keys()
@@ -227,8 +246,8 @@ def scans(root: Path, pixels: np.ndarray = SCAN) -> str:
     return folder_of(
         root,
         {
-            "gray_png.png": bytes(imagecodecs.png_encode(gray)),
-            "rgb_png.png": bytes(imagecodecs.png_encode(pixels)),
+            "gray_png.png": gray,
+            "rgb_png.png": pixels,
             "gray_tiff.tif": tiff_of(gray, photometric="minisblack", compression="zlib"),
             "rgb_tiff.tif": tiff_of(pixels, photometric="rgb", byteorder=">"),
             "rgb_planes.tif": tiff_of(planes, photometric="rgb", planarconfig="separate"),
@@ -259,7 +278,7 @@ def test_one_bright_scan_shows_that_the_range_is_used(tmp_path: Path) -> None:
     for name, highest in (("below", 0xBFFF), ("above", 0xC000)):
         pixels = SCAN.copy()
         pixels[4, 4, 1] = highest
-        source = folder_of(tmp_path / name, {"a.png": bytes(imagecodecs.png_encode(pixels))})
+        source = folder_of(tmp_path / name, {"a.png": pixels})
         assert main(["plan", "--input", source]) == (2 if name == "below" else 0)
 
 
@@ -267,7 +286,7 @@ def test_opaque_alpha_is_not_bright(tmp_path: Path) -> None:
     alpha = np.full((9, 14, 1), 65535, np.uint16)
     pixels = np.concatenate([SCAN, alpha], axis=-1)
     pixels[:, :7, 3] = 0
-    source = folder_of(tmp_path, {"a.png": bytes(imagecodecs.png_encode(pixels))})
+    source = folder_of(tmp_path, {"a.png": pixels})
     assert main(["plan", "--input", source]) == 2
     out = tmp_path / "out"
     convert(input=source, output=str(out), white=4095, image_format="png", background="#102030")
@@ -324,7 +343,7 @@ def test_white_scales_arrays(tmp_path: Path, channels: int) -> None:
 
 def test_white_reaches_channels_and_near_duplicates(tmp_path: Path) -> None:
     bands = RANDOM.integers(0, 4096, (9, 14, 5), np.uint16)
-    source = folder_of(tmp_path, {"a.tif": tiff_of(bands, photometric="minisblack", planarconfig="contig")})
+    source = folder_of(tmp_path, {"a.tif": bands})
     convert(input=source, output=str(tmp_path / "out"), channels=5, white=4095)
     (record,) = records(tmp_path / "out").values()
     found = np.frombuffer(record["image/encoded"], np.uint8).reshape(bands.shape)
@@ -332,3 +351,325 @@ def test_white_reaches_channels_and_near_duplicates(tmp_path: Path) -> None:
     convert(input=scans(tmp_path / "b"), output=str(tmp_path / "near"), white=4095, dedupe="near")
     ledger = json.loads((tmp_path / "near" / "dataset.json").read_text())["ledger"]
     assert ledger["deduplicated"] > 0
+
+
+tfds = late("tensorflow_datasets")
+
+RGB_FLOATS = RANDOM.normal(size=(9, 14, 3)).astype(np.float32)
+EIGHT = RANDOM.integers(0, 256, (9, 14, 3), np.uint8)
+SHARD = "train-00000-of-00001.tfrecord"
+
+
+def layout_of(dtype: str, extra: str = "", more: str = "") -> str:
+    features = f"{{x: {{fill: encoded, dtype: {dtype}{extra}}}, y: {{fill: label}}{more}}}"
+    return inline_layout(parse_layout_file(f"pixels: true\nfeatures: {features}", "bare.yaml"))
+
+
+#: Name -> dtype, further keys of the feature, further features, sources, and what is stored of them.
+CASES: dict[str, tuple[str, str, str, dict[str, np.ndarray], list[np.ndarray]]] = {
+    "8 bits become 16": (
+        "uint16", "", "",
+        {"0.png": DEEP, "1.png": EIGHT, "2.tif": DEEP[::-1]}, [DEEP, EIGHT * np.uint16(257), DEEP[::-1]],
+    ),
+    "floats with a shape": (
+        "float32", "", ", size: {fill: shape}",
+        {"0.tif": RGB_FLOATS, "1.tif": -RGB_FLOATS}, [RGB_FLOATS, -RGB_FLOATS],
+    ),
+    "base64": ("uint16", ", base64: true", "", {"0.png": DEEP}, [DEEP]),
+    "8 bits": ("uint8", "", "", {"0.png": EIGHT}, [EIGHT]),
+}  # fmt: skip
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("name", CASES)
+def test_every_reader_takes_the_type_from_the_layout(tmp_path: Path, name: str) -> None:
+    dtype, extra, more, files, stored = CASES[name]
+    source, out = folder_of(tmp_path, files), tmp_path / "out"
+    settings: dict[str, Any] = {"depth": "keep", "layout": layout_of(dtype, extra, more), "shards": 1}
+    if "fill: shape" not in more:
+        settings["resize"] = "14x9"
+    convert(input=source, output=str(out), verify="full", **settings)
+    document = json.loads((out / "dataset.json").read_text())
+    assert document["dtypes"] == {dtype: len(files)}
+    encoded, *others = document["features"]
+    assert encoded["dtype"] == dtype and "dtype" not in {feature["fill"] for feature in others}
+    assert main(["validate", "--dataset", str(out), "--against", source]) == 0
+
+    opened = Records(out)
+    expected = [stored[int(Path(key).stem)] for key in opened.keys]
+    for number, pixels in enumerate(expected):
+        assert opened.image(number).dtype == dtype
+        np.testing.assert_array_equal(opened.image(number), pixels)
+    readers = [
+        loader.load(out, batch_size=None, shuffle=False, as_dict=True).as_numpy_iterator(),
+        module_of(out / "parse.py").load("train").as_numpy_iterator(),
+    ]
+    for reader, feature in zip(readers, ("image", "x")):
+        for example, pixels in zip(reader, expected, strict=True):
+            assert example[feature].dtype == dtype
+            np.testing.assert_array_equal(example[feature], pixels)
+    builder = tfds.builder_from_directory(out)
+    if "resize" in settings and not extra:
+        assert builder.info.features["x"].np_dtype == dtype
+        config = tfds.ReadConfig(interleave_cycle_length=1)
+        for example, pixels in zip(builder.as_dataset("train", read_config=config), expected, strict=True):
+            np.testing.assert_array_equal(example["x"].numpy(), pixels)
+    # The dataset is read again as a source, and its reports are drawn.
+    convert(input=str(out), output=str(tmp_path / "again"), verify="none", **settings)
+    assert (tmp_path / "again" / SHARD).stat().st_size == (out / SHARD).stat().st_size
+    np.testing.assert_array_equal(Records(tmp_path / "again").image(0), opened.image(0))
+    assert main(["report", "--dataset", str(out), "--output", str(tmp_path / "report.html")]) == 0
+
+
+def module_of(path: Path) -> Any:
+    place = importlib.util.spec_from_file_location("parse_of_stated_dtype", path)
+    assert place is not None and place.loader is not None
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kept", "lost"),
+    [("uint8", "eight.png", {"uint16", "float32"}), ("uint16", "deep.png", {"float32"}),
+     ("float32", "floats.tif", {"uint8", "uint16"})],
+)  # fmt: skip
+def test_images_that_would_lose_information_are_quarantined(
+    tmp_path: Path, dtype: str, kept: str, lost: set[str]
+) -> None:
+    source = folder_of(tmp_path, {"eight.png": EIGHT, "deep.png": DEEP, "floats.tif": RGB_FLOATS})
+    convert(
+        input=source, output=str(tmp_path / "out"), depth="keep", resize="14x9", max_bad_fraction=0.9,
+        layout=layout_of(dtype), verify="full",
+    )  # fmt: skip
+    lines = (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert {item["reason"] for item in found} == {"WRONG_DTYPE"}
+    messages = {f"its samples are {other}, and the layout stores {dtype}" for other in lost}
+    assert {item["message"].partition(";")[0] for item in found} == messages
+    assert f"a/{kept}" in Records(tmp_path / "out").keys
+
+
+def test_many_channels(tmp_path: Path) -> None:
+    bands = RANDOM.integers(0, 256, (9, 14, 5), np.uint8)
+    np.save(tmp_path / "x_train.npy", bands[None])
+    for depth, dtype, factor in (("8", "uint8", 1), ("keep", "uint16", 257)):
+        out = tmp_path / dtype
+        convert(
+            input=str(tmp_path / "x_train.npy"), output=str(out), channels=5, depth=depth, resize="14x9",
+            layout=inline_layout(parse_layout_file(
+                f"pixels: true\nneeds: image\nfeatures: {{x: {{fill: encoded, dtype: {dtype}}}}}", "b.yaml"
+            )), verify="full", splits="train=1",
+        )  # fmt: skip
+        np.testing.assert_array_equal(
+            Records(out).image(0), bands.astype(dtype) * np.dtype(dtype).type(factor)
+        )
+
+
+def test_validation_finds_pixels_of_another_type(tmp_path: Path) -> None:
+    source = folder_of(tmp_path, {"0.png": DEEP, "1.png": EIGHT})
+    out = tmp_path / "out"
+    convert(input=source, output=str(out), depth="keep", resize="14x9", layout=layout_of("uint16"), shards=1)
+    rewrite(out, set_text("x", EIGHT.tobytes()), 0, SHARD)
+    found = [item for item in validate(out, mode="full").findings if item.code not in NOTES]
+    assert [item.code.value for item in found] == ["SIZE_MISMATCH"]
+    assert "378 raw bytes are not 9 x 14 x 3 of uint16" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"layout": layout_of("uint16")}, "have the type uint16, but .* add --depth keep.$"),
+        ({"layout": layout_of("uint8")}, "add --depth keep, or leave dtype out"),
+        ({"layout": layout_of("uint16"), "channels": 4}, "have the type uint16, but .* add --depth keep.$"),
+    ],
+)
+def test_a_type_needs_the_depth_of_the_images(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ConvertSettings(input=("in",), resize="8", **settings).check()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("features: {x: {fill: encoded, dtype: uint16}, y: {fill: label}}", "with pixels: true"),
+        (
+            "pixels: true\nfeatures: {x: {fill: encoded}, y: {fill: label, dtype: uint16}}",
+            "with pixels: true",
+        ),
+        ("pixels: true\nfeatures: {x: {fill: encoded, dtype: int16}}", "'int16' is not one of uint8, uint16"),
+        (
+            "pixels: true\nfeatures: {x: {fill: encoded, dtype: uint16, tensor: true}}",
+            "leave tensor or dtype",
+        ),
+        (
+            "extends: raw\nfeatures: {x: {fill: encoded, dtype: uint16}}",
+            "state different types; give all of them the same dtype",
+        ),
+    ],
+)
+def test_wrong_layout_files(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_layout_file(text, "bare.yaml")
+
+
+SIDES = (12, 10)
+CHANNELS = 5
+
+
+def smooth(number: int, dtype: str, channels: int) -> np.ndarray:
+    """Returns samples of a picture that looks like no other."""
+    coarse = np.random.default_rng(number).integers(0, 256, (4, 4, channels), np.uint8)
+    planes = [Image.fromarray(coarse[..., i]).resize(SIDES[::-1]) for i in range(channels)]
+    pixels = np.stack([np.asarray(plane) for plane in planes], axis=-1)
+    if dtype == "float32":
+        return (pixels * np.float32(13.5) - 900).astype(np.float32)
+    return pixels.astype(dtype) * (257 if dtype == "uint16" else 1)
+
+
+DEEP_FILES = {f"deep{i}.png": smooth(i, "uint16", 3) for i in range(4)}
+GRAY_FILES = {f"gray{i}.png": smooth(10 + i, "uint16", 1) for i in range(2)}
+EIGHT_FILES = {f"eight{i}.png": smooth(20 + i, "uint8", 3) for i in range(2)}
+FLOAT_FILES = {f"float{i}.tif": smooth(30 + i, "float32", 1) for i in range(3)}
+FLOAT_FILES["float0.tif"][2:4, 5] = np.nan
+FLOAT_FILES["float1.tif"][0, 0] = np.inf
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of images of all types, each stored as it is."""
+    root = tmp_path_factory.mktemp("mixed")
+    source = folder_of(root, DEEP_FILES | GRAY_FILES | EIGHT_FILES | FLOAT_FILES)
+    convert(input=source, output=str(root / "out"), depth="keep", color="keep", shards="1")
+    return root / "out"
+
+
+@pytest.fixture(scope="module")
+def bands(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of multispectral images."""
+    root = tmp_path_factory.mktemp("bands")
+    source = folder_of(root, {f"{i}.tif": smooth(50 + i, "uint16", CHANNELS) for i in range(4)})
+    convert(input=source, output=str(root / "out"), depth="keep", channels=CHANNELS, shards="1")
+    return root / "out"
+
+
+def number_of(dataset: Path, name: str) -> int:
+    return [Path(line["key"]).name for line in written_lines(dataset, SHARD)].index(name)
+
+
+def test_types_are_counted_again(mixed: Path, tmp_path: Path) -> None:
+    document = json.loads((mixed / "dataset.json").read_text())
+    assert document["dtypes"] == {"float32": 3, "uint16": 6, "uint8": 2}
+    dataset = Path(shutil.copytree(mixed, tmp_path / "dataset"))
+    document["dtypes"] = {"float32": 3, "uint16": 8}
+    (dataset / "dataset.json").write_text(json.dumps(document))
+    found = validate(dataset, mode="fast").findings
+    assert [(item.code.value, item.message) for item in found] == [
+        ("COUNT_MISMATCH", "field 'dtypes.uint16' says 8, but should say 6"),
+        ("COUNT_MISMATCH", "field 'dtypes.uint8' is missing; it should be 2"),
+    ]
+
+
+def test_a_type_that_only_the_ledger_states_is_found(mixed: Path, tmp_path: Path) -> None:
+    dataset = Path(shutil.copytree(mixed, tmp_path / "dataset"))
+    lines = written_lines(dataset, SHARD)
+    lines[number_of(dataset, "deep0.png")]["dtype"] = "uint8"
+    write_ledger(dataset, SHARD, lines)
+    settle(dataset)
+    (finding,) = validate(dataset, mode="fast").findings
+    assert finding.code == "LEDGER_MISMATCH"
+    assert finding.message == "its samples are uint16, the shard's ledger says uint8"
+
+
+def moments(pictures: dict[str, np.ndarray]) -> dict[str, Any]:
+    channels = next(iter(pictures.values())).shape[-1]
+    every = np.concatenate([pixels.reshape(-1, channels) for pixels in pictures.values()]).astype(float)
+    kept = [every[np.isfinite(every[:, i]), i] for i in range(channels)]
+    return {
+        "mean": [values.mean() for values in kept],
+        "std": [values.std() for values in kept],
+        "min": [values.min() for values in kept],
+        "max": [values.max() for values in kept],
+    }
+
+
+def test_samples_are_measured_in_their_own_units(mixed: Path, tmp_path: Path) -> None:
+    dataset = Path(shutil.copytree(mixed, tmp_path / "dataset"))
+    assert validate(dataset, mode="quality").sound
+    statistics = json.loads((dataset / "statistics.json").read_text())["total"]["all"]
+    for kind, number, pictures in (
+        ("uint16", "3", DEEP_FILES), ("uint16", "1", GRAY_FILES),
+        ("uint8", "3", EIGHT_FILES), ("float32", "1", FLOAT_FILES),
+    ):  # fmt: skip
+        found = statistics["samples"][kind][number]
+        assert found["images"] == len(pictures)
+        for name, values in moments(pictures).items():
+            assert found[name] == pytest.approx(values, rel=1e-5), (kind, name)
+    assert (found["nan"], found["infinite"]) == ([2], [1])
+    assert statistics["channels"] == {"1": 5, "3": 6}
+    page = (dataset / "report.html").read_text()
+    for text in (
+        "Stored samples, in their own units",
+        "2 NaN, 1 infinite",
+        "1 of 3",
+        "65535",
+        "Types of samples",
+    ):
+        assert text in page
+    assert page.count("data:image/jpeg") >= len(DEEP_FILES | GRAY_FILES | EIGHT_FILES | FLOAT_FILES)
+
+
+def test_multispectral_images_are_measured_and_compared_with_their_source(
+    bands: Path, tmp_path: Path
+) -> None:
+    dataset = Path(shutil.copytree(bands, tmp_path / "dataset"))
+    source = str(bands.parent / "in")
+    assert validate(dataset, mode="quality", against=source).sound
+    statistics = json.loads((dataset / "statistics.json").read_text())
+    pictures = {str(i): smooth(50 + i, "uint16", CHANNELS) for i in range(4)}
+    found = statistics["total"]["all"]["samples"]["uint16"][str(CHANNELS)]
+    for name, values in moments(pictures).items():
+        assert found[name] == pytest.approx(values, rel=1e-5), name
+    assert len(statistics["normalize"]["train"]["mean"]) == CHANNELS
+    (bands_of_one,) = parse_example(read_shard(dataset / SHARD)[0])["image/encoded"].values
+    other = np.frombuffer(bytes(bands_of_one), "<u2") + np.uint16(40)
+    rewrite(dataset, set_text("image/encoded", other.tobytes()), 0, SHARD)
+    assert {item.code for item in validate(dataset, against=source).findings} == {"SOURCE_CHANGED"}
+
+
+def test_files_without_a_dataset_are_checked_by_their_types(mixed: Path, tmp_path: Path) -> None:
+    shutil.copy(mixed / SHARD, tmp_path / SHARD)
+    report = validate(str(tmp_path / "*.tfrecord"), mode="quality", report=tmp_path / "findings.json")
+    assert report.sound, report.findings
+    statistics = json.loads((tmp_path / "statistics.json").read_text())
+    assert sorted(statistics["total"]["all"]["samples"]) == ["float32", "uint16", "uint8"]
+
+
+def test_a_gate_limits_the_types(mixed: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate.yaml"
+    gate.write_text("allowed_dtypes: [uint16, uint8]\n")
+    (finding,) = validate(mixed, mode="fast", expect=gate, report=tmp_path / "findings.json").findings
+    assert finding.message == "allowed_dtypes: 3 images have samples of type float32"
+
+
+@pytest.mark.parametrize("with_ledger", [True, False])
+def test_salvage_knows_the_types(mixed: Path, tmp_path: Path, with_ledger: bool) -> None:
+    dataset = Path(shutil.copytree(mixed, tmp_path / "dataset"))
+    lines = written_lines(dataset, SHARD)
+    lost = lines[number_of(dataset, "float2.tif")]
+    data = bytearray((dataset / SHARD).read_bytes())
+    data[lost["offset"] + 40] ^= 1
+    (dataset / SHARD).write_bytes(data)
+    if not with_ledger:
+        (dataset / "_shards" / SHARD.replace(".tfrecord", ".jsonl.gz")).unlink()
+    salvage(dataset, tmp_path / "saved")
+    document = json.loads((tmp_path / "saved" / "dataset.json").read_text())
+    assert document["dtypes"] == {"float32": 2, "uint16": 6, "uint8": 2}
+    assert validate(tmp_path / "saved").sound
+
+
+def test_contact_sheets_show_every_type(mixed: Path, bands: Path, tmp_path: Path) -> None:
+    for dataset, images in ((mixed, 11), (bands, 4)):
+        sheet = tmp_path / f"{images}.png"
+        assert inspect(str(dataset), contact_sheet=str(sheet))["contact_sheet"]["thumbnails"] == images
+        assert np.asarray(Image.open(sheet).convert("L")).std() > 20

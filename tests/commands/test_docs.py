@@ -1,35 +1,46 @@
-"""Every example in the documents runs, and their statements about files and codes are true."""
+"""Every example in the documents runs, alone or in the order of its page; statements about files are true."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
 import shutil
+import subprocess
 import sys
+import tarfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tifffile
+import yaml
 from helpers.annotation_sets.coco import put_coco
 from helpers.annotation_sets.formats import FORMATS
 from helpers.annotation_sets.json_exports import put_label_studio
-from helpers.listing import Photo
+from helpers.fewer_imports import late
+from helpers.listing import Photo, put_photos
+from helpers.records import examples, quarantine, value, values
 from helpers.repository import PHOTOS, ROOT
+from PIL import Image
 
-from shardwright.core.sources.source import SOURCES
+from shardwright.core.sources.source import SOURCES, plugin_sources
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
+from shardwright.pipelines.job_file import read_job
 from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.plugins import entry_points_by_group
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _ELSEWHERE = ("scheduling.md", "getting-started.md", "add-a-format.md")
-#: Documents with examples that run here; test_docs_scheduling.py and tests/docs run those of the others.
+#: Documents whose examples do not depend on each other; tests below run those of the others in their order.
 TRIED = [path for path in DOCUMENTS if path.name not in _ELSEWHERE]
 #: Commands that need more than this machine, and those that other tests cover.
 ELSEWHERE = ("gs://", "s3://", "az://", "--runner=DataflowRunner", "convert --job ", "--help")
@@ -223,3 +234,265 @@ def test_the_example_has_the_files_of_the_suite(tmp_path: Path, source: str) -> 
     next(form for form in FORMATS.values() if form.source == source).put(tmp_path)
     files = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()]
     assert _kinds(re.findall(r"`([^`]+)`", _EXAMPLES[source])) <= _kinds(files)
+
+
+TEXT = (ROOT / "docs" / "scheduling.md").read_text()
+BLOCKS = dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", TEXT, re.DOTALL))
+#: An indented command whose comment states the exit code, or a block of Python.
+EXAMPLE = re.compile(
+    r"^ {4}shardwright (?P<command>[^#\n]+)(?:#[^\n]*?(?:exit code (?P<code>\d))?)?$"
+    r"|```python\n(?P<python>.*?)```",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def test_the_examples_run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands end as the page states; VERSION is the newest version."""
+    tried = []
+    for match in EXAMPLE.finditer(TEXT):
+        if match["python"]:
+            exec(compile(match["python"], "scheduling.md", "exec"), {"__name__": "__main__"})
+            continue
+        newest = max((path.name for path in (workplace / "pets" / "versions").glob("*Z")), default="")
+        arguments = shlex.split(match["command"].replace("VERSION", newest))
+        code = cli.main(arguments)
+        assert code == int(match["code"] or 0), (arguments, capsys.readouterr().err)
+        tried.append(arguments[0])
+    assert {"init", "rebuild", "versions", "diff", "report", "publish", "rollback"} <= set(tried)
+    assert "nothing changed" in capsys.readouterr().out
+
+
+def test_the_parts_of_job_files_are_valid(tmp_path: Path) -> None:
+    for name in ("gates.yaml", "hooks.yaml"):
+        (tmp_path / name).write_text(f"input: photos\noutput: pets\n{BLOCKS[name]}")
+        job = read_job(str(tmp_path / name), environ={})
+        assert job.hooks or job.gates.limits.max_count_drop == 0.1
+
+
+def test_the_alerts_ask_for_metrics_that_a_rebuild_writes(workplace: Path) -> None:
+    assert cli.main(["rebuild", "--input=photos", "--output=pets", "--resize=16", "--limit=5"]) == 0
+    written = (workplace / "pets" / "metrics.prom").read_text()
+    (group,) = yaml.safe_load(BLOCKS["alerts.yaml"])["groups"]
+    for rule in group["rules"]:
+        (name,) = re.findall(r"shardwright_\w+", rule["expr"])
+        assert f"\n{name}{{dataset=" in f"\n{written}", rule
+        assert "$labels.dataset" in rule["annotations"]["summary"]
+    assert 'outcome="refused"' in written
+    assert len(group["rules"]) == 2
+
+
+def test_the_named_files_exist() -> None:
+    for path in re.findall(r"deploy/[\w/.-]+", TEXT):
+        assert (ROOT / path).exists(), path
+
+
+tf = late("tensorflow")
+
+DOCS = ROOT / "docs"
+PAGES = [
+    "getting-started.md",
+    *sorted(f"coming-from/{path.name}" for path in (DOCS / "coming-from").iterdir()),
+]
+#: A block of Python, or an indented command with the exit code that its comment tells.
+STEP = re.compile(
+    r"```python\n(?P<python>.*?)```"
+    r"|^ {4}(?P<command>(?:shardwright|cp) [^#\n]+)(?:#[^\n]*?(?:exit code (?P<code>\d))?)?$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@pytest.fixture
+def garden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the pages are about, where they are run."""
+    shutil.copytree(PHOTOS, tmp_path / "photos")
+    shutil.copytree(PHOTOS, tmp_path / "examples" / "photos")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def photos() -> list[Path]:
+    return sorted(path.relative_to(PHOTOS) for path in PHOTOS.glob("*/*"))
+
+
+def split_of(number: int) -> str:
+    return "validation" if number % 10 == 8 else "test" if number % 10 == 9 else "train"
+
+
+def write_by_split(folder: Path) -> None:
+    """Writes what TFRecorder and ImageFolder read: folders of splits and classes, and a CSV file."""
+    rows = ["split,image_uri,label"]
+    for number, path in enumerate(photos()):
+        place = folder / "photos_by_split" / split_of(number) / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(PHOTOS / path, place)
+        rows.append(f"{split_of(number).upper()},photos/{path},{path.parent.name}")
+    (folder / "photos.csv").write_text("\n".join(rows) + "\n")
+
+
+def write_downloads(folder: Path) -> None:
+    """Writes what img2dataset writes as files, as a WebDataset and as TFRecords."""
+    for name in ("output_folder/00000", "tars", "tfrecords"):
+        (folder / name).mkdir(parents=True)
+    with (
+        tarfile.open(folder / "tars" / "00000.tar", "w") as tar,
+        tf.io.TFRecordWriter(str(folder / "tfrecords" / "00000.tfrecord")) as records,
+    ):
+        for number, path in enumerate(photos()):
+            buffer = io.BytesIO()
+            with Image.open(PHOTOS / path) as image:
+                image.convert("RGB").resize((256, 256)).save(buffer, "JPEG")
+                sizes = {"width": 256, "height": 256, "original_width": image.width}
+            texts = {"url": f"https://a.b/{path.name}", "key": f"{number:09d}", "status": "success"}
+            for suffix, content in (("jpg", buffer.getvalue()), ("json", json.dumps(texts | sizes).encode())):
+                (folder / "output_folder" / "00000" / f"{number:09d}.{suffix}").write_bytes(content)
+                member = tarfile.TarInfo(f"{number:09d}.{suffix}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+            values = {"jpg": buffer.getvalue(), **{name: text.encode() for name, text in texts.items()}}
+            features = {
+                k: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for k, v in values.items()
+            }
+            for name, size in sizes.items():
+                features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[size]))
+            example = tf.train.Example(features=tf.train.Features(feature=features))
+            records.write(example.SerializeToString())
+
+
+def steps(page: str) -> Iterator[re.Match[str]]:
+    return STEP.finditer((DOCS / page).read_text().replace(" \\\n", " "))
+
+
+def is_installed(block: str) -> bool:
+    """Returns whether the programs that a block imports are here."""
+    return all(find_spec(name) for name in re.findall(r"^(?:import|from) (\w+)", block, re.MULTILINE))
+
+
+def check_last_rebuild(versions: Path) -> None:
+    """Checks what the page says of the last run: only the shard with the new image was written."""
+    newest = max((versions / "versions").glob("*Z"))
+    work = json.loads((newest / "version.json").read_text())["work"]
+    assert (work["shards"], work["reused_shards"], work["converted"]) == (2, 1, 1)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("page", PAGES)
+def test_a_walkthrough_runs(page: str, garden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if page == "getting-started.md":
+        shutil.rmtree("photos")  # the page copies them
+    if page == "coming-from/img2dataset.md":
+        write_downloads(garden)
+    write_by_split(garden)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    skipped, commands = [], []
+    for step in steps(page):
+        if step["python"]:
+            if not is_installed(step["python"]):
+                skipped.append(step["python"])
+                continue
+            exec(compile(step["python"], page, "exec"), names)
+        elif step["command"].startswith("cp "):
+            subprocess.run(shlex.split(step["command"]), check=True)
+        else:
+            words = shlex.split(step["command"])[1:]
+            commands.append(words[0])
+            assert cli.main(words) == int(step["code"] or 0), (words, capsys.readouterr().err)
+            if page == "getting-started.md" and commands in (["plan"], ["plan", "convert"]):
+                assert "warning" not in capsys.readouterr().out, "the first example is one that works"
+    assert commands
+    if page == "getting-started.md":
+        check_last_rebuild(garden / "garden")
+        model, train = names["model"], names["train"]
+        assert model.optimizer.iterations == 2 * int(train.cardinality())
+    assert len(skipped) == (page == "coming-from/tfrecorder.md")
+
+
+PAGE = (ROOT / "docs" / "add-a-format.md").read_text()
+FILES = dict(re.findall(r"```(?:python|toml) title=\"(\S+)\"\n(.*?)```", PAGE, re.DOTALL))
+(COMMAND,) = re.findall(r"^    shardwright (convert .*)$", PAGE, re.MULTILINE)
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Installs the package of the page."""
+    (tmp_path / "package").mkdir()
+    for name, text in FILES.items():
+        (tmp_path / "package" / name).write_text(text)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    options = ["--disable-pip-version-check", f"--target={tmp_path / 'site'}"]
+    subprocess.run([*command, *options, str(tmp_path / "package")], check=True)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    for cached in (plugin_sources, entry_points_by_group):
+        cached.cache_clear()
+    yield
+    for cached in (plugin_sources, entry_points_by_group):
+        cached.cache_clear()
+    sys.modules.pop("acme_boxes", None)
+
+
+@pytest.fixture
+def crates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Photo]:
+    """Photos in the format of the page, in the folder that its command names."""
+    monkeypatch.chdir(tmp_path)
+    photos = put_photos(tmp_path / "crates" / "images")
+    (tmp_path / "crates" / "boxes").mkdir()
+    for photo in photos:
+        lines = [" ".join(map(str, box)) for box in photo.boxes]
+        (tmp_path / "crates" / "boxes" / photo.name).with_suffix(".box").write_text("\n".join(lines))
+    return photos
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_format_is_read(tmp_path: Path, crates: list[Photo]) -> None:
+    (tmp_path / "crates" / "boxes" / "house.box").write_text("thing 1 2 3 4\nthing 1 2 3 four\n")
+    assert cli.main([*COMMAND.split(), "--max_bad_fraction", "1"]) == 0
+    ((key, line),) = quarantine(tmp_path / "out").items()
+    assert key == "images/house.jpg"
+    assert line["message"] == "house.box: line 2 is not a class and four numbers"
+    photos = {f"images/{photo.name}": photo for photo in crates}
+    (records,) = examples(tmp_path / "out").values()
+    assert {value(record, "image/filename") for record in records} == photos.keys() - {key}
+    for record in records:
+        photo = photos[value(record, "image/filename")]
+        left = values(record, "image/object/bbox/xmin")
+        assert left == pytest.approx([box[1] / photo.size[0] for box in photo.boxes])
+
+
+nbclient = late("nbclient")
+nbformat = late("nbformat")
+
+NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
+
+
+def check_texts(output: str) -> None:
+    """Checks what the cells printed: a sound dataset, a falling loss, and a rebuild of two shards."""
+    assert "sound: True" in output
+    assert "'shards': 2" in output and "'converted': 2" in output and "'added': 2" in output
+    losses = re.search(r"loss: (.*)", output)
+    assert losses is not None
+    first, *_, last = map(float, losses[1].split())
+    assert last < first
+
+
+def test_the_notebook_is_stored_without_results() -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in code)
+    assert NOTEBOOK.stat().st_size < 20_000
+
+
+@pytest.mark.slow  # the pages of docs/ run the same commands
+def test_the_cells_convert_look_train_and_rebuild(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "photos").symlink_to(PHOTOS)
+    monkeypatch.chdir(tmp_path)
+    photos = sorted(PHOTOS.rglob("*"))
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for number, cell in enumerate(nbformat.read(NOTEBOOK, as_version=4).cells):
+        if cell.cell_type == "code":
+            exec(compile(cell.source, f"cell {number}", "exec"), names)
+    check_texts(capsys.readouterr().out)
+    assert names["sheet"].getbbox() == (0, 0, 576, 192)
+    assert sorted(PHOTOS.rglob("*")) == photos
+    assert not names["work"].exists()

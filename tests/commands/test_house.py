@@ -1,4 +1,4 @@
-"""The rules of the repository: namespace, packaging, docstrings, and what commands import."""
+"""The rules of the repository: namespace, packaging, docstrings, imports, and benchmarks that run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import tarfile
 import tokenize
 from pathlib import Path
 
+import pytest
 from helpers.hostile import make_tree
 from helpers.repository import ROOT
 
@@ -110,3 +111,29 @@ def test_commands_import_no_tensorflow_and_no_user_modules_of_the_same_names_as_
     command = [sys.executable, "-c", _PROGRAM, "in", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+_HERE = Path(__file__).parents[2] / "benchmarks"
+
+
+def _run(*words: str) -> str:
+    return subprocess.run(
+        [sys.executable, *words], cwd=_HERE, check=True, capture_output=True, text=True
+    ).stdout
+
+
+@pytest.mark.slow
+def test_a_quick_benchmark_gives_a_table_and_a_line_of_the_history(tmp_path: Path) -> None:
+    history = tmp_path / "history.jsonl"
+    table = _run("bench.py", "--quick", "--only=references", f"--history={history}")
+    assert "| references |" in table
+    assert len(history.read_text().splitlines()) == 1
+
+
+def test_the_pages_are_what_the_benchmarks_generate() -> None:
+    assert not _run(
+        "-c", "import page; assert page.PAGE.read_text() == page.generate(), 'run make bench-docs'"
+    )
+    page = (_HERE.parent / "docs" / "scale.md").read_text().splitlines()
+    missing = [line for line in _run("job_model.py", "1e9").splitlines() if line not in page]
+    assert not missing, "run python benchmarks/job_model.py 1e9 and correct docs/scale.md"

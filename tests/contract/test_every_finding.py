@@ -39,7 +39,7 @@ ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
     FindingCode.SOURCE_CHANGED: ("commands/test_against.py",),
     FindingCode.SOURCE_LABEL: ("commands/test_against.py",),
     FindingCode.KEPT_BYTES: ("commands/test_against.py",),
-    FindingCode.SHARD_REPAIRED: ("commands/test_scrub.py",),
+    FindingCode.SHARD_REPAIRED: ("commands/test_rebuild_tidying.py",),
     FindingCode.EXPECTATION: ("commands/test_gates.py",),
     FindingCode.PRIVATE_METADATA: ("commands/test_report.py",),
     FindingCode.LABEL_CONFLICT: ("commands/test_dedupe_near.py",),

@@ -1,4 +1,4 @@
-"""Imports the DAGs, runs their operators and prints the results; test_airflow.py starts it in Airflow."""
+"""Imports the DAGs, runs their operators and prints the results; test_schedulers.py starts it in Airflow."""
 
 from __future__ import annotations
 
