@@ -230,11 +230,6 @@ WRONG: list[tuple[str, str]] = [
     ("input: [\n", "line 5, column 1: this is not YAML: "),
     ("gates: 3", "line 3: gates: write `name: value` lines below it, such as max_count_drop: 0.2."),
     ("gates:\n  max_count_drp: 1", "line 4, column 3: there is no gate 'max_count_drp'; did you mean"),
-    ("gates:\n  max_count_drop:", "line 4, column 3: max_count_drop has no value; write one or take it out."),
-    (
-        "gates:\n  new_classes: deny",
-        "line 4, column 3: new_classes: write refuse, warn or allow, not 'deny'.",
-    ),
     (
         "gates:\n  max_rise: {DARKK: 1}",
         "line 4, column 14: max_rise: there is no finding 'DARKK'; did you mean",
@@ -243,20 +238,6 @@ WRONG: list[tuple[str, str]] = [
         "gates: {fail_on: 3}",
         "line 3, column 9: fail_on: write a list of findings, such as [SPLIT_LEAKAGE], not '3'.",
     ),
-    ("gates: {warn_on: [LEAK]}", "line 3, column 9: warn_on: there is no finding 'LEAK'"),
-    (
-        "gates: {fail_on: DARK, warn_on: DARK}",
-        "line 3, column 9: DARK is in both fail_on and warn_on; choose",
-    ),
-    (
-        "gates:\n  max_clases: 3",
-        "line 4, column 3: there is no gate 'max_clases'; did you",
-    ),
-    (
-        "gates:\n  min_images: x",
-        "line 4, column 3: min_images: write a whole number from 0 on, not 'x'.",
-    ),
-    ("gates:\n  expect: nope", "line 4, column 3: there is no gate 'expect'"),
     (
         "gates:\n  warn_on: [SOURCE_CHANGED]",
         "line 4, column 3: warn_on: SOURCE_CHANGED is found by validate --against, and a rebuild reads its",

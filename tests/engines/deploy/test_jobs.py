@@ -126,14 +126,10 @@ def test_the_launcher_of_the_flex_template_describes_the_job(
     bucket: Any, unlisted: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its options are those that Google's launcher passes to the file in FLEX_TEMPLATE_PYTHON_PY_FILE."""
-    options = [*SETTINGS, "--splits=train=0.8,test=0.2", "--overwrite=true", "--resume=false", *DATAFLOW,
+    options = [*SETTINGS, "--splits=train=0.8,test=0.2", "--overwrite=true", "--resume=false",
                "--machine_type=n2-standard-2", "--service_account_email=me@example.com",
-               '--labels={"goog-dataflow-provided-template-type": "flex"}', TEMPLATE]  # fmt: skip
-    monkeypatch.setattr(sys, "argv", [str(MAIN), *options])
-    monkeypatch.setenv("SHARDWRIGHT_IMAGE", IMAGE)
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(MAIN), run_name="__main__")
-    assert ended.value.code == 0
+               '--labels={"goog-dataflow-provided-template-type": "flex"}']  # fmt: skip
+    assert launch(monkeypatch, *options) == 0
     (pool,) = template(bucket, "made/job.json")["environment"]["workerPools"]
     assert [item["containerImage"] for item in pool["sdkHarnessContainerImages"]] == [IMAGE]
 

@@ -6,6 +6,7 @@ import copy
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -78,33 +79,13 @@ def _run(step: str, *arguments: Any) -> Any:
     return made
 
 
-# Functions of a module, so that workers find them by name, and not as copies with copies of the tables above.
-def _begin(*arguments: Any) -> Any:
-    return _run("BeginRebuild", *arguments)
-
-
-def _commit(*arguments: Any) -> Any:
-    return _run("CommitVersion", *arguments)
-
-
-def _gate(*arguments: Any) -> Any:
-    return _run("GateVersion", *arguments)
-
-
-def _publish(*arguments: Any) -> Any:
-    return _run("PublishVersion", *arguments)
-
-
-def _finish(*arguments: Any) -> Any:
-    return _run("FinishRebuild", *arguments)
-
-
 @pytest.fixture(autouse=True)
 def patched(monkeypatch: pytest.MonkeyPatch) -> None:
     for state in (GIVEN, TIMES, DIES):
         state.clear()
-    for (module, name), step in zip(STEPS.values(), (_begin, _commit, _gate, _publish, _finish), strict=True):
-        monkeypatch.setattr(module, name, step)
+    for step, (module, name) in STEPS.items():
+        # Workers find the function by name, and not as a copy with copies of the tables above.
+        monkeypatch.setattr(module, name, partial(_run, step))
 
 
 @pytest.fixture(scope="module")
