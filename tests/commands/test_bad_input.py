@@ -25,6 +25,7 @@ from helpers.hostile import (
     run,
     run_command,
     run_forked,
+    sentence_of,
     shard_hashes,
 )
 
@@ -43,9 +44,16 @@ def test_the_installed_command_fails_with_its_code_and_one_line(tmp_path: Path) 
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path) -> Path:
-    """The folder of the input `in`, which is the current one."""
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, dataset: Path) -> Path:
+    """The current folder, which holds the input `in`, its dataset `out`, and files with mistakes."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("answers\nthat\nnobody\nasked\n"))
+    shutil.copytree(dataset, "out")
+    Path("damaged").mkdir()
+    Path("damaged/dataset.json").write_text(json.dumps({**document(dataset), "ledger": {}}))
+    Path("gates.yaml").write_text("min_record: 7")
+    Path("layout.yaml").write_text("features: {price: {column: price, type: money}}")
+    Path("latin.yaml").write_bytes(b"name: caf\xe9")
     return tmp_path
 
 
@@ -59,10 +67,10 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path) -> Path:
         ("convert in out more", "Unexpected argument 'more'"),
         ("convert --input in --output out -v", "Unexpected argument '-v'"),
         ("convert --input in --output", "Argument --output: expected one argument"),
-        ("convert --input nope --output out", "--input nope does not exist"),
-        ("convert --input in/ant/000.jpg --output out", "no source recognizes this file"),
-        ("convert --input a=nope --output out", "--input nope does not exist"),
-        ("convert --input ftp://x/y --output out", "there is no storage for ftp://"),
+        ("convert --input nope --output new", "--input nope does not exist"),
+        ("convert --input in/ant/000.jpg --output new", "no source recognizes this file"),
+        ("convert --input a=nope --output new", "--input nope does not exist"),
+        ("convert --input ftp://x/y --output new", "there is no storage for ftp://"),
         ("convert --input in --output ftp://x/y", "there is no storage for ftp://"),
         ("validate --dataset ftp://x/y", "there is no storage for ftp://"),
         ("plan --input in --plan_from ftp://x", "there is no storage for ftp://"),
@@ -81,10 +89,91 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path) -> Path:
         ("validate --dataset=x --dataset=y", "--dataset has two values"),
         ("diff x y --report=a --report=b", "--report has two values"),
         ("plan nope --seed=1 --seed=1", "--input nope does not exist"),  # the same value may be given twice
+        ("inspect", "--dataset is missing"),
+        ("inspect in", "has no dataset.json"),
+        ("inspect out out", "in quotes"),
+        ("inspect out --split tset", "did you mean test?"),
+        ("inspect out/*.tfrecord --split test", "leave it out"),
+        ("inspect out --record 1", "did you mean --records?"),
+        ("inspect out --runnr=DirectRunner", "Unknown option --runnr"),
+        ("inspect out --records -1", "whole number"),
+        ("inspect out --thumbnails many", "whole number"),
+        ("inspect out --contact_sheet sheet.bmp", "ends in .png"),
+        ("inspect out/labels.txt", "no TFRecord files"),
+        ("diff", "not 0; write shardwright diff OLD NEW"),
+        ("diff out", "not 1"),
+        ("diff out out out", "not 3"),
+        ("diff '' out", "write shardwright diff OLD NEW"),
+        ("diff out nope", "has no dataset.json"),
+        ("diff in out", "has no dataset.json"),
+        ("diff out out/dataset.json", "has no dataset.json"),
+        ("diff out odd://x", "there is no storage for odd://"),
+        ("diff out damaged", "is damaged"),
+        ("diff out out --thresholds none.yaml", "no such file"),
+        ("diff out out --thresholds gates.yaml", "line 1, column 1"),
+        ("diff out out --treshold x", "did you mean --thresholds?"),
+        ("diff out out --report latin.yaml/x.json", "latin.yaml is not a directory; choose another place"),
+        ("layouts detectoin", "There is no layout detectoin; did you mean detection?"),
+        ("layouts xyzzy", "There is no layout xyzzy; choose one of classification, "),
+        ("layouts raw minimal", "Name one layout, not 2."),
+        ("layouts --jsn", "Unknown option --jsn; did you mean --json?"),
+        ("layouts nowhere.yaml", "nowhere.yaml: no such file or directory; check the path."),
+        ("layouts layout.yaml", "layout.yaml: features: price: "),
+        ("layouts latin.yaml", "latin.yaml is not UTF-8 text"),
+        ("layouts 'a\nb\x1b[31m'", "There is no layout a\\nb\\x1b[31m; choose "),
+        ("report", "--dataset is missing"),
+        ("report nope", "does not exist"),
+        ("report out --output out", "is a directory"),
+        ("report out/*.tfrecord", "--output is missing"),
+        ("report out/*.tfrecord --previous x --output y", "leave it out"),
+        ("report out --previous nope", "nope"),
+        ("report out --output nothing://here/a.html", "no storage"),
+        ("report a b", "in quotes"),
+        ("report a --outptu b", "did you mean --output?"),
+        ("init", "--input is missing; name a folder of images."),
+        ("init --input=in", "--output is missing; name the directory for the versions of the dataset."),
+        ("init --output=o", "--input is missing; name a folder of images."),
+        ("init nope o", "--input nope does not exist; check the path."),
+        ("init --input=a= --output=o", "--input a= has no path after the =; write a=PATH."),
+        ("init in o --resize=x", "--resize x: 'x' is not a size in pixels"),
+        ("init in o --keep=x", "--keep x: write the number of versions to keep"),
+        ("init in o --resume", "Unknown option --resume"),
+        ("init in o --regoin=x", "Unknown option --regoin; did you mean --region"),
+        ("init in o --file=no/", "--file no/ is a directory; name a file"),
+        ("init in o --shards=1 --shard_size=1MB", "leave one out"),
+        ("validate out --fail_on DRAK", "--fail_on DRAK: there is no such finding; did you mean DARK?"),
+        ("validate out --fail_on X", "X: there is no such finding; shardwright validate --help lists"),
+        ("validate out --fail_on ' dark,light ' --warn_on LIGHT", "LIGHT is in both --fail_on and --warn_on"),
+        ("validate out --fail_on DARK --warn_on DARK", "DARK is in both --fail_on and --warn_on"),
+        ("validate out --fast --fail_on DARK", "DARK needs decoded images, and --fast decodes none"),
+        (
+            "validate out --fast --quality",
+            "--fast decodes no images and --quality measures all of them; choose one.",
+        ),
+        ("validate out --expect nowhere.yaml", "--expect nowhere.yaml"),
+        ("validate out --html /dev/null", "--html /dev/null is a device or a pipe; name a file."),
+        ("validate out --junit .", "--junit . is a directory; name a file in it."),
+        ("validate out --report latin.yaml/x.json", "latin.yaml is not a directory; choose another place."),
+        ("validate out --report nothing://here/x.json", "no storage"),
+        ("validate out --previous nowhere", "--previous nowhere is not a finished dataset"),
+        ("validate out --previous . --report x.json", "--previous needs a page to show the differences on"),
+        ("validate out another", "Name one dataset"),
     ],
 )
 def test_wrong_commands_are_refused(capfd: Capture, here: Path, argv: str, says: str) -> None:
     assert says in refused(capfd, here, *shlex.split(argv))
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("inspect out --contact_sheet out/labels.txt/sheet.png", "choose another place"),
+        ("diff out out --report /proc/here.json", "choose another place with --report"),
+        ("report out --output /proc/here.html", "choose another place with --output"),
+    ],
+)
+def test_places_that_cannot_be_written_are_named(capfd: Capture, here: Path, argv: str, says: str) -> None:
+    assert says in sentence_of(run(capfd, *argv.split()), 3)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +217,7 @@ def test_wrong_commands_are_refused(capfd: Capture, here: Path, argv: str, says:
     ],
 )
 def test_wrong_settings_are_refused(capfd: Capture, here: Path, option: str, says: str) -> None:
-    for command in (["convert", "--output", "out"], ["plan"]):
+    for command in (["convert", "--output", "new"], ["plan"]):
         assert says in refused(capfd, here, *command, "--input", "in", *option.split())
 
 
@@ -209,6 +298,7 @@ def test_one_class_is_a_warning(capfd: Capture, tmp_path: Path) -> None:
 def test_impossible_outputs_are_refused(
     capfd: Capture, here: Path, dataset: Path, place: str, code: int, says: str
 ) -> None:
+    shutil.rmtree("out")
     Path("file").write_text("x")
     Path("full").mkdir()
     Path("full/mine.txt").write_text("x")
@@ -278,63 +368,26 @@ def test_names_that_differ_only_in_unicode_form_collide(capfd: Capture, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("change", "says"),
     [
-        (b"", "the file names no class"),
-        (b"ant\nant\n", "'ant' occurs twice"),
-        (b"0:ant\n2:bee\n1:cow\n", "ids must begin with 0, grow from line to line"),
-        (b"\xff\xfe", "is not UTF-8 text"),
-        (None, "is a directory"),
-    ],
-)
-def test_wrong_class_names_are_refused(
-    capfd: Capture, tmp_path: Path, tree: Path, content: bytes | None, says: str
-) -> None:
-    file = tmp_path / "names"
-    if content is None:
-        file.mkdir()
-    else:
-        file.write_bytes(content)
-    argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--class_names", file)
-    assert says in refused(capfd, tmp_path, *argv)
-
-
-def damaged(change: Any) -> Any:
-    def apply(document: dict[str, Any]) -> bytes:
-        change(document)
-        return json.dumps(document).encode()
-
-    return apply
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda d: b'{"a":\n[1,', "is not JSON (line 2, column 4)"),
-        (lambda d: b"", "is not JSON"),
-        (lambda d: b"\xff", "is not JSON"),
-        (lambda d: b"[" * 100_000, "is not JSON"),
-        (lambda d: b"null", "is not a dataset.json"),
-        (lambda d: b"[]", "is not a dataset.json"),
-        (lambda d: b"{}", "is not a dataset.json"),
-        (lambda d: b'{"format_version": 99}', "has format_version 99; this version"),
-        (lambda d: b'{"format_version": 1}', "is damaged"),
-        (damaged(lambda d: d["plan"]["settings"].update(foo=1)), "--plan_from: unknown setting 'foo'"),
-        (damaged(lambda d: d["plan"]["settings"].update(seed=[])), "--seed takes one value"),
-        (damaged(lambda d: d["plan"]["settings"].update(fit="x")), "--fit x: choose one of"),
-        (damaged(lambda d: d["plan"]["shards"].update(train=0)), "is damaged"),
-        (damaged(lambda d: d["plan"]["shards"].update({"../x": 1})), "is damaged"),
-        (damaged(lambda d: d["plan"].update(labels=["a", 1])), "is damaged"),
-        (damaged(lambda d: d["plan"].update(labels="ab")), "is damaged"),
-        (damaged(lambda d: d["plan"].update(labels=["a", "a"])), "is damaged"),
-        (damaged(lambda d: d.pop("plan")), "is damaged"),
+        (lambda d: d["plan"]["settings"].update(foo=1), "--plan_from: unknown setting 'foo'"),
+        (lambda d: d["plan"]["settings"].update(seed=[]), "--seed takes one value"),
+        (lambda d: d["plan"]["settings"].update(fit="x"), "--fit x: choose one of"),
+        (lambda d: d["plan"]["shards"].update(train=0), "is damaged"),
+        (lambda d: d["plan"]["shards"].update({"../x": 1}), "is damaged"),
+        (lambda d: d["plan"].update(labels=["a", 1]), "is damaged"),
+        (lambda d: d["plan"].update(labels="ab"), "is damaged"),
+        (lambda d: d["plan"].update(labels=["a", "a"]), "is damaged"),
+        (lambda d: d.pop("plan"), "is damaged"),
     ],
 )
 def test_wrong_plans_are_refused(
-    capfd: Capture, tmp_path: Path, tree: Path, dataset: Path, make: Any, says: str
+    capfd: Capture, tmp_path: Path, tree: Path, dataset: Path, change: Any, says: str
 ) -> None:
     plan = tmp_path / "plan.json"
-    plan.write_bytes(make(document(dataset)))
+    value = document(dataset)
+    change(value)
+    plan.write_text(json.dumps(value))
     argv = ("convert", "--input", tree, "--output", tmp_path / "out", "--plan_from", plan)
     assert says in refused(capfd, tmp_path, *argv)
 
@@ -367,31 +420,48 @@ def test_a_copy_in_an_unknown_class_does_not_replace_the_known_one(capfd: Captur
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("option", "content", "says"),
     [
-        (b"zzzz: 3", "unknown setting 'zzzz'."),
-        (b"0", "write one `setting: value` on each line"),
-        (b"\xff\xfe\x00", "is not UTF-8 text"),
-        (b"seed: 2020-13-45", "line 1, column 7: this is not YAML: this value cannot be read"),
-        (b"seed: " + b"[" * 3000, "nested too deeply"),
-        (b"seed: !!python/object:os.system x", "is not YAML: write the value without the tag !!python"),
-        (b"input: 5", "write one path or a list of paths"),
-        (b"input: [a, [b]]", "write one path or a list of paths"),
-        (b"seed: 1.5", "is not a whole number"),
-        (b"quality: true", "is not a number"),
-        (b"overwrite: 3", "write true or false"),
-        (b"background: #ffffff", "background has no value; quote one that begins with #."),
-        (b"class_names: [ant, bee]", "takes one value, not several"),
-        (b"resize: {a: 1}", "takes one value, not several"),
+        ("--plan_from", b'{"a":\n[1,', "is not JSON (line 2, column 4)"),
+        ("--plan_from", b"", "is not JSON"),
+        ("--plan_from", b"\xff", "is not JSON"),
+        ("--plan_from", b"[" * 100_000, "is not JSON"),
+        ("--plan_from", b"null", "is not a dataset.json"),
+        ("--plan_from", b"[]", "is not a dataset.json"),
+        ("--plan_from", b"{}", "is not a dataset.json"),
+        ("--plan_from", b'{"format_version": 99}', "has format_version 99; this version"),
+        ("--plan_from", b'{"format_version": 1}', "is damaged"),
+        ("--class_names", b"", "the file names no class"),
+        ("--class_names", b"ant\nant\n", "'ant' occurs twice"),
+        ("--class_names", b"0:ant\n2:bee\n1:cow\n", "ids must begin with 0, grow from line to line"),
+        ("--class_names", b"\xff\xfe", "is not UTF-8 text"),
+        ("--class_names", None, "is a directory"),
+        ("--job", b"zzzz: 3", "unknown setting 'zzzz'."),
+        ("--job", b"0", "write one `setting: value` on each line"),
+        ("--job", b"\xff\xfe\x00", "is not UTF-8 text"),
+        ("--job", b"seed: 2020-13-45", "line 1, column 7: this is not YAML: this value cannot be read"),
+        ("--job", b"seed: " + b"[" * 3000, "nested too deeply"),
+        ("--job", b"seed: !!python/object:os x", "is not YAML: write the value without the tag !!python"),
+        ("--job", b"input: 5", "write one path or a list of paths"),
+        ("--job", b"input: [a, [b]]", "write one path or a list of paths"),
+        ("--job", b"seed: 1.5", "is not a whole number"),
+        ("--job", b"quality: true", "is not a number"),
+        ("--job", b"overwrite: 3", "write true or false"),
+        ("--job", b"background: #ffffff", "background has no value; quote one that begins with #."),
+        ("--job", b"class_names: [ant, bee]", "takes one value, not several"),
+        ("--job", b"resize: {a: 1}", "takes one value, not several"),
     ],
 )
-def test_wrong_job_files_are_refused(
-    capfd: Capture, tmp_path: Path, tree: Path, text: bytes, says: str
+def test_wrong_files_are_refused(
+    capfd: Capture, tmp_path: Path, tree: Path, option: str, content: bytes | None, says: str
 ) -> None:
-    job = tmp_path / "job.yaml"
-    job.write_bytes(text)
-    argv = ["convert", "--output", tmp_path / "out", "--job", job]
-    if not text.startswith(b"input"):
+    file = tmp_path / "file.yaml"
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    argv = ["convert", "--output", tmp_path / "out", option, file]
+    if not (content or b"").startswith(b"input"):
         argv += ["--input", tree]
     assert says in refused(capfd, tmp_path, *argv)
 

@@ -203,46 +203,6 @@ def test_wrong_ledgers_are_reported_in_a_sentence(
         ledger.write_bytes(whole)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "not 0; write shardwright diff OLD NEW"),
-        (["{sound}"], "not 1"),
-        (["{sound}", "{sound}", "{sound}"], "not 3"),
-        (["", "{sound}"], "write shardwright diff OLD NEW"),
-        (["{sound}", "{tmp}/nothing"], "has no dataset.json"),
-        (["{tmp}", "{sound}"], "has no dataset.json"),
-        (["{sound}", "{sound}/dataset.json"], "has no dataset.json"),
-        (["{sound}", "odd://x"], "there is no storage for odd://"),
-        (["{sound}", "{tmp}/damaged"], "is damaged"),
-        (["{sound}", "{sound}", "--thresholds", "{tmp}/none.yaml"], "no such file"),
-        (["{sound}", "{sound}", "--thresholds", "{tmp}/wrong.yaml"], "line 1, column 1"),
-        (["{sound}", "{sound}", "--treshold", "x"], "did you mean --thresholds?"),
-    ],
-)
-def test_wrong_arguments_are_reported_in_a_sentence(
-    sound_dataset: Path, tmp_path: Path, capsys: Capture, arguments: list[str], message: str
-) -> None:
-    (tmp_path / "wrong.yaml").write_text("min_record: 7")
-    document = json.loads((sound_dataset / "dataset.json").read_text())
-    (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / "dataset.json").write_text(json.dumps({**document, "ledger": {}}))
-    values = [text.format(sound=sound_dataset, tmp=tmp_path) for text in arguments]
-    assert main(["diff", *values]) == 2
-    error = capsys.readouterr().err
-    assert message in error and len(error.strip().splitlines()) == 1
-
-
-def test_an_unwritable_report_is_an_error(sound_dataset: Path, tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "file").write_text("")
-    report = ["--report", str(tmp_path / "file" / "report.json")]
-    assert main(["diff", str(sound_dataset), str(sound_dataset), *report]) == 2
-    assert "file is not a directory; choose another place" in capsys.readouterr().err
-    report = ["--report", "/proc/here.json"]
-    assert main(["diff", str(sound_dataset), str(sound_dataset), *report]) == 3
-    assert "choose another place with --report" in capsys.readouterr().err
-
-
 def test_the_result_is_that_of_beam(
     sound_dataset: Path, edited: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,34 +81,6 @@ def test_gates_change_errors_to_warnings_and_back(dataset: Path, tmp_path: Path)
     assert validate(copy, mode="fast", warn_on=" sidecar_mismatch").warnings == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--fail_on", "DRAK"], "--fail_on DRAK: there is no such finding; did you mean DARK?"),
-        (["--fail_on", "XYZ"], "--fail_on XYZ: there is no such finding; shardwright validate --help lists"),
-        (["--fail_on", " dark,light ", "--warn_on", "LIGHT"], "LIGHT is in both --fail_on and --warn_on"),
-        (["--fail_on", "DARK", "--warn_on", "DARK"], "DARK is in both --fail_on and --warn_on"),
-        (["--fail_on", "DARK"], "--fail_on DARK needs decoded images, and --fast decodes none"),
-        (["--quality"], "--fast decodes no images and --quality measures all of them; choose one."),
-        (["--expect", "nowhere.yaml"], "--expect nowhere.yaml"),
-        (["--html", os.devnull], f"--html {os.devnull} is a device or a pipe; name a file."),
-        (["--junit", "."], "--junit . is a directory; name a file in it."),
-        (["--report", f"{__file__}/x.json"], f"{__file__} is not a directory; choose another place."),
-        (["--report", "nothing://here/x.json"], "no storage"),
-        (["--previous", "nowhere"], "--previous nowhere is not a finished dataset"),
-        (["--previous", ".", "--report", "x.json"], "--previous needs a page to show the differences on"),
-        (["another"], "Name one dataset"),
-    ],
-)
-def test_wrong_options_are_refused_before_anything_is_read(
-    dataset: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = (dataset / "dataset.json").stat(), sorted(dataset.iterdir())
-    assert run(dataset, *options) == 2
-    assert message in capsys.readouterr().err
-    assert ((dataset / "dataset.json").stat(), sorted(dataset.iterdir())) == before
-
-
 def test_a_gate_on_image_quality_measures_every_picture(dataset: Path, tmp_path: Path) -> None:
     expected = tmp_path / "expectations.yaml"
     expected.write_text("min_width: 64\nmax_height: 64\n")

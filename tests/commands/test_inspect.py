@@ -241,31 +241,6 @@ def test_reads_no_more_of_a_shard_than_it_needs(dataset, capsys, monkeypatch):
         (dataset / "away").rename(dataset / "train-00000-of-00001.tfrecord")
 
 
-@pytest.mark.parametrize(
-    ("argv", "code", "words"),
-    [
-        ([], 2, "--dataset is missing"),
-        (["{tmp}/nothing"], 2, "does not exist"),
-        (["{tmp}"], 2, "has no dataset.json"),
-        (["{out}", "{out}"], 2, "in quotes"),
-        (["{out}", "--split", "tset"], 2, "did you mean test?"),
-        (["{out}/*.tfrecord", "--split", "test"], 2, "leave it out"),
-        (["{out}", "--record", "1"], 2, "did you mean --records?"),
-        (["{out}", "--runnr=DirectRunner"], 2, "Unknown option --runnr"),
-        (["{out}", "--records", "-1"], 2, "whole number"),
-        (["{out}", "--thumbnails", "many"], 2, "whole number"),
-        (["{out}", "--contact_sheet", "sheet.bmp"], 2, "ends in .png"),
-        (["{out}", "--contact_sheet", "{out}/labels.txt/sheet.png"], 3, "choose another place"),
-        (["{out}/labels.txt"], 2, "no TFRecord files"),
-    ],
-)
-def test_mistakes_are_reported_in_one_sentence(dataset, tmp_path, capsys, argv, code, words):
-    argv = [word.format(tmp=tmp_path, out=dataset) for word in argv]
-    found, out, error = run(capsys, *argv)
-    assert found == code and out == ""
-    assert words in error and error.count("\n") == 1
-
-
 def test_inspect_can_be_called_as_a_function(dataset, tmp_path):
     assert inspect(str(dataset), records=0)["records"] == []
     with pytest.raises(EngineError, match="is missing"):

@@ -506,42 +506,6 @@ def test_the_command_writes_a_file(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml"]
 
 
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        ((), "--input is missing; name a folder of images."),
-        ((f"--input={PHOTOS}",), "--output is missing; name the directory for the versions of the dataset."),
-        (("--output=out",), "--input is missing; name a folder of images."),
-        (("--input=nope", "--output=out"), "--input nope does not exist; check the path."),
-        (("--input=a=", "--output=out"), "--input a= has no path after the =; write a=PATH."),
-        ((f"--input={PHOTOS}", "--output=out", "--resize=x"), "--resize x: 'x' is not a size in pixels"),
-        ((f"--input={PHOTOS}", "--output=out", "--keep=x"), "--keep x: write the number of versions to keep"),
-        ((f"--input={PHOTOS}", "--output=out", "--resume"), "Unknown option --resume"),
-        (
-            (f"--input={PHOTOS}", "--output=out", "--regoin=x"),
-            "Unknown option --regoin; did you mean --region",
-        ),
-        (
-            (f"--input={PHOTOS}", "--output=out", "--file=no/"),
-            "--file no/ is a directory; name a file",
-        ),
-        ((f"--input={PHOTOS}", "--output=out", "--shards=1", "--shard_size=1MB"), "leave one out"),
-    ],
-)
-def test_mistakes_write_nothing(
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    argv: tuple[str, ...],
-    says: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("answers\nthat\nnobody\nasked\n"))
-    code, out, err = command(capfd, *argv)
-    assert (code, out) == (2, "") and says in err and err.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_wrong_answers_on_a_terminal_are_asked_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

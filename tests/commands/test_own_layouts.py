@@ -282,29 +282,3 @@ def test_it_explains_a_custom_layout(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert features['the "picture"']["fill"] == "encoded"
     assert features["version"]["shape"] == [2, 2]
     assert features["corners"]["tensor_shape"] == [None, 4]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["detectoin"], "There is no layout detectoin; did you mean detection?"),
-        (["xyzzy"], "There is no layout xyzzy; choose one of classification, "),
-        (["raw", "minimal"], "Name one layout, not 2."),
-        (["--jsn"], "Unknown option --jsn; did you mean --json?"),
-        (["nowhere.yaml"], "nowhere.yaml: no such file or directory; check the path."),
-        (["bad.yaml"], "bad.yaml: features: price: "),
-        (["latin.yaml"], "latin.yaml is not UTF-8 text"),
-        (["a\nb\x1b[31m"], "There is no layout a\\nb\\x1b[31m; choose "),
-    ],
-)
-def test_mistakes_are_reported_in_one_line(
-    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
-    Path("bad.yaml").write_text("features: {price: {column: price, type: money}}")
-    Path("latin.yaml").write_bytes(b"name: caf\xe9")
-    code, out, err = run(capsys, *arguments)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert len(err.splitlines()) == 1

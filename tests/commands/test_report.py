@@ -15,7 +15,6 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.report import report
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import FindingCode, Severity
-from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.ledger import load_ledger
 
 
@@ -90,35 +89,6 @@ def test_the_report_can_compare_with_a_previous_dataset(validated: Path, tmp_pat
     assert made.data.drift is not None
     page = (tmp_path / "a.html").read_text()
     assert "Compared with the previous dataset" in page and "Jensen-Shannon" in page
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"dataset": ""}, "missing"),
-        ({"dataset": "/no/such/place"}, "does not exist"),
-        ({"dataset": "{made}", "output": "{made}"}, "is a directory"),
-        ({"dataset": "{made}/*.tfrecord"}, "--output is missing"),
-        ({"dataset": "{made}/*.tfrecord", "previous": "x", "output": "y"}, "leave it out"),
-        ({"dataset": "{made}", "previous": "/no/such/place"}, "/no/such/place"),
-        ({"dataset": "{made}", "output": "nothing://here/a.html"}, "no storage"),
-    ],
-)
-def test_mistakes_are_reported_in_a_sentence(validated: Path, arguments: dict[str, str], words: str) -> None:
-    given = {name: value.format(made=validated) for name, value in arguments.items()}
-    with pytest.raises(UsageError) as caught:
-        report(**given)  # type: ignore[arg-type]
-    assert words in str(caught.value)
-
-
-def test_places_that_cannot_be_written_and_unknown_options_are_named(
-    validated: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(EngineError, match="choose another place with --output"):
-        report(str(validated), output="/proc/here.html")
-    assert main(["report", "a", "b"]) == 2
-    assert main(["report", "a", "--outptu", "b"]) == 2
-    assert "--output" in capsys.readouterr().err
 
 
 def test_private_metadata_are_reported_until_they_are_stripped(tmp_path: Path) -> None:
