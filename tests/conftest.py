@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -75,6 +76,12 @@ def sound_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("sound") / "dataset"
     convert(input=str(PHOTOS), output=str(output), **SETTINGS)
     return output
+
+
+@pytest.fixture
+def copied(sound_dataset: Path, tmp_path: Path) -> Path:
+    """A copy of this dataset, which a test may change."""
+    return Path(shutil.copytree(sound_dataset, tmp_path / "dataset"))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -15,7 +14,7 @@ import pytest
 from helpers.fewer_imports import late
 from helpers.hostile import check_books
 from helpers.records import by_key, value
-from helpers.repository import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT, pip_install
 from PIL import Image, ImageOps
 
 from shardwright.core.dataset_files import read_dataset
@@ -177,18 +176,10 @@ def forget() -> None:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the package is installed."""
-    target = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run(
-        [*command, f"--target={target}", "--disable-pip-version-check", str(_copy(tmp_path_factory))],
-        check=True,
-    )
-    return target
-
-
-def _copy(factory: pytest.TempPathFactory) -> Path:
-    """Copies the package, because a build writes into its folder."""
-    return Path(shutil.copytree(ROOT / "examples" / "plugin", factory.mktemp("plugin") / "plugin"))
+    folder = tmp_path_factory.mktemp("plugin")
+    # A copy is installed, because a build writes into its folder.
+    package = Path(shutil.copytree(ROOT / "examples" / "plugin", folder / "plugin"))
+    return pip_install(package, folder / "site")
 
 
 @pytest.fixture

@@ -8,13 +8,11 @@ import json
 import pickle
 import random
 import shutil
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.from_nothing import Rebuilt, begin, entries_of, unchanged, work
+from helpers.from_nothing import begin, entries_of, unchanged, work
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
@@ -37,14 +35,7 @@ from shardwright.transforms.dedupe_near import (
 )
 
 PHOTOS = Path(__file__).parents[2] / "examples" / "photos"
-Make = Callable[..., Rebuilt]
 RANKED = st.tuples(st.integers(-3, 0), st.sampled_from("abcdefgh"))
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Returns a function that starts an output with a first version."""
-    return partial(begin, tmp_path)
 
 
 def photo(name: str) -> Image.Image:
@@ -88,13 +79,13 @@ def test_the_largest_of_similar_images_is_kept_and_no_group_is_in_two_splits(tmp
 
 
 @pytest.mark.slow
-def test_rebuilds_keep_the_present_largest(make: Make, tmp_path: Path) -> None:
+def test_rebuilds_keep_the_present_largest(tmp_path: Path) -> None:
     eagle = photo("birds/eagle.jpg")
     for number, side in enumerate((100, 140)):
         put(tmp_path / "in" / "a" / f"{number}.jpg", eagle.resize((side, side)))
     for name in ("house", "library", "factory"):
         put(tmp_path / "in" / "b" / f"{name}.jpg", photo(f"buildings/{name}.jpg").resize((120, 120)))
-    rebuilt = make(dedupe="near", splits="train=0.5,test=0.5")
+    rebuilt = begin(tmp_path, dedupe="near", splits="train=0.5,test=0.5")
     assert copies_of(rebuilt.latest) == {"a/0.jpg": "a/1.jpg"}
     assert unchanged(rebuilt)
     put(tmp_path / "in" / "a" / "9.jpg", eagle.resize((180, 180)))

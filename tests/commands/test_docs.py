@@ -28,7 +28,7 @@ from helpers.annotation_sets.json_exports import put_label_studio
 from helpers.fewer_imports import late
 from helpers.listing import Photo, put_photos
 from helpers.records import examples, quarantine, value, values
-from helpers.repository import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT, copy_photos, pip_install
 from PIL import Image
 
 from shardwright.core.sources.source import SOURCES, plugin_sources
@@ -62,13 +62,8 @@ def with_one_worker(arguments: list[str]) -> list[str]:
 
 @pytest.fixture(scope="session")
 def few_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three photos of each class: enough for commands whose datasets no test reads."""
-    folder = tmp_path_factory.mktemp("few") / "photos"
-    for kind in PHOTOS.iterdir():
-        (folder / kind.name).mkdir(parents=True)
-        for photo in sorted(kind.iterdir())[:3]:
-            shutil.copy2(photo, folder / kind.name)
-    return folder
+    """A few photos of each class: enough for commands whose datasets no test reads."""
+    return copy_photos(tmp_path_factory.mktemp("few") / "photos", 4)
 
 
 @pytest.fixture
@@ -417,10 +412,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (tmp_path / "package").mkdir()
     for name, text in FILES.items():
         (tmp_path / "package" / name).write_text(text)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-    options = ["--disable-pip-version-check", f"--target={tmp_path / 'site'}"]
-    subprocess.run([*command, *options, str(tmp_path / "package")], check=True)
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.syspath_prepend(str(pip_install(tmp_path / "package", tmp_path / "site")))
     for cached in (plugin_sources, entry_points_by_group):
         cached.cache_clear()
     yield

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers import iso_files, oversized, pictures
-from helpers.from_nothing import Rebuilt, begin, entries_of, unchanged, work
+from helpers.from_nothing import begin, entries_of, unchanged, work
 from helpers.hostile import make_tree, picture
 from helpers.repository import PHOTOS
 from PIL import Image
@@ -26,14 +24,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.image_formats import parse_formats
 from shardwright.schemas.ledger import Entry, load_ledger
-
-Make = Callable[..., Rebuilt]
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Returns a function that starts an output with a first version."""
-    return partial(begin, tmp_path)
 
 
 def noise(size: tuple[int, int], seed: int = 0) -> Image.Image:
@@ -135,10 +125,10 @@ def test_a_resumed_run_follows_the_present_lists(tmp_path: Path) -> None:
     assert fresh.dataset.fingerprint == again.dataset.fingerprint
 
 
-def test_at_most_n_images_of_each_class_are_taken_and_stay(make: Make, tmp_path: Path) -> None:
+def test_at_most_n_images_of_each_class_are_taken_and_stay(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 24, ("ant", "bee", "cat"))
     (tmp_path / "in" / "cat" / "more.png").write_bytes(picture(99))
-    rebuilt = make(max_per_class=5)
+    rebuilt = begin(tmp_path, max_per_class=5)
     few = entries_of(rebuilt.latest)
     assert Counter(e.label for e in few.values() if e.outcome == "written") == {"ant": 5, "bee": 5, "cat": 5}
     assert Counter(reason for reason, _ in left_out(few).values()) == {"max_per_class": 10}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -272,11 +271,6 @@ def counts_of(dataset: Path) -> dict[str, int]:
     """Returns the records of each split that dataset.json names."""
     splits = json.loads((dataset / "dataset.json").read_text())["splits"]
     return {name: split["records"] for name, split in splits.items()}
-
-
-@pytest.fixture
-def copied(sound_dataset: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(sound_dataset, tmp_path / "copied"))
 
 
 def test_patterns_that_begin_with_a_split_match_only_its_shards(copied: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,18 +31,10 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.ledger import Entry
 
-Make = Callable[..., Rebuilt]
 
-
-@pytest.fixture
-def make(tmp_path: Path) -> Make:
-    """Returns a function that starts an output with a first version."""
-    return partial(begin, tmp_path)
-
-
-def test_settings_of_pixels_convert_everything_and_others_nothing(make: Make, tmp_path: Path) -> None:
+def test_settings_of_pixels_convert_everything_and_others_nothing(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 8)
-    rebuilt = make()
+    rebuilt = begin(tmp_path)
     assert work(rebuilt, resize="8") == (0, 0, 8)
     assert work(rebuilt, quality=50, splits="train=0.5,test=0.5") == (0, 0, 8)
     assert work(rebuilt, splits="train=0.6,test=0.4", shards="train=3,test=1") == (0, 8, 0)
@@ -53,9 +43,9 @@ def test_settings_of_pixels_convert_everything_and_others_nothing(make: Make, tm
 
 
 @pytest.mark.slow
-def test_another_license_makes_a_version_of_the_same_shards(make: Make, tmp_path: Path) -> None:
+def test_another_license_makes_a_version_of_the_same_shards(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 8)
-    rebuilt = make(license="CC-BY-4.0")
+    rebuilt = begin(tmp_path, license="CC-BY-4.0")
     fingerprint = json.loads((rebuilt.latest / "dataset.json").read_text())["fingerprint"]
     assert unchanged(rebuilt)
     assert work(rebuilt, license="CC0-1.0", url="https://example.com") == (2, 0, 0)
@@ -71,12 +61,12 @@ def test_another_license_makes_a_version_of_the_same_shards(make: Make, tmp_path
 
 
 def test_another_version_of_the_software_converts_everything_and_reports_it(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from shardwright.pipelines import convert, rebuild
 
     make_tree(tmp_path / "in", 4)
-    rebuilt = make()
+    rebuilt = begin(tmp_path)
     known = convert.software_versions()
 
     def versions(**others: str) -> None:
@@ -91,9 +81,9 @@ def test_another_version_of_the_software_converts_everything_and_reports_it(
     assert work(rebuilt) == (0, 4, 0)
 
 
-def test_the_number_of_shards_stays_until_the_data_has_doubled_or_halved(make: Make, tmp_path: Path) -> None:
+def test_the_number_of_shards_stays_until_the_data_has_doubled_or_halved(tmp_path: Path) -> None:
     paths = write_bmps(tmp_path / "in", 6)
-    rebuilt = make(shards="", shard_size="600")
+    rebuilt = begin(tmp_path, shards="", shard_size="600")
     shards = len(inodes(rebuilt.latest))
     write_bmps(tmp_path / "in", 11)
     work(rebuilt)
@@ -107,9 +97,9 @@ def test_the_number_of_shards_stays_until_the_data_has_doubled_or_halved(make: M
     assert len(inodes(rebuilt.latest)) < shards
 
 
-def test_a_removed_class_keeps_its_id(make: Make, tmp_path: Path) -> None:
+def test_a_removed_class_keeps_its_id(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 6, ("ant", "bee", "cat"))
-    rebuilt = make()
+    rebuilt = begin(tmp_path)
     shutil.move(tmp_path / "in" / "bee", tmp_path / "away")
     assert work(rebuilt)[2] == 0
     make_tree(tmp_path / "in", 1, ("asp",))
@@ -120,31 +110,31 @@ def test_a_removed_class_keeps_its_id(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_additional_class_names_convert_the_images_of_the_new_class(make: Make, tmp_path: Path) -> None:
+def test_additional_class_names_convert_the_images_of_the_new_class(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 6, ("ant", "bee", "cat"))
     names = tmp_path / "names.txt"
     names.write_text("ant\nbee\n")
-    rebuilt = make(class_names=str(names))
+    rebuilt = begin(tmp_path, class_names=str(names))
     names.write_text("ant\nbee\ncat\n")
     assert work(rebuilt)[2] == 2
 
 
-def test_another_copy_replaces_the_first_when_it_is_removed(make: Make, tmp_path: Path) -> None:
+def test_another_copy_replaces_the_first_when_it_is_removed(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 6)
     for name in ("ant/copy.jpg", "bee/copy.jpg"):
         shutil.copy(tmp_path / "in" / "ant" / "000.jpg", tmp_path / "in" / name)
-    rebuilt = make(dedupe="exact")
+    rebuilt = begin(tmp_path, dedupe="exact")
     (tmp_path / "in" / "ant" / "000.jpg").unlink()
     assert work(rebuilt)[2] == 1
     assert unchanged(rebuilt)
 
 
-def test_a_reused_shard_may_have_copies_that_were_written_again(make: Make, tmp_path: Path) -> None:
+def test_a_reused_shard_may_have_copies_that_were_written_again(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 6)
     copies = [tmp_path / "in" / "ant" / f"copy{number}.jpg" for number in range(8)]
     for copy in copies:
         shutil.copy(tmp_path / "in" / "ant" / "000.jpg", copy)
-    rebuilt = make(dedupe="exact")
+    rebuilt = begin(tmp_path, dedupe="exact")
     for copy in copies:
         os.utime(copy, (1, 1))
     (tmp_path / "in" / "bee" / "new.png").write_bytes(picture(99))
@@ -153,9 +143,9 @@ def test_a_reused_shard_may_have_copies_that_were_written_again(make: Make, tmp_
 
 
 @pytest.mark.slow
-def test_under_a_limit_a_new_image_can_replace_another(make: Make, tmp_path: Path) -> None:
+def test_under_a_limit_a_new_image_can_replace_another(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 8)
-    rebuilt = make(limit=5)
+    rebuilt = begin(tmp_path, limit=5)
     for i in range(20, 30):
         (tmp_path / "in" / "ant" / f"{i}.png").write_bytes(picture(i))
     before = entries_of(rebuilt.latest)
@@ -166,9 +156,9 @@ def test_under_a_limit_a_new_image_can_replace_another(make: Make, tmp_path: Pat
     assert work(rebuilt, limit=6)[2] == 1
 
 
-def test_hidden_changes_are_found_by_the_change_time(make: Make, tmp_path: Path) -> None:
+def test_hidden_changes_are_found_by_the_change_time(tmp_path: Path) -> None:
     paths = write_bmps(tmp_path / "in", 8)
-    rebuilt = make(shards="3")
+    rebuilt = begin(tmp_path, shards="3")
     for path in paths[:2]:
         alter_in_secret(path, other_pixels(path))
     assert work(rebuilt)[2] == 2
@@ -178,19 +168,19 @@ def test_hidden_changes_are_found_by_the_change_time(make: Make, tmp_path: Path)
     assert unchanged(rebuilt) and unchanged(rebuilt, verify_sources=True)
 
 
-def test_a_hidden_change_is_found_without_the_state_of_the_input(make: Make, tmp_path: Path) -> None:
+def test_a_hidden_change_is_found_without_the_state_of_the_input(tmp_path: Path) -> None:
     paths = write_bmps(tmp_path / "in", 4)
-    rebuilt = make()
+    rebuilt = begin(tmp_path)
     next(tmp_path.rglob("input.json")).unlink()
     alter_in_secret(paths[0], other_pixels(paths[0]))
     assert work(rebuilt)[2] == 1
 
 
 def test_a_changed_change_time_alone_makes_no_version(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = write_bmps(tmp_path / "in", 4)
-    rebuilt = make()
+    rebuilt = begin(tmp_path)
     paths[0].chmod(0o600)
     (tmp_path / "another name").hardlink_to(paths[1])
     os.replace(shutil.copy2(paths[2], tmp_path / "copy"), paths[2])
@@ -206,12 +196,12 @@ def test_a_changed_change_time_alone_makes_no_version(
 
 @pytest.mark.parametrize("state", ["unknown", pytest.param("known", marks=pytest.mark.slow)])
 def test_records_of_a_refused_version_are_not_trusted_more_than_its_sources(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     if state == "unknown":
         monkeypatch.setattr(storage, "local_version", lambda status: "")
     paths = write_bmps(tmp_path / "in", 4)
-    rebuilt = make(shards="1")
+    rebuilt = begin(tmp_path, shards="1")
     paths[0].with_name("new.bmp").write_bytes(picture(60, "BMP", 8))
     paths[0].with_name("bad.bmp").write_bytes(b"BM")
     with pytest.raises(DataRefused):
@@ -221,10 +211,10 @@ def test_records_of_a_refused_version_are_not_trusted_more_than_its_sources(
 
 
 def test_a_record_that_is_damaged_meanwhile_is_converted_again(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = write_bmps(tmp_path / "in", 9)
-    rebuilt = make(resize="8", image_format="png", shards="1", splits="train=1")
+    rebuilt = begin(tmp_path, resize="8", image_format="png", shards="1", splits="train=1")
     paths[4].write_bytes(picture(77, "BMP", 8))
     tried: list[str] = []
 
@@ -248,9 +238,9 @@ def test_a_record_that_is_damaged_meanwhile_is_converted_again(
         *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("shard", "ledger", "damaged ledger")),
     ],
 )
-def test_missing_files_of_the_latest_version_are_restored(make: Make, tmp_path: Path, kind: str) -> None:
+def test_missing_files_of_the_latest_version_are_restored(tmp_path: Path, kind: str) -> None:
     write_bmps(tmp_path / "in", 6)
-    rebuilt = make()
+    rebuilt = begin(tmp_path)
     name = min(inodes(rebuilt.latest))
     ledger = rebuilt.latest / "_shards" / name.replace(".tfrecord", ".jsonl.gz")
     if kind == "shard":
@@ -269,7 +259,7 @@ def test_missing_files_of_the_latest_version_are_restored(make: Make, tmp_path: 
     assert unchanged(rebuilt)
 
 
-def test_only_what_changed_in_an_archive_is_decoded(make: Make, tmp_path: Path) -> None:
+def test_only_what_changed_in_an_archive_is_decoded(tmp_path: Path) -> None:
     members = {f"{'ab'[i % 2]}/{i}.png": picture(i) for i in range(8)}
     for packed, suffix in ((zip_of, "zip"), (tar_of, "tar")):
         source = tmp_path / f"in.{suffix}"
@@ -287,19 +277,19 @@ def test_only_what_changed_in_an_archive_is_decoded(make: Make, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_compressed_tar_that_is_packed_again_changes_nothing(make: Make, tmp_path: Path) -> None:
+def test_a_compressed_tar_that_is_packed_again_changes_nothing(tmp_path: Path) -> None:
     import gzip
 
     data = tar_of({f"{'ab'[i % 2]}/{i}.png": picture(i) for i in range(6)})
     source = tmp_path / "in.tar.gz"
     source.write_bytes(gzip.compress(data, 1))
-    rebuilt = make(input=str(source))
+    rebuilt = begin(tmp_path, input=str(source))
     assert unchanged(rebuilt)
     source.write_bytes(gzip.compress(data, 9))
     assert unchanged(rebuilt)
 
 
-def test_changed_rows_of_a_manifest_are_converted(make: Make, tmp_path: Path) -> None:
+def test_changed_rows_of_a_manifest_are_converted(tmp_path: Path) -> None:
     write_bmps(tmp_path / "images", 6)
     rows = [[f"images/{'ab'[i % 2]}/{i}.bmp", f"c{i % 3}|d", "train" if i < 4 else "test"] for i in range(6)]
     manifest = tmp_path / "list.csv"
@@ -308,7 +298,7 @@ def test_changed_rows_of_a_manifest_are_converted(make: Make, tmp_path: Path) ->
         manifest.write_text("\n".join(",".join(row) for row in [["image", "label", "split"], *rows]))
 
     write()
-    rebuilt = make(input=str(manifest), label_separator="|")
+    rebuilt = begin(tmp_path, input=str(manifest), label_separator="|")
     rows[0][1] = "c2"
     rows.reverse()
     write()
@@ -322,14 +312,14 @@ def test_changed_rows_of_a_manifest_are_converted(make: Make, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_layout_with_the_split_converts_moved_images(make: Make, tmp_path: Path) -> None:
+def test_a_layout_with_the_split_converts_moved_images(tmp_path: Path) -> None:
     layout = tmp_path / "own.yaml"
     layout.write_text(
         "name: own\nfeatures:\n"
         "  image: {fill: encoded}\n  label: {fill: label}\n  part: {fill: split}\n  name: {fill: key}\n"
     )
     make_tree(tmp_path / "in", 8)
-    rebuilt = make(layout=str(layout), splits="train=0.5,test=0.5")
+    rebuilt = begin(tmp_path, layout=str(layout), splits="train=0.5,test=0.5")
     before = entries_of(rebuilt.latest)
     converted = work(rebuilt, splits="train=0.8,test=0.2")[2]
     after = entries_of(rebuilt.latest)
@@ -338,7 +328,7 @@ def test_a_layout_with_the_split_converts_moved_images(make: Make, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_arrays_are_read_completely_and_only_changes_are_decoded(make: Make, tmp_path: Path) -> None:
+def test_arrays_are_read_completely_and_only_changes_are_decoded(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pixels = np.arange(6 * 8 * 8 * 3, dtype=np.uint32).reshape(6, 8, 8, 3).astype(np.uint8)
     labels = np.array([0, 1, 0, 1, 2, 2])
@@ -348,7 +338,7 @@ def test_arrays_are_read_completely_and_only_changes_are_decoded(make: Make, tmp
         np.save(tmp_path / "in" / "y_train.npy", labels)
 
     write()
-    rebuilt = make()
+    rebuilt = begin(tmp_path)
     pixels[2] ^= 0x55
     labels[5] = 1
     write()
@@ -356,13 +346,13 @@ def test_arrays_are_read_completely_and_only_changes_are_decoded(make: Make, tmp
     assert unchanged(rebuilt)
 
 
-def test_changed_boxes_convert_only_their_image(make: Make, tmp_path: Path) -> None:
+def test_changed_boxes_convert_only_their_image(tmp_path: Path) -> None:
     photos = write_bmps(tmp_path / "in", 4)
     names = [str(path.relative_to(tmp_path / "in")) for path in photos]
     boxes = {name: [(1 + i % 2, 1, 1, 3, 3)] for i, name in enumerate(names)}
     file = put_coco(tmp_path / "in" / "annotations.json", boxes, ("ant", "bee"))
     document = json.loads(file.read_text())
-    rebuilt = make(layout="detection", source="coco")
+    rebuilt = begin(tmp_path, layout="detection", source="coco")
     assert unchanged(rebuilt)
     document["annotations"][1]["bbox"] = [2, 2, 3, 3]
     file.write_text(json.dumps(document))

@@ -27,12 +27,6 @@ def validated(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return directory
 
 
-@pytest.fixture
-def copied(sound_dataset: Path, tmp_path: Path) -> Path:
-    """A dataset that a test may change."""
-    return Path(shutil.copytree(sound_dataset, tmp_path / "dataset"))
-
-
 def test_a_validation_writes_the_report_and_it_is_written_again(validated: Path, tmp_path: Path) -> None:
     page = (validated / "report.html").read_text()
     assert "✓ Sound" in page and "every image decoded" in page

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,6 +18,14 @@ SETTINGS = {
     "splits": "train=0.6,validation=0.2,test=0.2",
     "shards": "train=3,validation=1,test=1",
 }
+
+
+def pip_install(package: Path, target: Path) -> Path:
+    """Installs a package, without its dependencies, into a folder, and returns that."""
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", *options, f"--target={target}", package]
+    subprocess.run(command, check=True)
+    return target
 
 
 def copy_photos(folder: Path, step: int, photos: Path = PHOTOS) -> Path:
