@@ -382,9 +382,10 @@ _NOUNS = (
     "cell picture label key category segment worker process thread row"
 )
 _VERBS = "(?!has |have |holds |of |and |with )"
-_PLURAL = re.compile(rf" {_VERBS}(\w+ )?({'|'.join(_NOUNS.split())})(s|es)\b| categories\b")
+_THINGS = rf"((\w+ )?({'|'.join(_NOUNS.split())})(s|es)|categories|entries)\b"
+_PLURAL = re.compile(f" {_VERBS}{_THINGS}")
 #: A text that can contain such a message. To parse all modules takes seconds.
-_CAN_BE_PLURAL = re.compile(rf"\}}[\"'\s\\rf(]* ((\w+ )?({'|'.join(_NOUNS.split())})(s|es)|categories)\b")
+_CAN_BE_PLURAL = re.compile(rf"\}}[\"'\s\\rf(]* {_THINGS}")
 #: Messages whose number is never 1, or that print something else in this place.
 _OTHERS = (
     "images/s", "{total:,} images", "None of the {sample.tried", "channels, not 1, 3 or 4", "{few} cells",
