@@ -1,35 +1,100 @@
-"""Rebuilds with faults: full disks, changing or missing sources, clocks that jump, two at once, Ctrl-C."""
+"""Rebuilds with faults, signals and jumping clocks, and engines that repeat steps: the result is the same."""
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
-from helpers.hostile import at_call, make_tree, run_forked, signal_self, start, wait
+from helpers.cloud import BUCKET, storage_emulator
+from helpers.hostile import at_call, document, make_tree, run_forked, shard_hashes, signal_self, start, wait
+from helpers.repository import PHOTOS
 from PIL import Image
 
 from shardwright.core import lease as leases
+from shardwright.core import storage
 from shardwright.core.lease import Lease
+from shardwright.core.rebuild import begin, finish
 from shardwright.core.rebuild.begin import MAX_ABANDONED
+from shardwright.core.rebuild.task import RebuildTask, outcome_file
 from shardwright.core.sources import class_folders
 from shardwright.core.storage.local import LocalStore
-from shardwright.core.versions import list_versions
+from shardwright.core.versions import list_versions, read_pointer
 from shardwright.pipelines import cli
-from shardwright.pipelines.rebuild import rebuild
+from shardwright.pipelines.convert import convert
+from shardwright.pipelines.prepare import as_beam_options, make_request
+from shardwright.pipelines.publish_version import publish as accept
+from shardwright.pipelines.rebuild import build_rebuild, rebuild
 from shardwright.pipelines.results import RebuildResult
-from shardwright.pipelines.run import exit_code_of
+from shardwright.pipelines.rollback import rollback
+from shardwright.pipelines.run import exit_code_of, run_pipeline
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.errors import DataRefused, EngineError, UsageError
+from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
 from shardwright.schemas.version import LEASE_JSON, VersionState
+from shardwright.transforms import conversion
+from shardwright.transforms import rebuild as transforms
+from shardwright.transforms.write_shards import _WriteShard
+
+PUBLISHED, REFUSED, WITHDRAWN = VersionState.PUBLISHED, VersionState.REFUSED, VersionState.WITHDRAWN
+
+
+class Step(NamedTuple):
+    """The module and the name by which a step's function is found."""
+
+    module: Any
+    name: str
+
+
+STEPS = {
+    "BeginRebuild": Step(begin, "begin"),
+    "CommitVersion": Step(transforms, "commit_version"),
+    "GateVersion": Step(transforms, "gate_version"),
+    "PublishVersion": Step(finish, "publish"),
+    "FinishRebuild": Step(finish, "finish"),
+}
+ORIGINAL: dict[str, Callable[..., Any]] = {
+    step: getattr(place.module, place.name) for step, place in STEPS.items()
+}
+#: The last arguments of each step.
+GIVEN: dict[str, tuple[Any, ...]] = {}
+#: Number of runs of each step.
+TIMES: dict[str, int] = {}
+#: Steps whose worker dies after they have done their work, and how often it dies.
+DIES: dict[str, int] = {}
+
+
+def _run(step: str, *arguments: Any) -> Any:
+    """Runs a step several times, whatever its results."""
+    GIVEN[step] = arguments
+    for _ in range(TIMES.get(step, 1) - 1):
+        try:
+            ORIGINAL[step](*arguments)
+        except DataRefused:  # an engine retries this exception
+            continue
+    made = ORIGINAL[step](*arguments)
+    if DIES.get(step, 0):
+        DIES[step] -= 1
+        raise EngineError("the worker died")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def patched(monkeypatch: pytest.MonkeyPatch) -> None:
+    for state in (GIVEN, TIMES, DIES):
+        state.clear()
+    for step, (module, name) in STEPS.items():
+        # Workers find the function by name, and not as a copy with copies of the tables above.
+        monkeypatch.setattr(module, name, partial(_run, step))
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +107,371 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(first: Path, tmp_path: Path) -> Iterator[Path]:
+def folder(first: Path, tmp_path: Path) -> Path:
     """A copy of it, with one more image in its source."""
     folder = Path(shutil.copytree(first, tmp_path / "data"))
-    (folder / "in" / "ant" / "new.jpg").write_bytes((folder / "in" / "ant" / "000.jpg").read_bytes())
-    yield folder
+    _add(folder, "new")
+    return folder
 
 
-def _rebuild(folder: Path, **settings: Any) -> RebuildResult:
-    return rebuild(input=str(folder / "in"), output=str(folder / "out"), shards=4, **settings)
+def _add(folder: Path, name: str) -> None:
+    shutil.copy(folder / "in" / "ant" / "000.jpg", folder / "in" / "ant" / f"{name}.jpg")
+
+
+def _rebuild(folder: Path, gates: str = "") -> RebuildResult:
+    job = folder / "job.yaml"
+    job.write_text(
+        f"input: {folder}/in\noutput: {folder}/out\nshards: 4\nresize: 16\n{gates}\nhooks:\n"
+        f"  on_any: {{command: [sh, -c, 'echo $SHARDWRIGHT_EVENT >> {folder}/told']}}\n"
+    )
+    return rebuild(job, beam_options=["--runner=FnApiRunner"])
+
+
+def _outcomes(folder: Path) -> list[str]:
+    return (folder / "told").read_text().split()
+
+
+def _states(folder: Path) -> list[VersionState]:
+    return [record.state for record in list_versions(str(folder / "out"))]
+
+
+def _latest(folder: Path) -> str:
+    found = read_pointer(str(folder / "out"))
+    assert found is not None
+    return found[0].version
+
+
+def _everything(folder: Path) -> dict[str, bytes]:
+    """Returns all files of an output."""
+    output = folder / "out"
+    return {path.relative_to(output).as_posix(): path.read_bytes()
+            for path in sorted(output.rglob("*")) if path.is_file()}  # fmt: skip
+
+
+def _outcome(folder: Path) -> Path:
+    """Returns the outcome file of the last run."""
+    return folder / "out" / outcome_file(GIVEN["BeginRebuild"][0])
+
+
+def _again(step: str) -> str:
+    """Runs a step again, like a worker that the engine has given up; returns its error message."""
+    try:
+        ORIGINAL[step](*GIVEN[step])
+    except ShardwrightError as error:
+        return error.message
+    return ""
+
+
+def _whole_job_again(folder: Path) -> None:
+    """Runs the whole job again from the same description, like Flink after it lost a worker."""
+    task: RebuildTask = GIVEN["BeginRebuild"][0]
+    request = make_request(_settings(folder), with_output=True)
+    run_pipeline(
+        lambda pipeline: build_rebuild(pipeline, task, request), as_beam_options(["--runner=FnApiRunner"])
+    )
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    return {"input": str(folder / "in"), "output": str(folder / "out"), "shards": 4, "resize": 16}
+
+
+def _check(folder: Path, made: str, versions: int) -> None:
+    """Checks that a version of thirteen images was published, and that no temporary files are left."""
+    assert _states(folder) == [PUBLISHED] * versions and _latest(folder) == made
+    assert all(record.finished for record in list_versions(str(folder / "out")))
+    assert validate(str(folder / "out")).sound and not (folder / "out" / "lease.json").exists()
+    record = list_versions(str(folder / "out"))[-1]
+    assert (record.version, record.records) == (made, 13)
+    assert not list((folder / "out").rglob("*.tmp")) and (folder / "out" / "index.html").exists()
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_is_repeated_at_once_changes_nothing(step: str, folder: Path) -> None:
+    before = _latest(folder)
+    TIMES[step] = 3
+    made = _rebuild(folder)
+    assert made.outcome["state"] == "success" and made.outcome["records"] == 13
+    assert made.outcome["work"]["converted"] == 1 and made.outcome["previous"] == before
+    assert _outcomes(folder) == ["success", "success"]
+    _check(folder, made.version, 2)
+
+
+def test_a_shard_that_is_written_again_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, old = _WriteShard.process, _everything(folder)
+
+    def process(self: Any, *arguments: Any) -> Iterator[Any]:
+        for _ in range(2):  # the engine lost the result of the first run
+            again = copy.copy(self)
+            again.start_bundle()
+            list(real(again, *arguments))
+            list(again.finish_bundle())
+        yield from real(self, *arguments)
+
+    monkeypatch.setattr(_WriteShard, "process", process)
+    made = _rebuild(folder)
+    assert made.outcome["work"]["reused_shards"] == 4  # its own shards are among them
+    _check(folder, made.version, 2)
+    now = _everything(folder)  # shards of both versions are hard links on this disk
+    changing = ("index.html", "latest.json", "metrics.prom", "_work/input.json")
+    assert {name: now[name] for name in old if name not in changing} == {
+        name: data for name, data in old.items() if name not in changing
+    }
+
+
+def test_an_abandoned_worker_changes_nothing(folder: Path) -> None:
+    made = _rebuild(folder)
+    before = _everything(folder)
+    for step in STEPS:
+        assert _again(step) == ""
+        assert _everything(folder) == before, step
+    _check(folder, made.version, 2)
+    assert _outcomes(folder) == ["success", "success"]
+
+
+@pytest.mark.slow
+def test_an_abandoned_worker_does_not_change_the_next_version(folder: Path) -> None:
+    _rebuild(folder)
+    held = dict(GIVEN)
+    _add(folder, "newer")
+    _rebuild(folder)
+    before = _everything(folder)
+    GIVEN.update(held)
+    for step in STEPS:
+        assert _again(step) == ""
+        assert _everything(folder) == before, step
+
+
+def test_an_abandoned_worker_does_not_disturb_the_next_rebuild(folder: Path) -> None:
+    _rebuild(folder)
+    _outcome(folder).unlink()  # as if it had died before the end
+    lease = folder / "out" / "lease.json"
+    lease.write_text(Lease("next", "20990101T000000Z", renewed=time.time()).dumps())
+    before = _everything(folder)
+    for step in STEPS:
+        message = _again(step)
+        after = _everything(folder)
+        changed = {name for name in before if before[name] != after.get(name)}
+        assert changed <= {"index.html", "metrics.prom"}, step
+        assert step != "BeginRebuild" or "is running" in message
+
+
+def test_an_abandoned_worker_does_not_undo_a_rollback(folder: Path) -> None:
+    old, made = _latest(folder), _rebuild(folder).version
+    _outcome(folder).unlink()
+    rollback(folder / "out")
+    for step in STEPS:
+        _again(step)
+        assert _states(folder) == [PUBLISHED, WITHDRAWN] and _latest(folder) == old, step
+    rollback(folder / "out", made)
+    assert _latest(folder) == made and validate(str(folder / "out")).sound
+
+
+def test_an_abandoned_worker_does_not_refuse_an_accepted_version(folder: Path) -> None:
+    with pytest.raises(DataRefused):
+        _rebuild(folder, "gates: {max_count_drop: 0.1, max_images: 5}")
+    made = list_versions(str(folder / "out"))[-1]
+    assert made.state is REFUSED and _outcomes(folder)[-1] == "refused"
+    accept(f"{folder}/out@{made.version}", accept="all")
+    for _ in range(2):
+        for step in STEPS:
+            _again(step)
+        _outcome(folder).unlink(missing_ok=True)
+    assert _states(folder) == [PUBLISHED] * 2 and _latest(folder) == made.version
+    assert validate(str(folder / "out")).records == 13
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("step", ["BeginRebuild", "FinishRebuild"])
+def test_a_step_repeated_after_a_run_without_changes_changes_nothing(step: str, folder: Path) -> None:
+    made = _rebuild(folder)
+    TIMES[step] = 3
+    assert not _rebuild(folder).changed
+    before = _everything(folder)
+    _again(step)
+    assert _everything(folder) == before and _outcomes(folder) == ["success", "success", "no_change"]
+    _add(folder, "newer")
+    held = dict(GIVEN)
+    assert _rebuild(folder).outcome["previous"] == made.version
+    before = _everything(folder)
+    GIVEN.update(held)
+    _again(step)
+    assert _everything(folder) == before
+
+
+@pytest.mark.slow
+def test_a_finished_job_that_is_repeated_changes_nothing(folder: Path) -> None:
+    made = _rebuild(folder)
+    before = _everything(folder)
+    _whole_job_again(folder)
+    assert _everything(folder) == before and _outcomes(folder) == ["success", "success"]
+    _check(folder, made.version, 2)
+    assert not _rebuild(folder).changed
+    before = _everything(folder)
+    _whole_job_again(folder)
+    assert _everything(folder) == before and _outcomes(folder)[2:] == ["no_change"]
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    "step",
+    [
+        "BeginRebuild",
+        "PublishVersion",
+        *(
+            pytest.param(step, marks=pytest.mark.slow)
+            for step in ("CommitVersion", "GateVersion", "FinishRebuild")
+        ),
+    ],
+)
+def test_a_job_that_is_repeated_after_a_workers_death_publishes_once(
+    step: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flink repeats all steps of a job, and its launcher notices nothing."""
+    old = _latest(folder)
+    DIES[step] = 1
+    real = run_pipeline
+
+    def run(build: Callable[[Any], None], options: Any) -> Any:
+        try:
+            return real(build, options)
+        except EngineError:
+            _add(folder, "meanwhile")  # this makes shards that already exist differ
+            return real(build, options)
+
+    monkeypatch.setattr("shardwright.pipelines.rebuild.run_pipeline", run)
+    made = _rebuild(folder)
+    assert not DIES[step] and made.changed and made.outcome["previous"] == old
+    assert _outcomes(folder) == ["success", "success"] and _states(folder) == [PUBLISHED] * 2
+    late = step in ("BeginRebuild", "CommitVersion")
+    assert validate(str(folder / "out")).records == made.outcome["records"] == 13 + late
+    assert _latest(folder) == made.version and not (folder / "out" / "lease.json").exists()
+    assert _rebuild(folder).changed is not late
+
+
+def test_a_refused_job_that_is_repeated_is_refused_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = run_pipeline
+
+    def run(build: Callable[[Any], None], options: Any) -> Any:
+        with pytest.raises(DataRefused):
+            real(build, options)
+        return real(build, options)
+
+    monkeypatch.setattr("shardwright.pipelines.rebuild.run_pipeline", run)
+    with pytest.raises(DataRefused, match="was refused"):
+        _rebuild(folder, "gates: {max_images: 5}")
+    assert _states(folder) == [PUBLISHED, REFUSED] and _outcomes(folder) == ["success", "refused"]
+
+
+def test_the_next_run_continues_after_a_death_before_the_pointer(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = _latest(folder)
+    DIES["GateVersion"] = 1
+    with pytest.raises(EngineError, match="the worker died"):
+        _rebuild(folder)
+    (unseen,) = [record for record in list_versions(str(folder / "out")) if record.is_unseen]
+    assert _latest(folder) == old and unseen.state is PUBLISHED
+    assert cli.main(["versions", f"{folder}/out"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if unseen.version in line]
+    assert "passed, not published" in line
+    made = _rebuild(folder)
+    assert made.outcome["work"]["reused_shards"] == 4 and made.outcome["previous"] == old
+    assert unseen.version not in [record.version for record in list_versions(str(folder / "out"))]
+    _check(folder, made.version, 2)
+
+
+def test_the_next_run_continues_after_a_death_at_the_pointer(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
+        raise EngineError("the worker died")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finish, "mark_published", die)
+        with pytest.raises(EngineError, match="the worker died"):
+            _rebuild(folder)
+    latest = list_versions(str(folder / "out"))[-1]
+    assert _latest(folder) == latest.version and latest.is_unseen
+    assert not _rebuild(folder).changed
+    _check(folder, latest.version, 2)
+
+
+def test_a_rebuild_that_comes_too_late_leaves_no_lease(folder: Path) -> None:
+    _rebuild(folder)
+    held = GIVEN["BeginRebuild"][0]
+    _add(folder, "newer")
+    _rebuild(folder)
+    (folder / "out" / outcome_file(held)).unlink()  # as if it had died before the end
+    with pytest.raises(EngineError, match="run again"):
+        ORIGINAL["BeginRebuild"](held)
+    assert not (folder / "out" / "lease.json").exists()
+
+
+def again(times: int, notes: list[Any]) -> Callable[..., Any]:
+    """Returns a commit that runs several times, whatever the results."""
+    original = conversion.commit
+
+    def run(*arguments: Any, **named: Any) -> Any:
+        for _ in range(times - 1):
+            try:
+                notes.append(original(*arguments, **named))
+            except DataRefused as error:
+                notes.append(error.message)
+        return original(*arguments, **named)
+
+    return run
+
+
+@pytest.fixture(params=["local", "bucket"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "local":
+        yield str(tmp_path / "out")
+        return
+    with storage_emulator():
+        yield f"gs://{BUCKET}/out"
+
+
+def build(output: str, **settings: Any) -> Any:
+    values = {"input": str(PHOTOS), "output": output, "resize": 16, "limit": 12, **settings}
+    return convert(**values, beam_options=["--runner=FnApiRunner", "--no_auth"])
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset of a run in which no step is repeated."""
+    output = tmp_path_factory.mktemp("truth") / "out"
+    build(str(output), shards=2)
+    return output
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("overwrite", [False, True], ids=["fresh", "overwrite"])
+def test_a_repeated_commit_publishes_the_same(overwrite: bool, output: str, truth: Path) -> None:
+    notes: list[Any] = []
+    if overwrite:
+        build(output, shards=3)
+    with mock.patch.object(conversion, "commit", again(3, notes)):
+        made = build(output, shards=2, overwrite=overwrite)
+    assert made.dataset.fingerprint == document(truth)["fingerprint"]
+    assert [note["fingerprint"] for note in notes] == [made.dataset.fingerprint] * 2
+    for file, sha256 in shard_hashes(truth).items():
+        with storage.open_local(storage.join(output, file)) as shard:
+            assert storage.sha256_of(shard) == sha256
+    assert not [file for file in storage.list_files(output) if "replacement" in file or "of-00003" in file]
+
+
+def test_a_repeated_refusal_is_the_same_refusal(output: str, tmp_path: Path) -> None:
+    (tmp_path / "in" / "a").mkdir(parents=True)
+    (tmp_path / "in" / "a" / "1.jpg").write_bytes(b"no picture")
+    notes: list[Any] = []
+    with mock.patch.object(conversion, "commit", again(4, notes)), pytest.raises(DataRefused) as refused:
+        build(output, input=str(tmp_path / "in"))
+    assert notes == [refused.value.message] * 3
+    assert "dataset.json" not in storage.list_files(output)
+    assert b'"exit_code": 1' in storage.read_bytes(storage.join(output, "_work", "outcome.json"))
 
 
 def _check_sound(folder: Path, versions: int) -> None:
