@@ -270,6 +270,10 @@ def test_sixteen_bits_that_would_be_dark_stop_the_command(
     assert "8 16-bit images tried run up to 3400 only, but white is 65535" in line
     assert "--depth keep, or state the sample that is white with --white 4095 (--white 65535 if" in line
     assert not list(out.glob("**/*.tfrecord")) and not list(out.glob("**/dataset.json"))
+
+
+def test_sixteen_bits_are_planned_once_their_range_is_stated(tmp_path: Path) -> None:
+    source = scans(tmp_path)
     for option in ("--white=4095", "--depth=keep", "--white=65535"):
         assert main(["plan", "--input", source, option]) == 0
 

@@ -190,99 +190,61 @@ def test_paths_of_expectations_are_relative_to_the_job_file(
         read_job("jobs/job.yaml")
 
 
+#: A wrong line and the message about it, after its line and column in the file.
 WRONG: list[tuple[str, str]] = [
-    ("resiz: 3", "line 3: unknown setting 'resiz'; did you mean resize?"),
-    ("gate: {}", "line 3: unknown setting 'gate'; did you mean gates?"),
-    ("max_count_drop: 1", "line 3: max_count_drop is a gate; write it below `gates:`."),
-    ("on_failure: x", "line 3: on_failure is a hook; write it below `hooks:`."),
-    ("<<: {resize: 3}", "line 3, column 1: this is not YAML: "),
-    (
-        "input: {date}/photos",
-        "line 3, column 14: this is not YAML: expected <block end>, but found '<scalar>'",
-    ),
-    ("\nresize: 0", "line 4: resize 0: '0' is not a size in pixels; write 224 or 320x240."),
-    ("image-format: jpg", "line 3: image_format jpg: choose one of keep, jpeg"),
-    ("splits: {train: }", "line 3, column 10: splits: train has no value; write one, in quotes if needed."),
-    ("label_column: !!binary aGk=", "line 3: label_column is not text; write one, in quotes if needed."),
-    ("label-column: a\nlabel_column: b", "line 4: label_column occurs twice, as label-column and as label_"),
-    ("seed: 1\nseed: 2", "line 4, column 1: 'seed' occurs twice; leave one out."),
-    (
-        "gates:\n\tmax_count_drop: 1",
-        "line 4, column 1: this is not YAML: a tab cannot begin a value; indent with sp",
-    ),
-    ("shards: 3\nshard_size: 1MB", "line 3: shards and --shard_size both choose the number of shards"),
-    (
-        "resize: ${NOPE}",
-        "line 3: the environment variable NOPE is not set; set it, or write ${NOPE:-default}.",
-    ),
-    ("seed: ${TOKEN}", "line 3: seed ${TOKEN}: '${TOKEN}' is not a number."),
-    ("overwrite: true", "line 3: overwrite: a rebuild replaces nothing; it writes a new version"),
-    ("resume: true", "line 3: resume: a rebuild always continues an interrupted run; take it out."),
-    ("keep: -1", "line 3: keep -1: write the number of versions to keep, such as 5, or 0 for all."),
-    ("keep: 1.5", "line 3: keep 1.5: write the number of versions to keep"),
-    ("keep: true", "line 3: keep true: write the number of versions to keep"),
-    ("keep: .inf", "line 3: keep inf: write the number of versions to keep"),
-    ("keep:", "line 3: keep has no value"),
-    ("keep_days: ${TOKEN}", "line 3: keep_days ${TOKEN}: write a number of days, such as 30."),
-    ("lease_minutes: 0", "line 3: lease_minutes 0: write a number of minutes from 1 on, such as 60."),
-    ("verify_sources: 3", "line 3: verify_sources 3: write true or false."),
-    ("scrub: 2", "line 3: scrub 2: write a share from 0 to 1, such as 0.1 or 1/30."),
-    ("input: [\n", "line 5, column 1: this is not YAML: "),
-    ("gates: 3", "line 3: gates: write `name: value` lines below it, such as max_count_drop: 0.2."),
-    ("gates:\n  max_count_drp: 1", "line 4, column 3: there is no gate 'max_count_drp'; did you mean"),
-    (
-        "gates:\n  max_rise: {DARKK: 1}",
-        "line 4, column 14: max_rise: there is no finding 'DARKK'; did you mean",
-    ),
-    (
-        "gates: {fail_on: 3}",
-        "line 3, column 9: fail_on: write a list of findings, such as [SPLIT_LEAKAGE], not '3'.",
-    ),
+    ("resiz: 3", "3 unknown setting 'resiz'; did you mean resize?"),
+    ("gate: {}", "3 unknown setting 'gate'; did you mean gates?"),
+    ("max_count_drop: 1", "3 max_count_drop is a gate; write it below `gates:`."),
+    ("on_failure: x", "3 on_failure is a hook; write it below `hooks:`."),
+    ("<<: {resize: 3}", "3:1 this is not YAML: "),
+    ("input: {date}/photos", "3:14 this is not YAML: expected <block end>, but found '<scalar>'"),
+    ("\nresize: 0", "4 resize 0: '0' is not a size in pixels; write 224 or 320x240."),
+    ("image-format: jpg", "3 image_format jpg: choose one of keep, jpeg"),
+    ("splits: {train: }", "3:10 splits: train has no value; write one, in quotes if needed."),
+    ("label_column: !!binary aGk=", "3 label_column is not text; write one, in quotes if needed."),
+    ("label-column: a\nlabel_column: b", "4 label_column occurs twice, as label-column and as label_"),
+    ("seed: 1\nseed: 2", "4:1 'seed' occurs twice; leave one out."),
+    ("gates:\n\tmax_count_drop: 1", "4:1 this is not YAML: a tab cannot begin a value; indent with sp"),
+    ("shards: 3\nshard_size: 1MB", "3 shards and --shard_size both choose the number of shards"),
+    ("resize: ${NOPE}", "3 the environment variable NOPE is not set; set it, or write ${NOPE:-default}."),
+    ("seed: ${TOKEN}", "3 seed ${TOKEN}: '${TOKEN}' is not a number."),
+    ("overwrite: true", "3 overwrite: a rebuild replaces nothing; it writes a new version"),
+    ("resume: true", "3 resume: a rebuild always continues an interrupted run; take it out."),
+    ("keep: -1", "3 keep -1: write the number of versions to keep, such as 5, or 0 for all."),
+    ("keep: 1.5", "3 keep 1.5: write the number of versions to keep"),
+    ("keep: true", "3 keep true: write the number of versions to keep"),
+    ("keep: .inf", "3 keep inf: write the number of versions to keep"),
+    ("keep:", "3 keep has no value"),
+    ("keep_days: ${TOKEN}", "3 keep_days ${TOKEN}: write a number of days, such as 30."),
+    ("lease_minutes: 0", "3 lease_minutes 0: write a number of minutes from 1 on, such as 60."),
+    ("verify_sources: 3", "3 verify_sources 3: write true or false."),
+    ("scrub: 2", "3 scrub 2: write a share from 0 to 1, such as 0.1 or 1/30."),
+    ("input: [\n", "5:1 this is not YAML: "),
+    ("gates: 3", "3 gates: write `name: value` lines below it, such as max_count_drop: 0.2."),
+    ("gates:\n  max_count_drp: 1", "4:3 there is no gate 'max_count_drp'; did you mean"),
+    ("gates:\n  max_rise: {DARKK: 1}", "4:14 max_rise: there is no finding 'DARKK'; did you mean"),
+    ("gates: {fail_on: 3}", "3:9 fail_on: write a list of findings, such as [SPLIT_LEAKAGE], not '3'."),
     (
         "gates:\n  warn_on: [SOURCE_CHANGED]",
-        "line 4, column 3: warn_on: SOURCE_CHANGED is found by validate --against, and a rebuild reads its",
+        "4:3 warn_on: SOURCE_CHANGED is found by validate --against, and a rebuild reads its",
     ),
-    (
-        "verify: none\ngates: {fail_on: BOX_RANGE}",
-        "line 3: verify: none finds nothing, but the gates need BOX",
-    ),
-    (
-        "hooks: notify.sh",
-        "line 3: hooks: write `name: value` lines below it, such as on_failure: {command: ...}",
-    ),
-    ("hooks: {on_fail: x}", "line 3, column 9: hooks: there is no event 'on_fail'; did you mean on_failure?"),
-    ("hooks: {on_any: {comand: x}}", "line 3, column 18: a hook has no 'comand'; did you mean command?"),
-    ("hooks: {on_any: {}}", "line 3, column 9: write command: or webhook: below it."),
-    ("hooks: {on_any: }", "line 3, column 9: write a command, such as notify.sh or [notify.sh, --loud]."),
-    (
-        "hooks: {on_any: a | b}",
-        "line 3, column 9: the command runs without a shell; write [sh, -c, '...'] to use one.",
-    ),
-    ('hooks: {on_any: "a \'b"}', "line 3, column 9: a quote in the command is not closed."),
-    ("hooks: {on_any: ['${NOPE:-}']}", "line 3, column 9: the command is empty; write one, or take it out."),
-    (
-        "hooks: {on_any: 'https://h/${TOKEN}'}",
-        "line 3, column 9: this is an address, not a command; write web",
-    ),
-    (
-        "hooks: {on_any: {webhook: 'ftp://${TOKEN}'}}",
-        "line 3, column 18: the webhook is not an address; write https",
-    ),
-    ("hooks: {on_any: {webhook: 'https://[${TOKEN}'}}", "line 3, column 18: the webhook is not an address"),
-    (
-        "hooks: {on_any: [{webhook: '${NOPE}'}]}",
-        "line 3, column 19: the environment variable NOPE is not set",
-    ),
-    (
-        "runner: DataflowRunner",
-        "line 3: runner: write `name: value` lines below it, such as runner: Dataflow",
-    ),
-    ("runner: {region: }", "line 3, column 10: region has no value; write one or take it out."),
-    ("runner: {a b: c}", "line 3, column 10: runner: 'a b' is not the name of an option."),
-    (
-        "runner: {experiments: [[a]]}",
-        "line 3, column 10: experiments: write a list of values, such as [one, t",
-    ),
+    ("verify: none\ngates: {fail_on: BOX_RANGE}", "3 verify: none finds nothing, but the gates need BOX"),
+    ("hooks: notify.sh", "3 hooks: write `name: value` lines below it, such as on_failure: {command: ...}"),
+    ("hooks: {on_fail: x}", "3:9 hooks: there is no event 'on_fail'; did you mean on_failure?"),
+    ("hooks: {on_any: {comand: x}}", "3:18 a hook has no 'comand'; did you mean command?"),
+    ("hooks: {on_any: {}}", "3:9 write command: or webhook: below it."),
+    ("hooks: {on_any: }", "3:9 write a command, such as notify.sh or [notify.sh, --loud]."),
+    ("hooks: {on_any: a | b}", "3:9 the command runs without a shell; write [sh, -c, '...'] to use one."),
+    ('hooks: {on_any: "a \'b"}', "3:9 a quote in the command is not closed."),
+    ("hooks: {on_any: ['${NOPE:-}']}", "3:9 the command is empty; write one, or take it out."),
+    ("hooks: {on_any: 'https://h/${TOKEN}'}", "3:9 this is an address, not a command; write web"),
+    ("hooks: {on_any: {webhook: 'ftp://${TOKEN}'}}", "3:18 the webhook is not an address; write https"),
+    ("hooks: {on_any: {webhook: 'https://[${TOKEN}'}}", "3:18 the webhook is not an address"),
+    ("hooks: {on_any: [{webhook: '${NOPE}'}]}", "3:19 the environment variable NOPE is not set"),
+    ("runner: DataflowRunner", "3 runner: write `name: value` lines below it, such as runner: Dataflow"),
+    ("runner: {region: }", "3:10 region has no value; write one or take it out."),
+    ("runner: {a b: c}", "3:10 runner: 'a b' is not the name of an option."),
+    ("runner: {experiments: [[a]]}", "3:10 experiments: write a list of values, such as [one, t"),
 ]
 
 
@@ -292,7 +254,9 @@ def test_messages_name_the_place_of_a_mistake(tmp_path: Path, text: str, says: s
     with pytest.raises(UsageError) as caught:
         read_job(path, environ={"TOKEN": "s3cret"})
     message = caught.value.message
-    assert message.startswith(f"--job {path}, {says}")
+    place, _, sentence = says.partition(" ")
+    place = f"line {place}".replace(":", ", column ")
+    assert message.startswith(f"--job {path}, {place}: {sentence}")
     assert "s3cret" not in message and "\n" not in message and message.endswith((".", "?"))
 
 

@@ -289,10 +289,11 @@ def test_patterns_that_begin_with_a_split_match_only_its_shards(copied: Path) ->
 
 def test_tfx_reads_the_patterns_that_the_documents_name(sound_dataset: Path) -> None:
     # ImportExampleGen joins input_base and pattern, and passes the result to Beam's ReadFromTFRecord.
-    for split, records in counts_of(sound_dataset).items():
-        with beam.Pipeline("FnApiRunner") as pipeline:
-            read = pipeline | beam.io.ReadFromTFRecord(file_pattern=f"{sound_dataset}/{split}-*")
-            assert_that(read | beam.combiners.Count.Globally(), equal_to([records]))
+    with beam.Pipeline("FnApiRunner") as pipeline:
+        for split, records in counts_of(sound_dataset).items():
+            read = pipeline | split >> beam.io.ReadFromTFRecord(file_pattern=f"{sound_dataset}/{split}-*")
+            count = read | f"Count {split}" >> beam.combiners.Count.Globally()
+            assert_that(count, equal_to([records]), f"Check {split}")
 
 
 def test_splits_of_a_source_that_clash_are_refused_before_anything_is_written(

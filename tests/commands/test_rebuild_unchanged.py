@@ -75,7 +75,7 @@ def copy(first: Path, to: Path) -> None:
     shutil.copytree(first, to)
     state = InputState.loads((to / "out" / INPUT_JSON).read_bytes())
     document = dataclasses.replace(state, checked=time.time()).dumps()
-    replace(to / "out" / INPUT_JSON, document.encode())
+    (to / "out" / INPUT_JSON).write_text(document)
 
 
 def ends_early(**values: Any) -> bool:
@@ -94,12 +94,6 @@ def the_version() -> Path:
     return max(Path("out/versions").iterdir())
 
 
-def replace(path: Path, data: bytes) -> None:
-    """Replaces a file, whose other name may be a file of the folder that this one is a copy of."""
-    path.unlink()
-    path.write_bytes(data)
-
-
 def touch(path: Path) -> None:
     os.utime(path, ns=(1, path.stat().st_mtime_ns + 1))
 
@@ -115,7 +109,7 @@ def turn_back() -> None:
 CHANGES: dict[str, Callable[[], object]] = {
     "an image is added": lambda: Path("in/a/new.bmp").write_bytes(picture(50, "BMP", 8)),
     "an image is removed": lambda: Path("in/a/2.bmp").unlink(missing_ok=True),
-    "an image is longer": lambda: replace(Path("in/a/0.bmp"), picture(51, "BMP", 9)),
+    "an image is longer": lambda: Path("in/a/0.bmp").write_bytes(picture(51, "BMP", 9)),
     "an image has another time": lambda: touch(Path("in/a/4.bmp")),
     "an image is another of the same size and time": lambda: alter_in_secret(
         Path("in/a/0.bmp"), other_pixels(Path("in/a/0.bmp"))
@@ -124,10 +118,10 @@ CHANGES: dict[str, Callable[[], object]] = {
     "an image has another class": lambda: Path("in/b/3.bmp").rename("in/a/3.bmp"),
     "an image is a link to nothing": lambda: Path("in/b/gone.bmp").symlink_to("nowhere.bmp"),
     "a folder is added": lambda: shutil.copytree("in/b", "in/.b", symlinks=True),
-    "a file that is not an image is an image": lambda: replace(Path("in/a/note.txt"), picture(52, "BMP", 8)),
+    "a note is an image": lambda: Path("in/a/note.txt").write_bytes(picture(52, "BMP", 8)),
     "there is metadata": lambda: Path("in/metadata.csv").write_text("file_name,x\na/0.bmp,1\n"),
-    "the class names differ": lambda: replace(Path("names.txt"), b"a\nb\nc\n"),
-    "the list of excluded images differs": lambda: replace(Path("exclude.txt"), b"a/0.bmp\n"),
+    "the class names differ": lambda: Path("names.txt").write_bytes(b"a\nb\nc\n"),
+    "the list of excluded images differs": lambda: Path("exclude.txt").write_bytes(b"a/0.bmp\n"),
     "a shard is missing": lambda: next(the_version().glob("*.tfrecord")).unlink(),
     "a shard is damaged": lambda: flip(sorted(the_version().glob("*.tfrecord"))[-1]),
     "an index is missing": lambda: next(the_version().glob("_index/*")).unlink(),

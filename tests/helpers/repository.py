@@ -28,6 +28,13 @@ def pip_install(package: Path, target: Path) -> Path:
     return target
 
 
+def put_script(path: Path, text: str) -> Path:
+    """Writes a shell script in the place of a command."""
+    path.write_text(f"#!/bin/sh\n{text}")
+    path.chmod(0o755)
+    return path
+
+
 def copy_photos(folder: Path, step: int, photos: Path = PHOTOS) -> Path:
     """Copies every `step`-th picture, in the folder of its class, and returns the folder."""
     for path in sorted(photos.rglob("*.*"))[::step]:

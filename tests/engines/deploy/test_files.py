@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.examples import examples
-from helpers.repository import PHOTOS, ROOT
+from helpers.repository import PHOTOS, ROOT, put_script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,9 +117,7 @@ def test_the_scripts_are_valid_shell(script: Path) -> None:
 def run(tmp_path: Path) -> Run:
     """Runs a script with fake commands that only print how they were called."""
     for name in ("docker", "gcloud", "shardwright"):
-        path = tmp_path / name
-        path.write_text(f'#!/bin/sh\nprintf "{name}"; printf " [%s]" "$@"; echo\n')
-        path.chmod(0o755)
+        put_script(tmp_path / name, f'printf "{name}"; printf " [%s]" "$@"; echo\n')
 
     def run_script(name: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}

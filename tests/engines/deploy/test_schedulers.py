@@ -23,7 +23,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from helpers.google_apis import check, check_launch, launch_path
-from helpers.repository import ROOT
+from helpers.repository import ROOT, put_script
 
 from shardwright.pipelines import cli
 from shardwright.pipelines.job_file import read_job
@@ -55,9 +55,7 @@ def unit(name: str) -> dict[str, list[str]]:
 @pytest.fixture
 def units(tmp_path: Path) -> Path:
     """The units, with commands that exist here."""
-    program = tmp_path / "program"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+    program = put_script(tmp_path / "program", "")
     for path in [*SYSTEMD.glob("*.service"), *SYSTEMD.glob("*.timer")]:
         text = re.sub(r"/opt/shardwright/bin/\w+", str(program), path.read_text())
         (tmp_path / path.name).write_text(text)
@@ -153,9 +151,7 @@ def test_cron_accepts_the_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("code", "says"), [(0, ""), (1, "exit code 1"), (3, "exit code 3")])
 def test_cron_mails_only_failures(code: int, says: str, tmp_path: Path) -> None:
     variables, _, command = cron_line()
-    program = tmp_path / "shardwright"
-    program.write_text(f'#!/bin/sh\necho "{{}}" "$@"\necho the reason >&2\nexit {code}\n')
-    program.chmod(0o755)
+    put_script(tmp_path / "shardwright", f'echo "{{}}" "$@"\necho the reason >&2\nexit {code}\n')
     environment = variables | {"PATH": f"{tmp_path}:/usr/bin:/bin", "LOGS": str(tmp_path)}
     done = subprocess.run(
         ["/bin/sh", "-c", command], env=environment, capture_output=True, text=True, timeout=30
@@ -238,8 +234,7 @@ MORE = {"MACHINE_TYPE": "e2-standard-8", "MAX_WORKERS": "7",
 def schedule(
     tmp_path: Path, *arguments: str, environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    (tmp_path / "gcloud").write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n')
-    (tmp_path / "gcloud").chmod(0o755)
+    put_script(tmp_path / "gcloud", 'printf "%s\\0" "$@"\n')
     path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     return subprocess.run(
         [SCHEDULE, *arguments], env=path | environment, capture_output=True, text=True, timeout=30
@@ -355,10 +350,8 @@ def chat() -> Iterator[str]:
 def alert(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs the alert with a fake journal, and a sendmail that stores the mail."""
     log = r'printf "first\nlast: \377ü\n"'
-    (folder / "journalctl").write_text(f'#!/bin/sh\necho "$@" >{folder}/asked\n{log}\n')
-    (folder / "sendmail").write_text(f"#!/bin/sh\ncat >{folder}/mail\n")
-    for name in ("journalctl", "sendmail"):
-        (folder / name).chmod(0o755)
+    put_script(folder / "journalctl", f'echo "$@" >{folder}/asked\n{log}\n')
+    put_script(folder / "sendmail", f"cat >{folder}/mail\n")
     return subprocess.run(
         [sys.executable, ALERT, UNIT], env={"PATH": f"{folder}:/usr/bin:/bin"} | environment,
         capture_output=True, text=True, timeout=60,
