@@ -202,28 +202,6 @@ def test_masks_follow_the_orientation_and_padding_of_deep_pictures(tmp_path: Pat
     assert np.array_equal(stored[2:16], np.rot90(mask, -1)) and (stored[:2] == 255).all()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"depth": "keep", "image_format": "jpeg"}, "stores 8 bits per channel"),
-        ({"depth": "keep", "image_format": "webp"}, "stores 8 bits per channel"),
-        ({"channels": 4, "image_format": "png"}, "stored as raw pixels"),
-        ({"channels": 1}, "--color gray"),
-        ({"channels": 17}, "--channels 17"),
-        ({"depth": "keep", "map": "a:b"}, "leave --depth keep out"),
-        ({"channels": 4, "map": "a:b"}, "leave --channels 4 out"),
-        ({"depth": "keep", "layout": TENSOR}, "tensor: true"),
-        ({"depth": "16"}, "choose one of 8, keep"),
-        ({"depth": "keep", "white": 4095}, "leave one of them out"),
-        ({"white": 65536}, "--white 65536"),
-    ],
-    ids=str,
-)
-def test_settings_that_contradict_each_other(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        ConvertSettings(input=("in",), **settings).check()
-
-
 def test_datasets_without_the_settings_do_not_mention_them(tmp_path: Path) -> None:
     source = folder_of(tmp_path, {"scan.png": DEEP})
     convert(input=source, output=str(tmp_path / "out"))
@@ -483,12 +461,24 @@ def test_validation_finds_pixels_of_another_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"depth": "keep", "image_format": "jpeg"}, "stores 8 bits per channel"),
+        ({"depth": "keep", "image_format": "webp"}, "stores 8 bits per channel"),
+        ({"channels": 4, "image_format": "png"}, "stored as raw pixels"),
+        ({"channels": 1}, "--color gray"),
+        ({"channels": 17}, "--channels 17"),
+        ({"depth": "keep", "map": "a:b"}, "leave --depth keep out"),
+        ({"channels": 4, "map": "a:b"}, "leave --channels 4 out"),
+        ({"depth": "keep", "layout": TENSOR}, "tensor: true"),
+        ({"depth": "16"}, "choose one of 8, keep"),
+        ({"depth": "keep", "white": 4095}, "leave one of them out"),
+        ({"white": 65536}, "--white 65536"),
         ({"layout": layout_of("uint16")}, "have the type uint16, but .* add --depth keep.$"),
         ({"layout": layout_of("uint8")}, "add --depth keep, or leave dtype out"),
         ({"layout": layout_of("uint16"), "channels": 4}, "have the type uint16, but .* add --depth keep.$"),
     ],
+    ids=str,
 )
-def test_a_type_needs_the_depth_of_the_images(settings: dict[str, Any], message: str) -> None:
+def test_settings_that_contradict_each_other(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ConvertSettings(input=("in",), resize="8", **settings).check()
 

@@ -41,8 +41,8 @@ ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
     FindingCode.KEPT_BYTES: ("commands/test_against.py",),
     FindingCode.SHARD_REPAIRED: ("commands/test_rebuild_tidying.py",),
     FindingCode.EXPECTATION: ("commands/test_gates.py",),
-    FindingCode.PRIVATE_METADATA: ("commands/test_report.py",),
-    FindingCode.LABEL_CONFLICT: ("commands/test_dedupe_near.py",),
+    FindingCode.PRIVATE_METADATA: ("commands/test_gates.py",),
+    FindingCode.LABEL_CONFLICT: ("commands/test_image_selection.py",),
     **dict.fromkeys(
         QUALITY,
         (
