@@ -159,20 +159,18 @@ def test_changes_in_the_source_are_reported(copy: Path, photos: Path, name: str,
             assert finding.offset == offset
 
 
-@pytest.mark.parametrize("name", ["resized", "minimal"])
-def test_swapped_pictures_are_reported(copy: Path, name: str) -> None:
-    """Each record is sound by itself, including its source's checksum. Only the source shows the swap."""
-    label, image = ("label", "image") if name == "minimal" else ("image/class/label", "image/encoded")
-    shard = next((copy / name).glob("train-00000-*.tfrecord"))
+def test_swapped_pictures_are_reported(copy: Path) -> None:
+    """Each record is sound by itself and has no key. Only the source shows the swap."""
+    shard = next((copy / "minimal").glob("train-00000-*.tfrecord"))
     records = read_shard(shard)
-    keys = [line["key"] for line in written_lines(copy / name, shard.name)]
-    labels = [value_of(data, label) for data in records]
+    keys = [line["key"] for line in written_lines(copy / "minimal", shard.name)]
+    labels = [value_of(data, "label") for data in records]
     places = sorted((labels.index(0), labels.index(1)))  # in one class, it might only be another order
-    pictures = [value_of(records[number], image) for number in places]
+    pictures = [value_of(records[number], "image") for number in places]
     for number, picture in zip(places, reversed(pictures)):
-        records[number] = changed(records[number], **{image.replace("/", "__"): picture})
+        records[number] = changed(records[number], image=picture)
     write_records(shard, records)
-    found = compare(copy / name, copy / "source")
+    found = compare(copy / "minimal", copy / "source")
     assert [(f.code, f.shard, f.record, f.offset, f.key) for f in found] == [
         (FindingCode.SOURCE_CHANGED, shard.name, number, offset_of(records, number), keys[number])
         for number in places

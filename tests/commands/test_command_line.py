@@ -577,9 +577,7 @@ def test_beam_stages_that_list_by_default() -> None:
     assert python_sdk_dependencies(options.beam_options(flink, ())) == []
 
 
-def test_a_dry_run_writes_nothing_on_runners_without_dry_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_writes_nothing_on_runners_without_dry_runs(tmp_path: Path, capsys: Capture) -> None:
     argv = ["convert", f"--input={PHOTOS}", f"--output={tmp_path / 'out'}", "--dry_run=True"]
     assert cli.main(argv) == 0
     assert "nothing was converted" in capsys.readouterr().err

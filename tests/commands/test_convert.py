@@ -333,7 +333,7 @@ def test_a_limit_leaves_no_shard_empty(tmp_path: Path) -> None:
     assert found.count("limit") == 60 and found.count("written") == 20
 
 
-def test_as_many_images_as_shards_fill_each_shard(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_as_many_images_as_shards_fill_each_shard(capfd: Capture, tmp_path: Path) -> None:
     source = make_tree(tmp_path / "in", images=12)
     (source / "ant/notes.txt").write_text("no image")
     output = _made(source, tmp_path / "out", shards=6, splits="train=0.5,test=0.5")

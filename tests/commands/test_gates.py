@@ -27,11 +27,7 @@ from shardwright.schemas.codes import FindingCode, Severity
 from shardwright.schemas.findings import Finding, ValidationReport, with_previous_checks
 from shardwright.schemas.ledger import load_ledger
 
-
-@pytest.fixture(scope="module")
-def dataset(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sound dataset, whose reports these tests overwrite."""
-    return Path(shutil.copytree(sound_dataset, tmp_path_factory.mktemp("gates") / "dataset"))
+Capture = pytest.CaptureFixture[str]
 
 
 def run(dataset: Path, *options: str) -> int:
@@ -40,23 +36,23 @@ def run(dataset: Path, *options: str) -> int:
 
 def test_expectations_decide_the_exit_code_and_are_in_both_reports(dataset: Path, tmp_path: Path) -> None:
     expected, junit = tmp_path / "expectations.yaml", tmp_path / "out.xml"
-    expected.write_text("min_images: 61\nmin_images_per_class: 12\nallowed_formats: [jpeg]\n")
+    expected.write_text("min_images: 6\nmin_images_per_class: 3\nallowed_formats: [jpeg, png]\n")
     assert run(dataset, "--expect", str(expected), "--junit", str(junit)) == 0
     (suite,) = ElementTree.parse(junit).getroot()
     assert suite.attrib["failures"] == "0"
-    expected.write_text("min_images: 62\nmin_images_per_class: 12\nmin_images_per_split: {test: 1000}\n")
+    expected.write_text("min_images: 7\nmin_images_per_class: 3\nmin_images_per_split: {test: 1000}\n")
     assert run(dataset, "--expect", str(expected), "--junit", str(junit)) == 1
     (suite,) = ElementTree.parse(junit).getroot()
     failed = {case.attrib["name"] for case in suite if case.find("failure") is not None}
     assert failed == {"min_images", "min_images_per_split"}
     report = json.loads((dataset / "findings.json").read_text())
     assert report["counts"] == {"EXPECTATION": 2}
-    assert report["findings"][0]["message"] == "min_images: it has 61 images, less than 62"
+    assert report["findings"][0]["message"] == "min_images: it has 6 images, less than 7"
     assert run(dataset, "--expect", str(expected), "--warn_on", "EXPECTATION") == 0
 
 
 def test_a_gate_file_may_name_findings_and_limits_on_differences_are_ignored(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dataset: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     copy, gates = Path(shutil.copytree(dataset, tmp_path / "copy")), tmp_path / "gates.yaml"
     (copy / "parse.py").unlink()
@@ -86,17 +82,17 @@ def test_gates_change_errors_to_warnings_and_back(dataset: Path, tmp_path: Path)
 
 def test_a_gate_on_image_quality_measures_every_picture(dataset: Path, tmp_path: Path) -> None:
     expected = tmp_path / "expectations.yaml"
-    expected.write_text("min_width: 64\nmax_height: 64\n")
+    expected.write_text("min_width: 16\nmax_height: 16\n")
     report = validate(str(dataset), expect=str(expected))
     assert (report.mode, report.errors) == ("quality", 0)
-    expected.write_text("min_width: 65\n")
+    expected.write_text("min_width: 17\n")
     report = validate(str(dataset), expect=str(expected))
     assert report.counts["EXPECTATION"] == 1
     assert validate(str(dataset), warn_on=["DARK"]).mode == "quality"
 
 
 def test_nothing_is_read_if_nothing_can_be_written(
-    dataset: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_, **__: False)  # like on a read-only file system
     monkeypatch.setattr("shardwright.pipelines.prepare.run_pipeline", lambda *_: pytest.fail("it ran"))
@@ -105,14 +101,14 @@ def test_nothing_is_read_if_nothing_can_be_written(
     assert "findings.json" in err and "choose another place with --report" in err
 
 
-def test_the_help_lists_every_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_lists_every_code(capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         main(["validate", "--help"])
     words = set(capsys.readouterr().out.replace(",", " ").split())
     assert words >= set(FindingCode)
 
 
-def test_names_that_could_control_a_terminal_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_that_could_control_a_terminal_are_shown_as_text(capsys: Capture) -> None:
     finding = Finding(FindingCode.DATA_CRC, "wrong\x1b]0;x\x07", "s\x1b[2J", 1, 2, "a\nb\x9b31m")
     print_findings(ValidationReport("d\x1b[1m", "fast", None, 1, 1, 1, {"DATA_CRC": 1}, (finding,)))
     out = capsys.readouterr().out
@@ -136,7 +132,7 @@ def verdict(document: dict[str, Any]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("depth", CheckDepth)
-def test_only_data_that_was_read_is_sound(depth: CheckDepth, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_data_that_was_read_is_sound(depth: CheckDepth, capsys: Capture) -> None:
     report = report_of(depth)
     known = None if depth is CheckDepth.NONE else True
     assert report.sound is known and report.passed
@@ -180,7 +176,7 @@ def test_a_new_dataset_states_the_depth_of_its_check(
 
 
 def test_a_version_published_during_a_validation_does_not_change_the_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     output = str(tmp_path / "out")
     first, second = (rebuild(input=str(PHOTOS), output=output, resize=8, limit=limit) for limit in (5, 4))
@@ -223,9 +219,7 @@ def test_a_validation_writes_the_report_and_it_is_written_again(validated: Path,
     assert made.bytes == (validated / "report.html").stat().st_size
 
 
-def test_the_report_says_if_a_dataset_is_not_validated_or_unsound(
-    copied: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_says_if_a_dataset_is_not_validated_or_unsound(copied: Path, capsys: Capture) -> None:
     (copied / "findings.json").unlink()  # the findings of the conversion's own verification
     assert main(["report", "--dataset", str(copied)]) == 0
     assert "not validated yet" in capsys.readouterr().out

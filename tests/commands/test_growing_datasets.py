@@ -103,7 +103,7 @@ def test_class_names_may_agree_with_the_plan(chain: Path, tmp_path: Path) -> Non
     ],
 )
 def test_class_names_that_contradict_the_plan_are_refused(
-    chain: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], names: list[str], fault: str
+    chain: Path, tmp_path: Path, capfd: Capture, names: list[str], fault: str
 ) -> None:
     file, plan = names_file(tmp_path, names), str(chain / "out0")
     for command in (["convert", "--output", tmp_path / "out"], ["plan"]):

@@ -30,6 +30,8 @@ from shardwright.schemas.configuration.thresholds import Policy, Thresholds
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.findings import Gates
 
+Capture = pytest.CaptureFixture[str]
+
 WHOLE = r"""
 input: ["gs://b/${BUCKET:-photos}", "old=gs://b/{date}"]
 output: gs://b/pets
@@ -284,7 +286,7 @@ def test_errors_about_options_name_the_line_in_the_file(tmp_path: Path) -> None:
 
 
 def test_convert_accepts_the_job_file_of_a_rebuild(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setenv("WHERE", str(PHOTOS))
     job = write(
@@ -441,15 +443,13 @@ def test_the_gates_of_a_new_file_do_not_refuse_a_set_with_copies(tmp_path: Path)
     assert document["counts"]["SPLIT_LEAKAGE"] and not document["errors"]
 
 
-def command(capfd: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+def command(capfd: Capture, *argv: str) -> tuple[int, str, str]:
     code = cli.main(["init", *argv])
     captured = capfd.readouterr()
     return code, captured.out, captured.err
 
 
-def test_the_command_writes_a_file(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_writes_a_file(tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     asked = (f"--input={PHOTOS}", "--output=out", "--label-depth=1", "--keep=3")
@@ -471,7 +471,7 @@ def test_the_command_writes_a_file(
 
 
 def test_wrong_answers_on_a_terminal_are_asked_again(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     answers = ["", "nope", f" {PHOTOS} ", str(PHOTOS / "out"), "", "big", "64", "train=2,", ""]
@@ -491,7 +491,7 @@ def test_wrong_answers_on_a_terminal_are_asked_again(
 
 
 def test_only_missing_answers_are_asked_on_a_terminal(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", Terminal("there\n"))
@@ -507,7 +507,7 @@ def test_only_missing_answers_are_asked_on_a_terminal(
 
 
 def test_an_input_that_this_machine_cannot_read_is_accepted(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unreadable(*_: object, **__: object) -> None:
         raise EngineError("Cannot list gs://b/photos: there are no valid credentials.")

@@ -40,6 +40,8 @@ from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import LAYOUTS, inline_layout
 from shardwright.schemas.parsing import spec_source
 
+Capture = pytest.CaptureFixture[str]
+
 tf = late("tensorflow")
 
 LAYOUT = """
@@ -140,7 +142,7 @@ def test_a_missing_column_is_named(shop: Callable[..., ConvertResult]) -> None:
 
 
 def test_the_layout_is_carried_and_shown_with_its_name(
-    shop: Callable[..., ConvertResult], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    shop: Callable[..., ConvertResult], tmp_path: Path, capsys: Capture
 ) -> None:
     made = shop([GOOD, GOOD])
     document = json.loads((Path(made.path) / "dataset.json").read_text())
@@ -212,7 +214,7 @@ features:
 """
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run(capsys: Capture, *arguments: str) -> tuple[int, str, str]:
     code = main(["layouts", *arguments])
     out, err = capsys.readouterr()
     return code, out, err
@@ -222,7 +224,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_it_lists_every_layout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_lists_every_layout(capsys: Capture) -> None:
     code, out, _ = run(capsys)
     assert code == 0
     rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
@@ -239,7 +241,7 @@ def test_it_lists_every_layout(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_it_explains_each(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_explains_each(name: str, capsys: Capture) -> None:
     layout = LAYOUTS[name]
     code, out, _ = run(capsys, name)
     assert code == 0
@@ -282,7 +284,7 @@ def test_spelling_and_pixels_depend_on_the_layout() -> None:
     assert not any("--resize" in note for note in layouts("raw_with_shape")["notes"])
 
 
-def test_it_explains_a_custom_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_explains_a_custom_layout(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text(OWN)
     code, out, _ = run(capsys, str(path))

@@ -57,9 +57,7 @@ def test_workers_in_other_processes_are_counted_from_their_ledgers(tmp_path) -> 
     assert progress_text(5, str(tmp_path)) == "3 shards, 0 bad"
 
 
-def test_the_input_is_described_once_before_the_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_input_is_described_once_before_the_work(tmp_path: Path, capsys: Capture) -> None:
     with show_progress(True, str(tmp_path)):
         PROGRESS.tree = "3 splits x 10 classes, 3,781 images"
     assert capsys.readouterr().err == "shardwright: found: 3 splits x 10 classes, 3,781 images\n"
@@ -68,9 +66,7 @@ def test_the_input_is_described_once_before_the_work(
     assert not capsys.readouterr().err
 
 
-def test_an_unchanged_state_is_printed_once(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unchanged_state_is_printed_once(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "TICK_SECONDS", 0.001)
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     states = iter(["starting"] * 6 + ["listing"] * 3 + ["starting"])

@@ -32,6 +32,8 @@ from shardwright.schemas.ledger import load_ledger
 from shardwright.schemas.version import VersionState
 from shardwright.transforms import validate as validating
 
+Capture = pytest.CaptureFixture[str]
+
 CLASSES = ("ant", "bee", "cat")
 
 
@@ -118,9 +120,7 @@ REFUSED = {
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_gate_refuses_and_its_message_says_what_to_run(
-    name: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gate_refuses_and_its_message_says_what_to_run(name: str, folder: Path, capsys: Capture) -> None:
     change, gates, gate = REFUSED[name]
     output, before = str(folder / "out"), (folder / "out" / "latest.json").read_bytes()
     change(folder)
@@ -171,7 +171,7 @@ def test_accepted_findings_do_not_refuse_the_next_versions(folder: Path) -> None
         version = record.version
 
 
-def test_new_findings_refuse_beside_accepted_ones(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_findings_refuse_beside_accepted_ones(folder: Path, capsys: Capture) -> None:
     version = _accept(folder, _leaking, LEAKING, "SPLIT_LEAKAGE")
     for number in range(8):
         shutil.copy(folder / "source" / "bee" / "0.png", folder / "source" / "bee" / f"copy{number}.png")
@@ -199,7 +199,7 @@ def test_accepted_bad_images_refuse_only_if_there_are_more(folder: Path) -> None
         rebuild(job=str(folder / "job.yaml"))
 
 
-def test_a_warning_does_not_keep_a_version_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_does_not_keep_a_version_back(folder: Path, capsys: Capture) -> None:
     _new_class(folder)
     assert cli.main(["rebuild", "--job", str(_job(folder, "  new_classes: warn\n"))]) == ExitCode.DONE
     assert "dog" in capsys.readouterr().out
@@ -233,9 +233,7 @@ def test_a_lost_pointer_does_not_switch_gates_off(folder: Path) -> None:
     assert pin(output) == f"{output}@{first.version}"
 
 
-def test_a_version_that_was_rolled_back_is_not_published_again(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_version_that_was_rolled_back_is_not_published_again(folder: Path, capsys: Capture) -> None:
     output, job = str(folder / "out"), _job(folder, "  {}\n")
     _new_class(folder)
     bad = rebuild(job)
@@ -264,7 +262,7 @@ def test_a_refused_first_version_leaves_no_latest_version(tmp_path: Path) -> Non
         rebuild(_job(tmp_path, "  min_images: 9\n"))
 
 
-def test_a_rebuild_prints_a_summary(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rebuild_prints_a_summary(folder: Path, capsys: Capture) -> None:
     job = _job(folder, "  {}\n", "max_bad_fraction: 0.5\n")
     _bad(folder)
     assert cli.main(["rebuild", "--job", str(job)]) == ExitCode.DONE

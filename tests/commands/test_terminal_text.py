@@ -217,7 +217,7 @@ def test_zsh_completes(workplace: Path, line: str, offered: set[str]) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str], shell: str) -> None:
+def test_the_command_prints_the_script(capsys: Capture, shell: str) -> None:
     assert cli.main(["completion", shell]) == 0
     out = capsys.readouterr().out
     assert out == completion(shell)
@@ -260,7 +260,7 @@ def report_of(*findings: Finding, depth: str = "full", **more: object) -> Valida
     )  # fmt: skip
 
 
-def test_counts_come_before_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_come_before_examples(capsys: Capture) -> None:
     many = [Finding(FindingCode.DATA_CRC, "wrong", "s-2", 10 + n, n, f"k{n}") for n in range(1200)]
     print_findings(report_of(*many, CONFLICT, BROKEN, DARK))
     lines = capsys.readouterr().out.splitlines()
@@ -287,7 +287,7 @@ def blurry(number: int, score: float) -> Finding:
     return Finding(FindingCode.BLURRY, "blurry", "s-1", number, number, f"k{number}", score=score)
 
 
-def test_a_note_has_one_line_for_its_code_with_the_worst_images(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_note_has_one_line_for_its_code_with_the_worst_images(capsys: Capture) -> None:
     notes = [blurry(number, (number * 7 % 500) / 1000) for number in range(500)]
     print_findings(report_of(*notes, DARK, depth="quality"), stored=True)
     lines = capsys.readouterr().out.splitlines()
@@ -336,13 +336,13 @@ def test_colors_on_a_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatc
     assert "\x1b" not in terminal.getvalue() and "NOT SOUND" in terminal.getvalue()
 
 
-def test_no_color_in_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_in_a_pipe(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     print_findings(report_of(BROKEN, CONFLICT))
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_a_dataset_with_only_notes_is_sound(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dataset_with_only_notes_is_sound(capsys: Capture) -> None:
     for report, message in (
         (report_of(), "out: Sound; 1,234 records"),
         (report_of(DARK, depth="quality"), "out: Sound; "),
@@ -355,7 +355,7 @@ def test_a_dataset_with_only_notes_is_sound(capsys: pytest.CaptureFixture[str]) 
         assert message in capsys.readouterr().out
 
 
-def test_findings_of_an_earlier_check_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_findings_of_an_earlier_check_are_marked(capsys: Capture) -> None:
     time = "2026-10-05T14:03:20Z"
     past = CheckRun("quality", time, (), {"DATA_CRC": 1, "LABEL_CONFLICT": 3})
     print_findings(

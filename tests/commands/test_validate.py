@@ -75,7 +75,7 @@ def test_files_that_no_reader_takes_for_a_shard_are_left_alone(dataset: Path) ->
     ],
 )
 def test_a_document_that_readers_understand_differently_is_reported(
-    dataset: Path, capsys: pytest.CaptureFixture[str], change: Callable[[bytes], bytes], part: str
+    dataset: Path, capsys: Capture, change: Callable[[bytes], bytes], part: str
 ) -> None:
     path = dataset / "dataset.json"
     path.write_bytes(change(path.read_bytes()))
@@ -109,7 +109,7 @@ def foreign_example(image: bytes, label: int) -> bytes:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_foreign_files_validate_with_features_inferred(
-    tmp_path: Path, photos: Path, compression: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, photos: Path, compression: str, capsys: Capture
 ) -> None:
     suffix = ".gz" if compression else ""
     images = [path.read_bytes() for path in sorted(photos.rglob("*.jpg"))]

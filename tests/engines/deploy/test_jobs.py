@@ -47,6 +47,8 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.errors import DataRefused, EngineError
 
+Capture = pytest.CaptureFixture[str]
+
 MAIN = ROOT / "deploy" / "dataflow" / "main.py"
 ROOMS = ("package", "pipelines", "loader", "transforms", "core", "schemas")
 SETTINGS = (f"--input=gs://{BUCKET}/photos", f"--output=gs://{BUCKET}/out", "--resize=64")
@@ -84,7 +86,7 @@ def modules(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for room in ROOMS for path in (folder / room).rglob("*.py")}
 
 
-def test_a_job_in_a_container_stages_no_package(bucket: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_in_a_container_stages_no_package(bucket: Any, capsys: Capture) -> None:
     workers = [
         "--machine_type=n2-standard-4", "--disk_size_gb=50", "--number_of_worker_harness_threads=1",
         "--max_num_workers=7", "--no_use_public_ips", "--service_account_email=me@example.com",
@@ -226,7 +228,7 @@ LAST_WORD = (
     ],
 )
 def test_a_failed_job_ends_the_command_with_its_code_and_message(
-    error: Exception, code: int, fail: Callable[..., int], capsys: pytest.CaptureFixture[str]
+    error: Exception, code: int, fail: Callable[..., int], capsys: Capture
 ) -> None:
     assert fail(error, error, LAST_WORD) == code
     where, shown = capsys.readouterr().err.splitlines()
@@ -273,9 +275,7 @@ def test_the_template_describes_a_rebuild(bucket: Any, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("way", [[*DATAFLOW, TEMPLATE], ["--runner=FlinkRunner", JAR]])
-def test_classic_templates_of_rebuilds_are_refused(
-    way: list[str], bucket: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_classic_templates_of_rebuilds_are_refused(way: list[str], bucket: Any, capsys: Capture) -> None:
     bucket.blob("jobs/pets.yaml").upload_from_string(JOB.replace("runner: DataflowRunner, ", ""))
     before = objects(bucket)
     assert cli.main(["rebuild", f"--job=gs://{BUCKET}/jobs/pets.yaml", *way]) == 2
@@ -295,7 +295,7 @@ def test_classic_templates_of_rebuilds_are_refused(
 )
 def test_a_wrong_job_file_starts_no_job(
     content: str | None, says: str, bucket: Any, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Capture,
 ) -> None:  # fmt: skip
     if content is not None:
         bucket.blob("jobs/pets.yaml").upload_from_string(content)
@@ -386,9 +386,7 @@ def rebuild_job(request: pytest.FixtureRequest, shared: Any) -> Described:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("command", ["convert", "rebuild"])
-def test_a_dry_run_says_so_and_writes_nothing(
-    command: str, shared: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_says_so_and_writes_nothing(command: str, shared: Any, capsys: Capture) -> None:
     before = objects(shared)
     assert dry_run(f"--input=gs://{BUCKET}/photos", command=command).code == 0
     out, err = capsys.readouterr()
