@@ -42,12 +42,11 @@ from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.json_values import from_json
-from shardwright.schemas.ledger import LedgerTotals, ShardHeader, ShardResult
-from shardwright.schemas.ledger_lines import SourceSizes
+from shardwright.schemas.ledger import LedgerTotals, ShardHeader, ShardResult, SourceSizes
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.split_balance import SplitShares
-from shardwright.schemas.statistics.dataset_statistics import Statistics
+from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are
 
 _SHOWN = 3

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from shardwright.core import hash_buckets, storage
 from shardwright.core.concurrency.progress import PROGRESS
-from shardwright.schemas.changes import Change, Changes, Kind
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.drift import Change, Changes, Kind
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger

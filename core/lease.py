@@ -99,6 +99,23 @@ class Lease:
         return replace(lease, seconds=min(lease.seconds, MAX_SECONDS))
 
 
+def is_void(lease: Lease, age: float, host: str, is_alive: Callable[[int, str], bool]) -> bool:
+    """Returns whether a lease no longer keeps other runs away.
+
+    A lease that is not renewed ends after its duration. A lease from the far future was written while the
+    storage's clock was wrong. On the holder's own machine, the end of its process ends the lease at once.
+
+    Args:
+      lease: The stored lease.
+      age: Seconds since it was stored, by the storage's own clock, because clocks of machines differ.
+      host: Name of this machine.
+      is_alive: Returns whether the process with this pid and start may still run on this machine.
+    """
+    if not abs(age) <= lease.seconds:
+        return True
+    return lease.pid > 0 and lease.host == host and not is_alive(lease.pid, lease.began)
+
+
 @dataclass(frozen=True)
 class HeldLease:
     """The lease under which a run works. It travels with the job's description.
@@ -408,23 +425,6 @@ def check_free(output: str, holder: str = "", file: str = LEASE_JSON) -> None:
     held = _held(output, file)
     if held is not None and held.holder != holder and not _is_void(storage.join(output, file), held):
         raise _held_by(output, held, file)
-
-
-def is_void(lease: Lease, age: float, host: str, is_alive: Callable[[int, str], bool]) -> bool:
-    """Returns whether a lease no longer keeps other runs away.
-
-    A lease that is not renewed ends after its duration. A lease from the far future was written while the
-    storage's clock was wrong. On the holder's own machine, the end of its process ends the lease at once.
-
-    Args:
-      lease: The stored lease.
-      age: Seconds since it was stored, by the storage's own clock, because clocks of machines differ.
-      host: Name of this machine.
-      is_alive: Returns whether the process with this pid and start may still run on this machine.
-    """
-    if not abs(age) <= lease.seconds:
-        return True
-    return lease.pid > 0 and lease.host == host and not is_alive(lease.pid, lease.began)
 
 
 def _is_void(path: str, held: Lease) -> bool:

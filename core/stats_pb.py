@@ -11,9 +11,8 @@ from itertools import pairwise
 from typing import Any
 
 from shardwright.schemas.example import FeatureType
-from shardwright.schemas.statistics.dataset_statistics import Statistics
-from shardwright.schemas.statistics.feature_statistics import FeatureStatistics, RecordStatistics, is_texts
-from shardwright.schemas.statistics.sketches import Histogram, ValueCounts
+from shardwright.schemas.sketches import Histogram, ValueCounts
+from shardwright.schemas.statistics import FeatureStatistics, RecordStatistics, Statistics, is_texts
 
 #: TFDV's name of the slice with all records (tensorflow_data_validation/constants.py).
 ALL_EXAMPLES = "All Examples"

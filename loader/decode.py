@@ -24,12 +24,11 @@ from shardwright.schemas.bounds import NO_BOUNDS
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.dataset import Dataset, picture_shape, stored_format
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError, words_of
-from shardwright.schemas.example import Feature, FeatureType, ParsedExample
+from shardwright.schemas.example import Feature, FeatureType, ParsedExample, parse_tensor
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.missing_packages import needed_by
 from shardwright.schemas.parsing import ParsingKind, parsing_of
 from shardwright.schemas.sample_types import HIGHEST, SAMPLE_TYPES, UINT16_OF_UINT8, widest
-from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
 
 Pixels = npt.NDArray[Any]

@@ -23,14 +23,13 @@ from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, run_for_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.tables import ERROR, as_text, console, one_line, print_table, warn
-from shardwright.schemas.changes import Changes
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration.expectations import unmet
 from shardwright.schemas.configuration.gate_file import gates_from, parse_gates
 from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.configuration.thresholds import Thresholds, check
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
-from shardwright.schemas.drift import Described, Drift, Previous, drift_between, drift_tables
+from shardwright.schemas.drift import Changes, Described, Drift, Previous, drift_between, drift_tables
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import FindingSummary, Violation
 from shardwright.schemas.image_ref import printable

@@ -12,8 +12,8 @@ from shardwright.core.sources.folder_tree import CLASS_FOLDERS
 from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import log
 from shardwright.pipelines.tables import console, print_table, warn
-from shardwright.schemas.changes import Kind
 from shardwright.schemas.dataset import QUARANTINE_JSONL, REPORT_HTML, Dataset
+from shardwright.schemas.drift import Kind
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs, layout_by_name
 from shardwright.schemas.plain_text import shell_word

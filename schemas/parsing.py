@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 
-from shardwright.schemas.example import FeatureType
+from shardwright.schemas.example import FeatureType, serialize_tensor
 from shardwright.schemas.layouts import Encoding, FeatureSpec
-from shardwright.schemas.tensor_proto import serialize_tensor
 
 #: One value of a feature.
 Value = int | float | bytes

@@ -92,7 +92,7 @@ class VersionRecord(Document):
       classes: Number of classes.
       findings: Finding code -> number of findings in its validation.
       work: Counts of the work: shards, reused_shards, converted, copied (records), quarantined.
-      changes: Kind -> number of images that changed since the previous version (`schemas/changes.py`).
+      changes: Kind -> number of images that changed since the previous version (`schemas/drift.py`).
       refusals: Violations that its gates found.
       accepted: Refusals that somebody accepted, by gate or name.
       acceptances: The decisions to accept them.

@@ -21,7 +21,7 @@ from shardwright.core.diff import (
     pair_renamed,
     unpack_rows,
 )
-from shardwright.schemas.changes import MAX_PAIRS, Changes
+from shardwright.schemas.drift import MAX_PAIRS, Changes
 from shardwright.transforms.composite import composite
 from shardwright.transforms.merging import MergeAll, in_global_window
 

@@ -11,7 +11,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.findings import FindingSummary
-from shardwright.schemas.statistics.dataset_statistics import Statistics
+from shardwright.schemas.statistics import Statistics
 
 
 class _Mergeable(Protocol):

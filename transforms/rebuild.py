@@ -31,12 +31,12 @@ from shardwright.core.shards.reuse import near
 from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.sources.listing import ListingDigest, add_up
 from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task_of
-from shardwright.schemas.changes import Changes
 from shardwright.schemas.check_depths import CheckDepth
+from shardwright.schemas.drift import Changes
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, shard_file
-from shardwright.schemas.statistics.dataset_statistics import Statistics
+from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.version import VersionRecord, check_file, version_path
 from shardwright.transforms.composite import composite
 from shardwright.transforms.conversion import condensed

@@ -34,8 +34,7 @@ from shardwright.schemas.codes import METRICS_NAMESPACE, Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import NO_SPLIT
-from shardwright.schemas.ledger import ShardResult
-from shardwright.schemas.ledger_lines import LedgerLines
+from shardwright.schemas.ledger import LedgerLines, ShardResult
 from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.transforms.merging import in_global_window
 from shardwright.transforms.runners import uses_resource_hints

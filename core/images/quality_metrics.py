@@ -24,7 +24,7 @@ from shardwright.core.images.geometry import resize, resize_rows_first
 from shardwright.core.images.near_duplicates import hash_and_patch
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Samples
-from shardwright.schemas.statistics.sketches import FLOAT32_BITS
+from shardwright.schemas.sketches import FLOAT32_BITS
 from shardwright.schemas.units import beside_limit
 
 Array = npt.NDArray[Any]

@@ -23,19 +23,18 @@ from shardwright.core.validation.results import ResultFiles, Results, write_resu
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.core.versions import is_accepted, read_version_record, write_version_record
 from shardwright.schemas import dataset as files
-from shardwright.schemas.changes import Changes, Kind
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode, Outcome, Severity
 from shardwright.schemas.configuration.job import JobGates
 from shardwright.schemas.configuration.thresholds import IMAGE_LIMITS, check
 from shardwright.schemas.dataset import FINDINGS_JSON, Dataset, pretty_json, with_digest
-from shardwright.schemas.drift import Described, Drift, drift_between
+from shardwright.schemas.drift import Changes, Described, Drift, Kind, drift_between
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding, FindingSummary, ValidationReport, Violation
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast
-from shardwright.schemas.statistics.dataset_statistics import Statistics
+from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are, percent_beside_limit
 from shardwright.schemas.version import (
     CHECK_LIST,

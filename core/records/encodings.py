@@ -12,9 +12,8 @@ from typing import Any
 
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.errors import words_of
-from shardwright.schemas.example import Feature, FeatureType
+from shardwright.schemas.example import Feature, FeatureType, parse_tensor, serialize_tensor
 from shardwright.schemas.layouts import Encoding, FeatureSpec
-from shardwright.schemas.tensor_proto import parse_tensor, serialize_tensor
 
 _TYPES = {"float32": FeatureType.FLOAT, "float64": FeatureType.FLOAT, "object": FeatureType.BYTES}
 

@@ -17,11 +17,10 @@ from shardwright.schemas.byte_range import BASE64, BASE64_PIXELS, PIXELS, STORED
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
-from shardwright.schemas.example import FeatureType
+from shardwright.schemas.example import FeatureType, tensor_parts
 from shardwright.schemas.image_formats import SUPPORTED_KINDS
 from shardwright.schemas.layouts import FeatureRole
 from shardwright.schemas.sample_types import HIGHEST
-from shardwright.schemas.tensor_proto import tensor_parts
 from shardwright.schemas.units import parse_pixel_shape
 
 #: Largest number of features with unknown names to read.

@@ -15,9 +15,9 @@ from shardwright.core.report.data import MAX_PAGE_BYTES
 from shardwright.core.report.gather import as_time
 from shardwright.core.report.pages import draw_page
 from shardwright.core.versions import accept_command, is_accepted, list_versions, read_pointer
-from shardwright.schemas.changes import Kind
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML
+from shardwright.schemas.drift import Kind
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.image_ref import printable

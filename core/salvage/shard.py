@@ -38,8 +38,7 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, ledger_of, load_index
-from shardwright.schemas.ledger_lines import LedgerLines
+from shardwright.schemas.ledger import Entry, LedgerLines, ShardHeader, ShardResult, ledger_of, load_index
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 
 #: Problems that make a record useless in any dataset. Other checks only reflect what most records have.

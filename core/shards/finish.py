@@ -14,8 +14,7 @@ from shardwright.core import storage
 from shardwright.core.lease import HeldLease, while_held, write_held
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.json_values import from_json
-from shardwright.schemas.ledger import ShardResult, sums_of_headers
-from shardwright.schemas.ledger_lines import LedgerLines, ShardTotals, SourceSizes
+from shardwright.schemas.ledger import LedgerLines, ShardResult, ShardTotals, SourceSizes, sums_of_headers
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 
 

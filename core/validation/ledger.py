@@ -23,11 +23,11 @@ from shardwright.schemas.ledger import (
     Entry,
     PlanDigest,
     ShardHeader,
+    ShardTotals,
     header_from_json,
     line_blocks,
     parsed_lines,
 )
-from shardwright.schemas.ledger_lines import ShardTotals
 from shardwright.schemas.plan import shard_file
 from shardwright.schemas.units import counted
 

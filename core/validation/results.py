@@ -40,7 +40,7 @@ from shardwright.schemas.findings import (
     ValidationReport,
     with_previous_checks,
 )
-from shardwright.schemas.statistics.dataset_statistics import Statistics, statistics_text
+from shardwright.schemas.statistics import Statistics, statistics_text
 
 
 @dataclass(frozen=True)

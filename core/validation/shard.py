@@ -35,8 +35,7 @@ from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.ledger import ShardHeader, index_line
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
-from shardwright.schemas.statistics.dataset_statistics import Statistics
-from shardwright.schemas.statistics.feature_statistics import RecordStatistics
+from shardwright.schemas.statistics import RecordStatistics, Statistics
 from shardwright.schemas.units import counted
 
 #: Adds a finding: code, message, record number, offset, key.

@@ -41,8 +41,7 @@ from shardwright.schemas.dataset import canonical_json
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Picture, Samples
-from shardwright.schemas.statistics.dataset_statistics import Statistics
-from shardwright.schemas.statistics.feature_statistics import RecordStatistics
+from shardwright.schemas.statistics import RecordStatistics, Statistics
 from shardwright.schemas.version import check_file
 
 #: Raise this number when a check gives other findings than before, or other quality metrics.

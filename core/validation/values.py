@@ -10,11 +10,10 @@ from typing import Any
 from shardwright.core.records.encodings import WrongEncoding, plain_feature
 from shardwright.core.records.record_schema import Problem
 from shardwright.schemas.codes import FindingCode
-from shardwright.schemas.example import Feature, FeatureType
+from shardwright.schemas.example import Feature, FeatureType, parse_tensor
 from shardwright.schemas.feature_roles import POSITION_ROLES, FeatureRole
 from shardwright.schemas.layouts import Encoding, FeatureSpec
 from shardwright.schemas.sample_types import SAMPLE_TYPES
-from shardwright.schemas.tensor_proto import parse_tensor
 from shardwright.schemas.units import counted
 from shardwright.schemas.values import ValueType, allowed_numbers
 

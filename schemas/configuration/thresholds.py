@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from shardwright.schemas.changes import Kind
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration.expectations import Code, Growth, Limits, Name, Share
 from shardwright.schemas.configuration.typed_yaml import write
-from shardwright.schemas.drift import Drift, Pair
+from shardwright.schemas.drift import Drift, Kind, Pair
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
 from shardwright.schemas.values import quoted_value

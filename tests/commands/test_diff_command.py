@@ -14,7 +14,7 @@ from shardwright.pipelines import diff as pipeline
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.diff import DiffResult, diff, print_drift
-from shardwright.schemas.changes import Kind
+from shardwright.schemas.drift import Kind
 from shardwright.schemas.errors import UsageError
 
 Capture = pytest.CaptureFixture[str]

@@ -23,8 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
-from shardwright.core.conversion import ShardRecipe, read_ref
-from shardwright.core.conversion.fingerprint import fingerprint, fingerprint_read
+from shardwright.core.conversion import ShardRecipe, fingerprint, fingerprint_read, read_ref
 from shardwright.core.images.near_duplicates import alike
 from shardwright.core.shards.shard_plan import recipes_of
 from shardwright.pipelines.cli import main

@@ -20,8 +20,7 @@ from shardwright.core.shards.finish import condense
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.json_values import from_json
-from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardResult, load_ledger
-from shardwright.schemas.ledger_lines import SourceSizes
+from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardResult, SourceSizes, load_ledger
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms.salvage import with_results
 

@@ -32,8 +32,8 @@ from shardwright.core.diff import (
     rows_of,
     unpack_rows,
 )
-from shardwright.schemas.changes import Change, Changes, Kind
 from shardwright.schemas.dataset import Shard
+from shardwright.schemas.drift import Change, Changes, Kind
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.plan import ledger_file

@@ -11,8 +11,7 @@ from tensorflow_metadata.proto.v0 import statistics_pb2
 from shardwright.core.stats_pb import ALL_EXAMPLES, stats_pb
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.layouts import CLASSIFICATION
-from shardwright.schemas.statistics.dataset_statistics import Statistics
-from shardwright.schemas.statistics.feature_statistics import RecordStatistics
+from shardwright.schemas.statistics import RecordStatistics, Statistics
 from shardwright.transforms.merging import MergeAll
 
 _SPECS = {spec.name: spec for spec in CLASSIFICATION.features}

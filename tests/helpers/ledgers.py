@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shardwright.core.shards.finish import ShardPlace
-from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult
-from shardwright.schemas.ledger_lines import LedgerLines
+from shardwright.schemas.ledger import Entry, LedgerLines, ShardHeader, ShardResult
 
 
 def dump_ledger(header: ShardHeader, entries: Iterable[Entry]) -> bytes:

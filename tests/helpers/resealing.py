@@ -25,12 +25,12 @@ from shardwright.schemas.dataset import Dataset, fingerprint, pretty_json, with_
 from shardwright.schemas.example import Feature, encode_example, parse_example
 from shardwright.schemas.ledger import (
     Entry,
+    LedgerLines,
     LedgerTotals,
     PlanDigest,
     dump_index,
     load_ledger,
 )
-from shardwright.schemas.ledger_lines import LedgerLines
 from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.schemas.sidecars import with_sidecars
 

@@ -25,7 +25,7 @@ from shardwright.core.images.near_duplicates import (
 from shardwright.core.images.quality_metrics import SCORES, describe_issue, measure_quality, sum_samples
 from shardwright.schemas.codes import QUALITY, FindingCode
 from shardwright.schemas.pictures import ImageQuality
-from shardwright.schemas.statistics.sketches import FLOAT32_BITS
+from shardwright.schemas.sketches import FLOAT32_BITS
 
 MODES = (
     *("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX"),

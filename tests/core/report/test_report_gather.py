@@ -24,10 +24,9 @@ from shardwright.core.report.gather import gather, gather_files, read_report, sh
 from shardwright.core.report.render import code_groups, render, settings_in_effect, split_text
 from shardwright.core.report.thumbnails import draw_quarantine, read_quarantine
 from shardwright.pipelines.cli import main
-from shardwright.schemas.changes import Changes
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import Dataset
-from shardwright.schemas.drift import ClassDrift, Distance, Drift, Pair
+from shardwright.schemas.drift import Changes, ClassDrift, Distance, Drift, Pair
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.version import VersionRecord, VersionState

@@ -21,10 +21,9 @@ from shardwright.core.report.data import MAX_PAGE_BYTES, ReportData
 from shardwright.core.report.measures import histogram
 from shardwright.core.report.pages import environment, shortened
 from shardwright.core.report.render import AMOUNTS, class_tables, render
-from shardwright.schemas.changes import Change, Changes, Kind
 from shardwright.schemas.codes import FilterReason, FindingCode
 from shardwright.schemas.dataset import STATISTICS_JSON
-from shardwright.schemas.drift import ClassDrift, Distance, Drift, Pair, drift_tables
+from shardwright.schemas.drift import Change, Changes, ClassDrift, Distance, Drift, Kind, Pair, drift_tables
 
 
 def outline_of(page: str) -> Page:

@@ -14,17 +14,20 @@ from helpers.fewer_imports import late
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.schemas.changes import MAX_LISTED, Change, Changes, Kind
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.configuration import thresholds as limits
 from shardwright.schemas.configuration.gate_file import GateFile, parse_gates
 from shardwright.schemas.configuration.thresholds import Policy, Thresholds, check
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.drift import (
+    MAX_LISTED,
+    Change,
+    Changes,
     ClassDrift,
     Described,
     Distance,
     Drift,
+    Kind,
     Pair,
     distance,
     drift_between,

@@ -21,11 +21,13 @@ from shardwright.schemas.example import (
     Feature,
     FeatureType,
     ParsedExample,
+    Tensor,
     encode_example,
     parse_example,
+    parse_tensor,
+    serialize_tensor,
     write_varint,
 )
-from shardwright.schemas.tensor_proto import Tensor, parse_tensor, serialize_tensor
 
 tf = late("tensorflow")
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.shard_plan import Recipes, recipes_of
-from shardwright.schemas import ledger_lines
+from shardwright.schemas import ledger
 from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.byte_range import DEFLATE, PIXELS, ByteRange
 from shardwright.schemas.codes import FilterReason, Outcome
@@ -32,8 +32,11 @@ from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import (
     Entry,
+    LedgerLines,
     PlanDigest,
     ShardHeader,
+    ShardTotals,
+    SourceSizes,
     dump_index,
     is_whole,
     ledger_header,
@@ -44,7 +47,6 @@ from shardwright.schemas.ledger import (
     ref_digest,
     written_entries,
 )
-from shardwright.schemas.ledger_lines import LedgerLines, ShardTotals, SourceSizes
 
 _PLACE = ("train", 0, 1)
 
@@ -76,7 +78,7 @@ _ENTRIES = st.builds(
 @given(st.lists(_ENTRIES, max_size=40), st.integers(1, 9))
 def test_groups_do_not_change_the_files(entries: list[Entry], together: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger_lines, "ENTRIES_TOGETHER", together)
+        patch.setattr(ledger, "ENTRIES_TOGETHER", together)
         lines = LedgerLines.of(entries)
         header = replace(lines.header(*_PLACE), file="train-00000-of-00001.tfrecord")
         data = lines.dump(header)

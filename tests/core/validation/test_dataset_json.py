@@ -32,8 +32,7 @@ from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.findings import Finding
-from shardwright.schemas.ledger import ShardResult, load_ledger
-from shardwright.schemas.ledger_lines import LedgerLines
+from shardwright.schemas.ledger import LedgerLines, ShardResult, load_ledger
 from shardwright.schemas.plan import ledger_file
 
 DIGEST = "0" * 64

@@ -20,10 +20,9 @@ from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.core.validation.record import RecordChecker
 from shardwright.schemas.columns import encode_extra
 from shardwright.schemas.configuration.layout_file import parse_layout_file
-from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
+from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example, serialize_tensor
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import FeatureRole, Layout, layout_by_name
-from shardwright.schemas.tensor_proto import serialize_tensor
 
 LABELS = ("cat", "dog", "owl")
 HEIGHT, WIDTH = 3, 5

@@ -19,13 +19,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from shardwright.core.images.quality_metrics import sum_samples
+from shardwright.schemas import statistics
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.layouts import DETECTION
 from shardwright.schemas.pictures import ImageQuality, Picture
-from shardwright.schemas.statistics import dataset_statistics
-from shardwright.schemas.statistics.dataset_statistics import PictureStatistics, Statistics, statistics_text
-from shardwright.schemas.statistics.feature_statistics import RecordStatistics, first_of, keep_first
-from shardwright.schemas.statistics.sketches import (
+from shardwright.schemas.sketches import (
     FLOAT32_BITS,
     FRACTION_BITS,
     Histogram,
@@ -33,6 +31,14 @@ from shardwright.schemas.statistics.sketches import (
     ValueCounts,
     bin_edges,
     bin_of,
+)
+from shardwright.schemas.statistics import (
+    PictureStatistics,
+    RecordStatistics,
+    Statistics,
+    first_of,
+    keep_first,
+    statistics_text,
 )
 
 _NAMES = ["birds", 'a "quote"\nand <script>', "日本", ""]
@@ -173,7 +179,7 @@ def test_a_picture_counts_for_each_of_its_classes_or_as_unlabelled() -> None:
 
 
 def test_all_classes_are_counted_and_the_largest_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset_statistics, "MAX_DESCRIBED_CLASSES", 4)
+    monkeypatch.setattr(statistics, "MAX_DESCRIBED_CLASSES", 4)
     many = 9
     pictures = [_picture(labels=(f"c{number:05d}",)) for number in range(many)]
     pictures += [_picture(labels=(f"c{many - 1:05d}",))]
