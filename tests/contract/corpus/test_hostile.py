@@ -18,9 +18,10 @@ import pytest
 from PIL import Image, ImageOps
 
 from shardwright.core.images.convert import convert_image
-from shardwright.core.images.signatures import SUPPORTED_KINDS, kind_of
+from shardwright.core.images.signatures import kind_of
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.image_formats import SUPPORTED_KINDS
 
 pytestmark = [pytest.mark.corpus, pytest.mark.filterwarnings("ignore::UserWarning")]
 
