@@ -143,8 +143,6 @@ _FRAMING = ("beam",)
 #: second is in no digest.
 _SHA256, _CRC32C = map(ImageRef._fields.index, ("sha256", "crc32c"))
 _USUAL = ImageRef("", "")[_SHA256:_CRC32C] + ImageRef("", "")[_CRC32C + 1 :]
-#: Most lines of references that are kept.
-_MAX_LINES = 10_000
 #: Number of bytes of `ref_digest`.
 _DIGEST_BYTES = 8
 
@@ -222,7 +220,7 @@ def plan_shard(
     digest, lines = PlanDigest(recipes.shard), bytearray()
     candidates, has_known_states = 0, True
     for part in refs.parts():
-        found = list(_digests_of(part, line_of, has_ordinary=FeatureRole.SOURCE_ID not in roles))
+        found = _digests_of(part, line_of, has_ordinary=FeatureRole.SOURCE_ID not in roles)
         digest.add_refs(part, found)
         lines += bytes.fromhex("".join(found))
         readable = [ref for ref in part if not ref.outcome]
@@ -234,8 +232,8 @@ def plan_shard(
 
 def _digests_of(
     refs: Sequence[ImageRef], line_of: Callable[[ImageRef], str], has_ordinary: bool
-) -> Iterator[str]:
-    """Yields the digest of each reference.
+) -> list[str]:
+    """Returns the digest of each reference.
 
     Nearly all have only a key, a class and a state. Of these, the line after the key is the same for each
     image of the class with the same extension, which takes a third of the time.
@@ -246,18 +244,18 @@ def _digests_of(
       has_ordinary: Whether the line of such a reference depends on nothing else.
     """
     known: dict[tuple[str, str], str] = {}
+    digests = []
     for ref in refs:
         if has_ordinary and ref.size >= 0 and ref[_SHA256:_CRC32C] + ref[_CRC32C + 1 :] == _USUAL:
             stem, _, extension = ref.key.rpartition(".")
             place = ref.label, extension if stem else ""
             line = known.get(place)
             if line is None:
-                if len(known) >= _MAX_LINES:
-                    known.clear()
                 line = known[place] = line_of(ref)
         else:
             line = line_of(ref)
-        yield ref_digest(ref.key, line)
+        digests.append(ref_digest(ref.key, line))
+    return digests
 
 
 class Recipes(NamedTuple):
