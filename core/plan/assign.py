@@ -220,40 +220,6 @@ class HashedImage(NamedTuple):
     value: int
 
 
-class Divider:
-    """Returns the part of each image, by the hash of its key or group.
-
-    Args:
-      settings: Checked settings.
-      purpose: `SPLIT` or `FOLD`.
-      found: Chosen bounds; None to divide all hashes by the shares.
-    """
-
-    def __init__(self, settings: ConvertSettings, purpose: str, found: PartBounds | None = None) -> None:
-        self._seed, self._purpose = settings.seed, purpose
-        self._uniform = ideal_bounds(shares_of(settings, purpose))
-        self._by_class = settings.split_mode == "stratified"
-        self._found = found or PartBounds()
-
-    def part(self, group: str, scope: str, label: str) -> int:
-        """Returns the number of the part of an image.
-
-        Args:
-          group: Its group, or its key.
-          scope: What is divided.
-          label: Its class.
-        """
-        value = hash64(self._seed, self._purpose, group)
-        buckets = self._found.buckets.get(scope)
-        if buckets is not None:
-            return DIGITS.index(buckets[value * BUCKETS >> 64])
-        classes = self._found.bounds.get(scope)
-        if not classes:
-            return bisect_right(self._uniform, value)
-        # A file that is not a candidate may have a class of its own.
-        return bisect_right(classes.get(label if self._by_class else "", self._uniform), value)
-
-
 def shares_of(settings: ConvertSettings, purpose: str) -> tuple[Fraction, ...]:
     """Returns the shares of the parts: those of the splits, or equal ones of the folds."""
     if purpose == SPLIT:
@@ -273,32 +239,50 @@ class Placement:
     def __init__(
         self, settings: ConvertSettings, splits: PartBounds | None = None, folds: PartBounds | None = None
     ) -> None:
-        self._seed = settings.seed
+        self._settings = settings
         self._names = tuple(settings.parsed_splits)
-        self._divider = Divider(settings, SPLIT, splits)
-        self._folds = Divider(settings, FOLD, folds) if settings.folds else None
+        self._chosen = {SPLIT: splits or PartBounds(), FOLD: folds or PartBounds()}
+        purposes = (SPLIT, FOLD) if settings.folds else (SPLIT,)
+        self._ideal = {purpose: ideal_bounds(shares_of(settings, purpose)) for purpose in purposes}
         self._pattern = re.compile(settings.split_by) if settings.split_by else None
 
     def split(self, ref: ImageRef) -> str:
         """Returns the split that the source names, or else the split by the hash of the group or key."""
         if ref.split or len(self._names) == 1:
             return ref.split or self._names[0]
-        return self._names[self._divider.part(self._group(ref), "", ref.label)]
+        return self._names[self._part(ref, SPLIT, "")]
 
     def fold(self, ref: ImageRef, split: str) -> int:
         """Returns the fold of an image in its split; -1 if there are no folds."""
-        return self._folds.part(self._group(ref), split, ref.label) if self._folds is not None else -1
+        return self._part(ref, FOLD, split) if self._settings.folds else -1
+
+    def _part(self, ref: ImageRef, purpose: str, scope: str) -> int:
+        """Returns the number of the part of an image, by the hash of its key or group.
+
+        Args:
+          ref: Reference of the image.
+          purpose: `SPLIT` or `FOLD`.
+          scope: What is divided (`PartBounds`).
+        """
+        value, chosen = self._hash(ref, purpose), self._chosen[purpose]
+        buckets = chosen.buckets.get(scope)
+        if buckets is not None:
+            return DIGITS.index(buckets[value * BUCKETS >> 64])
+        ideal, classes = self._ideal[purpose], chosen.bounds.get(scope)
+        if not classes:
+            return bisect_right(ideal, value)
+        # A file that is not a candidate may have a class of its own.
+        name = ref.label if self._settings.split_mode == "stratified" else ""
+        return bisect_right(classes.get(name, ideal), value)
 
     def hashed(self, ref: ImageRef, purpose: str) -> HashedImage:
         """Returns what decides the split or the fold of a candidate; `purpose` is `SPLIT` or `FOLD`."""
         scope = self.split(ref) if purpose == FOLD else None if ref.split else ""
-        return HashedImage(scope, ref.label, hash64(self._seed, purpose, self._group(ref)))
+        return HashedImage(scope, ref.label, self._hash(ref, purpose))
 
-    def _group(self, ref: ImageRef) -> str:
-        if ref.group:
-            return ref.group
-        group = group_of(ref.key, self._pattern)
-        return ref.key if group is None else group
+    def _hash(self, ref: ImageRef, purpose: str) -> int:
+        group = ref.group or group_of(ref.key, self._pattern)
+        return hash64(self._settings.seed, purpose, ref.key if group is None else group)
 
     def misses_group(self, ref: ImageRef) -> bool:
         """Returns whether `--split_by` was given and does not match this key."""

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from shardwright.core.plan.assign import (
     HASH_RANGE,
     SPLIT,
-    Divider,
     HashedImage,
     Placement,
     fill_empty_shards,
@@ -306,15 +305,15 @@ def test_under_a_limit_only_its_images_count() -> None:
     taken = sorted(IMAGES, key=lambda key: limit_order(0, key))[:500]
     divided = [key for key in taken if IMAGES[key].scope == ""]
     assert 0 < len(divided) < 500
-    divider = Divider(settings, SPLIT, bounds)
-    counts = Counter(divider.part(key, "", IMAGES[key].label) for key in divided)
-    assert [counts[part] for part in range(3)] == allocate(len(divided), SHARES)
+    placement = Placement(settings, bounds)
+    counts = Counter(placement.split(ImageRef(key, key, IMAGES[key].label)) for key in divided)
+    assert [counts[split] for split in "abc"] == allocate(len(divided), SHARES)
 
 
 def test_images_of_a_class_without_bounds_are_divided_by_the_shares() -> None:
     settings = ConvertSettings(splits="a=0.5,b=0.5", split_mode="stratified")
     bounds = PartBounds({"": {"cat": (0,)}})
-    divider, plain = Divider(settings, SPLIT, bounds), Divider(settings, SPLIT)
-    keys = [f"{i}.jpg" for i in range(100)]
-    assert {divider.part(key, "", "cat") for key in keys} == {1}
-    assert [divider.part(key, "", "dog") for key in keys] == [plain.part(key, "", "dog") for key in keys]
+    placement, plain = Placement(settings, bounds), Placement(settings)
+    cats, dogs = ([ImageRef(f"{i}.jpg", "", label) for i in range(100)] for label in ("cat", "dog"))
+    assert set(map(placement.split, cats)) == {"b"}
+    assert [placement.split(ref) for ref in dogs] == [plain.split(ref) for ref in dogs]
