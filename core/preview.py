@@ -22,7 +22,7 @@ from shardwright.core.images.byte_ranges import as_image_file, bare_pixels
 from shardwright.core.images.color import to_color
 from shardwright.core.images.decode import load, load_checked, no_image, open_image, upright
 from shardwright.core.images.deep_pixels import decode_raw, displayed
-from shardwright.core.images.faults import PillowSettings, corrupt
+from shardwright.core.images.faults import PillowSettings
 from shardwright.core.records.compression import records_at
 from shardwright.core.records.images import NoImage, find_image, own_image
 from shardwright.core.records.record import PIXEL_MASKS, KnownRecords, SourceRecord, names_of_specs
@@ -53,7 +53,6 @@ _MAX_PIXELS = 89_478_485
 _GOLDEN = 0.618033988749895
 #: Distance in hue between instances of a class; differs from the hues of nearby classes.
 _INSTANCE = 257
-_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 #: Number of images, in 5 rows of 5.
 _COUNT = 25
 #: Limits of the search for images of rare classes: number of ledger lines, and of ledgers.
@@ -170,26 +169,6 @@ def _color_of(number: int) -> tuple[int, int, int]:
         return (0, 0, 0)
     red, green, blue = colorsys.hsv_to_rgb(number * _GOLDEN % 1, 1, 0.9 if number % 2 else 0.7)
     return round(red * 255), round(green * 255), round(blue * 255)
-
-
-def raw_thumbnail(data: bytes, shape: Sequence[int], dtype: str = "", side: int = SIDE) -> Image.Image:
-    """Returns the thumbnail of raw pixels, in rows HxWxC, little-endian.
-
-    Args:
-      data: The pixels.
-      shape: Height, width and number of channels.
-      dtype: Type of the samples. Empty for uint8 with 1, 3 or 4 channels, of which the fourth is alpha.
-      side: Pixels of the longer side of the thumbnail.
-
-    Raises:
-      ImageFault: If the number of bytes does not fit the sizes, or the type is unknown.
-    """
-    height, width, channels = shape
-    if (dtype and dtype not in SAMPLE_TYPES) or (not dtype and channels not in _MODES) or min(shape) < 1:
-        raise corrupt(f"{len(data)} raw bytes are not {height} x {width} x {channels}")
-    samples = decode_raw(data, dtype or "uint8", (height, width, channels))
-    image = displayed(samples) if dtype else Image.frombytes(_MODES[channels], (width, height), data)
-    return _fitted(image, side)
 
 
 def _fitted(image: Image.Image, side: int) -> Image.Image:
@@ -326,8 +305,10 @@ def _image_of(record: SourceRecord, schema: RecordSchema, side: int) -> Image.Im
         image = own_image(record, own, None)
         dtype = np.dtype(image.dtype).name if typed else dtype
     stored = record.stored(image)
-    if schema.own and image.method in BARE_PIXELS:
-        return raw_thumbnail(bare_pixels(stored, image), image.shape, dtype, side)
+    if dtype and image.method in BARE_PIXELS:  # floats are stretched, and channels chosen
+        height, width, channels = image.shape
+        samples = decode_raw(bare_pixels(stored, image), dtype, (height, width, channels))
+        return _fitted(displayed(samples), side)
     return thumbnail(as_image_file(stored, image), schema.bounds, side)
 
 
