@@ -13,8 +13,7 @@ from typing import Any, TextIO
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.log import print_result
-from shardwright.pipelines.quiet_beam import suppress_beam_logs
-from shardwright.pipelines.run import exit_code_of
+from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.missing_packages import needed_by
 

@@ -149,8 +149,7 @@ def build_forecast(
     import apache_beam as beam
 
     from shardwright.transforms.dedupe import chosen_images
-    from shardwright.transforms.plan import BatchRefs, ForecastDataset
-    from shardwright.transforms.sources import ListSources
+    from shardwright.transforms.plan import BatchRefs, ForecastDataset, ListSources
 
     settings = request.settings
     refs, class_ids, matches, digests = pipeline | "ListSources" >> ListSources(

@@ -32,12 +32,6 @@ from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.datasets import Target, resolve_target, schema_of
-from shardwright.pipelines.findings_text import (
-    STATISTICS_COLUMNS,
-    print_findings,
-    refusal_of,
-    statistics_table,
-)
 from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import (
     as_beam_options,
@@ -46,6 +40,12 @@ from shardwright.pipelines.prepare import (
     given_options,
     places_read,
     run_for_result,
+)
+from shardwright.pipelines.results import (
+    STATISTICS_COLUMNS,
+    print_findings,
+    refusal_of,
+    statistics_table,
 )
 from shardwright.pipelines.run import converting
 from shardwright.pipelines.tables import console, one_line, print_table
@@ -159,7 +159,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     """
     import apache_beam as beam
 
-    from shardwright.transforms.merging import added_findings, added_statistics
+    from shardwright.transforms.building_blocks import added_findings, added_statistics
     from shardwright.transforms.validate import ValidateShards
 
     target, depth = request.target, CheckDepth.of(request.mode)

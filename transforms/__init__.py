@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shardwright.core.images.map_hook import MappedImage as MappedImage
     from shardwright.transforms.plan import AssignShards as AssignShards
     from shardwright.transforms.plan import ForecastDataset as ForecastDataset
-    from shardwright.transforms.sources import ListSources as ListSources
+    from shardwright.transforms.plan import ListSources as ListSources
     from shardwright.transforms.steps import BuildExamples as BuildExamples
     from shardwright.transforms.steps import DecodeAndResize as DecodeAndResize
     from shardwright.transforms.steps import ReadImages as ReadImages
@@ -30,7 +30,7 @@ _HOME = {
     "DecodedImage": "core.images.map_hook",
     "DroppedImage": "core.images.map_hook",
     "ForecastDataset": "transforms.plan",
-    "ListSources": "transforms.sources",
+    "ListSources": "transforms.plan",
     "MappedImage": "core.images.map_hook",
     "ReadImages": "transforms.steps",
     "ValidateShards": "transforms.validate",

@@ -28,10 +28,9 @@ from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import NO_SPLIT, EncodedRefs, decode_refs
 from shardwright.schemas.layouts import Needs
 from shardwright.schemas.plan import Forecast
-from shardwright.transforms.composite import composite
+from shardwright.transforms.building_blocks import composite
 from shardwright.transforms.dedupe import chosen_images
-from shardwright.transforms.plan import AssignShards, BatchRefs
-from shardwright.transforms.sources import ListSources
+from shardwright.transforms.plan import AssignShards, BatchRefs, ListSources
 
 _LEFTOVERS = "leftovers"
 

@@ -29,8 +29,7 @@ from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.ledger import ShardResult, ledger_header, load_ledger
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.statistics import Statistics
-from shardwright.transforms.composite import composite
-from shardwright.transforms.merging import added_findings, added_statistics
+from shardwright.transforms.building_blocks import added_findings, added_statistics, composite
 from shardwright.transforms.runners import report_sink
 from shardwright.transforms.validate import Validated
 

@@ -30,8 +30,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.transforms.composite import composite
-from shardwright.transforms.merging import MergeAll
+from shardwright.transforms.building_blocks import MergeAll, composite
 
 #: Number of hashes that may be collected for a class above its limit before the highest are dropped.
 _SLACK = 1024

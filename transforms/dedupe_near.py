@@ -31,7 +31,7 @@ from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.transforms.composite import composite
+from shardwright.transforms.building_blocks import composite
 
 #: Number of buckets in which values meet, and so of workers that can share the comparison.
 _BUCKETS = 512

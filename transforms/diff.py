@@ -22,8 +22,7 @@ from shardwright.core.diff import (
     unpack_rows,
 )
 from shardwright.schemas.drift import MAX_PAIRS, Changes
-from shardwright.transforms.composite import composite
-from shardwright.transforms.merging import MergeAll, in_global_window
+from shardwright.transforms.building_blocks import MergeAll, composite, in_global_window
 
 #: Old and new classes, and the number of images that changed from the one to the other.
 Relabel = tuple[tuple[str, str], int]

@@ -1,11 +1,11 @@
-"""Beam transforms for the plan: batches, bounds of splits and folds, the forecast, and shards."""
+"""Beam transforms for the plan: listing, batches, bounds of splits and folds, the forecast, and shards."""
 
 from __future__ import annotations
 
 import zlib
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -30,7 +30,9 @@ from shardwright.core.plan.assign import (
 from shardwright.core.plan.choose_parts import CollectedHashes, choose_parts
 from shardwright.core.plan.forecast import RefSummary, make_forecast
 from shardwright.core.plan.request import ConversionRequest
+from shardwright.core.sources.listing import ListingDigest, list_part, split_inputs
 from shardwright.core.sources.rules import RuleMatches, unmatched_warnings
+from shardwright.core.sources.source import Context, Input, InputSplit, source_by_name, whole
 from shardwright.schemas.codes import FilterReason, Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import (
@@ -44,9 +46,10 @@ from shardwright.schemas.image_ref import (
 )
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.plan import Forecast, PartBounds, Plan
-from shardwright.transforms.composite import composite
-from shardwright.transforms.merging import MergeAll, SumOfBundle, in_global_window
+from shardwright.transforms.building_blocks import MergeAll, SumOfBundle, composite, in_global_window
+from shardwright.transforms.runners import has_one_worker, report_source
 
+_CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
 _REFS_PER_BATCH = 1000
 #: Number of references that a worker collects before it emits them, sorted by shard.
 REFS_IN_HAND = 100_000
@@ -58,6 +61,60 @@ _SPLIT = ImageRef._fields.index("split")
 #: Settings that decide the hashes and the shares. If one of them changes, the parts are chosen again.
 _OF_SPLITS = ("split_mode", "splits", "seed", "split_by", "group_column", "label_regex", "label_separator")
 _DECIDING = {SPLIT: _OF_SPLITS, FOLD: (*_OF_SPLITS, "folds")}
+
+
+class _ListPart(beam.DoFn):
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def start_bundle(self) -> None:
+        self._matches = RuleMatches()
+        self._digest = ListingDigest()
+
+    def process(self, part: InputSplit) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
+        for found in list_part(part, self._context, self._matches):
+            self._digest.add(found, self._context.spool.path)
+            yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
+
+    def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
+        yield beam.pvalue.TaggedOutput(_MATCHES, in_global_window(self._matches))
+        yield beam.pvalue.TaggedOutput(_DIGESTS, in_global_window(self._digest))
+
+
+@composite
+def ListSources(
+    begin: beam.pvalue.PBegin | beam.PCollection,
+    inputs: Sequence[Input],
+    context: Context,
+) -> tuple[beam.PCollection, beam.PCollection, beam.PCollection, beam.PCollection]:
+    """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId], ...)`.
+
+    The second result contains the ids that sources give to class names; it may have duplicates. The third is
+    a PCollection of RuleMatches, and the fourth of ListingDigests, which together are that of all items.
+
+    Args:
+      begin: The pipeline, or a PCollection of one element, to list the inputs once that element is ready.
+      inputs: Checked inputs.
+      context: Settings, rules and a directory for spool files.
+    """
+    inputs = tuple(inputs)
+    context = replace(context, one_worker=has_one_worker(begin.pipeline.options))
+    if isinstance(begin, beam.pvalue.PBegin):
+        begin = begin | "Begin" >> beam.Impulse()  # bytes
+
+    def split(_: object) -> Iterator[InputSplit]:
+        for item in inputs:
+            report_source(item.path)
+        return split_inputs(inputs, context)
+
+    parts = begin | "SplitInputs" >> beam.FlatMap(split).with_output_types(InputSplit)  # InputSplit
+    # A single worker would only pay for it.
+    if not context.one_worker and (len(inputs) > 1 or source_by_name(inputs[0].source).split is not whole):
+        parts = parts | "SpreadOut" >> beam.Reshuffle()  # InputSplit
+    listed = parts | "ListPart" >> beam.ParDo(_ListPart(context)).with_outputs(
+        _CLASS_IDS, _MATCHES, _DIGESTS, main="refs"
+    )  # ImageRef; ClassId; RuleMatches; ListingDigest
+    return listed.refs, listed[_CLASS_IDS], listed[_MATCHES], listed[_DIGESTS]
 
 
 def _weight(ref: ImageRef) -> int:

@@ -38,10 +38,9 @@ from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, shard_file
 from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.version import VersionRecord, check_file, version_path
-from shardwright.transforms.composite import composite
+from shardwright.transforms.building_blocks import added_findings, added_statistics, composite
 from shardwright.transforms.conversion import condensed
 from shardwright.transforms.diff import CompareDatasets
-from shardwright.transforms.merging import added_findings, added_statistics
 from shardwright.transforms.validate import Validated, verify_results
 
 _PLANNED = "planned"

@@ -16,7 +16,7 @@ from shardwright.core.salvage.shard import SalvageTask, SavedShard, save_shard
 from shardwright.core.shards.finish import condense
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.ledger import ShardResult
-from shardwright.transforms.composite import composite
+from shardwright.transforms.building_blocks import composite
 from shardwright.transforms.conversion import condensed
 
 _RESULTS = "results"

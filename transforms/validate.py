@@ -48,8 +48,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
-from shardwright.transforms.composite import composite
-from shardwright.transforms.merging import MergeAll
+from shardwright.transforms.building_blocks import MergeAll, composite
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
 _FINGERPRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"

@@ -36,7 +36,7 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import NO_SPLIT
 from shardwright.schemas.ledger import LedgerLines, ShardResult
 from shardwright.schemas.plan import Forecast, shard_file
-from shardwright.transforms.merging import in_global_window
+from shardwright.transforms.building_blocks import in_global_window
 from shardwright.transforms.runners import uses_resource_hints
 
 _COMPRESSION_TYPES = {

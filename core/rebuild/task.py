@@ -119,7 +119,7 @@ THIS_FILE = "rebuild/task.py:"
 def show_stages(shown: bool = True) -> None:
     """Shows the log lines of rebuilds on stderr at any log level. A repeated call changes nothing.
 
-    A command also shows the lines of worker processes on this machine (`pipelines/quiet_beam.py`).
+    A command also shows the lines of worker processes on this machine (`pipelines/run.py`).
 
     Args:
       shown: False to stop showing them.

@@ -18,9 +18,9 @@ from shardwright.core.report.render import verdict_of
 from shardwright.pipelines import cli, prepare
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.findings_text import print_findings
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.report import report
+from shardwright.pipelines.results import print_findings
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.check_depths import CheckDepth
 from shardwright.schemas.codes import FindingCode, Severity

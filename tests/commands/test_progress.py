@@ -28,8 +28,13 @@ from shardwright.core.concurrency.progress import PROGRESS
 from shardwright.core.rebuild.task import show_stages
 from shardwright.pipelines import cli, progress
 from shardwright.pipelines.progress import progress_text, show_progress
-from shardwright.pipelines.quiet_beam import quiet_worker_processes, suppress_beam_logs
-from shardwright.pipelines.run import exit_code_of, metrics_of, run_pipeline
+from shardwright.pipelines.run import (
+    exit_code_of,
+    metrics_of,
+    quiet_worker_processes,
+    run_pipeline,
+    suppress_beam_logs,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -174,7 +179,7 @@ def test_a_worker_process_writes_the_same_bytes(tmp_path: Path) -> None:
 _FAILURES = """
 import sys, threading
 from apache_beam.runners.worker import sdk_worker
-from shardwright.pipelines.quiet_beam import hide_tracebacks
+from shardwright.pipelines.run import hide_tracebacks
 
 of_beam = {"__name__": "apache_beam.runners.worker.made_up"}
 exec("def fail():\\n    raise ValueError('of a worker')", of_beam)

@@ -18,10 +18,10 @@ import pytest
 from helpers.hostile import Terminal
 from helpers.repository import ROOT
 
-from shardwright.pipelines import cli, findings_text
+from shardwright.pipelines import cli, results
 from shardwright.pipelines.completion import SHELLS, completion
-from shardwright.pipelines.findings_text import example_line, print_findings
 from shardwright.pipelines.help_text import colored, examples_text, has_colors
+from shardwright.pipelines.results import example_line, print_findings
 from shardwright.pipelines.tables import console, warn
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.configuration.setting import Topic
@@ -249,7 +249,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM"):
         monkeypatch.delenv(name, raising=False)
     out = Terminal()
-    monkeypatch.setattr(findings_text, "console", lambda: console(out))
+    monkeypatch.setattr(results, "console", lambda: console(out))
     return out
 
 

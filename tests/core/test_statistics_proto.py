@@ -12,7 +12,7 @@ from shardwright.core.stats_pb import ALL_EXAMPLES, stats_pb
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.layouts import CLASSIFICATION
 from shardwright.schemas.statistics import RecordStatistics, Statistics
-from shardwright.transforms.merging import MergeAll
+from shardwright.transforms.building_blocks import MergeAll
 
 _SPECS = {spec.name: spec for spec in CLASSIFICATION.features}
 _JPEG, _PNG = b"\xff\xd8\xff" + bytes(7), b"\x89PNG\r\n\x1a\n" + bytes(12)

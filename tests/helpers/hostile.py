@@ -180,7 +180,7 @@ _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
     [
         "helpers.hostile",
-        "shardwright.transforms.sources",
+        "shardwright.transforms.plan",
         "apache_beam.runners.portability.fn_api_runner.fn_runner",
         "apache_beam.runners.worker.sdk_worker_main",
     ]

@@ -18,7 +18,7 @@ from rich.progress import Progress
 
 from shardwright.core.lease import Lease
 from shardwright.core.rebuild.task import RebuildTask, line_of, show_stages, stage
-from shardwright.pipelines.quiet_beam import suppress_beam_logs
+from shardwright.pipelines.run import suppress_beam_logs
 from shardwright.schemas.configuration.settings import ConvertSettings
 
 TASK = RebuildTask(

@@ -30,7 +30,7 @@ from shardwright.pipelines.cli import main
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ShardwrightError
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.transforms.sources import ListSources
+from shardwright.transforms.plan import ListSources
 
 FOLDERS = st.sampled_from([b"train", b"Test", b"cat", b"dog a", b".hidden", b"00000", b"caf\xe9", b"a\nb"])
 FILES = st.sampled_from([b"1.jpg", b"2.PNG", b"x", b"notes.txt", b".dot.jpg", b"\xff.jpg", b"1.json", b"cat"])

@@ -1,10 +1,11 @@
-"""Sums of the elements of a PCollection, or of a bundle."""
+"""Building blocks of the transforms: composites of functions, and sums of PCollections and of bundles."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow
@@ -12,6 +13,28 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.statistics import Statistics
+
+Arguments = ParamSpec("Arguments")
+
+
+def composite(
+    expand: Callable[Concatenate[Any, Arguments], Any],
+) -> Callable[Arguments, beam.PTransform]:
+    """Makes a composite transform of a function, as `beam.ptransform_fn` does.
+
+    Type checkers know the arguments, and Beam does not show their values, which may contain secrets.
+
+    Args:
+      expand: Function that applies steps to its first argument, a PCollection. The transform takes the other
+        arguments.
+    """
+
+    @functools.wraps(expand)
+    def transform(*args: Arguments.args, **kwargs: Arguments.kwargs) -> beam.PTransform:
+        applied = functools.wraps(expand)(lambda collection: expand(collection, *args, **kwargs))
+        return beam.ptransform_fn(applied)()
+
+    return transform
 
 
 class _Mergeable(Protocol):
