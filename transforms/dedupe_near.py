@@ -3,10 +3,13 @@
 Every image is read and decoded once, small if its format allows that, for a fingerprint of 320 bytes
 (`images/near_duplicates.py`). Fingerprints are compared as a validation compares those of records:
 
-    FingerprintSources -> rows, and the digests of their bands
-    FindShared         -> the rows that share a band with another row
-    LinkSimilar        -> pairs of keys, after comparing all rows that share a band
+    FingerprintSources -> pictures, and the digests of their bands
+    FindShared         -> the pictures that share a band with another one
+    LinkSimilar        -> pairs of keys, after comparing all pictures that share a band
     JoinGroups         -> key of a copy -> key of the image that is kept
+
+A validation does the first steps with the same functions (`validation/duplicates.py`). Here, the picture of
+an image states its batch as its file, and its number of pixels as its offset.
 
 Images that are linked directly or through others form a group. So no two images of a group are kept, and none
 can be in two splits.
@@ -16,52 +19,37 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import pickle
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 
-from shardwright.core.conversion import ShardRecipe, fingerprint_read, map_reads
-from shardwright.core.images.near_duplicates import alike, bands_of
+from shardwright.core.conversion import Fingerprint, ShardRecipe, fingerprint_read, map_reads
+from shardwright.core.images.near_duplicates import alike
+from shardwright.core.validation.duplicates import (
+    MAX_IN_BAND,
+    Bucket,
+    PictureRow,
+    band_number,
+    bucketed_fingerprints,
+    duplicate_candidates,
+    pictures_by_place,
+    pictures_that_share,
+    shared_rows,
+)
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
+from shardwright.schemas.pictures import ImageQuality, Picture
 from shardwright.transforms.building_blocks import composite
 
 #: Number of buckets in which values meet, and so of workers that can share the comparison.
 _BUCKETS = 512
-#: Number of images with an equal band that are compared together. More are compared in parts of this size.
-_MAX_IN_BAND = 50_000
-_PRINT_BYTES = 8
+_NAME_BYTES = 8
 _FINGERPRINTS = "prints"
-
-
-class Row(NamedTuple):
-    """An image to compare with others.
-
-    Attributes:
-      key: Key of the image.
-      pixels: Number of its pixels.
-      hash: Hash of its fingerprint.
-      patch: Patch of its fingerprint.
-    """
-
-    key: str
-    pixels: int
-    hash: bytes
-    patch: bytes
-
-    @property
-    def rank(self) -> tuple[int, str]:
-        """Sort key: the image that is kept comes first."""
-        return -self.pixels, self.key
-
-
 #: An image of a pair: negative number of pixels, and key, so that the image that is kept is the smallest.
 Ranked = tuple[int, str]
 
@@ -69,7 +57,7 @@ Ranked = tuple[int, str]
 def _fingerprint_sources(
     batch: EncodedRefs, recipe: ShardRecipe, class_names: frozenset[str]
 ) -> Iterator[Any]:
-    """Yields the rows of a batch by the bucket of the batch, and the digests of their bands by their own."""
+    """Yields the pictures of a batch by its bucket, and the digests of their bands by their own buckets."""
     # An image of an unknown class is quarantined, so no copy may be removed in its favor.
     refs = [
         ref
@@ -77,89 +65,37 @@ def _fingerprint_sources(
         if ref.is_candidate and (not class_names or class_names.issuperset(ref.labels))
     ]
     found = map_reads(partial(fingerprint_read, recipe.settings), refs, recipe)
-    rows = [Row(ref.key, *seen) for ref, seen in zip(refs, found, strict=True) if seen is not None]
-    if not rows:
-        return
-    name = _name_of(rows)
-    yield _bucket_of(name), pickle.dumps((name, list(map(tuple, rows))))
-    for bucket, packed in bucketed_fingerprints(name, rows):
-        yield beam.pvalue.TaggedOutput(_FINGERPRINTS, (bucket, packed))
+    # A batch that is processed again gets the same name.
+    name = hashlib.blake2b("\n".join(ref.key for ref in refs).encode(), digest_size=_NAME_BYTES).hexdigest()
+    pictures = [
+        picture_of(name, place, ref.key, seen)
+        for place, (ref, seen) in enumerate(zip(refs, found, strict=True))
+        if seen is not None
+    ]
+    yield from pictures_by_place(pictures, _BUCKETS)
+    for packed in bucketed_fingerprints(pictures, _BUCKETS):
+        yield beam.pvalue.TaggedOutput(_FINGERPRINTS, packed)
 
 
-def _name_of(rows: Sequence[Row]) -> bytes:
-    """Returns a name for a batch of rows that is the same if the batch is processed again."""
-    keys = "\n".join(row.key for row in rows)
-    return hashlib.blake2b(keys.encode(), digest_size=_PRINT_BYTES).digest()
+def picture_of(batch: str, place: int, key: str, seen: Fingerprint) -> Picture:
+    """Returns the picture of an image by its place in a batch; only its bands are shared with others."""
+    quality = ImageQuality((), (), seen.pixels, b"", seen.hash, seen.patch)
+    return Picture(batch, place, seen.pixels, key, "", (), 0, "", 0, 0, 0, quality=quality)
 
 
-def _bucket_of(value: bytes) -> int:
-    return zlib.crc32(value) % _BUCKETS
-
-
-def _values_of(rows: Sequence[Row]) -> Iterator[list[bytes]]:
-    """Yields the bands of each row; each begins with its number."""
-    for bands in bands_of([row.hash for row in rows], [row.patch for row in rows]):
-        yield [bytes([number]) + band for number, band in enumerate(bands)]
-
-
-def bucketed_fingerprints(name: bytes, rows: Sequence[Row]) -> Iterator[tuple[int, bytes]]:
-    """Yields digests of the bands of a batch's rows, packed by the bucket where equal ones meet."""
-    packed: defaultdict[int, list[tuple[bytes, int, int]]] = defaultdict(list)
-    for place, values in enumerate(_values_of(rows)):
-        for band, value in enumerate(values):
-            digest = hashlib.blake2b(value, digest_size=_PRINT_BYTES).digest()
-            packed[_bucket_of(digest)].append((digest, place, band))
-    for bucket, found in packed.items():
-        yield bucket, pickle.dumps((name, found))
-
-
-def find_shared(bucket: tuple[int, Iterable[bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Yields the places of rows that share a band with another row, packed by the bucket of their batch."""
-    packs = [pickle.loads(packed) for packed in bucket[1]]
-    once: set[bytes] = set()
-    shared: set[bytes] = set()
-    for _, found in packs:
-        for digest, _, _ in found:
-            (shared if digest in once else once).add(digest)
-    for name, found in packs:
-        places = [(place, band) for digest, place, band in found if digest in shared]
-        if places:
-            yield _bucket_of(name), pickle.dumps((name, places))
-
-
-def rows_that_share(
-    bucket: tuple[int, Mapping[str, Iterable[bytes]]],
-) -> Iterator[tuple[tuple[int, int], bytes]]:
-    """Yields the rows that share a band, packed by band and the bucket where they are compared."""
-    wanted: defaultdict[bytes, list[tuple[int, int]]] = defaultdict(list)
-    for packed in bucket[1]["shared"]:
-        name, places = pickle.loads(packed)
-        wanted[name] += places
-    for packed in bucket[1]["rows"]:
-        name, found = pickle.loads(packed)
-        rows = [Row(*row) for row in found]
-        values = list(_values_of(rows)) if wanted[name] else []
-        meeting: defaultdict[tuple[int, int], list[tuple[Any, ...]]] = defaultdict(list)
-        for place, band in wanted[name]:
-            value = values[place][band]
-            meeting[band, _bucket_of(value)].append((value, *rows[place]))
-        for where, items in meeting.items():
-            yield where, pickle.dumps(items)
-
-
-def link_similar(bucket: tuple[tuple[int, int], Iterable[bytes]]) -> Iterator[list[tuple[Ranked, Ranked]]]:
+def link_similar(bucket: tuple[Bucket, Iterable[bytes]]) -> Iterator[list[tuple[Ranked, Ranked]]]:
     """Yields pairs that connect all similar images of a bucket: each image with the best of its group."""
-    (band, _), packs = bucket
-    groups: defaultdict[bytes, list[Row]] = defaultdict(list)
-    for packed in packs:
-        for value, *row in pickle.loads(packed):
-            groups[value].append(Row(*row))
+    (kind, _), packs = bucket
+    groups: defaultdict[bytes, list[PictureRow]] = defaultdict(list)
+    for value, row in shared_rows(packs):
+        groups[value].append(row)
     for group in groups.values():
-        rows = sorted(group)  # the order of arrival does not count
-        for begin in range(0, len(rows), _MAX_IN_BAND):
-            part = rows[begin : begin + _MAX_IN_BAND]
-            found = alike([row.hash for row in part], [row.patch for row in part], band=band)
-            links = join_groups((part[first].rank, part[second].rank) for first, second, _ in found)
+        rows = sorted(group, key=lambda row: str(row.key))  # the order of arrival does not count
+        for begin in range(0, len(rows), MAX_IN_BAND):
+            part = rows[begin : begin + MAX_IN_BAND]
+            found = alike([row.hash for row in part], [row.patch for row in part], band=band_number(kind))
+            ranked = [(-row.offset, str(row.key)) for row in part]
+            links = join_groups((ranked[first], ranked[second]) for first, second, _ in found)
             if links:
                 yield list(links.items())
 
@@ -229,20 +165,21 @@ def DedupeNear(
         | "FingerprintSources"
         >> beam.FlatMap(_fingerprint_sources, recipe, frozenset(class_names))
         .with_output_types(packs)
-        .with_outputs(_FINGERPRINTS, main="rows")
-    )  # (bucket, rows); (bucket, fingerprints)
+        .with_outputs(_FINGERPRINTS, main="pictures")
+    )  # (bucket, pictures); (bucket, fingerprints)
     shared = (
         seen[_FINGERPRINTS]
         | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
-        | "FindShared" >> beam.FlatMap(find_shared).with_output_types(packs)  # (bucket, places)
+        | "FindShared"
+        >> beam.FlatMap(duplicate_candidates, _BUCKETS).with_output_types(packs)  # (bucket, places)
     )
     links = (
-        {"rows": seen.rows, "shared": shared}
-        | "GroupRows" >> beam.CoGroupByKey()  # (bucket, {rows, shared})
-        | "RowsThatShare"
-        >> beam.FlatMap(rows_that_share).with_output_types(
-            tuple[tuple[int, int], bytes]
-        )  # ((band, bucket), rows)
+        {"pictures": seen.pictures, "shared": shared}
+        | "GroupPlaces" >> beam.CoGroupByKey()  # (bucket, {pictures, shared})
+        | "PicturesThatShare"
+        >> beam.FlatMap(
+            lambda met: pictures_that_share(met[1]["pictures"], met[1]["shared"], _BUCKETS)
+        ).with_output_types(tuple[Bucket, bytes])  # ((band, bucket), rows)
         | "GroupByBand" >> beam.GroupByKey()  # ((band, bucket), [rows])
         | "LinkSimilar" >> beam.FlatMap(link_similar)  # [(copy, better one)]
     )

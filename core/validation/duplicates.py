@@ -338,7 +338,7 @@ def shared_values(rows: Sequence[PictureRow]) -> Iterator[list[tuple[str, bytes]
     """Yields for each image the pairs (kind, value) that similar images share."""
     bands = bands_of([row.hash for row in rows], [row.patch for row in rows])
     for row, values in zip(rows, bands):
-        had = [("pixels", row.digest)]
+        had = [("pixels", row.digest)] if row.digest else []
         if row.source is not None:
             had.append(("source", row.source.encode("utf-8", "surrogatepass")))
         yield had + [(f"{_BAND}{number}", value) for number, value in enumerate(values)]
@@ -353,7 +353,7 @@ def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Itera
     """
     (kind, _), packs = bucket
     if kind.startswith(_BAND):
-        links = _near_links(packs, int(kind.removeprefix(_BAND)))
+        links = _near_links(packs, band_number(kind))
     else:
         links = _equal_links(packs, Likeness.SOURCE if kind == "source" else Likeness.PIXELS)
     return packed_by(
@@ -364,11 +364,11 @@ def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Itera
 def _equal_links(packs: Iterable[bytes], likeness: Likeness) -> Iterator[Link]:
     """Yields links of equal images to the first in another split or class, else to the first of all."""
     groups: defaultdict[bytes, EqualPictures[PictureRow]] = defaultdict(EqualPictures)
-    for shared, row in _rows(packs):
+    for shared, row in shared_rows(packs):
         groups[shared].add(row)
     for equals in groups.values():
         equals.settle()
-    for shared, row in _rows(packs):
+    for shared, row in shared_rows(packs):
         equals = groups[shared]
         graver = [equals.in_other_split(row), equals.in_other_class(row)]
         others = dict.fromkeys(other for other in graver if other is not None)
@@ -380,7 +380,7 @@ def _equal_links(packs: Iterable[bytes], likeness: Likeness) -> Iterator[Link]:
 def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
     """Yields the links of similar images; of images with equal pixels, only the first is compared."""
     groups: defaultdict[bytes, dict[bytes, PictureRow]] = defaultdict(dict)
-    for shared, row in _rows(packs):
+    for shared, row in shared_rows(packs):
         group = groups[shared]
         first = group.get(row.digest)
         if first is None or _place(row) < _place(first):
@@ -392,7 +392,13 @@ def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
         yield from _near(sorted(group.values(), key=_place)[:MAX_IN_BAND], band)
 
 
-def _rows(packs: Iterable[bytes]) -> Iterator[tuple[bytes, PictureRow]]:
+def band_number(kind: str) -> int:
+    """Returns the number of the band that images of a bucket share."""
+    return int(kind.removeprefix(_BAND))
+
+
+def shared_rows(packs: Iterable[bytes]) -> Iterator[tuple[bytes, PictureRow]]:
+    """Yields the shared value and the row of each image that `pictures_that_share` packed."""
     for packed in packs:
         for shared, row in unpack_rows(packed):
             yield shared, PictureRow(*row)

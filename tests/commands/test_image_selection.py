@@ -6,7 +6,6 @@ import hashlib
 import io
 import itertools
 import json
-import pickle
 import random
 import shutil
 from collections import Counter
@@ -23,9 +22,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
-from shardwright.core.conversion import ShardRecipe, fingerprint, fingerprint_read, read_ref
+from shardwright.core.conversion import Fingerprint, ShardRecipe, fingerprint, fingerprint_read, read_ref
+from shardwright.core.hash_buckets import unpack_rows
 from shardwright.core.images.near_duplicates import alike
 from shardwright.core.shards.shard_plan import recipes_of
+from shardwright.core.validation.duplicates import bucketed_fingerprints, duplicate_candidates
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.rebuild import rebuild
@@ -37,7 +38,7 @@ from shardwright.schemas.errors import DataRefused, UsageError
 from shardwright.schemas.image_formats import parse_formats
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import Entry, load_ledger
-from shardwright.transforms.dedupe_near import Row, bucketed_fingerprints, find_shared, join_groups
+from shardwright.transforms.dedupe_near import join_groups, picture_of
 
 
 def noise(size: tuple[int, int], seed: int = 0) -> Image.Image:
@@ -510,15 +511,15 @@ def test_similar_images_are_all_pairs_of_a_small_bucket_and_connect_a_large_one(
 
 
 def test_only_rows_that_share_a_band_are_compared() -> None:
-    row, other = Row("a", 1, bytes(32), bytes(288)), Row("b", 1, bytes([255] * 32), bytes([255] * 288))
-    found = [*bucketed_fingerprints(b"1", [row, other]), *bucketed_fingerprints(b"2", [row])]
+    one, other = Fingerprint(1, bytes(32), bytes(288)), Fingerprint(1, bytes([255] * 32), bytes([255] * 288))
+    batches = [picture_of("1", 0, "a", one), picture_of("1", 1, "b", other)], [picture_of("2", 0, "a", one)]
     buckets: dict[int, list[bytes]] = {}
-    for bucket, packed in found:
+    for bucket, packed in itertools.chain.from_iterable(bucketed_fingerprints(items, 4) for items in batches):
         buckets.setdefault(bucket, []).append(packed)
-    shared = [item for bucket in buckets.items() for item in find_shared(bucket)]
-    found_places = [pickle.loads(packed) for _, packed in shared]
-    places = [(name, place) for name, items in found_places for place, _ in items]
-    assert set(places) == {(b"1", 0), (b"2", 0)} and len(places) == 12
+    shared = [pack for bucket in buckets.items() for _, pack in duplicate_candidates(bucket, 4)]
+    places = [tuple(row) for pack in shared for row in unpack_rows(pack)]
+    assert {place[:2] for place in places} == {("1", 0), ("2", 0)}
+    assert {place[2] for place in places} == {f"band{number}" for number in range(6)} and len(places) == 12
 
 
 SPLITS = ("train", "test")
