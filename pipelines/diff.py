@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +18,7 @@ from shardwright.core.diff import MAX_RECORDS, compare_small, list_pairs
 from shardwright.core.overwrite import repair_swap
 from shardwright.core.versions import located
 from shardwright.pipelines import log
+from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.output import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, run_for_result
@@ -290,7 +291,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.add_argument("datasets", nargs="*", metavar="OLD NEW", help="two dataset directories")
     parser.add_argument(
-        "--thresholds", default="", metavar="FILE",
+        "--thresholds", default=None, metavar="FILE",
         help="a gate file: exit code 1 if the new dataset does not pass it",
     )  # fmt: skip
     parser.add_argument("--report", default="", metavar="FILE", help="write a JSON report to this file")
@@ -303,14 +304,7 @@ def execute(options: argparse.Namespace) -> Outcome:
             f"diff compares two datasets, not {len(options.datasets)}; write shardwright diff OLD NEW."
         )
     old, new = options.datasets
-    result = diff(
-        old,
-        new,
-        thresholds=options.thresholds or None,
-        report=options.report or None,
-        beam_options=options.beam_options,
-        progress=True,
-    )
+    result = diff(old, new, **cli_options.arguments_of(diff, options))
 
     def show() -> None:
         print_drift(result.drift, None if result.thresholds is None else result.refusals)
@@ -349,16 +343,11 @@ def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> No
             print_table(out, table.heads, rows, title=f"  {table.title}")
             if table.more:
                 out.print(f"  and {counted(table.more, 'more row', 'more rows')}")
-    if refusals is not None:
-        _print_refusals(out, refusals)
-
-
-def _print_refusals(out: Any, refusals: Iterable[Violation]) -> None:
-    refusals = list(refusals)
+    if refusals is None:
+        return
     for refusal in refusals:
         if refusal.severity is Severity.ERROR:
-            line = Text("  ").append("refused", ERROR).append(f": {one_line(refusal.message)}")
-            out.print(line)
+            out.print(Text("  ").append("refused", ERROR).append(f": {one_line(refusal.message)}"))
         else:
             warn(out, refusal.message)
     errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)

@@ -128,6 +128,9 @@ def inspect(
 
 def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
     """Returns the contents of `dataset.json`, with the sums to show."""
+    # The default image format depends on --resize.
+    defaults = replace(ConvertSettings(), resize=str(made.plan.settings.get("resize", ""))).identity()
+    defaults["resize"] = ""
     try:
         ledger_rows(made.ledger)
         for reasons in made.ledger["reasons"].values():
@@ -138,7 +141,9 @@ def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
             "fingerprint": made.fingerprint,
             "provenance": made.provenance.as_json(),
             "settings": dict(made.plan.settings),
-            "changed_settings": _changed(made.plan.settings),
+            "changed_settings": {
+                name: value for name, value in made.plan.settings.items() if defaults.get(name) != value
+            },
             "versions": dict(made.versions),
             "splits": sizes_of_splits(made),
             "ledger": dict(made.ledger),
@@ -152,13 +157,6 @@ def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
         raise UsageError(
             f"{printable(where)} is damaged ({error!r}); restore it or convert again."
         ) from error
-
-
-def _changed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that differ from the defaults; the default image format depends on --resize."""
-    defaults = replace(ConvertSettings(), resize=str(settings.get("resize", ""))).identity()
-    defaults["resize"] = ""
-    return {name: value for name, value in settings.items() if defaults.get(name) != value}
 
 
 def _choose_split(made: Dataset, split: str) -> str:
@@ -355,6 +353,16 @@ def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
     def pairs(values: Mapping[str, Any]) -> str:
         return "; ".join(f"{name} {as_text(value)}" for name, value in values.items())
 
+    # The table of features shows a custom layout.
+    changed = {
+        name: value
+        for name, value in found["changed_settings"].items()
+        if name != "layout" or not str(value).startswith("{")
+    }
+    dtypes = [
+        f"{counted(count, 'image')} of {as_text(name)}" for name, count in found.get("dtypes", {}).items()
+    ]
+
     print_table(
         out,
         ("dataset", found["dataset"]),
@@ -363,9 +371,9 @@ def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
                 ["name", as_text(found["name"])],
                 ["layout", as_text(found["layout"])],
                 *([name, as_text(text)] for name, text in found["provenance"].items()),
-                ["settings", pairs(_without_own_layout(found["changed_settings"])) or "the defaults"],
+                ["settings", pairs(changed) or "the defaults"],
                 ["versions", pairs(found["versions"])],
-                *([["samples", _samples(found["dtypes"])]] if "dtypes" in found else []),
+                *([["samples", ", ".join(dtypes)]] if dtypes else []),
             ]
         ),
     )
@@ -378,18 +386,6 @@ def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
             for name, split in found["splits"].items()
         ],
     )
-
-
-def _samples(dtypes: Mapping[str, int]) -> str:
-    """Returns the number of images of each sample type in words."""
-    return ", ".join(f"{counted(count, 'image')} of {as_text(name)}" for name, count in dtypes.items())
-
-
-def _without_own_layout(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings without a custom layout, which the table of features shows."""
-    return {
-        name: value for name, value in settings.items() if name != "layout" or not str(value).startswith("{")
-    }
 
 
 def _shape(item: Mapping[str, Any]) -> str:
@@ -448,11 +444,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     found = inspect(
-        cli_options.dataset_of(options),
-        records=_number("records", options.records, 0, _MAX_RECORDS),
-        split=options.split,
-        contact_sheet=options.contact_sheet,
-        thumbnails=_number("thumbnails", options.thumbnails or _THUMBNAILS, 1, _MAX_THUMBNAILS),
+        **cli_options.arguments_of(inspect, options)
+        | {
+            "records": _number("records", options.records, 0, _MAX_RECORDS),
+            "thumbnails": _number("thumbnails", options.thumbnails or _THUMBNAILS, 1, _MAX_THUMBNAILS),
+        }
     )
     if options.thumbnails is not None and not options.contact_sheet:
         log.note("--thumbnails has no effect without --contact_sheet.")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -239,6 +240,18 @@ def dataset_of(namespace: argparse.Namespace) -> str:
     if len(places) > 1:
         raise UsageError("Name one dataset, or one pattern in quotes, such as 'dir/*.tfrecord'.")
     return str(places[0]) if places else ""
+
+
+def arguments_of(function: Callable[..., Any], namespace: argparse.Namespace) -> dict[str, Any]:
+    """Returns the arguments of a command's function that the command line gives, by name.
+
+    Options have the names of the function's parameters. The command shows its progress.
+    """
+    given = {**vars(namespace), "progress": True}
+    if "place" in given:
+        given["dataset"] = dataset_of(namespace)
+    parameters = inspect.signature(function).parameters
+    return {name: value for name, value in given.items() if name in parameters}
 
 
 def names_of(parser: argparse.ArgumentParser) -> list[str]:

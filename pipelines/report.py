@@ -123,14 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
-    place = cli_options.dataset_of(options)
-    made = report(
-        place,
-        previous=options.previous,
-        output=options.output,
-        beam_options=options.beam_options,
-        progress=True,
-    )
+    made = report(**cli_options.arguments_of(report, options))
     return Outcome(lambda: print_report(made), made.as_json)
 
 

@@ -330,13 +330,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
-    result = salvage(
-        cli_options.dataset_of(options),
-        options.output,
-        fast=options.fast,
-        beam_options=options.beam_options,
-        progress=True,
-    )
+    result = salvage(**cli_options.arguments_of(salvage, options))
     return Outcome(lambda: print_salvage_summary(result), result.as_json)
 
 

@@ -447,23 +447,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
-    place = cli_options.dataset_of(options)
     if options.fast and options.quality:
         raise UsageError("--fast decodes no images and --quality measures all of them; choose one.")
     report = validate(
-        place,
         mode="fast" if options.fast else "quality" if options.quality else "full",
-        fail_on=options.fail_on,
-        warn_on=options.warn_on,
-        expect=options.expect,
-        report=options.report,
-        html=options.html,
-        junit=options.junit,
-        against=options.against,
-        previous=options.previous,
         listing={name: value for name, value in vars(options).items() if name in source.LISTING},
-        beam_options=options.beam_options,
-        progress=True,
+        **cli_options.arguments_of(validate, options),
     )
 
     def show() -> None:
