@@ -128,10 +128,10 @@ def inspect(
 
 def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
     """Returns the contents of `dataset.json`, with the sums to show."""
-    # The default image format depends on --resize.
-    defaults = replace(ConvertSettings(), resize=str(made.plan.settings.get("resize", ""))).identity()
-    defaults["resize"] = ""
     try:
+        # The default image format depends on --resize.
+        defaults = replace(ConvertSettings(), resize=str(made.plan.settings.get("resize", ""))).identity()
+        defaults["resize"] = ""
         ledger_rows(made.ledger)
         for reasons in made.ledger["reasons"].values():
             dict(reasons)

@@ -403,23 +403,18 @@ def read_job_gates(section: Any, path: str) -> JobGates:
       WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
     if isinstance(section, str) and section:
-        return _gate_file(section, path)
+        name, beside, remote = section, os.path.dirname(path), storage.is_remote(path)
+        if not (storage.is_remote(name) or os.path.isabs(name)) and beside:
+            name = storage.join(beside, name) if remote else os.path.join(beside, name)
+        try:
+            return parse_gates(storage.read_text("gates", name), "gates", name)
+        except UsageError as error:
+            raise WrongValue(error.message, "gates") from None
     section = _mapping(section, "max_count_drop: 0.2", "gates")
     try:
         return gates_from(section)
     except WrongValue as error:
         raise WrongValue(str(error), "gates", *error.path) from None
-
-
-def _gate_file(name: str, path: str) -> JobGates:
-    """Reads a gate file that lies beside the job file."""
-    beside, remote = os.path.dirname(path), storage.is_remote(path)
-    if not (storage.is_remote(name) or os.path.isabs(name)) and beside:
-        name = storage.join(beside, name) if remote else os.path.join(beside, name)
-    try:
-        return parse_gates(storage.read_text("gates", name), "gates", name)
-    except UsageError as error:
-        raise WrongValue(error.message, "gates") from None
 
 
 def verification_for(verify: str, gates: JobGates) -> str:

@@ -171,15 +171,12 @@ def _shape(item: Mapping[str, Any]) -> str:
 def _words(item: Mapping[str, Any]) -> str:
     if item["encoding"] == Encoding.PLAIN:
         return as_text(item["what"])
-    encoding = _ENCODINGS[Encoding(item["encoding"])].format(dtype=_tensor_of(item))
-    return f"{as_text(item['what'])}; as {encoding}"
-
-
-def _tensor_of(item: Mapping[str, Any]) -> str:
-    """Returns TensorFlow's name for the type of a serialized tensor, with the shape."""
+    # TensorFlow's name for the type of a serialized tensor, with the shape.
     dtype = {"object": "string"}.get(item.get("dtype", ""), item.get("dtype", ""))
     sides = ["any" if size is None else str(size) for size in item.get("tensor_shape", ())]
-    return f"{dtype}, {' x '.join(sides)}" if sides else str(dtype)
+    tensor = f"{dtype}, {' x '.join(sides)}" if sides else str(dtype)
+    encoding = _ENCODINGS[Encoding(item["encoding"])].format(dtype=tensor)
+    return f"{as_text(item['what'])}; as {encoding}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -279,23 +279,18 @@ class _Forgiving:
             info(f"the rest is not shown: {(error.strerror or str(error)).lower()}.")
 
 
-def _fill_closed_descriptors() -> None:
-    """Opens /dev/null for standard input, output and error where they are closed.
+@contextlib.contextmanager
+def forgiving_streams() -> Iterator[None]:
+    """Replaces stdout and stderr by forgiving streams while the block runs, and flushes them at its end.
 
-    Otherwise the next opened file would get such a number, and the output of libraries or child processes
-    would be written into it.
+    First opens /dev/null for standard input, output and error where they are closed. Otherwise the next
+    opened file would get such a number, and libraries or child processes would write their output into it.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
-
-
-@contextlib.contextmanager
-def forgiving_streams() -> Iterator[None]:
-    """Replaces stdout and stderr by forgiving streams while the block runs, and flushes them at its end."""
-    _fill_closed_descriptors()
     before = sys.stdout, sys.stderr
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         # Python has no stream for a descriptor that was closed when Python started.

@@ -60,7 +60,12 @@ def check_output(settings: ConvertSettings, holder: str = "") -> str:
     files = files_of_output(output, holder)
     if holder and is_being_replaced(output):
         raise EngineError(f"{shown} is being replaced by another run; run again when that has ended.")
-    _check_no_versions(output, files)
+    folders = (file.split("/") for file in files)
+    if LATEST_JSON in files or any(part[0] == VERSIONS_DIR and is_version(part[1]) for part in folders):
+        raise UsageError(
+            f"--output {shown} holds versions, and a conversion there would delete all of "
+            "them; make the next one with shardwright rebuild, or choose another place."
+        )
     staging = staging_path(output)
     if settings.resume and storage.list_files(staging):
         return staging
@@ -104,16 +109,6 @@ def _check_no_version(output: str) -> None:
         raise UsageError(
             f"--output {printable(output)} is a version, which only rebuilds write; choose another place, "
             f"or make the next version with shardwright rebuild --output {printable(versions_of)}."
-        )
-
-
-def _check_no_versions(output: str, files: Sequence[str]) -> None:
-    """Checks that the output contains no versions, which the dataset would mix with or replace."""
-    folders = (file.split("/") for file in files)
-    if LATEST_JSON in files or any(part[0] == VERSIONS_DIR and is_version(part[1]) for part in folders):
-        raise UsageError(
-            f"--output {printable(output)} holds versions, and a conversion there would delete all of "
-            "them; make the next one with shardwright rebuild, or choose another place."
         )
 
 
@@ -361,14 +356,9 @@ def one_writer(output: str, beam_options: Any, described: bool) -> Iterator[Held
         raise
     finally:
         if not continues:
-            _release(hold, fresh)
-
-
-def _release(hold: HeldLease, fresh: bool) -> None:
-    """Releases the lease, and removes the directories that were created for it."""
-    hold.release()
-    if not storage.is_remote(hold.output):
-        with contextlib.suppress(OSError):  # usually they are not empty
-            os.rmdir(storage.join(hold.output, WORK_DIR))
-            if fresh:
-                os.rmdir(hold.output)
+            hold.release()
+            if not storage.is_remote(output):
+                with contextlib.suppress(OSError):  # usually the directories are not empty
+                    os.rmdir(storage.join(output, WORK_DIR))
+                    if fresh:
+                        os.rmdir(output)

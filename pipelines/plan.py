@@ -6,7 +6,6 @@ import argparse
 import sys
 from typing import Any
 
-from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import cli
 from shardwright.pipelines import options as cli_options
@@ -29,12 +28,6 @@ from shardwright.schemas.units import counted, format_size
 HELP = "Shows what convert would write with the same settings; writes nothing."
 EXAMPLE = "shardwright plan --input photos/ --resize 224 --splits train=0.9,test=0.1"
 _MAX_CLASSES_SHOWN = 40
-
-
-def build_plan(pipeline: Any, request: ConversionRequest, scratch: str) -> Any:
-    """Builds the planning part of a conversion, with copies of some sources in `scratch`."""
-    _, forecast, _ = build_forecast(pipeline, request, Spool(scratch))  # EncodedRefs, Forecast
-    return forecast
 
 
 def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> Forecast:
@@ -60,7 +53,7 @@ def plan(*, beam_options: Any = None, progress: bool = False, **values: Any) -> 
     if progress:
         print_inputs(request)
     forecast: Forecast = run_for_result(
-        lambda pipeline, scratch: build_plan(pipeline, request, scratch), beam_options, progress
+        lambda pipeline, scratch: build_forecast(pipeline, request, Spool(scratch))[1], beam_options, progress
     )
     return forecast
 

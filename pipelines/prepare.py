@@ -25,7 +25,7 @@ from shardwright.core.overwrite import repair_swap
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.inputs import check_inputs
 from shardwright.core.sources.rules import make_rules
-from shardwright.core.sources.source import Context, Input
+from shardwright.core.sources.source import Context
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import given_names
 from shardwright.core.versions import located
@@ -35,7 +35,6 @@ from shardwright.pipelines.against import unstored_settings
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import Workers, is_dataflow, run_pipeline
 from shardwright.schemas import __version__
-from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
@@ -70,12 +69,20 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
     hook_versions(settings.map)  # imports it and reads its source
     first_label = settings.record_layout.first_label
     stores_classes = settings.record_layout.needs is not Needs.IMAGE
-    class_names, first_number = read_class_names(settings.class_names * stores_classes, first_label)
+    class_names: tuple[str, ...] = ()
+    first_number = 0
+    if settings.class_names and stores_classes:
+        text = storage.read_text("--class_names", settings.class_names, "a class name on each line")
+        class_names = parse_class_names(text, settings.class_names, first_label)
+        first_number = first_number_of(text)
     if class_names and carried:
         check_carried(class_names, carried.labels, first_label, settings.class_names, plan_from)
     inputs = check_inputs(settings, settings.output if with_output else None)
     if carried is None and "color" not in values:
-        settings = _with_own_colors(settings, inputs)
+        # Otherwise gray images of records would become RGB, as from files, and be encoded again.
+        as_they_are = settings.stored_format == "keep" and not settings.resize
+        if as_they_are and all(item.source == "tfrecord" for item in inputs):
+            settings = replace(settings, color="keep")
     return ConversionRequest(
         settings=settings,
         inputs=inputs,
@@ -84,17 +91,6 @@ def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequ
         rules=make_rules(settings, class_names, first_number),
         given=given_names(values),
     )
-
-
-def _with_own_colors(settings: ConvertSettings, inputs: Sequence[Input]) -> ConvertSettings:
-    """Returns settings that keep the images of records as they are if no setting asks for a change.
-
-    Otherwise gray images would become RGB, as from files, and be encoded again.
-    """
-    as_they_are = settings.stored_format == "keep" and not settings.resize
-    if as_they_are and all(item.source == "tfrecord" for item in inputs):
-        return replace(settings, color="keep")
-    return settings
 
 
 def read_plan(path: str) -> Plan:
@@ -119,14 +115,6 @@ def read_plan(path: str) -> Plan:
             "of an earlier build."
         ) from None
     return Dataset.from_bytes(data, f"--plan_from {path}").plan
-
-
-def read_class_names(path: str, first_label: int = 0) -> tuple[tuple[str, ...], int]:
-    """Reads the `--class_names` file; returns the names in id order, and the number of the first one."""
-    if not path:
-        return (), 0
-    text = storage.read_text("--class_names", path, "a class name on each line")
-    return parse_class_names(text, path, first_label), first_number_of(text)
 
 
 def build_forecast(

@@ -162,12 +162,22 @@ def own_temporary_folder() -> Iterator[None]:
 def _folder_in(base: str, pid: int) -> str:
     """Creates the folder of a process, and locks it until the process ends, however it ends.
 
-    Other threads, and Beam's job servers, may use the folder until then.
+    Other threads, and Beam's job servers, may use the folder until then. The folders of processes that were
+    killed are removed.
 
     Raises:
       OSError: The folder cannot be created or locked.
     """
-    _remove_abandoned(base)
+    with os.scandir(base) as entries:
+        others = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+    for other in others:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(other, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(other, ignore_errors=True)
+            finally:
+                os.close(descriptor)
     folder = tempfile.mkdtemp(prefix=_PREFIX, dir=base)
 
     def remove() -> None:
@@ -182,21 +192,3 @@ def _folder_in(base: str, pid: int) -> str:
         raise
     atexit.register(remove)  # runs after the handlers with which Beam stops job servers that need the folder
     return folder
-
-
-def _remove_abandoned(base: str) -> None:
-    """Removes the folders of processes that were killed.
-
-    Args:
-      base: Directory for temporary files.
-    """
-    with os.scandir(base) as entries:
-        folders = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(descriptor)

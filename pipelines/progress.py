@@ -81,13 +81,6 @@ class _Run:
         return progress_text(seconds, self._directory)
 
 
-def _shards_done(directory: str) -> int:
-    """Returns the number of finished shards that this process knows of."""
-    if PROGRESS.shards or not directory or storage.is_remote(directory):
-        return PROGRESS.shards
-    return len(storage.list_files(storage.join(directory, "_shards")))
-
-
 def progress_text(seconds: float, directory: str = "") -> str:
     """Returns the state of the run as one line.
 
@@ -109,7 +102,9 @@ def _work_text(seconds: float, directory: str) -> str:
         done = f"shard {shards:,}/{count:,}" if count else counted(shards, "shard")
         records, findings = PROGRESS.checked_records, PROGRESS.findings
         return f"reading back: {counted(records, 'record')}, {done}, {counted(findings, 'finding')}"
-    shards = _shards_done(directory)
+    shards = PROGRESS.shards
+    if not shards and directory and not storage.is_remote(directory):  # workers in other processes
+        shards = len(storage.list_files(storage.join(directory, "_shards")))
     if not images and not shards:
         return f"listing: {counted(PROGRESS.listed, 'file')}" if PROGRESS.listed else "starting"
     parts = []

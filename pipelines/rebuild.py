@@ -56,7 +56,6 @@ from shardwright.pipelines.run import (
     workers_of,
 )
 from shardwright.schemas.codes import ExitCode
-from shardwright.schemas.configuration.job import JobFile
 from shardwright.schemas.configuration.setting import settings_of
 from shardwright.schemas.configuration.settings import RebuildSettings
 from shardwright.schemas.configuration.settings_values import rebuild_fields
@@ -209,7 +208,9 @@ def rebuild(
         check_remote_writable(request.settings.output)
     if log_format:
         show_stages()
-    notes = list(_notes(job_file, request))
+    notes = list(without_effect(request.given, request.facts))
+    if job_file.rules.keep_days and not job_file.rules.keep:
+        notes.insert(0, "keep_days has no effect with keep: 0, which keeps all versions.")
     if progress:
         print_inputs(request, notes)
     launcher = this_process() if options is None else launcher_of(options)
@@ -245,16 +246,11 @@ def rebuild(
         return _run(_named(task), work, progress)
     except UsageError:
         if not storage.is_remote(output):
-            _remove_empty_folders(output, fresh)
+            with contextlib.suppress(OSError):  # usually the folders are not empty
+                os.rmdir(storage.join(output, VERSIONS_DIR))
+                if fresh:
+                    os.rmdir(output)
         raise
-
-
-def _remove_empty_folders(output: str, fresh: bool) -> None:
-    """Removes the folders that a rebuild created for its first version, if it wrote nothing."""
-    with contextlib.suppress(OSError):  # usually they are not empty
-        os.rmdir(storage.join(output, VERSIONS_DIR))
-        if fresh:
-            os.rmdir(output)
 
 
 def _build(task: RebuildTask, request: ConversionRequest, given: Sequence[str] | None, options: Any) -> None:
@@ -273,13 +269,6 @@ def _build(task: RebuildTask, request: ConversionRequest, given: Sequence[str] |
         options = options or as_beam_options(given)
         task = replace(task, run=run_facts(request, options, workers_of(options)))
         run_pipeline(lambda pipeline: build_rebuild(pipeline, task, request), options)
-
-
-def _notes(job: JobFile, request: ConversionRequest) -> Iterator[str]:
-    """Yields a sentence for each option that has no effect."""
-    if job.rules.keep_days and not job.rules.keep:
-        yield "keep_days has no effect with keep: 0, which keeps all versions."
-    yield from without_effect(request.given, request.facts)
 
 
 class _Overtaken(EngineError):

@@ -433,15 +433,11 @@ def example_line(finding: Finding, width: int | None = None, taken: int = 0) -> 
     name = one_line(name)
     text = one_line(finding.sentence + rest)
     if width is not None:
-        room = max(width - taken - len(name) - 2, _SHORTEST, _end_of_other_key(finding, text) + 3)
+        other = one_line(finding.other.key) if finding.other is not None and finding.other.key else ""
+        end_of_other = text.index(other) + len(other) if other and other in text else 0
+        room = max(width - taken - len(name) - 2, _SHORTEST, end_of_other + 3)
         text = text if len(text) <= room else text[: room - 3] + "..."
     return f"{name}: {text}" if name else text
-
-
-def _end_of_other_key(finding: Finding, text: str) -> int:
-    """Returns the end of the other image's key in a line; 0 if the line has none."""
-    key = one_line(finding.other.key) if finding.other is not None and finding.other.key else ""
-    return text.index(key) + len(key) if key and key in text else 0
 
 
 def _print_verdict(out: Console, report: ValidationReport) -> None:

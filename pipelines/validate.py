@@ -281,7 +281,15 @@ def validate(
         with source.prepared(target, paths, listing or {}, mode, scratch) as comparison:
             if comparison is not None:
                 check_reachable(beam_options, **places_read(comparison))
-            before = _images_since(previous, target, beam_options, progress) if previous else None
+            before = None
+            if previous and target.directory is None:
+                raise UsageError(
+                    "--previous compares two dataset directories; leave it out for files from elsewhere."
+                )
+            if previous and target.directory is not None:
+                from shardwright.pipelines.diff import images_since
+
+                before = images_since(previous, target.directory, beam_options, progress)
             request = ValidationRequest(target, files, mode, gates, expectations, comparison, before)
             found: ValidationReport = run_for_result(
                 lambda pipeline, _: build_validate(pipeline, request), beam_options, progress
@@ -372,16 +380,6 @@ def _mode_for(mode: str, gates: Gates, expectations: Expectations, target: Targe
     if asking and mode == "fast":
         raise UsageError(f"{asking[0]} needs decoded images, and --fast decodes none; leave --fast out.")
     return "quality" if asking else mode
-
-
-def _images_since(previous: str, target: Target, beam_options: Any, progress: bool) -> Previous:
-    from shardwright.pipelines.diff import images_since
-
-    if target.directory is None:
-        raise UsageError(
-            "--previous compares two dataset directories; leave it out for files from elsewhere."
-        )
-    return images_since(previous, target.directory, beam_options, progress)
 
 
 def result_files(
