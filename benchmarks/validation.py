@@ -40,7 +40,7 @@ from shardwright.core.validation.shard import ShardTask, check_shard
 from shardwright.loader import Records
 from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks, validate
-from shardwright.schemas.check_depths import CheckDepth
+from shardwright.schemas.codes import CheckDepth
 
 _CHUNK = 16
 _BLOCK = 1 << 18

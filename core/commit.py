@@ -34,8 +34,7 @@ from shardwright.core.validation.directory import check_directory, unexpected_sh
 from shardwright.core.validation.results import ResultFiles, Results, write_results
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas import dataset
-from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import ExitCode, FindingCode, Outcome, QuarantineReason, Severity
+from shardwright.schemas.codes import CheckDepth, ExitCode, FindingCode, Outcome, QuarantineReason, Severity
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import Dataset, pretty_json, with_digest
 from shardwright.schemas.errors import DataRefused, EngineError
@@ -45,7 +44,7 @@ from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import LedgerTotals, ShardHeader, ShardResult, SourceSizes
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
-from shardwright.schemas.split_balance import SplitShares
+from shardwright.schemas.splits import SplitShares
 from shardwright.schemas.statistics import Statistics
 from shardwright.schemas.units import counted, is_or_are
 

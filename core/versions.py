@@ -188,14 +188,8 @@ def read_pointer(output: str) -> tuple[Pointer, str] | None:
       UsageError: If it is damaged, or the storage cannot hold versions.
       EngineError: If the storage failed.
     """
-    found = _read_with_tag(output)
-    return None if found is None else (_parse(output, found[0]), found[1])
-
-
-def _read_with_tag(output: str) -> tuple[bytes, str] | None:
-    path = storage.join(output, LATEST_JSON)
-    with storage.translated_errors("read", path):
-        return storage.read_with_etag(path)
+    pointer, tag = current_pointer(output, damaged_is_none=False)
+    return (pointer, tag) if pointer and tag is not None else None
 
 
 def _parse(output: str, data: bytes) -> Pointer:
@@ -220,7 +214,9 @@ def current_pointer(output: str, damaged_is_none: bool) -> tuple[Pointer | None,
       UsageError: If it is damaged and the caller needs it, or the storage cannot hold versions.
       EngineError: If the storage failed.
     """
-    found = _read_with_tag(output)
+    path = storage.join(output, LATEST_JSON)
+    with storage.translated_errors("read", path):
+        found = storage.read_with_etag(path)
     if found is None:
         return None, None
     try:

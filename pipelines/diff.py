@@ -25,10 +25,14 @@ from shardwright.pipelines.prepare import as_beam_options, check_reachable, run_
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.tables import ERROR, as_text, console, one_line, print_table, warn
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.configuration.expectations import unmet
-from shardwright.schemas.configuration.gate_file import gates_from, parse_gates
-from shardwright.schemas.configuration.job import JobGates
-from shardwright.schemas.configuration.thresholds import Thresholds, check
+from shardwright.schemas.configuration.gates import (
+    JobGates,
+    Thresholds,
+    check,
+    gates_from,
+    parse_gates,
+    unmet,
+)
 from shardwright.schemas.dataset import DATASET_JSON, FINDINGS_JSON, STATISTICS_JSON, Dataset
 from shardwright.schemas.drift import Changes, Described, Drift, Previous, drift_between, drift_tables
 from shardwright.schemas.errors import UsageError
@@ -75,7 +79,10 @@ class DiffResult:
         return {
             **self.drift.as_json(),
             "thresholds": limits,
-            "refusals": [refusal.as_measured_json() for refusal in self.refusals],
+            "refusals": [
+                {name: value for name, value in refusal._asdict().items() if name != "gate"}
+                for refusal in self.refusals
+            ],
             "passed": self.passed,
         }
 

@@ -19,7 +19,7 @@ from pydantic_core import core_schema
 import shardwright
 from shardwright.core.sources.source import choices_of
 from shardwright.pipelines.job_file import Sections
-from shardwright.schemas.configuration.gate_file import GateFile
+from shardwright.schemas.configuration.gates import GateFile
 from shardwright.schemas.configuration.layout_file import LayoutFile
 from shardwright.schemas.configuration.setting import Setting
 from shardwright.schemas.configuration.settings_values import rebuild_fields

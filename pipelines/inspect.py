@@ -49,7 +49,7 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.json_values import to_json
 from shardwright.schemas.layouts import Encoding, FeatureRole
 from shardwright.schemas.ledger import Entry
-from shardwright.schemas.split_order import by_split
+from shardwright.schemas.splits import by_split
 from shardwright.schemas.units import counted, format_size, parse_int
 
 HELP = "Shows what is inside a dataset."

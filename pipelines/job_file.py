@@ -19,12 +19,11 @@ from shardwright.core import storage
 from shardwright.core.sources.source import checked_value
 from shardwright.pipelines import log
 from shardwright.schemas.codes import OF_FILES, OF_SOURCE, QUALITY, FindingCode
-from shardwright.schemas.configuration.gate_file import GateFile, gates_from, parse_gates
+from shardwright.schemas.configuration.gates import GateFile, JobGates, gates_from, parse_gates
 from shardwright.schemas.configuration.job import (
     EVENTS,
     Hook,
     JobFile,
-    JobGates,
     Variables,
     expanded,
     variables_at,

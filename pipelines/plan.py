@@ -22,7 +22,7 @@ from shardwright.pipelines.results import print_inputs
 from shardwright.pipelines.tables import console, print_table, warn
 from shardwright.schemas.layouts import layout_by_name
 from shardwright.schemas.plan import Forecast
-from shardwright.schemas.split_order import by_split
+from shardwright.schemas.splits import by_split
 from shardwright.schemas.units import counted, format_size
 
 HELP = "Shows what convert would write with the same settings; writes nothing."

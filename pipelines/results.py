@@ -15,15 +15,14 @@ from shardwright.core.sources.folder_tree import CLASS_FOLDERS
 from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import log
 from shardwright.pipelines.tables import ERROR, GOOD, WARNING, console, one_line, print_table, warn
-from shardwright.schemas.check_depths import CheckDepth, time_in_words
-from shardwright.schemas.codes import FindingCode, Severity
+from shardwright.schemas.codes import CheckDepth, FindingCode, Severity, time_in_words
 from shardwright.schemas.dataset import QUARANTINE_JSONL, REPORT_HTML, Dataset
 from shardwright.schemas.drift import Kind
 from shardwright.schemas.findings import Finding, ValidationReport
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import Needs, layout_by_name
 from shardwright.schemas.plain_text import shell_word
-from shardwright.schemas.split_order import by_split
+from shardwright.schemas.splits import by_split
 from shardwright.schemas.units import counted, format_size
 from shardwright.schemas.version import INDEX_HTML, scrub_text, version_path
 

@@ -49,11 +49,8 @@ from shardwright.pipelines.results import (
 )
 from shardwright.pipelines.run import converting
 from shardwright.pipelines.tables import console, one_line, print_table
-from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import QUALITY, FindingCode, Severity
-from shardwright.schemas.configuration.expectations import Expectations
-from shardwright.schemas.configuration.gate_file import parse_gates
-from shardwright.schemas.configuration.job import JobGates
+from shardwright.schemas.codes import QUALITY, CheckDepth, FindingCode, Severity
+from shardwright.schemas.configuration.gates import Expectations, JobGates, parse_gates
 from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.dataset import (
     DATASET_JSON,

@@ -137,11 +137,10 @@ class Annotations:
 
 def _given_fields(item: Any) -> dict[str, Any]:
     """Returns the fields of a dataclass whose values are not their defaults."""
-    values = {field.name: getattr(item, field.name) for field in fields(item)}
     return {
-        field.name: values[field.name]
+        field.name: getattr(item, field.name)
         for field in fields(item)
-        if values[field.name] != field.default or field.name == "label"
+        if getattr(item, field.name) != field.default or field.name == "label"
     }
 
 

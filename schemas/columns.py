@@ -129,21 +129,12 @@ def _in_row_order(column: ExtraColumn, value: Any) -> list[Any]:
     """
     level = [value]
     for side in column.rows:
-        if not all(map(_is_row, level)):
-            raise ValueError(
-                f"{column.name}: {short_repr(value)} does not have the shape {_shape_shown(column)}"
-            )
-        sizes = {len(row) for row in level}
-        if len(sizes) > 1 or (side is not None and sizes - {side}):
-            raise ValueError(
-                f"{column.name}: {short_repr(value)} does not have the shape {_shape_shown(column)}"
-            )
+        sizes = {len(row) if _is_row(row) else None for row in level}
+        if None in sizes or len(sizes) > 1 or (side is not None and sizes - {side}):
+            shape = " x ".join("any" if side is None else str(side) for side in column.rows)
+            raise ValueError(f"{column.name}: {short_repr(value)} does not have the shape {shape}")
         level = [item for row in level for item in row]
     return level
-
-
-def _shape_shown(column: ExtraColumn) -> str:
-    return " x ".join("any" if side is None else str(side) for side in column.rows)
 
 
 def _convert(column: ExtraColumn, value: Any) -> Any:

@@ -19,8 +19,7 @@ from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.plan import Plan, settings_json
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.sample_types import SAMPLE_TYPES
-from shardwright.schemas.split_balance import SplitBalance, SplitShares, compare_splits
-from shardwright.schemas.split_order import by_split
+from shardwright.schemas.splits import SplitBalance, SplitShares, by_split, compare_splits
 from shardwright.schemas.units import SAME_SIZE_FITS, parse_resize
 
 FORMAT_VERSION = 1

@@ -167,15 +167,11 @@ def encode_example(features: Mapping[str, Feature]) -> bytes:
         elif len(values) == 1 and type_ is FeatureType.INT64:
             entries.append(_entry_of_int(name, int(values[0])))
         else:
-            entries += _entry_parts(name, _feature_parts(features[name]))
+            feature = _feature_parts(features[name])
+            length = sum(map(len, feature))
+            head = _entry_key(name) + write_varint(length)
+            entries += (b"\x0a" + write_varint(len(head) + length), head, *feature)
     return b"".join((b"\x0a", write_varint(sum(map(len, entries))), *entries))
-
-
-def _entry_parts(name: str, feature: list[bytes]) -> list[bytes]:
-    """Returns the entry of a Feature message, both in pieces."""
-    length = sum(map(len, feature))
-    head = _entry_key(name) + write_varint(length)
-    return [b"\x0a" + write_varint(len(head) + length), head, *feature]
 
 
 #: Held while messages are parsed and read: protobuf's parser has crashed while several threads used it at

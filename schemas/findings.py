@@ -11,8 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from shardwright.schemas.check_depths import CheckDepth, found_completely, sought
-from shardwright.schemas.codes import DAMAGES, NOTES, WARNINGS, FindingCode, Severity
+from shardwright.schemas.codes import (
+    DAMAGES,
+    NOTES,
+    WARNINGS,
+    CheckDepth,
+    FindingCode,
+    Severity,
+    found_completely,
+    sought,
+)
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.json_values import fields_json, from_json, to_json
 
@@ -362,16 +370,6 @@ class Violation(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Returns the violation as `version.json` stores it."""
         return {"gate": self.gate, "name": self.name, "severity": self.severity, "message": self.message}
-
-    def as_measured_json(self) -> dict[str, Any]:
-        """Returns the violation as the report of `diff` stores it."""
-        return {
-            "name": self.name,
-            "value": self.value,
-            "limit": self.limit,
-            "severity": self.severity,
-            "message": self.message,
-        }
 
 
 #: An earlier check, and its findings that are stored one by one.

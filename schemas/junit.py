@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterable
 from xml.etree import ElementTree
 
-from shardwright.schemas.check_depths import sought
-from shardwright.schemas.codes import FindingCode, Severity
+from shardwright.schemas.codes import FindingCode, Severity, sought
 from shardwright.schemas.findings import Finding, ValidationReport
 from shardwright.schemas.units import counted
 

@@ -8,7 +8,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.pbtxt import message
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.units import counted
 
@@ -176,15 +175,6 @@ def labels_txt(classes: Mapping[int, str]) -> str:
     """
     lines = ((number, escape_controls(name, keep="\t\u2028\u2029")) for number, name in classes.items())
     return "".join(f"{number}:{name}\n" for number, name in lines)
-
-
-def label_map_pbtxt(classes: Mapping[int, str]) -> str:
-    """Returns a `StringIntLabelMap` for the TF Object Detection API.
-
-    Args:
-      classes: Id -> class name, in the order of ids; 0 means background there, so it cannot be an id.
-    """
-    return message(("item", [("id", number), ("name", name)]) for number, name in classes.items())
 
 
 def lines_of(text: str) -> list[str]:

@@ -25,7 +25,7 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.json_values import fields_json
 from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.sketches import Moments
-from shardwright.schemas.split_order import by_split
+from shardwright.schemas.splits import by_split
 
 LEDGER_VERSION = 2
 #: gzip level of the ledgers. Checksums hardly compress, so a higher level does not help.
@@ -262,7 +262,7 @@ def ledger_header(data: bytes) -> ShardHeader:
     """
     try:
         (first,) = next(line_blocks(data))
-        return _header_of(first)
+        return header_from_json(json.loads(first))
     except (OSError, EOFError, zlib.error, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
 
@@ -322,10 +322,6 @@ def _counted_lines(header: bytes) -> int:
         raise ValueError(f"its header does not count its lines: {error!r}") from None
 
 
-def _header_of(line: str | bytes) -> ShardHeader:
-    return header_from_json(json.loads(line))
-
-
 def header_from_json(header: Mapping[str, Any]) -> ShardHeader:
     """Reads the first line of a ledger.
 
@@ -370,7 +366,7 @@ def load_ledger(data: bytes) -> tuple[ShardHeader, Iterator[Entry]]:
     try:
         blocks = line_blocks(data)
         (first,) = next(blocks)
-        header = _header_of(first)
+        header = header_from_json(json.loads(first))
         for _ in blocks:  # finds damage before the entries are used
             pass
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:

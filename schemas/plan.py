@@ -12,7 +12,7 @@ from typing import Any
 from shardwright.schemas.json_values import fields_json, from_json
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.layouts import inline_layout, layout_from_json
-from shardwright.schemas.split_balance import SplitBalance, SplitShares, compare_shares, compare_splits
+from shardwright.schemas.splits import SplitBalance, SplitShares, compare_shares, compare_splits
 from shardwright.schemas.units import counted, parse_splits
 
 MAX_SHARDS = 99_999

@@ -47,7 +47,7 @@ from shardwright.schemas.sketches import (
     rounded,
     square_root,
 )
-from shardwright.schemas.split_order import by_split
+from shardwright.schemas.splits import by_split
 from shardwright.schemas.values import ValueType
 
 #: Maximum number of distinct values to count: of categories, and of other values.

@@ -95,11 +95,7 @@ def coerce(
     Raises:
       ValueError: If the value is not of that type or does not fit; the message says why.
     """
-    if wide and type_ is ValueType.UINT64:
-        return _whole(value, type_, names, range(2**64))
-    if wide and type_ is ValueType.DOUBLE:
-        return _float(value, type_, names, _FLOAT64)
-    return _COERCIONS[type_](value, type_, names)
+    return _COERCIONS[type_](value, type_, names, wide)
 
 
 def allowed_numbers(type_: ValueType, names: Sequence[str] = (), wide: bool = False) -> range:
@@ -131,7 +127,7 @@ def quoted_value(value: Any) -> str:
     return repr(text if len(text) <= _QUOTED else text[:_QUOTED] + "...")
 
 
-def _whole(value: Any, type_: ValueType, names: Sequence[str], wide: range | None = None) -> int:
+def _whole(value: Any, type_: ValueType, names: Sequence[str], wide: bool) -> int:
     if isinstance(value, str):
         number = _whole_in_text(value, type_, names)
     elif isinstance(value, Sized):
@@ -142,11 +138,10 @@ def _whole(value: Any, type_: ValueType, names: Sequence[str], wide: range | Non
         try:
             number = int(index(value))
         except TypeError:
+            is_float = isinstance(value, float) or _numpy_kind(value) == "f"
             why = ": it is a float, which is never cut to a whole number; declare the column as float"
-            raise ValueError(
-                f"{short_repr(value)} is not a valid {type_}{why if _is_float(value) else ''}"
-            ) from None
-    allowed = range(len(names)) if type_ is ValueType.ENUM and names else wide or _RANGES[type_]
+            raise ValueError(f"{short_repr(value)} is not a valid {type_}{why if is_float else ''}") from None
+    allowed = allowed_numbers(type_, names, wide)
     if number not in allowed:
         raise ValueError(
             f"{short_repr(value)} is not a valid {type_}: a tf.train.Feature stores {allowed[0]} to "
@@ -176,11 +171,7 @@ def _numpy_kind(value: Any) -> str:
     return str(getattr(getattr(value, "dtype", None), "kind", ""))
 
 
-def _is_float(value: Any) -> bool:
-    return isinstance(value, float) or _numpy_kind(value) == "f"
-
-
-def _float(value: Any, type_: ValueType, _names: Sequence[str], stored_as: struct.Struct = _FLOAT32) -> float:
+def _float(value: Any, type_: ValueType, _names: Sequence[str], wide: bool) -> float:
     if isinstance(value, str):
         text = value.strip()
         if not _NUMBER.match(text) and not _NOT_FINITE.match(text):
@@ -199,6 +190,7 @@ def _float(value: Any, type_: ValueType, _names: Sequence[str], stored_as: struc
         infinite = bool(value != value or value == number)
     if not math.isfinite(number) and infinite:
         return number
+    stored_as = _FLOAT64 if wide and type_ is ValueType.DOUBLE else _FLOAT32
     try:
         if not math.isfinite(number):
             raise OverflowError
@@ -209,7 +201,7 @@ def _float(value: Any, type_: ValueType, _names: Sequence[str], stored_as: struc
     return float(stored)
 
 
-def _bytes(value: Any, type_: ValueType, _names: Sequence[str]) -> bytes:
+def _bytes(value: Any, type_: ValueType, _names: Sequence[str], _wide: bool) -> bytes:
     if isinstance(value, bytes):
         return bytes(value)
     if isinstance(value, str):
@@ -222,7 +214,7 @@ def _bytes(value: Any, type_: ValueType, _names: Sequence[str]) -> bytes:
     )
 
 
-_COERCIONS: dict[ValueType, Callable[[Any, ValueType, Sequence[str]], int | float | bytes]] = {
+_COERCIONS: dict[ValueType, Callable[[Any, ValueType, Sequence[str], bool], int | float | bytes]] = {
     **dict.fromkeys(_RANGES, _whole),
     ValueType.FLOAT: _float,
     ValueType.DOUBLE: _float,

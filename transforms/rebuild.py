@@ -31,7 +31,7 @@ from shardwright.core.shards.reuse import near
 from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.sources.listing import ListingDigest, add_up
 from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task_of
-from shardwright.schemas.check_depths import CheckDepth
+from shardwright.schemas.codes import CheckDepth
 from shardwright.schemas.drift import Changes
 from shardwright.schemas.findings import FindingSummary
 from shardwright.schemas.ledger import ShardResult

@@ -42,8 +42,7 @@ from shardwright.core.validation.stored_checks import (
     stored_check,
     sum_up,
 )
-from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult

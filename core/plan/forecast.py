@@ -32,7 +32,7 @@ from shardwright.schemas.labels import (
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.schemas.plan import MAX_SHARDS, Forecast, PartBounds, Plan, SplitsFrom
 from shardwright.schemas.sidecars import check_split_names
-from shardwright.schemas.split_order import in_split_order
+from shardwright.schemas.splits import in_split_order
 from shardwright.schemas.units import counted, is_or_are
 
 _LOG = logging.getLogger(__name__)

@@ -23,10 +23,8 @@ from shardwright.core.validation.results import ResultFiles, Results, write_resu
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.core.versions import is_accepted, read_version_record, write_version_record
 from shardwright.schemas import dataset as files
-from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import FindingCode, Outcome, Severity
-from shardwright.schemas.configuration.job import JobGates
-from shardwright.schemas.configuration.thresholds import IMAGE_LIMITS, check
+from shardwright.schemas.codes import CheckDepth, FindingCode, Outcome, Severity
+from shardwright.schemas.configuration.gates import IMAGE_LIMITS, JobGates, check
 from shardwright.schemas.dataset import FINDINGS_JSON, Dataset, pretty_json, with_digest
 from shardwright.schemas.drift import Changes, Described, Drift, Kind, drift_between
 from shardwright.schemas.errors import UsageError

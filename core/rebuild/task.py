@@ -19,7 +19,8 @@ from typing import Any
 from shardwright.core import storage
 from shardwright.core.dataset_files import stored_document, write_text
 from shardwright.core.lease import HeldLease, Lease
-from shardwright.schemas.configuration.job import Hook, JobGates
+from shardwright.schemas.configuration.gates import JobGates
+from shardwright.schemas.configuration.job import Hook
 from shardwright.schemas.configuration.settings import ConvertSettings, RebuildSettings
 from shardwright.schemas.dataset import WORK_DIR, pretty_json
 from shardwright.schemas.log_lines import StderrHandler, json_line, one_line, plain_value

@@ -30,8 +30,7 @@ from shardwright.core.report.thumbnails import (
     read_thumbnails,
 )
 from shardwright.core.versions import read_version_record
-from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import QUALITY, FindingCode, Severity
+from shardwright.schemas.codes import QUALITY, CheckDepth, FindingCode, Severity
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     FINDINGS_JSON,

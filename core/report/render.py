@@ -15,8 +15,7 @@ from shardwright.core.report.index_page import version_view
 from shardwright.core.report.measures import SPREAD_HEADS, ClassRow, class_rows, ranked
 from shardwright.core.report.pages import LETTERS, draw_page, with_page_digest
 from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
-from shardwright.schemas.check_depths import time_in_words
-from shardwright.schemas.codes import MEANINGS, Severity
+from shardwright.schemas.codes import MEANINGS, Severity, time_in_words
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.dataset import Dataset, totals_of
 from shardwright.schemas.drift import drift_tables
@@ -24,8 +23,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.plan import SplitsFrom, settings_json
-from shardwright.schemas.split_balance import compare_shares
-from shardwright.schemas.split_order import in_split_order
+from shardwright.schemas.splits import compare_shares, in_split_order
 from shardwright.schemas.units import parse_splits
 
 _MAX_SPLITS = 40

@@ -13,7 +13,7 @@ from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import ImageRef, printable
-from shardwright.schemas.split_order import in_split_order
+from shardwright.schemas.splits import in_split_order
 
 
 def content_digest(data: bytes | memoryview) -> str:

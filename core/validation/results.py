@@ -19,9 +19,8 @@ from shardwright.core.report.gather import as_time, gather, gather_files
 from shardwright.core.report.render import render
 from shardwright.core.stats_pb import stats_pb
 from shardwright.core.validation.shard import ShardCheck
-from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import FindingCode
-from shardwright.schemas.configuration.expectations import DatasetFacts, Expectations, unmet
+from shardwright.schemas.codes import CheckDepth, FindingCode
+from shardwright.schemas.configuration.gates import DatasetFacts, Expectations, unmet
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     FINDINGS_JSON,

@@ -26,8 +26,7 @@ from shardwright.core.validation.duplicates import ComparedRecord, buckets_of_ro
 from shardwright.core.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.core.validation.objects import dropped_objects
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
-from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable

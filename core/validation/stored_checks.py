@@ -35,8 +35,7 @@ from shardwright.core.validation.shard import (
     SoundRecords,
 )
 from shardwright.schemas import __version__
-from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.dataset import canonical_json
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.json_values import from_json, to_json

@@ -23,10 +23,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shardwright.schemas.configuration.expectations import Expectations
+from shardwright.schemas.configuration.gates import JobGates
 from shardwright.schemas.configuration.settings import RebuildSettings
-from shardwright.schemas.configuration.thresholds import Thresholds
-from shardwright.schemas.findings import Gates
 from shardwright.schemas.plain_yaml import WrongValue
 
 _DATES = {"date": "%Y-%m-%d", "time": "%H-%M-%S", "year": "%Y", "month": "%m", "day": "%d"}
@@ -42,27 +40,6 @@ _NUMBER = re.compile(r"[+-]?(\d{1,30}|(\d{1,30}\.\d*|\.\d+|\d{1,30})([eE][+-]?\d
 _SHORT = 4
 #: Events that a hook can be called for; `on_any` in a file means all of them.
 EVENTS = ("success", "no_change", "refused", "failure")
-
-
-@dataclass(frozen=True)
-class JobGates:
-    """The content of a gate file: the checks that a dataset or a new version has to pass.
-
-    Attributes:
-      findings: Which findings of the validation are errors.
-      expectations: Requirements of the dataset.
-      limits: Limits on how it may differ from the previous dataset.
-    """
-
-    findings: Gates = field(default_factory=Gates)
-    expectations: Expectations = field(default_factory=Expectations)
-    limits: Thresholds = field(default_factory=Thresholds)
-
-    @property
-    def alone(self) -> Expectations:
-        """The gates that can be checked without another dataset."""
-        limit = self.limits.max_bad_fraction
-        return self.expectations.model_copy(update={} if limit is None else {"max_bad_fraction": limit})
 
 
 @dataclass(frozen=True)

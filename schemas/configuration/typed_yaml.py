@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from shardwright.schemas.configuration.setting import attribute_docstrings
 from shardwright.schemas.errors import nearest
-from shardwright.schemas.plain_yaml import WrongValue
 from shardwright.schemas.values import quoted_value
-
-_Model = TypeVar("_Model", bound="FileModel")
 
 
 def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
@@ -67,35 +64,6 @@ def write(what: str) -> WrapValidator:
             raise wrong(f"write {what}, not {quoted_value(value)}") from None
 
     return WrapValidator(validate)
-
-
-def read_model(model: type[_Model], value: Any, what: str, example: str) -> _Model:
-    """Returns the content of a file as its model.
-
-    Args:
-      model: Type of the result.
-      value: Content of the YAML.
-      what: What to call a key, such as "gate".
-      example: An example of a correct line.
-
-    Raises:
-      WrongValue: If a value is wrong; it has the keys of the first one, and says what to write instead.
-    """
-    if not isinstance(value, Mapping):
-        raise WrongValue(f"write one `{what}: value` on each line, such as {example}")
-    known = list(model.model_fields)
-    for name in value:
-        if name not in known:
-            hint = nearest(str(name), known) or f"; choose from {', '.join(known)}"
-            raise WrongValue(f"there is no {what} {quoted_value(name)}{hint}", name)
-        if value[name] is None:
-            raise WrongValue(f"{name} has no value; write one or take it out", name)
-    try:
-        return model.model_validate(dict(value))
-    except ValidationError as error:
-        where, message = first_error(error, list(value))
-        path = [part for part in where if part != "[key]"]
-        raise WrongValue(f"{path[0]}: {message}", *path) from None
 
 
 def first_error(error: ValidationError, order: Sequence[str] = ()) -> tuple[Sequence[str | int], str]:

@@ -10,42 +10,26 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from shardwright.schemas.dataset import (
-    CARD_DIR,
-    DATASET_INFO_JSON,
-    DATASET_JSON,
-    FINDINGS_JSON,
-    INDEX_DIR,
-    LABEL_MAP_PBTXT,
-    LABELS_TXT,
-    LOST_JSONL,
-    QUARANTINE_JSONL,
-    README_MD,
-    REPORT_HTML,
-    RUN_JSON,
-    SAMPLES_JPG,
-    SHARDS_DIR,
-    STATISTICS_JSON,
-    STATS_PB,
-    WORK_DIR,
-    Dataset,
-)
-from shardwright.schemas.labels import label_map_pbtxt, labels_txt
+from shardwright.schemas import dataset as files
+from shardwright.schemas.dataset import SAMPLES_JPG, Dataset
+from shardwright.schemas.labels import labels_txt
 from shardwright.schemas.layouts import Needs, layout_by_name
 from shardwright.schemas.sidecars.card import readme_md
 from shardwright.schemas.sidecars.croissant import croissant_json
 from shardwright.schemas.sidecars.parse_module import parse_py
 from shardwright.schemas.sidecars.tfds import dataset_info_json, features_json
-from shardwright.schemas.sidecars.tfx_schema import schema_pbtxt
+from shardwright.schemas.sidecars.tfx_schema import label_map_pbtxt, schema_pbtxt
 from shardwright.schemas.version import CHECKS_DIR, DIFF_JSON, PINNED_JSON, VERSION_JSON
 
 #: File name -> the text of the file, None if a dataset cannot have the file.
 SIDECARS: Mapping[str, Callable[[Dataset], str | None]] = {
-    README_MD: readme_md,
-    LABELS_TXT: lambda dataset: labels_txt(dataset.classes) if _has_classes(dataset) else None,
-    LABEL_MAP_PBTXT: lambda dataset: label_map_pbtxt(dataset.classes) if _can_be_mapped(dataset) else None,
+    files.README_MD: readme_md,
+    files.LABELS_TXT: lambda dataset: labels_txt(dataset.classes) if _has_classes(dataset) else None,
+    files.LABEL_MAP_PBTXT: lambda dataset: (
+        label_map_pbtxt(dataset.classes) if _can_be_mapped(dataset) else None
+    ),
     "croissant.json": croissant_json,
-    DATASET_INFO_JSON: dataset_info_json,
+    files.DATASET_INFO_JSON: dataset_info_json,
     "features.json": features_json,
     "parse.py": parse_py,
     "schema.pbtxt": schema_pbtxt,
@@ -88,9 +72,10 @@ def _digests(contents: Mapping[str, bytes]) -> dict[str, str]:
 SIDE_FILES: tuple[str, ...] = tuple(
     sorted(
         (
-            *(DATASET_JSON, FINDINGS_JSON, LOST_JSONL, QUARANTINE_JSONL, REPORT_HTML, RUN_JSON),
-            *(STATISTICS_JSON, STATS_PB, DIFF_JSON, PINNED_JSON, VERSION_JSON),
-            *(CARD_DIR, CHECKS_DIR, INDEX_DIR, SHARDS_DIR, WORK_DIR),
+            *(files.DATASET_JSON, files.FINDINGS_JSON, files.LOST_JSONL, files.QUARANTINE_JSONL),
+            *(files.REPORT_HTML, files.RUN_JSON, files.STATISTICS_JSON, files.STATS_PB),
+            *(DIFF_JSON, PINNED_JSON, VERSION_JSON),
+            *(files.CARD_DIR, CHECKS_DIR, files.INDEX_DIR, files.SHARDS_DIR, files.WORK_DIR),
             *SIDECARS,
         )
     )

@@ -1,14 +1,15 @@
-"""`schema.pbtxt`: the schema of the records for TFX, TensorFlow Data Validation and TensorFlow Transform.
+"""`schema.pbtxt` and `label_map.pbtxt`, in protobuf's text format.
 
-It is a text-format `tensorflow.metadata.v0.Schema` (tensorflow_metadata/proto/v0/schema.proto). A feature
-with the same number of values in every record has a `shape`, which `schema_as_feature_spec` reads as
-`FixedLenFeature`. Other features have a `value_count`, which it reads as `VarLenFeature`.
+The schema of the records is for TFX, TensorFlow Data Validation and TensorFlow Transform. It is a
+`tensorflow.metadata.v0.Schema` (tensorflow_metadata/proto/v0/schema.proto). A feature with the same number of
+values in every record has a `shape`, which `schema_as_feature_spec` reads as `FixedLenFeature`. Other
+features have a `value_count`, which it reads as `VarLenFeature`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_formats
@@ -16,12 +17,60 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FLAGS, POSITION_ROLES, FeatureRole, Needs
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec, Layout, layout_by_name
-from shardwright.schemas.pbtxt import Symbol, Value, message
 from shardwright.schemas.values import ValueType
 
-_Fields: TypeAlias = Sequence[tuple[str, Value]]
+
+class Symbol(str):
+    """The name of an enum's value, written without quotes."""
+
+
+#: The fields of a message in order; a repeated field occurs several times.
+Fields: TypeAlias = "Sequence[tuple[str, Value]]"
+#: The value of a field: a text, bytes, a number, a name, or the fields of a nested message.
+Value: TypeAlias = "str | bytes | int | float | Symbol | Fields"
+
+
+def message(fields: Iterable[tuple[str, Value]]) -> str:
+    """Returns a message as text, with one field per line."""
+    return "".join(f"{line}\n" for line in _lines(fields))
+
+
+def _lines(fields: Iterable[tuple[str, Value]]) -> Iterator[str]:
+    for name, value in fields:
+        if isinstance(value, str | bytes | int | float):
+            yield f"{name}: {_scalar(value)}"
+        else:
+            yield f"{name} {{"
+            yield from (f"  {line}" for line in _lines(value))
+            yield "}"
+
+
+def _scalar(value: str | bytes | int | float | Symbol) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Symbol):
+        return str(value)
+    if isinstance(value, str | bytes):
+        return quoted(value)
+    return repr(value)
+
+
+def quoted(value: str | bytes) -> str:
+    """Returns a text (as UTF-8) or bytes in quotes; everything except plain ASCII is escaped."""
+    out = []
+    for byte in value.encode() if isinstance(value, str) else value:
+        char = chr(byte)
+        if char in "\"\\'":
+            out.append("\\" + char)
+        elif 0x20 <= byte < 0x7F:
+            out.append(char)
+        else:
+            out.append(f"\\{byte:03o}")
+    return '"' + "".join(out) + '"'
+
+
 #: The domain of a feature: the name of its field in `Feature`, and the fields of the domain.
-_Domain: TypeAlias = tuple[str, _Fields]
+_Domain: TypeAlias = tuple[str, Fields]
 
 _TYPES = {FeatureType.BYTES: "BYTES", FeatureType.INT64: "INT", FeatureType.FLOAT: "FLOAT"}
 _ANY_SHARE: _Domain = ("float_domain", [("min", 0.0), ("max", 1.0)])
@@ -32,12 +81,21 @@ _DECODABLE = ("jpeg", "png")
 _MAX_CHANNELS = 4
 
 
+def label_map_pbtxt(classes: Mapping[int, str]) -> str:
+    """Returns a `StringIntLabelMap` for the TF Object Detection API.
+
+    Args:
+      classes: Id -> class name, in the order of ids; 0 means background there, so it cannot be an id.
+    """
+    return message(("item", [("id", number), ("name", name)]) for number, name in classes.items())
+
+
 def schema_pbtxt(dataset: Dataset) -> str:
     """Returns the schema of a dataset's records."""
     return message(("feature", _feature(spec, dataset)) for spec in dataset.features)
 
 
-def _feature(spec: FeatureSpec, dataset: Dataset) -> _Fields:
+def _feature(spec: FeatureSpec, dataset: Dataset) -> Fields:
     domain = _domain(spec, dataset)
     comment = _ENCODED_AS.get(spec.encoding)
     return [

@@ -22,8 +22,7 @@ from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.report import report
 from shardwright.pipelines.results import print_findings
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import FindingCode, Severity
+from shardwright.schemas.codes import CheckDepth, FindingCode, Severity
 from shardwright.schemas.findings import Finding, ValidationReport, with_previous_checks
 from shardwright.schemas.ledger import load_ledger
 

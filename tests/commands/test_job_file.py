@@ -22,11 +22,10 @@ from shardwright.pipelines.init import init, job_text
 from shardwright.pipelines.job_file import naming_lines, read_job, read_job_settings
 from shardwright.pipelines.options import beam_options, build_settings
 from shardwright.pipelines.rebuild import rebuild
-from shardwright.schemas.configuration.expectations import Expectations
-from shardwright.schemas.configuration.job import Hook, JobFile, JobGates
+from shardwright.schemas.configuration.gates import Expectations, JobGates, Policy, Thresholds
+from shardwright.schemas.configuration.job import Hook, JobFile
 from shardwright.schemas.configuration.settings import ConvertSettings, RebuildSettings
 from shardwright.schemas.configuration.settings_values import setting_fields
-from shardwright.schemas.configuration.thresholds import Policy, Thresholds
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.findings import Gates
 

@@ -21,7 +21,7 @@ from shardwright.pipelines import cli
 from shardwright.pipelines.editor_schemas import STUB, editor_schemas, schema_path, schema_text, stub_text
 from shardwright.pipelines.init import init
 from shardwright.pipelines.job_file import SECTIONS
-from shardwright.schemas.configuration.gate_file import GateFile
+from shardwright.schemas.configuration.gates import GateFile
 from shardwright.schemas.configuration.settings_values import setting_fields
 
 Capture = pytest.CaptureFixture[str]

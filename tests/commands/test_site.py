@@ -23,8 +23,8 @@ from shardwright import loader, transforms
 from shardwright.pipelines.cli import COMMANDS
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import ExitCode, FilterReason, FindingCode, QuarantineReason
+from shardwright.schemas.configuration.gates import Thresholds
 from shardwright.schemas.configuration.settings_values import setting_fields
-from shardwright.schemas.configuration.thresholds import Thresholds
 from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.sidecars import SIDE_FILES
 

@@ -25,8 +25,7 @@ from shardwright.pipelines.against import prepared
 from shardwright.pipelines.datasets import Target, resolve_target, schema_of
 from shardwright.pipelines.validate import directory_findings, list_tasks, statement_findings, validate
 from shardwright.schemas import __version__
-from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import NOTES
+from shardwright.schemas.codes import NOTES, CheckDepth
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.schemas.codes import Severity
-from shardwright.schemas.configuration import thresholds as limits
-from shardwright.schemas.configuration.gate_file import GateFile, parse_gates
-from shardwright.schemas.configuration.thresholds import Policy, Thresholds, check
+from shardwright.schemas.configuration import gates as limits
+from shardwright.schemas.configuration.gates import GateFile, Policy, Thresholds, check, parse_gates
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.drift import (
     MAX_LISTED,

@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.schemas.check_depths import CheckDepth, found_completely, sought
-from shardwright.schemas.codes import DAMAGES, NOTES, QUALITY, WARNINGS, FindingCode, Severity
+from shardwright.schemas.codes import (
+    DAMAGES,
+    NOTES,
+    QUALITY,
+    WARNINGS,
+    CheckDepth,
+    FindingCode,
+    Severity,
+    found_completely,
+    sought,
+)
 from shardwright.schemas.findings import (
     MAX_STORED_PER_CODE,
     Finding,

@@ -15,7 +15,6 @@ from shardwright.schemas.image_ref import ImageRef, number_of_key, number_text, 
 from shardwright.schemas.labels import (
     ClassId,
     check_carried,
-    label_map_pbtxt,
     labels_txt,
     merge_class_ids,
     merge_class_texts,
@@ -25,6 +24,7 @@ from shardwright.schemas.labels import (
     unused_ids,
 )
 from shardwright.schemas.plan import Plan
+from shardwright.schemas.sidecars.tfx_schema import label_map_pbtxt
 
 _NAMES = st.lists(
     st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=9)

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from shardwright.pipelines.tables import console, print_table
-from shardwright.schemas.configuration.gate_file import parse_gates
-from shardwright.schemas.configuration.thresholds import Thresholds
+from shardwright.schemas.configuration.gates import Thresholds, parse_gates
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import UsageError, words_of
 from shardwright.schemas.labels import labels_txt

@@ -20,8 +20,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.plan import BUCKETS, PartBounds, shard_file
 from shardwright.schemas.sidecars import SIDE_FILES, check_split_names, clash_of
-from shardwright.schemas.split_balance import compare_shares, compare_splits
-from shardwright.schemas.split_order import by_split, in_split_order
+from shardwright.schemas.splits import by_split, compare_shares, compare_splits, in_split_order
 
 
 def balance_of(**splits: dict[str, int]):  # type: ignore[no-untyped-def]

@@ -61,6 +61,8 @@ def _picture(split: str = "train", labels: tuple[str, ...] = ("birds",), looks: 
     )
 
 
+_TYPES = st.sampled_from(["uint8", "uint16", "float32"])
+_PICTURES = _TYPES.flatmap(lambda dtype: arrays.arrays(dtype, st.sampled_from([(1, 2, 1), (2, 1, 3)])))
 _CHANNEL = st.tuples(st.integers(0, 255 * 8), st.integers(0, 255**2 * 8))
 _BOX = st.tuples(st.floats(-1, 2) | st.just(math.nan), st.floats(0, 1))
 
@@ -69,9 +71,10 @@ _BOX = st.tuples(st.floats(-1, 2) | st.just(math.nan), st.floats(0, 1))
 def _pictures(draw: st.DrawFn) -> Picture:
     channels = draw(st.lists(_CHANNEL, max_size=4))
     scores = draw(st.lists(st.floats(), max_size=2))
+    samples = draw(st.none() | _PICTURES.map(sum_samples))
     looks = ImageQuality(
         tuple(total for total, _ in channels), tuple(square for _, square in channels),
-        8 if channels else 0, b"", b"", b"", (), tuple(scores),
+        8 if channels else 0, b"", b"", b"", (), tuple(scores), samples=samples,
     )  # fmt: skip
     return _picture(
         draw(st.sampled_from(["train", "test", ""])),
@@ -326,26 +329,6 @@ def test_channels_count_together_if_all_pictures_have_them(shapes: list[int], nu
     found = all_of(*pictures)
     assert found["pixels"]["mean"] == [0.2] * number
     assert found["channels"] == {str(channels): shapes.count(channels) for channels in shapes}
-
-
-_TYPES = st.sampled_from(["uint8", "uint16", "float32"])
-_PICTURES = _TYPES.flatmap(lambda dtype: arrays.arrays(dtype, st.sampled_from([(1, 2, 1), (2, 1, 3)])))
-
-
-@settings(max_examples=examples(30), deadline=None)
-@given(st.lists(st.tuples(_PICTURES, st.integers(0, 2))), st.permutations(range(3)))
-def test_the_document_of_samples_does_not_depend_on_parts_or_order(
-    rows: list[tuple[Array, int]], order: list[int]
-) -> None:
-    parts = [_of(*(picture(pixels) for pixels, part in rows if part == i)) for i in range(3)]
-    whole = _of(*(picture(pixels) for pixels, _ in rows))
-    merged = Statistics()
-    for number in order:
-        merged.merge(pickle.loads(pickle.dumps(parts[number])))
-    document = statistics_text(merged.as_json())
-    assert document == statistics_text(whole.as_json())
-    assert "NaN" not in document and "Infinity" not in document
-    assert merged == whole
 
 
 #: Maximum relative error of a quantile: half a bin.

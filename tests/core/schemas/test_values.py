@@ -7,7 +7,6 @@ import decimal
 import enum
 import fractions
 import math
-import struct
 from collections.abc import Sized
 from typing import Any
 
@@ -284,18 +283,12 @@ def test_records_equal_tensorflows(floats: list[float], numbers: list[int]) -> N
     assert ours == theirs.SerializeToString(deterministic=True)
 
 
-@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_a_32_bit_float_is_stored_unchanged(number: float) -> None:
-    assert struct.pack("<f", coerce(number, ValueType.FLOAT)) == struct.pack("<f", number)
-
-
 def test_types_have_aliases() -> None:
     assert [value_type(name) for name in TYPE_NAMES] == [*ValueType, ValueType.INT64]
     assert {feature_type(value_type(name)).value for name in TYPE_NAMES} == {"int64", "float", "bytes"}
-    with pytest.raises(
-        ValueError, match="bool, enum, int32, uint32, int64, uint64, float, double, string, bytes"
-    ):
-        value_type("int16")
+    for read in (value_type, lambda name: parse_extra_columns(f"price:{name}")):
+        with pytest.raises(ValueError, match=", ".join(TYPE_NAMES)):
+            read("int16")
 
 
 @pytest.mark.parametrize("type_", list(ValueType))
@@ -338,8 +331,6 @@ def test_every_type_can_be_declared() -> None:
     assert [column.value_type for column in columns] == [*ValueType, ValueType.INT64]
     assert [column.type for column in columns] == [*[FeatureType.INT64] * 6, *[FeatureType.FLOAT] * 2,
                                                    *[FeatureType.BYTES] * 2, FeatureType.INT64]  # fmt: skip
-    with pytest.raises(ValueError, match=", ".join(TYPE_NAMES)):
-        parse_extra_columns("price:int16")
 
 
 @pytest.mark.parametrize("text", ["price", "price:", ":float", "a:int,a:int", "a:money", "a:int[", "a[]:int"])
@@ -348,19 +339,10 @@ def test_wrong_declarations_are_refused(text: str) -> None:
         parse_extra_columns(text)
 
 
-@given(st.integers())
-def test_whole_numbers_are_kept_or_refused(number: int) -> None:
-    if -(2**63) <= number < 2**63:
-        assert column_values(INT, str(number), "|") == column_values(INT, number, "|") == [number]
-    else:
-        with pytest.raises(ValueError, match="is not a valid int64"):
-            column_values(INT, str(number), "|")
-
-
-@given(st.floats(width=32))
-def test_floats_are_kept(number: float) -> None:
-    (found,) = column_values(FLOAT, repr(number), "|")
-    assert struct.pack("<f", found) == struct.pack("<f", number) or math.isnan(number)
+@given(st.integers(-(2**63), 2**63 - 1), st.floats(width=32))
+def test_numbers_in_cells_are_kept(whole: int, number: float) -> None:
+    assert column_values(INT, str(whole), "|") == column_values(INT, whole, "|") == [whole]
+    assert same(column_values(FLOAT, repr(number), "|"), [number])
 
 
 @pytest.mark.parametrize(

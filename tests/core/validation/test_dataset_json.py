@@ -28,7 +28,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.datasets import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks
 from shardwright.schemas import ledger as ledger_lines
-from shardwright.schemas.check_depths import CheckDepth
+from shardwright.schemas.codes import CheckDepth
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.findings import Finding

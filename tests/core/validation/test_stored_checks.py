@@ -32,8 +32,7 @@ from shardwright.core.validation.stored_checks import (
     sum_up,
 )
 from shardwright.pipelines.datasets import Target, schema_of
-from shardwright.schemas.check_depths import CheckDepth
-from shardwright.schemas.codes import FindingCode
+from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import Feature, FeatureType, encode_example

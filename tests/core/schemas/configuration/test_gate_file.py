@@ -7,10 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from shardwright.schemas.configuration.expectations import DatasetFacts, Expectations, unmet
-from shardwright.schemas.configuration.gate_file import parse_gates
-from shardwright.schemas.configuration.job import JobGates
-from shardwright.schemas.configuration.thresholds import Policy, Thresholds
+from shardwright.schemas.configuration.gates import (
+    DatasetFacts,
+    Expectations,
+    JobGates,
+    Policy,
+    Thresholds,
+    parse_gates,
+    unmet,
+)
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Gates
 

@@ -21,8 +21,7 @@ from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import LAYOUTS, FeatureSpec
 from shardwright.schemas.parsing import ParsingKind, parsing_spec
-from shardwright.schemas.pbtxt import Symbol, message, quoted
-from shardwright.schemas.sidecars.tfx_schema import schema_pbtxt
+from shardwright.schemas.sidecars.tfx_schema import Symbol, message, quoted, schema_pbtxt
 
 tf = late("tensorflow")
 

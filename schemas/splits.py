@@ -1,7 +1,7 @@
-"""Compares the splits: finds classes that are spread unevenly, and how far splits meet their shares.
+"""The order of splits; classes that are spread unevenly over them; and how far they meet their shares.
 
-This needs only the counts of `dataset.json`. Every split is compared with the largest one, which is usually
-the training split. A class is uneven in a split if
+A comparison needs only the counts of `dataset.json`. Every split is compared with the largest one, which is
+usually the training split. A class is uneven in a split if
 
 - its share there is at least twice or at most half of its share in the largest split, and
 - chance does not explain it: over all comparisons of a dataset together, the probability that a split drawn
@@ -13,11 +13,11 @@ A class is missing from a split if the split has records with classes, but none 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from shardwright.schemas.image_ref import printable
+from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.units import counted
 
 #: Minimum ratio of the two shares.
@@ -300,3 +300,36 @@ def compare_shares(
                 largest = deviation
                 worst = SplitNumber(split, counts[split], float(share * of_class), name)
     return SplitShares(mode, splits, worst)
+
+
+Value = TypeVar("Value")
+
+#: Usual names of splits, in the order in which they are used.
+_RANKS = {
+    name: rank
+    for rank, names in enumerate(
+        (
+            ("train", "training"),
+            ("validation", "val", "valid", "dev", "development", "eval", "evaluation"),
+            ("test", "testing"),
+        )
+    )
+    for name in names
+}
+_OTHERS, _LAST = len(_RANKS), len(_RANKS) + 1
+
+
+def _rank(name: str) -> tuple[int, str]:
+    if name == NO_SPLIT:
+        return _LAST, name
+    return _RANKS.get(name.lower(), _OTHERS), name
+
+
+def in_split_order(names: Iterable[str]) -> list[str]:
+    """Returns the names of splits in order: train, validation, test, others alphabetically, then `none`."""
+    return sorted(names, key=_rank)
+
+
+def by_split(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns a mapping of splits in the order of the splits."""
+    return {name: values[name] for name in in_split_order(values)}
