@@ -26,7 +26,7 @@ from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightErro
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.json_values import from_json
 from shardwright.schemas.units import counted
-from shardwright.schemas.version import LEASE_JSON, time_text
+from shardwright.schemas.version import LEASE_JSON
 
 _LOGGER = logging.getLogger(__name__)
 #: Maximum duration of a lease (14 days), so that a damaged one does not block an output for ever.
@@ -84,18 +84,15 @@ class Lease:
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @staticmethod
-    def loads(data: bytes) -> Lease:
-        """Reads a stored document; fields that a later version of the software added are ignored.
+    def loads(data: bytes) -> Lease | None:
+        """Reads a stored document; returns None if it is damaged, so that it stops nobody.
 
-        Its `seconds` are at most `MAX_SECONDS`.
-
-        Raises:
-          ValueError: If it is not a lease.
+        Its `seconds` are at most `MAX_SECONDS`. Fields that a later version added are ignored.
         """
         try:
             lease = from_json(Lease, json.loads(data))
-        except (TypeError, RecursionError) as error:
-            raise ValueError(f"it is damaged ({error!r})") from error
+        except (TypeError, ValueError, RecursionError):
+            return None
         return replace(lease, seconds=min(lease.seconds, MAX_SECONDS))
 
 
@@ -159,7 +156,7 @@ class HeldLease:
                 found = storage.read_with_etag(path)
             if found is None or found[0] != seen:
                 seen, seen_at = (found[0] if found else b""), time.monotonic()
-            held = _read(found[0]) if found else None
+            held = Lease.loads(found[0]) if found else None
             mine = self._has(held)
             if held is not None and mine and _is_fresh(path, held):
                 return
@@ -255,7 +252,7 @@ class HeldLease:
         path = self.path
         try:
             while (found := storage.read_with_etag(path)) is not None:
-                held = _read(found[0])
+                held = Lease.loads(found[0])
                 if not self._has(held) or storage.write_if_match(path, b"", found[1]):
                     break
             if not storage.is_remote(path) and os.path.lexists(path):
@@ -294,14 +291,24 @@ class HeldLease:
         return held is not None and held.holder == self.holder
 
     def _check_has(self, held: Lease | None) -> None:
-        if not self._has(held):
-            raise _lost(self.output, held, self.file)
+        if self._has(held):
+            return
+        output, now = printable(self.output), printable(_holder_text(held) if held else "nobody has it now")
+        if self.file == LEASE_JSON:
+            raise EngineError(
+                f"This rebuild of {output} lost its lease ({now}), perhaps because it was silent for longer "
+                "than lease_minutes; it stops here, and the next run takes over what is finished."
+            )
+        raise EngineError(
+            f"This run lost its lease of {output} ({now}), perhaps because it was silent for too long; it "
+            "stops here and writes nothing more."
+        )
 
     def _renewed(self, at_once: bool) -> Lease | None:
         """Renews the lease if the run has it and it is due or `at_once`; returns the lease as found."""
         path = self.path
         while (found := storage.read_with_etag(path)) is not None:
-            held = _read(found[0])
+            held = Lease.loads(found[0])
             if held is None or not self._has(held) or (not at_once and _is_fresh(path, held)):
                 return held
             renewed = replace(held, renewed=time.time())
@@ -470,7 +477,7 @@ def read_holder(output: str) -> str:
 
 def _held(output: str, file: str) -> Lease | None:
     """Returns the stored lease, even an expired one; None if it is missing or damaged."""
-    return _read(storage.read_if_exists(storage.join(output, file)) or b"")
+    return Lease.loads(storage.read_if_exists(storage.join(output, file)) or b"")
 
 
 def _is_fresh(path: str, held: Lease) -> bool:
@@ -487,20 +494,17 @@ def _is_fresh(path: str, held: Lease) -> bool:
     return seen is not None or abs(time.time() - held.renewed) < quarter
 
 
-def _read(data: bytes) -> Lease | None:
-    """Returns the lease of a file; None if it is damaged, so that it stops nobody."""
+def _utc(seconds: float) -> str:
     try:
-        return Lease.loads(data)
-    except ValueError:
-        return None
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return "an unknown time"
 
 
 def _holder_text(held: Lease) -> str:
     process = f"process {held.pid} on {held.host}" if held.pid else "a job"
     doing = f"making version {held.version}" if held.version else "writing there"
-    began = time_text(held.since)
-    since = f"{began} UTC" if began else "an unknown time"
-    return f"{process} has been {doing} since {since} by its own clock"
+    return f"{process} has been {doing} since {_utc(held.since)} by its own clock"
 
 
 def _holder_and_age(held: Lease, path: str) -> str:
@@ -526,18 +530,4 @@ def _held_by(output: str, held: Lease, file: str) -> EngineError:
     return EngineError(
         f"Another run writes to {printable(output)}: {holder}; run again when it has ended, choose another "
         f"place, or remove {path} if that run has ended."
-    )
-
-
-def _lost(output: str, held: Lease | None, file: str) -> EngineError:
-    now = printable(_holder_text(held) if held else "nobody has it now")
-    if file == LEASE_JSON:
-        return EngineError(
-            f"This rebuild of {printable(output)} lost its lease ({now}), perhaps because it was "
-            "silent for longer than lease_minutes; it stops here, and the next run takes over what is "
-            "finished."
-        )
-    return EngineError(
-        f"This run lost its lease of {printable(output)} ({now}), perhaps because it was silent for too "
-        "long; it stops here and writes nothing more."
     )

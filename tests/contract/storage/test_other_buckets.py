@@ -18,7 +18,7 @@ from shardwright.schemas.version import LATEST_JSON
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(params=["s3", "container"])
+@pytest.fixture(params=["container", "s3"])
 def owner(request: pytest.FixtureRequest) -> Owner:
     """A bucket of each of the two storages, with a small tree in `small/`."""
     made: Owner = request.getfixturevalue(request.param)
