@@ -38,7 +38,7 @@ from shardwright.core.concurrency.workers import usable_cpus
 from shardwright.core.validation.duplicates import bucket_rows, buckets_of_rows
 from shardwright.core.validation.shard import ShardTask, check_shard
 from shardwright.loader import Records
-from shardwright.pipelines.datasets import resolve_target, schema_of
+from shardwright.pipelines.places import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks, validate
 from shardwright.schemas.codes import CheckDepth
 

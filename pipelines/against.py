@@ -18,8 +18,8 @@ from shardwright.core.sources.rules import Rules, make_rules
 from shardwright.core.sources.source import check_settings
 from shardwright.core.sources.spool import Spool
 from shardwright.pipelines import log
-from shardwright.pipelines.datasets import Target
 from shardwright.pipelines.options import add_setting
+from shardwright.pipelines.places import Target
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.dataset import RUN_JSON, WORK_DIR

@@ -20,7 +20,7 @@ from shardwright.core.sources.unused_settings import without_effect
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
-from shardwright.pipelines.output import (
+from shardwright.pipelines.places import (
     check_output,
     check_remote_writable,
     clean_up_empty_output,

@@ -20,7 +20,7 @@ from shardwright.core.versions import located
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
-from shardwright.pipelines.output import check_result_place
+from shardwright.pipelines.places import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, run_for_result
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.tables import ERROR, as_text, console, one_line, print_table, warn

@@ -20,7 +20,7 @@ from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.editor_schemas import schema_path
-from shardwright.pipelines.output import check_result_place
+from shardwright.pipelines.places import check_result_place
 from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.tables import one_line
 from shardwright.schemas.configuration.job import escaped

@@ -33,7 +33,7 @@ from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.pipelines import log, run
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
-from shardwright.pipelines.datasets import (
+from shardwright.pipelines.places import (
     Target,
     resolve_target,
     schema_of,

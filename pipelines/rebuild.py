@@ -26,7 +26,7 @@ from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.job_file import job_of, naming_lines, read_job
-from shardwright.pipelines.output import (
+from shardwright.pipelines.places import (
     check_remote_writable,
     check_versioned_output,
     dies_with_launcher,

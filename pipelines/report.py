@@ -16,8 +16,7 @@ from shardwright.core.report.render import render
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines import run
 from shardwright.pipelines.command import Outcome
-from shardwright.pipelines.datasets import resolve_target
-from shardwright.pipelines.output import check_result_place
+from shardwright.pipelines.places import check_result_place, resolve_target
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.tables import console
 from shardwright.schemas.dataset import REPORT_HTML

@@ -21,8 +21,7 @@ from shardwright.core.shards.finish import ShardPlace
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
-from shardwright.pipelines.datasets import Target, resolve_target, schema_of
-from shardwright.pipelines.output import files_of_output, one_writer
+from shardwright.pipelines.places import Target, files_of_output, one_writer, resolve_target, schema_of
 from shardwright.pipelines.prepare import as_beam_options, check_reachable, fetch_result, launch_facts
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import description_of, run_pipeline

@@ -31,8 +31,7 @@ from shardwright.pipelines import against as source
 from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
-from shardwright.pipelines.datasets import Target, resolve_target, schema_of
-from shardwright.pipelines.output import check_result_place
+from shardwright.pipelines.places import Target, check_result_place, resolve_target, schema_of
 from shardwright.pipelines.prepare import (
     as_beam_options,
     check_reachable,

@@ -32,7 +32,7 @@ from shardwright.core.commit import ConversionSpec, begin_conversion, remove_com
 from shardwright.core.lease import HeldLease, Lease
 from shardwright.pipelines import convert as conversion
 from shardwright.pipelines.convert import build_convert, convert
-from shardwright.pipelines.output import one_writer
+from shardwright.pipelines.places import one_writer
 from shardwright.pipelines.prepare import as_beam_options, make_request, run_facts, software_versions
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.run import run_pipeline, workers_of

@@ -19,8 +19,7 @@ from shardwright.core.records.framing import FRAME_BYTES
 from shardwright.core.salvage.commit import SalvageJob, outcome_of
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.datasets import Target
-from shardwright.pipelines.output import one_writer
+from shardwright.pipelines.places import Target, one_writer
 from shardwright.pipelines.prepare import as_beam_options
 from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.run import run_pipeline

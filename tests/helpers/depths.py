@@ -22,7 +22,7 @@ from shardwright.core.validation.against import (
 from shardwright.core.validation.duplicates import bucket_rows, compare_bucket
 from shardwright.core.validation.shard import ShardCheck, check_shard
 from shardwright.pipelines.against import prepared
-from shardwright.pipelines.datasets import Target, resolve_target, schema_of
+from shardwright.pipelines.places import Target, resolve_target, schema_of
 from shardwright.pipelines.validate import directory_findings, list_tasks, statement_findings, validate
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import NOTES, CheckDepth

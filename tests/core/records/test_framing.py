@@ -28,7 +28,7 @@ from shardwright.core.records.framing import (
 from shardwright.core.salvage.salvaged_ledger import Frame, Match, match_records
 from shardwright.core.salvage.shard import save_shard
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.datasets import resolve_target, schema_of
+from shardwright.pipelines.places import resolve_target, schema_of
 from shardwright.pipelines.salvage import list_tasks
 from shardwright.schemas.ledger import Entry, load_ledger
 

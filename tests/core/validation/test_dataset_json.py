@@ -25,7 +25,7 @@ from shardwright.core.validation.directory import check_reports
 from shardwright.core.validation.ledger import LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.core.validation.shard import check_shard
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.datasets import resolve_target, schema_of
+from shardwright.pipelines.places import resolve_target, schema_of
 from shardwright.pipelines.validate import list_tasks
 from shardwright.schemas import ledger as ledger_lines
 from shardwright.schemas.codes import CheckDepth

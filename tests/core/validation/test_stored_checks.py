@@ -31,7 +31,7 @@ from shardwright.core.validation.stored_checks import (
     stored_check,
     sum_up,
 )
-from shardwright.pipelines.datasets import Target, schema_of
+from shardwright.pipelines.places import Target, schema_of
 from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
