@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardwright.core.images.convert import ConvertedImage
 from shardwright.core.records.encodings import encoded_values
@@ -18,7 +18,9 @@ from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec, Layo
 
 #: Names of color spaces in ImageNet.
 RGB, GRAY = b"RGB", b"Grayscale"
+#: Members of enumerations, because Python 3.11 takes as long to find one as to call a function.
 _PLAIN = Encoding.PLAIN
+_EXTRA, _CONSTANT, _LABEL = FeatureRole.EXTRA, FeatureRole.CONSTANT, FeatureRole.LABEL
 
 
 def label_ids(labels: Sequence[str], first_label: int = 0) -> dict[str, int]:
@@ -44,34 +46,6 @@ def check_labels(ref: ImageRef, layout: Layout, ids: Mapping[str, int]) -> None:
             )
 
 
-class _Slot(NamedTuple):
-    """A feature of a layout, and what it holds if nothing states its values.
-
-    Attributes:
-      spec: The feature.
-      role: Its role.
-      column: Name of the extra column that it stores; empty for none.
-      missing: Its values if there are none, and it is required.
-    """
-
-    spec: FeatureSpec
-    role: FeatureRole
-    column: str
-    missing: Sequence[Any]
-
-    @classmethod
-    def of(cls, spec: FeatureSpec) -> _Slot:
-        """Returns the slot of a feature."""
-        role = spec.fill
-        assert role is not None
-        if role is FeatureRole.EXTRA:
-            return cls(spec, role, spec.column or spec.name, ())
-        if role is FeatureRole.CONSTANT:
-            return cls(spec, role, "", spec.value)
-        missing = UNLABELLED if role is FeatureRole.LABEL else b""
-        return cls(spec, role, "", [missing] if spec.shape == spec.tensor_shape == () else ())
-
-
 class ExampleBuilder:
     """Builds the records of images. What is the same for all of them is found out once.
 
@@ -87,7 +61,7 @@ class ExampleBuilder:
         self._ids = ids
         self._texts = texts or {}
         self._format_names = layout.format_names
-        self._slots = [_Slot.of(spec) for spec in layout.features]
+        self._features = layout.features
         self._has_source_id = FeatureRole.SOURCE_ID in layout.by_role()
 
     def build(
@@ -111,16 +85,21 @@ class ExampleBuilder:
         values, annotated = self._values_of(ref, image, sha256), annotated or {}
         extra = decode_extra(ref.extra) if ref.extra else {}
         features: dict[str, Feature] = {}
-        for spec, role, column, missing in self._slots:
-            if column:
-                content: Sequence[Any] = extra.get(column, ())
+        for spec in self._features:
+            role = spec.fill
+            if role is _EXTRA:
+                content: Sequence[Any] = extra.get(spec.column or spec.name, ())
+            elif role is _CONSTANT:
+                content = spec.value
             else:
+                assert role is not None
                 content = annotated[role] if role in annotated else values.get(role, ())
             if not content and spec.optional:
                 continue
-            if column:
+            if role is _EXTRA:
                 content = _extra_values(spec, content)
-            content = content or missing
+            elif not content and spec.shape == spec.tensor_shape == ():  # nothing states its one value
+                content = [UNLABELLED if role is _LABEL else b""]
             if spec.encoding is not _PLAIN:
                 content = encoded_values(spec, content, (image.height, image.width, image.channels))
             features[spec.name] = Feature(spec.type, content)
@@ -131,7 +110,6 @@ class ExampleBuilder:
         labels = ref.labels
         names = list(map(str.encode, labels))
         file_name = ref.file_name or ref.key
-        # Names, because Python 3.11 takes as long to find a member of an enumeration as to call a function.
         values: dict[str, Sequence[Any]] = {
             "encoded": [image.encoded],
             "format": [self._format_names.get(image.format, image.format).encode()],
