@@ -490,13 +490,12 @@ def pick_evenly(
     wanted = even_quota(counts, total)
     missing = sum(wanted.values())
     seen: dict[str, list[RecordLocation]] = {}
-    for i, place in enumerate(places):
+    for place in islice(places, max_seen):
         of_class = seen.setdefault(place.label, [])
         if len(of_class) < total:
             of_class.append(place)
-            if len(of_class) <= wanted.get(place.label, 0):
-                missing -= 1
-        if (wanted and not missing) or i + 1 >= max_seen:
+            missing -= len(of_class) <= wanted.get(place.label, 0)
+        if wanted and not missing:
             break
     if missing or not wanted:
         names = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from PIL import Image
@@ -135,8 +136,8 @@ class PngImage(OpenedImage):
     def metadata(data: bytes) -> Iterator[MetadataBlock]:
         """Yields EXIF, and what texts hold."""
         texts = 0
-        for count, chunk in enumerate(chunks(data, "png")):
-            if count >= _MAX_CHUNKS or texts > _MAX_TEXTS:
+        for chunk in islice(chunks(data, "png"), _MAX_CHUNKS):
+            if texts > _MAX_TEXTS:
                 return
             if chunk.type == b"eXIf":
                 yield MetadataBlock("exif", data[chunk.content])

@@ -6,6 +6,7 @@ Source: RFC 9649.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from PIL import Image
 
@@ -84,8 +85,6 @@ class WebpImage(OpenedImage):
     @staticmethod
     def metadata(data: bytes) -> Iterator[MetadataBlock]:
         """Yields EXIF and XMP."""
-        for count, chunk in enumerate(chunks(data, "webp")):
-            if count >= _MAX_CHUNKS:
-                return
+        for chunk in islice(chunks(data, "webp"), _MAX_CHUNKS):
             if chunk.type in _METADATA:
                 yield MetadataBlock(_METADATA[chunk.type], data[chunk.content].removeprefix(b"Exif\0\0"))
