@@ -27,7 +27,7 @@ from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.lease import HeldLease
 from shardwright.core.plan.assign import PlannedShard
 from shardwright.core.records.framing import FRAME_BYTES
-from shardwright.core.shards.finish import ShardPlace, discard, finish_shard, write_ledger
+from shardwright.core.shards.finish import ShardPlace, finish_shard, removed_on_failure, write_ledger
 from shardwright.core.shards.reuse import PreviousRecords, ReusableBuilds, take_over
 from shardwright.core.shards.shard_plan import ShardPlan, plan_shard
 from shardwright.schemas.codes import METRICS_NAMESPACE, Outcome
@@ -247,16 +247,12 @@ class _WriteShard(beam.DoFn):
         """Writes the records of a shard to a temporary file; returns its path and the work done."""
         name = shard_file(*place, self._settings.suffix)
         temporary = storage.temporary_path(self._directory, name, existing=hold is not None)
-        try:
+        with removed_on_failure(temporary):
             file = self._sink.open(temporary)
             try:
-                work = self._write_images(plan, records, file)
+                return temporary, self._write_images(plan, records, file)
             finally:
                 self._sink.close(file)
-        except BaseException:
-            discard(temporary)
-            raise
-        return temporary, work
 
     def _write_images(self, plan: ShardPlan, records: PreviousRecords | None, file: Any) -> _Work:
         """Converts the images of a shard and writes their records, in order; returns the work done.

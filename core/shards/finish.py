@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -54,7 +54,7 @@ def finish_shard(
       EngineError: If the lease was lost.
       OSError: If the storage failed.
     """
-    try:
+    with removed_on_failure(temporary):
         if hold is not None:
             hold.check()
         with open(temporary, "rb") as written:
@@ -64,9 +64,6 @@ def finish_shard(
                 os.fsync(written.fileno())  # computed first, because others wait while the lease is locked
         with while_held(hold):
             storage.move_into_place(temporary, storage.join(directory, file))
-    except BaseException:
-        discard(temporary)
-        raise
     header = replace(
         lines.header(*place),
         file=file,
@@ -108,10 +105,15 @@ def files_of(place: ShardPlace, ledger: bytes, index: bytes) -> dict[str, str]:
     return {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
 
 
-def discard(temporary: str) -> None:
-    """Removes a temporary file if possible."""
-    with contextlib.suppress(OSError):
-        os.unlink(temporary)
+@contextlib.contextmanager
+def removed_on_failure(temporary: str) -> Iterator[None]:
+    """Removes a temporary file, if possible, when the block fails."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def condense(results: Iterable[ShardResult]) -> list[ShardResult]:

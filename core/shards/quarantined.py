@@ -20,7 +20,7 @@ from shardwright.core import storage
 from shardwright.core.concurrency.pool import CONNECTIONS, OrderedMap, each, reading_executor
 from shardwright.core.dataset_files import json_lines
 from shardwright.core.lease import HeldLease, while_held
-from shardwright.core.shards.finish import discard
+from shardwright.core.shards.finish import removed_on_failure
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
@@ -167,16 +167,13 @@ def write_in_parts(directory: str, name: str, texts: Iterable[bytes], hold: Held
     """
     digest = hashlib.sha256()
     temporary = storage.temporary_path(directory, name, existing=hold is not None)
-    try:
+    with removed_on_failure(temporary):
         with open(temporary, "wb", buffering=_WRITE_BYTES) as file:
             for text in texts:
                 digest.update(text)
                 file.write(text)
         with while_held(hold):
             storage.move_into_place(temporary, storage.join(directory, name))
-    except BaseException:
-        discard(temporary)
-        raise
     return digest.hexdigest()
 
 
