@@ -113,6 +113,24 @@ def to_png(data: bytes, name: str = "a.jpg", **values: Any) -> np.ndarray:
     return pixels_of(convert(data, name, image_format="png", **values))
 
 
+def difference(one: Any, other: Any) -> float:
+    """Returns the root of the mean squared difference of two pictures."""
+    return float(np.sqrt(np.mean((np.asarray(one).astype(float) - np.asarray(other)) ** 2)))
+
+
+def srgb_curve(linear: np.ndarray) -> np.ndarray:
+    """Returns shares of light as sRGB has them, from 0 to 1 (IEC 61966-2-1)."""
+    curved: np.ndarray = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
+    return curved
+
+
+def exif_chunk(orientation: int) -> bytes:
+    """Returns a chunk of a PNG with an orientation."""
+    exif = Image.Exif()
+    exif[274] = orientation
+    return png_chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0"))
+
+
 def png_chunk(kind: bytes, content: bytes) -> bytes:
     crc = zlib.crc32(kind + content)
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", crc)

@@ -252,18 +252,12 @@ def test_an_unknown_orientation_counts_as_upright(orientation: int) -> None:
     assert pictures.convert(pictures.file_of(RGB, "JPEG", orientation)).width == 200
 
 
-def _exif_chunk(orientation: int) -> bytes:
-    exif = Image.Exif()
-    exif[274] = orientation
-    return pictures.png_chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0"))
-
-
 def _xmp_chunk(orientation: int) -> bytes:
     packet = b"<x><tiff:Orientation>%d</tiff:Orientation></x>" % orientation
     return pictures.png_chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + packet)
 
 
-@pytest.mark.parametrize("chunk", [_exif_chunk(6), _xmp_chunk(6)])
+@pytest.mark.parametrize("chunk", [pictures.exif_chunk(6), _xmp_chunk(6)])
 @pytest.mark.parametrize("place", ["before", "behind"])
 def test_a_png_may_state_its_orientation_before_or_after_the_picture(chunk: bytes, place: str) -> None:
     position = 33 if place == "before" else PNG.rindex(b"IEND") - 4

@@ -180,11 +180,8 @@ def test_sound_samples_that_eight_bits_cannot_show_are_not_called_damaged(
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_orientation_is_applied(orientation: int) -> None:
     upright = pictures.UPRIGHT[orientation]
-    exif = Image.Exif()
-    exif[274] = orientation
     data = png_of(RGB)
-    chunk = pictures.png_chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0"))
-    image = kept(data[:33] + chunk + data[33:])
+    image = kept(data[:33] + pictures.exif_chunk(orientation) + data[33:])
     assert np.array_equal(samples(image), upright(RGB)) and image.kept == (orientation == 1)
     image = kept(tiff_of(RGB, extratags=[(274, "H", 1, orientation, True)]))
     assert np.array_equal(samples(image), upright(RGB))
@@ -257,8 +254,7 @@ def test_a_transparent_color_becomes_the_background() -> None:
 def test_profiles_are_applied_in_16_bits() -> None:
     profile = pictures.icc_profile(pictures.SRGB_PRIMARIES, 1.8)
     image = kept(tiff_of(RGB, iccprofile=profile))
-    linear = (RGB / 65535) ** 1.8
-    curve = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
+    curve = pictures.srgb_curve((RGB / 65535) ** 1.8)
     assert abs(samples(image) - curve * 65535).max() < 60  # rounded numbers inside the profile
     assert len(np.unique(samples(image) & 0xFF)) > 200
 

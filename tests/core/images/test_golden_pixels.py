@@ -144,8 +144,7 @@ def test_lab_tiff_becomes_srgb() -> None:
     f = np.stack([fy + lab[..., 1] / 500, fy, fy - lab[..., 2] / 200], axis=-1)
     xyz = np.where(f > 6 / 29, f**3, 3 * (6 / 29) ** 2 * (f - 4 / 29)) * (0.9642, 1.0, 0.8249)
     linear = xyz @ np.linalg.inv(np.array(pictures.SRGB_PRIMARIES))
-    curved = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear.clip(0) ** (1 / 2.4) - 0.055)
-    expected = np.rint(curved.clip(0, 1) * 255)
+    expected = np.rint(pictures.srgb_curve(linear.clip(0)).clip(0, 1) * 255)
     # TIFF 6.0 section 23 stores L as 0..255 and a, b as signed bytes; Pillow keeps them that way.
     stored = np.stack([np.rint(lab[..., 0] * 2.55), lab[..., 1] % 256, lab[..., 2] % 256], axis=-1).astype(
         np.uint8
@@ -230,16 +229,11 @@ GAMMA_18 = pictures.icc_profile(pictures.SRGB_PRIMARIES, 1.8)
 SWAPPED = pictures.icc_profile([pictures.SRGB_PRIMARIES[i] for i in (1, 0, 2)], 2.2)
 
 
-def _srgb_curve(linear: np.ndarray) -> np.ndarray:
-    curved = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
-    return np.rint(curved * 255)
-
-
 @pytest.mark.parametrize("format", ["PNG", "TIFF", "WEBP"])
 def test_a_profile_with_another_curve_is_converted_to_srgb(format: str) -> None:
     options = _OPTIONS.get(format, {})
     data = pictures.file_of(Image.fromarray(RGB), format, icc_profile=GAMMA_18, **options)
-    expected = _srgb_curve((RGB / 255) ** 1.8)
+    expected = np.rint(pictures.srgb_curve((RGB / 255) ** 1.8) * 255)
     # The engine uses 16-bit tables: within two levels, three in the deepest shadows.
     difference = np.abs(pictures.to_png(data).astype(int) - expected)
     assert difference[RGB > 8].max() <= 2
@@ -250,13 +244,13 @@ def test_a_profile_with_another_curve_is_converted_to_srgb(format: str) -> None:
 def test_a_profile_with_swapped_primaries_swaps_the_colors_back() -> None:
     image = Image.fromarray(np.array([[(200, 30, 90), (10, 250, 90)]], np.uint8))
     shown = pictures.to_png(pictures.file_of(image, "PNG", icc_profile=SWAPPED)).astype(int)
-    expected = _srgb_curve((np.array([[(30, 200, 90), (250, 10, 90)]]) / 255) ** 2.2)
+    expected = np.rint(pictures.srgb_curve((np.array([[(30, 200, 90), (250, 10, 90)]]) / 255) ** 2.2) * 255)
     assert np.abs(shown - expected).max() <= 2
 
 
 def test_a_profile_is_applied_with_alpha_and_with_a_palette() -> None:
     gray_blue = np.full((4, 4, 3), (60, 90, 180), np.uint8)
-    expected = _srgb_curve((gray_blue / 255) ** 1.8)
+    expected = np.rint(pictures.srgb_curve((gray_blue / 255) ** 1.8) * 255)
     translucent = np.dstack([gray_blue, np.full((4, 4), 128, np.uint8)])
     data = pictures.file_of(Image.fromarray(translucent), "PNG", icc_profile=GAMMA_18)
     over_black = pictures.to_png(data, background="black")

@@ -28,22 +28,18 @@ GRAY = RGB.convert("L")
 WHOLE, TILED = iso_files.heif_of(RGB, quality=95), iso_files.heif_of(RGB, quality=95, tile_size=64)
 
 
-def _difference(one: np.ndarray, other: np.ndarray) -> float:
-    return float(np.sqrt(np.mean((one.astype(float) - other) ** 2)))
-
-
 @pytest.mark.parametrize("data", [WHOLE, TILED])
 def test_pixels_are_close_to_the_source(data: bytes) -> None:
-    assert _difference(pictures.to_png(data, "a.heic"), np.asarray(RGB)) < 12
+    assert pictures.difference(pictures.to_png(data, "a.heic"), np.asarray(RGB)) < 12
     lossless = iso_files.heif_of(GRAY, quality=-1)
-    assert _difference(pictures.to_png(lossless, color="gray").squeeze(), np.asarray(GRAY)) < 1
+    assert pictures.difference(pictures.to_png(lossless, color="gray").squeeze(), np.asarray(GRAY)) < 1
 
 
 def test_alpha_is_flattened() -> None:
     clear = RGB.copy()
     clear.putalpha(Image.new("L", RGB.size, 0))
     found = pictures.to_png(iso_files.heif_of(clear, quality=95), "a.heic", background="#102030")
-    assert _difference(found, np.broadcast_to((16, 32, 48), found.shape)) < 2
+    assert pictures.difference(found, np.broadcast_to((16, 32, 48), found.shape)) < 2
 
 
 @pytest.mark.sampled(3)
@@ -54,7 +50,7 @@ def test_libheif_applies_the_orientation_once(orientation: int) -> None:
     assert (b"irot" in data or b"imir" in data) == (orientation != 1)
     found = pictures.to_png(data, "a.heic")
     assert found.shape == (RGB.height, RGB.width, 3)
-    assert _difference(found, np.asarray(RGB)) < 12
+    assert pictures.difference(found, np.asarray(RGB)) < 12
 
 
 def test_the_orientation_in_exif_alone_does_not_count() -> None:
@@ -66,7 +62,7 @@ def test_the_orientation_in_exif_alone_does_not_count() -> None:
 
 def test_an_icc_profile_is_applied() -> None:
     found = pictures.to_png(iso_files.heif_of(RGB, quality=95, icc_profile=pictures.BGR))
-    assert _difference(found, np.asarray(RGB)[..., ::-1]) < 14
+    assert pictures.difference(found, np.asarray(RGB)[..., ::-1]) < 14
 
 
 @pytest.mark.parametrize("data", [WHOLE, TILED])

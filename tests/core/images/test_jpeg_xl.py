@@ -19,10 +19,6 @@ RGBA = RGB.copy()
 RGBA.putalpha(GRAY)
 
 
-def _difference(one: Image.Image, other: Image.Image) -> float:
-    return float(np.sqrt(np.mean((np.asarray(one).astype(float) - np.asarray(other)) ** 2)))
-
-
 @pytest.mark.parametrize("container", [False, True])
 def test_pixels_equal_the_source(container: bool) -> None:
     for image in (RGB, GRAY, RGBA, RGBA.convert("LA")):
@@ -30,7 +26,7 @@ def test_pixels_equal_the_source(container: bool) -> None:
         assert (opened.size, opened.image.mode) == (image.size, image.mode)
         assert np.array_equal(np.asarray(load(opened, 1 << 22)), np.asarray(image))
     lossy = iso_files.jxl_of(RGB, lossless=False, level=95)
-    assert _difference(load(open_image(lossy, "a.jxl", 1 << 22), 1 << 22), RGB) < 5
+    assert pictures.difference(load(open_image(lossy, "a.jxl", 1 << 22), 1 << 22), RGB) < 5
 
 
 @pytest.mark.parametrize(
@@ -56,7 +52,7 @@ def test_a_jpeg_inside_is_decoded_as_that_jpeg(orientation: int) -> None:
     opened = open_image(data, "a.jxl", 1 << 22)
     assert opened.data == jpeg
     assert np.array_equal(pictures.to_png(data), pictures.to_png(jpeg))
-    assert _difference(upright(load(opened, 1 << 22), opened.orientation), RGB) < 12
+    assert pictures.difference(upright(load(opened, 1 << 22), opened.orientation), RGB) < 12
     kept = pictures.convert(data, "a.jxl", image_format="keep")
     assert (kept.format, kept.kept) == ("png", False)
 

@@ -55,13 +55,19 @@ def test_a_mask_is_transformed_like_its_picture(
     if drawn.shape == ids.shape:  # such a mask looks like one of the stored picture
         drawn = ids
     path = saved(tmp_path_factory.mktemp("mask") / "a.png", np.ascontiguousarray(drawn))
-    wanted = {} if fit == "none" else {"resize": "{}x{}".format(*target), "fit": fit}
-    image, result = annotated(
-        data, Annotations(semantic_mask=path), "segmentation",
-        resample="nearest", image_format="png", color="gray", **wanted,
-    )  # fmt: skip
+    wanted: dict[str, Any] = {"resample": "nearest", "image_format": "png", "color": "gray"}
+    if fit != "none":
+        wanted |= {"resize": "{}x{}".format(*target), "fit": fit}
+    image, result = annotated(data, Annotations(semantic_mask=path), "segmentation", **wanted)
     assert np.array_equal(png_pixels(result.values["semantic_mask"][0]), pictures.pixels_of(image))
     assert result.values["semantic_format"] == [b"png"]
+    # The mask of an object.
+    ids %= 2
+    ids[0, 0] = 1
+    annotations = Annotations((cat(0, 0, *size, segmentation=packed(ids)),))
+    data = pictures.file_of(Image.fromarray(ids), "PNG", orientation)
+    image, result = annotated(data, annotations, background="black", **wanted)
+    assert np.array_equal(png_pixels(result.values["object_mask"][0]), pictures.pixels_of(image))
 
 
 WIDTH, HEIGHT = 12, 9
@@ -364,25 +370,6 @@ def test_run_lengths_are_read_as_coco_reads_them(size: tuple[int, int], seed: in
         if hull is not None:
             left, upper, width, height = coco.toBbox(coco.encode(np.asfortranarray(mask)))
             assert hull == (left, upper, left + width, upper + height)
-
-
-@pytest.mark.sampled(11)
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("fit", ["none", *FITS])
-@given(size=st.tuples(SIDES, SIDES), target=st.tuples(SIDES, SIDES), seed=st.integers(0, 99))
-@hypothesis_settings(max_examples=10, deadline=None)
-def test_the_mask_of_an_object_is_transformed_like_its_picture(
-    orientation: int, fit: str, size: tuple[int, int], target: tuple[int, int], seed: int
-) -> None:
-    mask = np.random.default_rng(seed).integers(0, 2, (size[1], size[0])).astype(np.uint8)
-    mask[0, 0] = 1
-    data = pictures.file_of(Image.fromarray(mask), "PNG", orientation)
-    wanted = {} if fit == "none" else {"resize": "{}x{}".format(*target), "fit": fit}
-    annotations = Annotations((cat(0, 0, *size, segmentation=packed(mask)),))
-    image, result = annotated(
-        data, annotations, resample="nearest", image_format="png", color="gray", background="black", **wanted
-    )
-    assert np.array_equal(png_pixels(result.values["object_mask"][0]), pictures.pixels_of(image))
 
 
 def test_masks_are_gray_pngs_of_zero_and_one_as_in_the_detection_api() -> None:
