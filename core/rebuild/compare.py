@@ -348,7 +348,12 @@ def decide(
     if previous.dataset is None:
         return Decision(True, len(compared), count, content_changed, ("it is the first version",))
     reasons = list(_reasons(previous, forecast, versions))
-    reasons += _provenance_reasons(previous.dataset.provenance, provenance)
+    # Statements about the origin may be long, so they are not shown.
+    before, after = previous.dataset.provenance.as_json(), provenance.as_json()
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            change = "is new" if name not in before else "differs" if name in after else "was removed"
+            reasons.append(f"--{name} {change}")
     if count:
         reasons.append(f"{count:,} of {counted(len(compared), 'shard')} changed")
     read = tuple(sorted(scrubbed))
@@ -357,15 +362,6 @@ def decide(
         damage = f"{counted(len(damaged), 'shard')} of {previous.version} {is_or_are(len(damaged))} damaged"
         reasons.append(f"{damage} and rebuilt from the source: {listed(damaged)}")
     return Decision(bool(reasons), len(compared), count, content_changed, tuple(reasons), read)
-
-
-def _provenance_reasons(old: Provenance, new: Provenance) -> Iterator[str]:
-    """Yields the statements about the origin that differ. Their texts may be long, so they are not shown."""
-    before, after = old.as_json(), new.as_json()
-    for name in sorted({*before, *after}):
-        if before.get(name) != after.get(name):
-            change = "is new" if name not in before else "differs" if name in after else "was removed"
-            yield f"--{name} {change}"
 
 
 def _reasons(previous: PreviousState, forecast: Forecast, versions: Mapping[str, str]) -> Iterator[str]:

@@ -116,7 +116,7 @@ def finish(
 def _tidy_up(
     task: RebuildTask, previous: PreviousState, record: VersionRecord | None, warnings: list[str]
 ) -> list[str]:
-    """Removes what is not needed any more, and draws the page of all versions.
+    """Removes the versions that killed runs left or retention removes; draws the page of all versions.
 
     The version is already decided, so no failure here ends the run. The next run tries again.
 
@@ -126,7 +126,11 @@ def _tidy_up(
     gone: list[str] = []
     to_go: list[str] = []
     with warned(warnings, f"Old versions of {printable(task.output)} could not be listed"):
-        to_go = _to_go(task, previous)
+        found, records = read_pointer(task.output), list_versions(task.output)
+        latest = found[0].version if found else ""
+        left = [one for one in records if one.version in previous.abandoned and is_abandoned(one, latest)]
+        stay = [one for one in records if one not in left]
+        to_go = [*(one.version for one in left), *surplus(stay, latest, task.rules, time.time())]
     for version in [*to_go, *([task.version] if record is None else [])]:
         with warned(warnings, f"Version {version} could not be removed"):
             if remove_version(task.output, version) and version in to_go:
@@ -227,18 +231,6 @@ def refusal_message(place: str, record: VersionRecord) -> str:
         f"Version {record.version} was refused and {stays}: {messages}{more}; look at it with "
         f"`shardwright report {shell_word(place)}`, and accept it with `{accept_command(place, record)}`."
     )
-
-
-def _to_go(task: RebuildTask, previous: PreviousState) -> list[str]:
-    """Returns the versions that killed runs left, and those that the retention rules remove."""
-    found = read_pointer(task.output)
-    latest = found[0].version if found else ""
-    records = list_versions(task.output)
-    left = [
-        record for record in records if record.version in previous.abandoned and is_abandoned(record, latest)
-    ]
-    stay = [record for record in records if record not in left]
-    return [*(record.version for record in left), *surplus(stay, latest, task.rules, time.time())]
 
 
 def _remove_leftovers(task: RebuildTask, record: VersionRecord | None) -> None:

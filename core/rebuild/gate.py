@@ -257,11 +257,19 @@ def gate_version(
             old = _described(task.output, previous.version, previous.dataset)
             drift = drift_between(old, _described(task.output, task.version, made), changes)
             digests[DIFF_JSON] = write_text(directory, DIFF_JSON, pretty_json(drift.as_json()), task.hold)
-        judged = [(item, accepted.weigh_findings(item, report)) for item in _refused_findings(report)]
-        judged += [
-            (item, accepted.weigh_images(item, made))
-            for item in _refused_images(made, task.settings.max_bad_fraction)
-        ]
+        judged = []
+        for code in map(FindingCode, report.counts):
+            severity = report.gates.severity(code)
+            if severity is not Severity.NOTE:
+                item = Violation("findings", code.value, severity, report.line(code))
+                judged.append((item, accepted.weigh_findings(item, report)))
+        limit, bad = task.settings.max_bad_fraction, made.ledger["quarantined"]
+        if made.bad_fraction > limit:
+            value, most = percent_beside_limit(made.bad_fraction, limit)
+            tried = bad + made.ledger["written"]
+            text = f"{value} of the images are bad ({bad:,} of {tried:,}; limit {most})"
+            item = Violation("bad_images", "max_bad_fraction", Severity.ERROR, text)
+            judged.append((item, accepted.weigh_images(item, made)))
         same = (about for fingerprint, about in previous.rolled_back if fingerprint == made.fingerprint)
         again = [f"it is identical to {about}" for about in same]
         refusals = (
@@ -342,15 +350,6 @@ def _described(output: str, version: str, made: Dataset) -> Described:
     return Described(printable(version), made, *found)
 
 
-def _refused_findings(report: ValidationReport) -> Iterator[Violation]:
-    """Yields one violation for each code of the validation's findings."""
-    for name in report.counts:
-        severity = report.gates.severity(FindingCode(name))
-        if severity is Severity.NOTE:
-            continue
-        yield Violation("findings", name, severity, report.line(FindingCode(name)))
-
-
 def _refused_drift(drift: Drift, gates: JobGates) -> Iterator[Violation]:
     """Yields the limits that are exceeded.
 
@@ -374,12 +373,3 @@ def _refused_drift(drift: Drift, gates: JobGates) -> Iterator[Violation]:
         else:
             message += "; the number of added images includes them"
             yield Violation("drift", "unknown_changes", Severity.WARNING, message)
-
-
-def _refused_images(made: Dataset, limit: float) -> Iterator[Violation]:
-    """Yields a violation if too many images are bad."""
-    bad, written = made.ledger["quarantined"], made.ledger["written"]
-    if bad + written and bad / (bad + written) > limit:
-        value, most = percent_beside_limit(bad / (bad + written), limit)
-        message = f"{value} of the images are bad ({bad:,} of {bad + written:,}; limit {most})"
-        yield Violation("bad_images", "max_bad_fraction", Severity.ERROR, message)
