@@ -433,8 +433,3 @@ def _remove_stale(
         for file in stale:
             storage.remove(storage.join(job.directory, file))
     return set(stale)
-
-
-def refused_before(job: ConversionSpec) -> str:
-    """Returns the reason if an earlier attempt of this step refused the data and gave the lease back."""
-    return str(own_outcome(job.directory, job.hold).get("message", ""))

@@ -86,7 +86,13 @@ def prepared(
         )
     dataset = read_dataset(target.directory)
     listed_by, processor = _read_run(target.directory)
-    _check_given(listed_by, listing)
+    for name in UNSTORED:
+        if name not in listing and listed_by.get(name):
+            what = "which" if name in ("include", "exclude") else "a path that"
+            raise UsageError(
+                f"The dataset was made with --{name} {listed_by[name]}, {what} it does not store; "
+                f"give --{name} together with --against."
+            )
     number = listed_by.get(_FIRST_NUMBER)
     with _in_words_of_validate():
         values = {**listing, "input": tuple(against)}
@@ -138,21 +144,6 @@ def _read_run(directory: str) -> tuple[Mapping[str, Any], str | None]:
         return dict(run.get("listing", {})), run.get("machine", {}).get("processor")
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}, None
-
-
-def _check_given(listed_by: Mapping[str, Any], listing: Mapping[str, Any]) -> None:
-    """Checks that settings of the listing that the dataset does not store are given again.
-
-    Raises:
-      UsageError: A setting is missing; the message names the first one.
-    """
-    for name in UNSTORED:
-        if name not in listing and listed_by.get(name):
-            what = "which" if name in ("include", "exclude") else "a path that"
-            raise UsageError(
-                f"The dataset was made with --{name} {listed_by[name]}, {what} it does not store; "
-                f"give --{name} together with --against."
-            )
 
 
 def unstored_settings(settings: ConvertSettings, rules: Rules) -> dict[str, str | int]:

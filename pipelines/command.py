@@ -88,7 +88,12 @@ class Command:
                 if getattr(given, "pool", None):
                     rest.append(f"--pool={given.pool}")
                 with suppress_beam_logs(wanted.verbose), elsewhere:
-                    self._check_for_beam(rest, cli_options.names_of(parser))
+                    known = cli_options.names_of(parser)
+                    if rest and self.beam is BeamOptions.ALL:
+                        cli_options.beam_options(rest, known)
+                    elif rest:
+                        storage = self.beam is BeamOptions.STORAGE
+                        cli_options.use_without_job(rest, known, self.name, storage)
                     outcome = self.run(argparse.Namespace(**vars(given), beam_options=rest))
                 if not (wanted.json or wanted.quiet):
                     outcome.show()
@@ -114,20 +119,3 @@ class Command:
         self.add_arguments(parser)
         cli_options.add_common(parser, with_job=self.beam is BeamOptions.ALL)
         return parser
-
-    def _check_for_beam(self, rest: Sequence[str], known: Sequence[str]) -> None:
-        """Checks that Beam knows the other options, and that the command takes them.
-
-        Args:
-          rest: Options that are not the command's own, each with its value in one token.
-          known: Names of the command's own options, to suggest the nearest for an unknown one.
-        """
-        if rest and self.beam is BeamOptions.ALL:
-            cli_options.beam_options(rest, known)
-        elif rest:
-            with_storage = self.beam is BeamOptions.STORAGE
-            for name in cli_options.without_job(rest, known, with_storage):
-                log.note(f"{name} has no effect, because {self.name} runs no job.")
-            if with_storage:
-                of_storage = [token for token in rest if cli_options.is_storage_option(token)]
-                cli_options.use_in_storage(cli_options.beam_options(of_storage, known))

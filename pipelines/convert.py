@@ -133,59 +133,45 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
     request = make_request(values, with_output=True)
     with converting(given):
         beam_options = as_beam_options(beam_options)
+        settings, described = request.settings, bool(description_of(beam_options))
         facts = run_facts(request, beam_options, workers_of(beam_options))
-        return _convert(request, beam_options, facts, started, progress)
-
-
-def _convert(
-    request: ConversionRequest, beam_options: Any, facts: Mapping[str, Any], started: float, progress: bool
-) -> ConvertResult:
-    """Prepares the output, and runs the conversion.
-
-    Args:
-      request: The checked request.
-      beam_options: Beam's PipelineOptions.
-      facts: Facts for `run.json`.
-      started: Start time in seconds since the epoch.
-      progress: Whether to show progress on stderr.
-    """
-    settings = request.settings
-    described = bool(description_of(beam_options))
-    check_reachable(beam_options, **places_read(request), output=settings.output)
-    directory = check_output(settings)
-    fresh = storage.is_remote(settings.output) or not storage.exists(settings.output)
-    if storage.is_remote(directory) and not described:
-        check_remote_writable(directory)
-    try:
-        with one_writer(settings.output, beam_options, described) as hold:
-            if hold is not None and not described:
-                directory = check_output(settings, hold.holder)  # another run may have written it meanwhile
-            if not described:
-                clear_staging(settings)
-                for warning in remove_work_leftovers(directory):
-                    log.warning(warning)
-            job = ConversionSpec(
-                settings.output,
-                directory,
-                settings,
-                software_versions(settings.map),
-                facts,
-                started,
-                hold=hold,
-                described=described,
-            )
-            if progress:
-                print_inputs(request)
-            with show_progress(progress, directory):
-                return _run(job, request, beam_options)
-    except BaseException as error:
-        if isinstance(error, UsageError):
-            Spool(directory).remove()
-        clean_up_empty_output(directory, fresh)
-        mark_stopped_run(directory)
-        if isinstance(error, EngineError):
-            error.message = with_what_is_left(error.message, directory)
-        raise
+        check_reachable(beam_options, **places_read(request), output=settings.output)
+        directory = check_output(settings)
+        fresh = storage.is_remote(settings.output) or not storage.exists(settings.output)
+        if storage.is_remote(directory) and not described:
+            check_remote_writable(directory)
+        try:
+            with one_writer(settings.output, beam_options, described) as hold:
+                if hold is not None and not described:
+                    directory = check_output(
+                        settings, hold.holder
+                    )  # another run may have written it meanwhile
+                if not described:
+                    clear_staging(settings)
+                    for warning in remove_work_leftovers(directory):
+                        log.warning(warning)
+                job = ConversionSpec(
+                    settings.output,
+                    directory,
+                    settings,
+                    software_versions(settings.map),
+                    facts,
+                    started,
+                    hold=hold,
+                    described=described,
+                )
+                if progress:
+                    print_inputs(request)
+                with show_progress(progress, directory):
+                    return _run(job, request, beam_options)
+        except BaseException as error:
+            if isinstance(error, UsageError):
+                Spool(directory).remove()
+            clean_up_empty_output(directory, fresh)
+            mark_stopped_run(directory)
+            if isinstance(error, EngineError):
+                error.message = with_what_is_left(error.message, directory)
+            raise
 
 
 def _run(job: ConversionSpec, request: ConversionRequest, beam_options: Any) -> ConvertResult:

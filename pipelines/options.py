@@ -16,6 +16,7 @@ from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXP
 from shardwright.core.concurrency.workers import POOLS
 from shardwright.core.plan.request import read_layout
 from shardwright.core.sources.source import check_settings, choices_of
+from shardwright.pipelines import log
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
 from shardwright.pipelines.process import WATCHDOG
 from shardwright.schemas.configuration.setting import Setting, Topic
@@ -79,30 +80,35 @@ def use_in_storage(options: Any) -> None:
     FileSystems.set_options(options)
 
 
-def without_job(rest: Sequence[str], known: Sequence[str], with_storage: bool) -> list[str]:
-    """Returns the names of Beam's options that have no effect, for a command that runs no job.
+def use_without_job(rest: Sequence[str], known: Sequence[str], command: str, with_storage: bool) -> None:
+    """Applies Beam's options for a command that runs no job, and notes those without an effect.
 
     Args:
       rest: Options that are not the command's own, each with its value in one token.
       known: Names of the command's own options, to suggest the nearest for an unknown one.
+      command: Name of the command.
       with_storage: Whether the command uses the storage options.
 
     Raises:
       UsageError: Beam does not know an option either, or it asks that the command does nothing.
     """
-    unused = [token.partition("=")[0] for token in rest if not (with_storage and is_storage_option(token))]
+    prefixes = ("--s3_", "--azure_")
+    named = [(token.partition("=")[0], token) for token in rest]
+    of_storage = [
+        token
+        for name, token in named
+        if with_storage and (name in _STORAGE_OPTIONS or name.startswith(prefixes))
+    ]
+    unused = list(dict.fromkeys(name for name, token in named if token not in of_storage))
     for name in unused:
         if name in _ONLY_DESCRIBE:
             raise UsageError(f"{name} describes a job instead of running it, and this command runs none.")
         if name not in _options_of_beam():
             raise _unknown(name, known)
-    return list(dict.fromkeys(unused))
-
-
-def is_storage_option(token: str) -> bool:
-    """Returns whether a token is one of Beam's options for storages."""
-    name = token.partition("=")[0]
-    return name in _STORAGE_OPTIONS or name.startswith(("--s3_", "--azure_"))
+    for name in unused:
+        log.note(f"{name} has no effect, because {command} runs no job.")
+    if with_storage:
+        use_in_storage(beam_options(of_storage, known))
 
 
 def _options_of_beam() -> Mapping[str, argparse.Action]:

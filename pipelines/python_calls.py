@@ -14,7 +14,6 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from shardwright.schemas.configuration.setting import Setting
 from shardwright.schemas.configuration.settings_values import rebuild_fields, setting_fields
 from shardwright.schemas.errors import ShardwrightError, UnexpectedError
 from shardwright.schemas.image_ref import printable
@@ -52,20 +51,15 @@ def called_from_python(function: Callable[Arguments, Result]) -> Callable[Argume
     return call
 
 
-def _settings_taken(function: Callable[..., Any]) -> list[Setting]:
-    """Returns the settings that a function takes as `**values`."""
-    if function.__name__ == "rebuild":
-        return [item for item in rebuild_fields().values() if not item.not_for_rebuilds]
-    return list(setting_fields().values())
-
-
 def _describe_settings(call: Callable[..., Any], function: Callable[..., Any]) -> None:
     """Has the signature and the docstring of a call name each setting, instead of `**values`."""
     if not any(item.kind is item.VAR_KEYWORD for item in inspect.signature(function).parameters.values()):
         return
     signature = inspect.signature(function, eval_str=True)
     own = list(signature.parameters.values())
-    settings = _settings_taken(function)
+    settings = list(setting_fields().values())
+    if function.__name__ == "rebuild":
+        settings = [item for item in rebuild_fields().values() if not item.not_for_rebuilds]
     keyword = inspect.Parameter.KEYWORD_ONLY
     named = [
         inspect.Parameter(item.name, keyword, default=item.default, annotation=item.accepts)

@@ -260,7 +260,9 @@ def validate(
         gates, expectations = _findings_of(gates, from_file.findings), _expected_of(from_file, path)
     target = resolve_target(os.fspath(dataset))
     mode = _mode_for(mode, gates, expectations, target)
-    files = result_files(target, mode, report, html, junit)
+    folder = (os.path.dirname(report) or ".") if report else target.directory or ""
+    page = html or (storage.join(folder, REPORT_HTML) if folder and not report else "")
+    files = ResultFiles.in_folder(folder, mode == "quality", report, page=page, junit=junit)
     for option, path in (("--report", files.report), ("--html", files.page), ("--junit", junit)):
         check_result_place(option, path)
     if previous and not files.page:
@@ -376,23 +378,6 @@ def _mode_for(mode: str, gates: Gates, expectations: Expectations, target: Targe
     if asking and mode == "fast":
         raise UsageError(f"{asking[0]} needs decoded images, and --fast decodes none; leave --fast out.")
     return "quality" if asking else mode
-
-
-def result_files(
-    target: Target, mode: str, report: str | None = None, html: str | None = None, junit: str = ""
-) -> ResultFiles:
-    """Returns the files for the results.
-
-    Args:
-      target: What to validate.
-      mode: Mode: fast, full or quality.
-      report: File for the report and the folder of related files; None for the dataset directory.
-      html: File for the page; None for the dataset directory, or for no page if `report` is given.
-      junit: File for the report as JUnit XML.
-    """
-    folder = (os.path.dirname(report) or ".") if report else target.directory or ""
-    page = html or (storage.join(folder, REPORT_HTML) if folder and not report else "")
-    return ResultFiles.in_folder(folder, mode == "quality", report or "", page=page, junit=junit)
 
 
 def print_files(files: Mapping[str, str]) -> None:

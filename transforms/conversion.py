@@ -15,9 +15,9 @@ from shardwright.core.commit import (
     ConversionSpec,
     begin_conversion,
     commit,
-    refused_before,
     remove_commit,
 )
+from shardwright.core.dataset_files import own_outcome
 from shardwright.core.lease import HeldLease, given_back, own_holder
 from shardwright.core.plan.assign import PlannedShard
 from shardwright.core.shards.finish import condense
@@ -183,8 +183,9 @@ def _commit(
     hold: HeldLease | None,
 ) -> dict[str, Any]:
     job = replace(job, hold=hold)
-    if job.described and (refusal := refused_before(job)):
-        raise DataRefused(refusal)
+    # An earlier attempt of this step may have refused the data and given the lease back.
+    if job.described and (refusal := own_outcome(job.directory, hold).get("message")):
+        raise DataRefused(str(refusal))
     with given_back(hold if job.described else None):  # otherwise the launcher gives the lease back
         outcome = commit(job, forecast, condense(results), checks, added_findings(findings), statistics)
     report_sink(job.output)

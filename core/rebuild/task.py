@@ -161,13 +161,13 @@ def line_of(
       facts: Facts of the stage. They never replace a field that all lines have.
       about: Fields of all lines of the run. The text form omits them.
     """
-    text = message or ", ".join(f"{key} {_plain(value)}" for key, value in facts.items())
+    plain = {key: plain_value(value) for key, value in facts.items()}
+    texts = (
+        f"{key} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+        for key, value in plain.items()
+    )
+    text = message or ", ".join(texts)
     if log_format != "json":
         return one_line(f"shardwright: {name}: {text}" if text else f"shardwright: {name}")
     first = {"stage": name, **about, "message": text or name}
     return json_line(level, {**first, **{key: value for key, value in facts.items() if key not in first}})
-
-
-def _plain(value: Any) -> str:
-    plain = plain_value(value)
-    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
