@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from shardwright.core.validation.ledger import ShardTerms
 from shardwright.core.validation.results import ResultFiles, Results, read_unchanged, write_results
 from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task
 from shardwright.pipelines import against as source
-from shardwright.pipelines import cli, log
+from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.places import Target, check_result_place, resolve_target, schema_of
@@ -443,7 +442,3 @@ def execute(options: argparse.Namespace) -> Outcome:
         return {**report.as_json(), "files": files}
 
     return Outcome(show, fields, "" if report.passed else refusal_of(report))
-
-
-if __name__ == "__main__":
-    sys.exit(cli.main(["validate", *sys.argv[1:]]))
