@@ -15,6 +15,8 @@ from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.log import print_result
 from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.schemas.codes import ExitCode
+from shardwright.schemas.errors import UsageError
+from shardwright.schemas.log_lines import LOG_FORMATS
 from shardwright.schemas.missing_packages import needed_by
 
 
@@ -80,7 +82,12 @@ class Command:
             nonlocal stdout, fields
             parser = self.parser()
             given, rest = cli_options.parse(parser, argv)
-            cli_options.check_output_options(given)
+            if given.log_format not in LOG_FORMATS:
+                raise UsageError(f"--log_format {given.log_format}: choose one of {', '.join(LOG_FORMATS)}.")
+            if given.quiet and given.verbose:
+                raise UsageError(
+                    "--quiet shows only errors and --verbose shows everything; leave one of them out."
+                )
             stdout = sys.stdout
             # Only the object may appear on stdout; libraries may print there, too.
             elsewhere = contextlib.redirect_stdout(sys.stderr) if wanted.json else contextlib.nullcontext()

@@ -185,16 +185,12 @@ def _run(job: ConversionSpec, request: ConversionRequest, beam_options: Any) -> 
         warning = f"The dataset is published and complete; after that the run failed: {error.message}"
         return replace(made, outcome={**made.outcome, "warnings": [*made.outcome["warnings"], warning]})
     made = load_result(job.output, metrics_of(result))
-    return replace(made, notes=_notes_on_pictures(request, made))
-
-
-def _notes_on_pictures(request: ConversionRequest, made: ConvertResult) -> tuple[str, ...]:
-    """Returns notes on settings that had no effect on the images; empty if some shards were reused."""
     count = made.metrics.get("images_on_background")
     if count is None or made.outcome.get("reused_shards") or not made.dataset.ledger["written"]:
-        return ()
+        return made
+    # Settings that had no effect on the images, which is known if no shard was reused.
     shown = replace(request.facts, on_background=count)
-    return tuple(without_effect(request.given, shown, request.facts))
+    return replace(made, notes=tuple(without_effect(request.given, shown, request.facts)))
 
 
 def _refusal_of(job: ConversionSpec) -> DataRefused | None:

@@ -107,7 +107,11 @@ def inspect(
         made = read_dataset(target.directory)
         found |= _describe_dataset(made, storage.join(target.directory, DATASET_JSON))
         schema = schema_of_plan(made.features, made.first_label, made.plan)
-        found["split"] = _choose_split(made, split)
+        if split and split not in made.splits:
+            hint = nearest(split, list(made.splits)) or f"; choose one of {', '.join(made.splits)}."
+            raise UsageError(f"--split {printable(split)}: there is no such split{hint}")
+        filled = (name for name in made.splits if made.records(name))
+        found["split"] = split or next(filled, next(iter(made.splits), ""))
     found["features"] = to_json(schema.features)
     shards = _shards(target, made, found.get("split", ""))
     found["records"], found["damages"] = _first_records(shards, schema, records)
@@ -157,14 +161,6 @@ def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
         raise UsageError(
             f"{printable(where)} is damaged ({error!r}); restore it or convert again."
         ) from error
-
-
-def _choose_split(made: Dataset, split: str) -> str:
-    if split and split not in made.splits:
-        hint = nearest(split, list(made.splits)) or f"; choose one of {', '.join(made.splits)}."
-        raise UsageError(f"--split {printable(split)}: there is no such split{hint}")
-    filled = (name for name in made.splits if made.records(name))
-    return split or next(filled, next(iter(made.splits), ""))
 
 
 def _shards(target: Target, made: Dataset | None, split: str) -> list[tuple[str, Shard | None]]:

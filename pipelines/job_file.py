@@ -555,18 +555,14 @@ def read_beam(section: Any) -> tuple[str, ...]:
         elif value.lower() == "true":
             options.append(f"--{name}")
         elif value.lower() == "false":
-            options += _switched_off(name)
+            from apache_beam.options import pipeline_options
+
+            # Usually no option turns a switch of Beam off, since off is the default.
+            opposite = getattr(pipeline_options, "_FLAG_THAT_SETS_FALSE_VALUE", {}).get(name)
+            options += [f"--{opposite}"] if opposite else []
         else:
             options.append(f"--{name}={value}")
     return tuple(options)
-
-
-def _switched_off(name: str) -> list[str]:
-    """Returns the options that turn one of Beam's switches off: usually none, since off is the default."""
-    from apache_beam.options import pipeline_options
-
-    opposite = getattr(pipeline_options, "_FLAG_THAT_SETS_FALSE_VALUE", {}).get(name)
-    return [f"--{opposite}"] if opposite else []
 
 
 def _mapping(value: Any, example: str, section: str) -> Mapping[Any, Any]:

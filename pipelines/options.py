@@ -167,18 +167,6 @@ def output_options(argv: Sequence[str]) -> argparse.Namespace:
         return argparse.Namespace(**switches, log_format="text")
 
 
-def check_output_options(namespace: argparse.Namespace) -> None:
-    """Checks that the options for the output of a command go together.
-
-    Raises:
-      UsageError: One is wrong, or two contradict each other.
-    """
-    if namespace.log_format not in LOG_FORMATS:
-        raise UsageError(f"--log_format {namespace.log_format}: choose one of {', '.join(LOG_FORMATS)}.")
-    if namespace.quiet and namespace.verbose:
-        raise UsageError("--quiet shows only errors and --verbose shows everything; leave one of them out.")
-
-
 def _add_output(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the result as one JSON object (docs/scripting.md)"

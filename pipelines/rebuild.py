@@ -235,8 +235,16 @@ def rebuild(
     fresh = not os.path.isdir(output)
     is_here = options is None or (not described and dies_with_launcher(options))
 
+    def notes_on(state: InputState) -> Iterator[str]:
+        facts = replace(request.facts, splits_from=SplitsFrom(state.splits_from))
+        return without_effect(request.given, facts, request.facts)
+
     def work(task: RebuildTask) -> None:
-        if not (is_here and _has_ended(task, request)):
+        try:
+            ended = is_here and end_if_unchanged(task, request, notes_on)
+        except Exception as error:
+            raise as_shardwright_error(error) from error
+        if not ended:
             _build(task, request, given, options)
 
     try:
@@ -309,23 +317,6 @@ def _run(task: RebuildTask, work: Callable[[RebuildTask], None], progress: bool)
         raise error
     outcome = json.loads(fetch_result(storage.join(task.output, outcome_file(task)), "--output"))
     return RebuildResult(task.output, outcome["version"], outcome["state"] != "no_change", outcome)
-
-
-def _has_ended(task: RebuildTask, request: ConversionRequest) -> bool:
-    """Ends a rebuild whose input is unchanged; returns whether it did.
-
-    Raises:
-      ShardwrightError: The rebuild failed.
-    """
-
-    def notes(state: InputState) -> Iterator[str]:
-        facts = replace(request.facts, splits_from=SplitsFrom(state.splits_from))
-        return without_effect(request.given, facts, request.facts)
-
-    try:
-        return end_if_unchanged(task, request, notes)
-    except Exception as error:
-        raise as_shardwright_error(error) from error
 
 
 def _check_launched_once(beam_options: Any) -> None:

@@ -156,7 +156,11 @@ def run_pipeline(build: Callable[[Any], None], options: Any) -> Any:
                     raise EngineError(f"The runner reports the state {state}; see its log.")
             return result
         except Exception as error:
-            if _is_interrupt(error):
+            # Beam wraps Ctrl-C like any exception of a worker.
+            if any(
+                isinstance(item, KeyboardInterrupt) or re.match(r"KeyboardInterrupt\b", str(item))
+                for item in _chain(error)
+            ):
                 raise KeyboardInterrupt from error
             raise as_shardwright_error(error) from error
 
@@ -262,14 +266,6 @@ def _has_processes(options: Any) -> bool:
     from apache_beam.options.pipeline_options import DirectOptions
 
     return bool(options.view_as(DirectOptions).direct_running_mode == "multi_processing")
-
-
-def _is_interrupt(error: BaseException) -> bool:
-    """Returns whether Ctrl-C ended the run; Beam wraps it like any exception of a worker."""
-    return any(
-        isinstance(item, KeyboardInterrupt) or re.match(r"KeyboardInterrupt\b", str(item))
-        for item in _chain(error)
-    )
 
 
 def as_shardwright_error(error: BaseException) -> ShardwrightError:

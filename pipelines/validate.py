@@ -256,7 +256,14 @@ def validate(
             raise UsageError(
                 f"--expect {path} has no gates; write one on each line, such as min_images: 1000."
             )
-        gates, expectations = _findings_of(gates, from_file.findings), _expected_of(from_file, path)
+        others = [name for name in from_file.limits.names if name != "max_bad_fraction"]
+        if others:
+            note = (
+                f"{', '.join(others)} compare two datasets, so they are ignored here; use shardwright diff "
+                "for them"
+            )
+            log.about(path, note)
+        gates, expectations = _findings_of(gates, from_file.findings), from_file.alone
     target = resolve_target(os.fspath(dataset))
     mode = _mode_for(mode, gates, expectations, target)
     folder = (os.path.dirname(report) or ".") if report else target.directory or ""
@@ -331,23 +338,6 @@ def _read_gates(fail_on: str | Sequence[str], warn_on: str | Sequence[str]) -> G
     return Gates(fail_on, warn_on)
 
 
-def _expected_of(gates: JobGates, path: str) -> Expectations:
-    """Returns the gates for one dataset; names on stderr the gates that need two datasets.
-
-    Args:
-      gates: Contents of the file.
-      path: Path of the file.
-    """
-    others = [name for name in gates.limits.names if name != "max_bad_fraction"]
-    if others:
-        note = (
-            f"{', '.join(others)} compare two datasets, so they are ignored here; use shardwright diff "
-            "for them"
-        )
-        log.about(path, note)
-    return gates.alone
-
-
 def _findings_of(options: Gates, file: Gates) -> Gates:
     """Merges the gates of options with those of a file; options take precedence."""
     chosen = (*options.fail_on, *options.warn_on)
@@ -377,16 +367,6 @@ def _mode_for(mode: str, gates: Gates, expectations: Expectations, target: Targe
     if asking and mode == "fast":
         raise UsageError(f"{asking[0]} needs decoded images, and --fast decodes none; leave --fast out.")
     return "quality" if asking else mode
-
-
-def print_files(files: Mapping[str, str]) -> None:
-    """Prints the statistics of each split, if `statistics.json` was written, and the names of the files."""
-    if "statistics" in files:
-        document = json.loads(fetch_result(files["statistics"], "--report"))
-        print_table(console(), STATISTICS_COLUMNS, statistics_table(document))
-    written = [printable(files[name]) for name in ("page", "report", "junit") if name in files]
-    if written:
-        console().print(f"  see {', '.join(map(one_line, written))}")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -435,7 +415,14 @@ def execute(options: argparse.Namespace) -> Outcome:
 
     def show() -> None:
         print_findings(report, stored="report" in report.files)
-        print_files(report.files)
+        if "statistics" in report.files:
+            document = json.loads(fetch_result(report.files["statistics"], "--report"))
+            print_table(console(), STATISTICS_COLUMNS, statistics_table(document))
+        written = [
+            printable(report.files[name]) for name in ("page", "report", "junit") if name in report.files
+        ]
+        if written:
+            console().print(f"  see {', '.join(map(one_line, written))}")
 
     def fields() -> dict[str, Any]:
         files = {name: printable(path) for name, path in report.files.items() if name != "statistics"}

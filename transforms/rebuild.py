@@ -175,10 +175,16 @@ def VerifyVersion(
             yield ShardCheck(header.file, header.split, header.records, header.bytes)
 
     def to_check(result: ShardResult, previous: PreviousState) -> Iterator[ShardTask]:
-        if result.header.file and not is_known(result):
-            place = ShardPlace(*result.header.place)
-            made = shard_task_of(task.directory, result.header)
-            yield made._replace(previous_checks=tuple(_previous_checks(task, previous, place)))
+        if not result.header.file or is_known(result):
+            return
+        place, build, shared = ShardPlace(*result.header.place), previous_build(task, previous), []
+        if build is not None and place.split in build.shards:
+            # The stored checks of the latest version's shards that share records with the new one.
+            count = build.shards[place.split]
+            for number in near(place, count):
+                shard = shard_file(place.split, number, count, build.suffix)
+                shared.append(storage.join(build.directory, check_file(shard)))
+        yield shard_task_of(task.directory, result.header)._replace(previous_checks=tuple(shared))
 
     def still_at_work(check: ShardCheck) -> ShardCheck:
         task.hold.renew()
@@ -193,15 +199,6 @@ def VerifyVersion(
         read = verified.checks | "StillAtWork" >> at_work  # ShardCheck
         checks = (checks, read) | "AllChecks" >> beam.Flatten()  # ShardCheck
     return verified._replace(checks=checks)
-
-
-def _previous_checks(task: RebuildTask, previous: PreviousState, place: ShardPlace) -> Iterator[str]:
-    """Yields the paths of stored checks of the latest version's shards that share records with a new one."""
-    build = previous_build(task, previous)
-    if build is not None and place.split in build.shards:
-        for number in near(place, build.shards[place.split]):
-            shard = shard_file(place.split, number, build.shards[place.split], build.suffix)
-            yield storage.join(build.directory, check_file(shard))
 
 
 @composite
