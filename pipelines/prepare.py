@@ -24,17 +24,17 @@ from shardwright.core.images.map_hook import hook_versions
 from shardwright.core.overwrite import repair_swap
 from shardwright.core.plan.request import ConversionRequest
 from shardwright.core.sources.inputs import check_inputs
-from shardwright.core.sources.rules import make_rules
+from shardwright.core.sources.rules import Rules, make_rules
 from shardwright.core.sources.source import Context
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.unused_settings import given_names
 from shardwright.core.versions import located
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
-from shardwright.pipelines.against import unstored_settings
 from shardwright.pipelines.progress import show_progress
 from shardwright.pipelines.run import Workers, is_dataflow, run_pipeline
 from shardwright.schemas import __version__
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, Dataset
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import EncodedRefs, printable
@@ -48,6 +48,12 @@ if TYPE_CHECKING:
 #: Packages of this project whose code decides what is made, and packages that read sources.
 _PACKAGES = ("schemas", "core", "transforms", "pipelines")
 _LISTING_PACKAGES = ("numpy", "pyarrow")
+#: Settings of the listing that `dataset.json` does not store, because they name places. `run.json` has them.
+UNSTORED = ("image_root", "mask_dir", "keep_labels", "include", "exclude")
+#: Key of `run.json`: the first class number, if the source numbers the names of `--class_names`.
+FIRST_NUMBER = "class_names_from"
+#: Key of `run.json` that is set if nothing outside of the input was read.
+CONFINE = "confine"
 
 
 def make_request(values: Mapping[str, Any], with_output: bool) -> ConversionRequest:
@@ -390,3 +396,12 @@ def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -
         **({"lists": dict(request.rules.files)} if request.rules.files else {}),
         "launcher": platform.node(),
     }
+
+
+def unstored_settings(settings: ConvertSettings, rules: Rules) -> dict[str, str | int]:
+    """Returns the settings by which a source was listed and that `dataset.json` does not store."""
+    given = {name: printable(getattr(settings, name)) for name in UNSTORED}
+    more: dict[str, str | int] = {FIRST_NUMBER: rules.first_number} if rules.names else {}
+    if settings.confine:
+        more[CONFINE] = "true"
+    return {name: value for name, value in given.items() if value} | more

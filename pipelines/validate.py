@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import platform
 import tempfile
 import textwrap
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import read_dataset, remove_unfinished
+from shardwright.core.dataset_files import left_behind, read_dataset, remove_unfinished
 from shardwright.core.records.record_schema import RecordSchema
+from shardwright.core.sources.inputs import check_inputs
+from shardwright.core.sources.rules import make_rules
+from shardwright.core.sources.source import check_settings
+from shardwright.core.sources.spool import Spool
 from shardwright.core.validation.dataset_json import check_dataset_json, recipes_of_dataset
 from shardwright.core.validation.directory import (
     check_directory,
@@ -26,12 +32,14 @@ from shardwright.core.validation.directory import (
 from shardwright.core.validation.ledger import ShardTerms
 from shardwright.core.validation.results import ResultFiles, Results, read_unchanged, write_results
 from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task
-from shardwright.pipelines import against as source
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.places import Target, check_result_place, resolve_target, schema_of
 from shardwright.pipelines.prepare import (
+    CONFINE,
+    FIRST_NUMBER,
+    UNSTORED,
     as_beam_options,
     check_reachable,
     fetch_result,
@@ -49,14 +57,16 @@ from shardwright.pipelines.run import converting
 from shardwright.pipelines.tables import console, one_line, print_table
 from shardwright.schemas.codes import QUALITY, CheckDepth, FindingCode, Severity
 from shardwright.schemas.configuration.gates import Expectations, JobGates, parse_gates
-from shardwright.schemas.configuration.settings_values import settings_from
+from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
 from shardwright.schemas.dataset import (
     DATASET_JSON,
     REPORT_HTML,
+    RUN_JSON,
+    WORK_DIR,
     Dataset,
 )
 from shardwright.schemas.drift import Previous
-from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.errors import EngineError, UsageError, nearest
 from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
 from shardwright.schemas.image_ref import printable
 
@@ -66,6 +76,10 @@ if TYPE_CHECKING:
 _LISTED = "; shardwright validate --help lists them."
 #: Words for the depths of a validation.
 _MODES = tuple(depth.word for depth in (CheckDepth.FAST, CheckDepth.FULL, CheckDepth.QUALITY))
+#: Settings of `convert` that decide how a source is listed and that may be given (again) with `--against`.
+_LISTING = (
+    "source", "image_root", "mask_dir", "keep_labels", "include", "exclude", "rename_labels", "folders",
+)  # fmt: skip
 _STRAY = "dataset.json does not list it, but its name is like that of a shard"
 HELP = "Reads a dataset back and checks that it is sound."
 EXAMPLE = """
@@ -88,7 +102,7 @@ def list_tasks(target: Target) -> Iterator[ShardTask]:
     recipes = recipes_of_dataset(dataset)
     terms = None
     if recipes is not None:
-        with suppress(UsageError, ValueError, TypeError):  # the check of dataset.json reports it
+        with contextlib.suppress(UsageError, ValueError, TypeError):  # the check of dataset.json reports it
             settings = settings_from({}, dataset.plan.settings)
             terms = ShardTerms(recipes.shard, settings.seed, not settings.strip_metadata)
     for placed in dataset.placed_shards():
@@ -282,7 +296,7 @@ def validate(
         remove_unfinished((files.report, files.statistics, files.stats, files.page, files.junit))
         check_reachable(beam_options, dataset=target.name, report=files.report, html=files.page, junit=junit)
         paths = [against] if isinstance(against, str) else list(against)
-        with source.prepared(target, paths, listing or {}, mode, scratch) as comparison:
+        with prepared_comparison(target, paths, listing or {}, mode, scratch) as comparison:
             if comparison is not None:
                 check_reachable(beam_options, **places_read(comparison))
             before = None
@@ -369,6 +383,99 @@ def _mode_for(mode: str, gates: Gates, expectations: Expectations, target: Targe
     return "quality" if asking else mode
 
 
+@contextlib.contextmanager
+def prepared_comparison(
+    target: Target, against: Sequence[str], listing: Mapping[str, Any], mode: str, scratch: str
+) -> Iterator[Comparison | None]:
+    """Prepares a comparison: checks it before the source is listed, and cleans up afterwards.
+
+    Args:
+      target: The dataset.
+      against: The source, as `convert --input` takes it; empty for no comparison.
+      listing: Settings of the listing that were given.
+      mode: Mode of the validation; `fast` converts no image.
+      scratch: Local directory for unpacked files, if the dataset is local too.
+
+    Raises:
+      UsageError: If the source cannot be listed as it was for the dataset.
+    """
+    if not against:
+        if listing:
+            raise UsageError(
+                f"--{next(iter(listing))} says how the source is listed; name the source with --against, "
+                "or leave it out."
+            )
+        yield None
+        return
+    from shardwright.core.validation.against import Comparison  # only a comparison needs it
+
+    if target.directory is None:
+        raise UsageError(
+            f"--against needs a dataset.json that says how the dataset was made, and --dataset "
+            f"{printable(target.name)} has none; leave --against out, or name a dataset directory."
+        )
+    dataset = read_dataset(target.directory)
+    listed_by, processor = _read_run(target.directory)
+    for name in UNSTORED:
+        if name not in listing and listed_by.get(name):
+            what = "which" if name in ("include", "exclude") else "a path that"
+            raise UsageError(
+                f"The dataset was made with --{name} {listed_by[name]}, {what} it does not store; "
+                f"give --{name} together with --against."
+            )
+    number = listed_by.get(FIRST_NUMBER)
+    with _in_words_of_validate():
+        values = {**listing, "input": tuple(against)}
+        if listed_by.get(CONFINE) == "true":
+            values[CONFINE] = True
+        settings = settings_from(values, dataset.plan.settings)
+        check_settings(settings)
+        numbered = (dataset.plan.labels, number) if type(number) is int else ((), 0)
+        rules = make_rules(settings, *numbered)
+        inputs = check_inputs(settings, None)
+    # Remote workers can reach the dataset's storage, but not this machine's disk.
+    place = os.path.join(scratch, "against")
+    if storage.is_remote(target.directory):
+        place = storage.join(target.directory, WORK_DIR, f"against-{uuid.uuid4().hex}")
+    storage.make_dirs(place)
+    try:
+        with _in_words_of_validate():
+            yield Comparison(
+                directory=target.directory,
+                dataset=dataset,
+                settings=settings,
+                inputs=inputs,
+                rules=rules,
+                spool=Spool(place),
+                convert=mode != "fast",
+                same_machine=processor in (None, platform.machine()),
+            )
+    finally:
+        if storage.is_remote(place):
+            for warning in left_behind(place, lambda: storage.remove_tree(place)):
+                log.warning(warning)
+
+
+@contextlib.contextmanager
+def _in_words_of_validate() -> Iterator[None]:
+    """Makes the errors of code that `convert` also uses name the options of `validate`."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(error.message.replace("--input", "--against")) from error
+    except EngineError as error:
+        raise EngineError(error.message.replace(" with --resume", "")) from error
+
+
+def _read_run(directory: str) -> tuple[Mapping[str, Any], str | None]:
+    """Returns how the source was listed, and on what processor; `run.json` may be missing or damaged."""
+    try:
+        run = json.loads(storage.read_bytes(storage.join(directory, RUN_JSON)))
+        return dict(run.get("listing", {})), run.get("machine", {}).get("processor")
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}, None
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     parser.epilog = f"{_code_list()}\n\n{parser.epilog}"
@@ -400,7 +507,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--previous", default="", metavar="DIR",
         help="the previous dataset, to show the differences on the page",
     )  # fmt: skip
-    source.add_options(parser)
+    group = parser.add_argument_group("comparison with the source")
+    group.add_argument(
+        "--against", action="append", default=[], metavar="PATH",
+        help="the source of the dataset, as for convert --input: prove record by record that no image is "
+        "lost, duplicated, mislabeled or changed; repeatable",
+    )  # fmt: skip
+    for name in _LISTING:
+        cli_options.add_setting(group, setting_fields()[name], "for --against, as for convert: ")
 
 
 def execute(options: argparse.Namespace) -> Outcome:
@@ -409,7 +523,7 @@ def execute(options: argparse.Namespace) -> Outcome:
         raise UsageError("--fast decodes no images and --quality measures all of them; choose one.")
     report = validate(
         mode="fast" if options.fast else "quality" if options.quality else "full",
-        listing={name: value for name, value in vars(options).items() if name in source.LISTING},
+        listing={name: value for name, value in vars(options).items() if name in _LISTING},
         **cli_options.arguments_of(validate, options),
     )
 

@@ -21,9 +21,14 @@ from shardwright.core.validation.against import (
 )
 from shardwright.core.validation.duplicates import bucket_rows, compare_bucket
 from shardwright.core.validation.shard import ShardCheck, check_shard
-from shardwright.pipelines.against import prepared
 from shardwright.pipelines.places import Target, resolve_target, schema_of
-from shardwright.pipelines.validate import directory_findings, list_tasks, statement_findings, validate
+from shardwright.pipelines.validate import (
+    directory_findings,
+    list_tasks,
+    prepared_comparison,
+    statement_findings,
+    validate,
+)
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import NOTES, CheckDepth
 from shardwright.schemas.errors import UsageError
@@ -104,7 +109,9 @@ def _findings(
     yield from statement_findings(target, read_dataset(target.directory), checks).by_place()
     yield from _across(checks)
     if depth == "against":
-        with prepared(target, [how["against"]], how.get("listing", {}), "full", str(place)) as against:
+        with prepared_comparison(
+            target, [how["against"]], how.get("listing", {}), "full", str(place)
+        ) as against:
             assert against is not None
             facts = against.facts({"shardwright": __version__, **codec_versions()})
             yield from _met(
