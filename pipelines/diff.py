@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -150,10 +149,7 @@ def diff(
     gates = _gates(thresholds)
     check_result_place("--report", report)
     before, after = _describe("OLD", old), _describe("NEW", new)
-    changes = _changes(before, after, report, beam_options, progress)
-    if before.dataset.fingerprint != after.dataset.fingerprint:
-        before, after = _with_measurements(before), _with_measurements(after)
-    drift = _drift(before, after, changes)
+    drift = _compared(before, after, report, beam_options, progress)
     result = DiffResult(drift, gates, () if gates is None else _violations(gates, drift, after.dataset))
     if report:
         write_result(report, result.dumps().encode(), "--report")
@@ -167,8 +163,8 @@ def drift_since(previous: str, directory: str, beam_options: Any, progress: bool
       UsageError: The previous dataset is wrong; the message names `--previous`.
       EngineError: The engine, the storage or the machine failed.
     """
-    with _in_words_of_previous():
-        return diff(previous, directory, beam_options=beam_options, progress=progress).drift
+    before, after = _describe("--previous", previous), _describe("--dataset", directory)
+    return _compared(before, after, "", beam_options, progress)
 
 
 def images_since(previous: str, directory: str, beam_options: Any, progress: bool) -> Previous:
@@ -178,21 +174,18 @@ def images_since(previous: str, directory: str, beam_options: Any, progress: boo
       UsageError: The previous dataset is wrong; the message names `--previous`.
       EngineError: The engine, the storage or the machine failed.
     """
-    with _in_words_of_previous():
-        before, after = _describe("OLD", previous), _describe("NEW", directory)
-        changes = _changes(before, after, "", beam_options, progress)
-        shown = printable(version_name(before.name))
-        return Previous(_with_measurements(before)._replace(name=shown), changes)
+    before, after = _describe("--previous", previous), _describe("--dataset", directory)
+    changes = _changes(before, after, "", beam_options, progress)
+    shown = printable(version_name(before.name))
+    return Previous(_with_measurements(before)._replace(name=shown), changes)
 
 
-@contextmanager
-def _in_words_of_previous() -> Iterator[None]:
-    try:
-        yield
-    except UsageError as error:
-        words = {"OLD": "--previous", "NEW": "--dataset"}
-        first, space, rest = error.message.partition(" ")
-        raise UsageError(words.get(first, first) + space + rest) from error
+def _compared(old: Described, new: Described, report: str, beam_options: Any, progress: bool) -> Drift:
+    """Compares two datasets: their images, and what is stored of their measurements."""
+    changes = _changes(old, new, report, beam_options, progress)
+    if old.dataset.fingerprint != new.dataset.fingerprint:
+        old, new = _with_measurements(old), _with_measurements(new)
+    return _drift(old, new, changes)
 
 
 def _changes(old: Described, new: Described, report: str, beam_options: Any, progress: bool) -> Changes:
@@ -246,7 +239,7 @@ def _violations(gates: JobGates, drift: Drift, dataset: Dataset) -> tuple[Violat
 
 
 def _describe(what: str, name: str) -> Described:
-    """Reads the `dataset.json` of a dataset.
+    """Reads the `dataset.json` of a dataset. Messages name it with `what`.
 
     Raises:
       UsageError: There is none, or it cannot be read.
