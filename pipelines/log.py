@@ -64,33 +64,24 @@ def log_as(log_format: str, quiet: bool, on_end: Callable[[str, int], None] | No
     """
     before = dict(vars(_LOG))
     vars(_LOG).update(is_json=log_format == "json", is_quiet=quiet, messages=[], on_end=on_end)
-    try:
-        with _python_log(_LOG.is_json, quiet):
-            yield
-    finally:
-        vars(_LOG).update(before)
-
-
-@contextlib.contextmanager
-def _python_log(as_json: bool, quiet: bool) -> Iterator[None]:
-    """Has Python's log and warnings follow the format while the block runs."""
-    if not (as_json or quiet):
-        yield
-        return
     root, warned = logging.getLogger(), logging.getLogger(_WARNINGS)
-    before, level = root.handlers[:], warned.level
-    if as_json:
+    handlers, level = root.handlers[:], warned.level
+    follows = _LOG.is_json or quiet
+    if _LOG.is_json:
         handler = StderrHandler()
         handler.setFormatter(JsonFormatter())
         root.handlers = [handler]
-    warned.setLevel(logging.CRITICAL if quiet else logging.WARNING)
-    logging.captureWarnings(True)
+    if follows:
+        warned.setLevel(logging.CRITICAL if quiet else logging.WARNING)
+        logging.captureWarnings(True)
     try:
         yield
     finally:
-        logging.captureWarnings(False)
-        warned.setLevel(level)
-        root.handlers = before
+        if follows:
+            logging.captureWarnings(False)
+            warned.setLevel(level)
+            root.handlers = handlers
+        vars(_LOG).update(before)
 
 
 def is_json() -> bool:

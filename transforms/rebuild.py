@@ -106,32 +106,6 @@ def CompareWithPrevious(
         report_decision(task, previous, decision, seen)
         return decision._replace(input=seen if seen.listing and task.request else None)
 
-    step = beam.FlatMap(compare, forecast, beam.pvalue.AsSingleton(previous))
-    compared = planned | "CompareShard" >> step.with_output_types(Compared).with_outputs(
-        _PLANNED, main="compared"
-    )  # Compared, PlannedShard
-    scrubbed = previous | "ScrubShards" >> ScrubShards(task)  # fields of ScrubbedShard
-    decision = previous | "Decide" >> beam.Map(
-        decided,
-        beam.pvalue.AsList(compared.compared),
-        forecast,
-        beam.pvalue.AsList(scrubbed),
-        beam.pvalue.AsList(digests),
-    ).with_output_types(Decision)  # Decision
-    return ComparedShards(decision, compared[_PLANNED])
-
-
-@composite
-def ScrubShards(previous: beam.PCollection, task: RebuildTask) -> beam.PCollection:
-    """Reads a part of the latest version again. `PCollection[PreviousState] -> PCollection[tuple]`.
-
-    Each output element has the fields of a `ScrubbedShard`.
-
-    Args:
-      previous: PCollection of the one PreviousState.
-      task: The rebuild.
-    """
-
     def chosen(previous: PreviousState) -> Iterator[tuple[str, str, int, str]]:
         for shard in chosen_shards(task, previous):
             yield version_path(task.output, previous.version), shard.file, shard.bytes, shard.sha256
@@ -140,12 +114,24 @@ def ScrubShards(previous: beam.PCollection, task: RebuildTask) -> beam.PCollecti
         task.hold.renew()
         return file, size, scrub_shard(directory, file, sha256)
 
-    return (
+    step = beam.FlatMap(compare, forecast, beam.pvalue.AsSingleton(previous))
+    compared = planned | "CompareShard" >> step.with_output_types(Compared).with_outputs(
+        _PLANNED, main="compared"
+    )  # Compared, PlannedShard
+    scrubbed = (
         previous
         | "ChooseShards" >> beam.FlatMap(chosen).with_output_types(tuple[str, str, int, str])  # a shard
         | "SpreadShards" >> beam.Reshuffle()  # the same
-        | "ScrubShard" >> beam.MapTuple(scrub).with_output_types(tuple[str, int, str])  # file, bytes, damage
-    )
+        | "ScrubShard" >> beam.MapTuple(scrub).with_output_types(tuple[str, int, str])
+    )  # fields of ScrubbedShard
+    decision = previous | "Decide" >> beam.Map(
+        decided,
+        beam.pvalue.AsList(compared.compared),
+        forecast,
+        beam.pvalue.AsList(scrubbed),
+        beam.pvalue.AsList(digests),
+    ).with_output_types(Decision)  # Decision
+    return ComparedShards(decision, compared[_PLANNED])
 
 
 @composite
