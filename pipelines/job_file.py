@@ -45,7 +45,6 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_yaml import (
     NotPlain,
     WrongValue,
-    load_plain_texts,
     load_plain_yaml,
     places_of_keys,
 )
@@ -270,7 +269,7 @@ def _read(path: str) -> _Document:
     """
     text = storage.read_text("--job", path)
     try:
-        values, texts = load_plain_yaml(text), load_plain_texts(text)
+        values, texts = load_plain_yaml(text), load_plain_yaml(text, as_texts=True)
         places = places_of_keys(text)
     except NotPlain as error:
         why = f"this is not YAML: {error.why}" if error.line else str(error)

@@ -351,6 +351,7 @@ def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
       KeyError, TypeError, ValueError or AttributeError: if a `dataset.json` is damaged.
     """
     both = Pair(old.dataset, new.dataset)
+    rates = {code.value: Pair(*(_rate(one, code.value) for one in (old, new))) for code in FindingCode}
     return Drift(
         datasets=Pair(old.name, new.name),
         fingerprints=Pair(both.old.fingerprint, both.new.fingerprint),
@@ -360,7 +361,7 @@ def drift_between(old: Described, new: Described, changes: Changes) -> Drift:
         classes=_class_drift(*both),
         left_out=_left_out(*both),
         bad_fraction=Pair(*(one.bad_fraction for one in both)),
-        quality=_quality(old, new),
+        quality={code: pair for code, pair in sorted(rates.items()) if pair != (None, None)},
         statistics=_pairs(*(numbers_in(one.statistics) for one in (old, new))),
         made={
             "layout": _differing({"layout": both.old.layout}, {"layout": both.new.layout}),
@@ -415,12 +416,6 @@ def _left_out(old: Dataset, new: Dataset) -> dict[str, dict[str, Pair]]:
         found[outcome.value] = _pairs(sides[0], sides[1], 0)
     copies = Pair(*(int(dataset.ledger[Outcome.DEDUPLICATED.value]) for dataset in (old, new)))
     return {**found, Outcome.DEDUPLICATED.value: {"copy": copies} if any(copies) else {}}
-
-
-def _quality(old: Described, new: Described) -> dict[str, Pair]:
-    """Returns the findings per record for each code that a check of one of the datasets looked for."""
-    pairs = {code.value: Pair(*(_rate(one, code.value) for one in (old, new))) for code in FindingCode}
-    return {code: pair for code, pair in sorted(pairs.items()) if any(rate is not None for rate in pair)}
 
 
 def _rate(described: Described, code: str) -> float | None:

@@ -28,8 +28,20 @@ def junit_xml(report: ValidationReport, expectations: Iterable[str] = ()) -> byt
       report: Result of the validation.
       expectations: Names of the expectations that were checked.
     """
-    cases = [_case_of_code(report, code) for code in FindingCode if _was_sought(report, code)]
-    cases += [_case_of_expectation(report, name) for name in expectations]
+    codes = sought(report.run.check_depth, bool(report.against))
+    cases = []
+    for code in FindingCode:
+        is_shown = code.value in report.counts or code in codes
+        if is_shown and code is not FindingCode.EXPECTATION:  # each of these has its own test case
+            found = [finding for finding in report.findings if finding.code is code]
+            cases.append(_case("findings", code.value, report, report.counts.get(code.value, 0), found))
+    for name in expectations:
+        found = [
+            finding
+            for finding in report.findings
+            if finding.code is FindingCode.EXPECTATION and finding.message.startswith(f"{name}: ")
+        ]
+        cases.append(_case("expectations", name, report, len(found), found))
     failures = sum(case.find("failure") is not None for case in cases)
     counts = {"tests": str(len(cases)), "failures": str(failures), "errors": "0", "skipped": "0"}
     suites = ElementTree.Element("testsuites", {"name": "shardwright", **counts})
@@ -37,28 +49,6 @@ def junit_xml(report: ValidationReport, expectations: Iterable[str] = ()) -> byt
     suite.extend(cases)
     ElementTree.indent(suites)
     return bytes(ElementTree.tostring(suites, "utf-8", xml_declaration=True)) + b"\n"
-
-
-def _was_sought(report: ValidationReport, code: FindingCode) -> bool:
-    if code is FindingCode.EXPECTATION:
-        return False  # each has its own test case
-    if code.value in report.counts:
-        return True
-    return code in sought(report.run.check_depth, bool(report.against))
-
-
-def _case_of_code(report: ValidationReport, code: FindingCode) -> ElementTree.Element:
-    found = [finding for finding in report.findings if finding.code is code]
-    return _case("findings", code.value, report, report.counts.get(code.value, 0), found)
-
-
-def _case_of_expectation(report: ValidationReport, name: str) -> ElementTree.Element:
-    found = [
-        finding
-        for finding in report.findings
-        if finding.code is FindingCode.EXPECTATION and finding.message.startswith(f"{name}: ")
-    ]
-    return _case("expectations", name, report, len(found), found)
 
 
 def _case(

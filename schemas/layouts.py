@@ -392,7 +392,8 @@ DETECTION = Layout(
     format_names={"jpg": "jpeg"},
 )
 
-KEYPOINTS = Layout(
+KEYPOINTS = replace(
+    DETECTION,
     name="keypoints",
     summary="As detection, with the key points of each object, such as the joints of persons.",
     # dataset_tools/create_coco_tf_record.py with a file of key points: every object has the same number of
@@ -405,9 +406,6 @@ KEYPOINTS = Layout(
         _feature("image/object/keypoint/text", FeatureRole.KEYPOINT_TEXT),
         _feature("image/object/keypoint/num", FeatureRole.KEYPOINT_NUM),
     ),
-    first_label=1,
-    needs=Needs.OBJECTS,
-    format_names={"jpg": "jpeg"},
 )
 
 VISION = Layout(

@@ -68,19 +68,12 @@ def needed_by(what: str, advice: str = "") -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        found = missing_package(error, what, advice)
-        if found is None:
+        missing = f"{error.name}."
+        package = next((PACKAGES[name] for name in PACKAGES if missing.startswith(f"{name}.")), None)
+        if package is None:
             raise
-        raise found from error
-
-
-def missing_package(error: ModuleNotFoundError, what: str, advice: str = "") -> MissingPackage | None:
-    """Returns what to say about a module that is not there, or None if it is not of one of `PACKAGES`."""
-    missing = f"{error.name}."
-    package = next((PACKAGES[name] for name in PACKAGES if missing.startswith(f"{name}.")), None)
-    if package is None:
-        return None
-    return MissingPackage(f"{what} needs {package.name}{_how_to_install(package)}{advice and f', {advice}'}.")
+        text = f"{what} needs {package.name}{_how_to_install(package)}{advice and f', {advice}'}."
+        raise MissingPackage(text) from error
 
 
 def _how_to_install(package: _Package) -> str:

@@ -88,29 +88,20 @@ _TextLoader.yaml_implicit_resolvers = {
 }
 
 
-def load_plain_yaml(text: str) -> Any:
+def load_plain_yaml(text: str, as_texts: bool = False) -> Any:
     """Returns the content of a YAML text.
 
-    Raises:
-      NotPlain: If it is not such a text; the message says why and where.
-    """
-    return _load(text, _Loader)
-
-
-def load_plain_texts(text: str) -> Any:
-    """Returns the content of a YAML text with every key and value as text, except null.
+    Args:
+      text: The text.
+      as_texts: Whether every key and value except null is a text, also if it looks like a number.
 
     Raises:
       NotPlain: If it is not such a text; the message says why and where.
     """
-    return _load(text, _TextLoader)
-
-
-def _load(text: str, loader: type[_Loader]) -> Any:
     if len(text) > _LONGEST:
         raise NotPlain(f"it has more than {_LONGEST:,} characters; make it shorter")
     try:
-        return yaml.load(text, loader)
+        return yaml.load(text, _TextLoader if as_texts else _Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise NotPlain(_sentence(error.problem or error.context or ""), mark) from None

@@ -154,7 +154,10 @@ class Plan:
         Raises:
           KeyError, TypeError, ValueError or AttributeError: if it is not such a result.
         """
-        plan = from_json(Plan, {**value, "settings": _settings_from_json(value["settings"])})
+        settings = dict(value["settings"])
+        if isinstance(settings.get("layout"), Mapping):
+            settings["layout"] = inline_layout(layout_from_json(settings["layout"]))
+        plan = from_json(Plan, {**value, "settings": settings})
         if len(set(plan.labels)) != len(plan.labels):
             raise ValueError("a label occurs twice")
         if plan.texts and len(plan.texts) != len(plan.labels):
@@ -171,13 +174,6 @@ def settings_json(settings: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(layout, str) and layout.startswith("{"):
         return {**settings, "layout": json.loads(layout)}
     return dict(settings)
-
-
-def _settings_from_json(value: Mapping[str, Any]) -> dict[str, Any]:
-    layout = value.get("layout")
-    if isinstance(layout, Mapping):
-        return {**value, "layout": inline_layout(layout_from_json(layout))}
-    return dict(value)
 
 
 class SplitsFrom(StrEnum):

@@ -499,7 +499,7 @@ class PictureStatistics:
     records: int = 0
     unlabelled: int = 0
     boxes: int = 0
-    formats: dict[str, int] = field(default_factory=dict)
+    formats: Counter[str] = field(default_factory=Counter)
     spreads: dict[str, Moments] = field(default_factory=dict)
     samples: SampleStatistics = field(default_factory=SampleStatistics)
 
@@ -508,7 +508,7 @@ class PictureStatistics:
         self.records += 1
         self.unlabelled += not picture.labels
         self.boxes += len(picture.boxes)
-        self.formats[picture.format] = self.formats.get(picture.format, 0) + 1
+        self.formats[picture.format] += 1
         self._add("bytes", picture.bytes)
         self._add("width", picture.width)
         self._add("height", picture.height)
@@ -543,12 +543,9 @@ class PictureStatistics:
         self.records += other.records
         self.unlabelled += other.unlabelled
         self.boxes += other.boxes
-        for name, count in other.formats.items():
-            self.formats[name] = self.formats.get(name, 0) + count
+        self.formats.update(other.formats)
         for name, spread in other.spreads.items():
-            if name not in self.spreads:
-                self.spreads[name] = self._kind()(spread.bits)
-            self.spreads[name].merge(spread)
+            self.spreads.setdefault(name, self._kind()(spread.bits)).merge(spread)
         self.samples.merge(other.samples)
         return self
 
@@ -631,9 +628,7 @@ class SplitStatistics:
         self.pictures.merge(other.pictures)
         self.labels.merge(other.labels)
         for label, sums in other.classes.items():
-            if label not in self.classes:
-                self.classes[label] = PictureStatistics(of_class=True)
-            self.classes[label].merge(sums)
+            self.classes.setdefault(label, PictureStatistics(of_class=True)).merge(sums)
         keep_first(self.classes, _MAX_CLASSES)
         self.records.merge(other.records)
         return self

@@ -174,6 +174,19 @@ def parse_label_depth(text: str) -> int:
     return int(text)
 
 
+def _values_of_splits(text: str, what: str) -> dict[str, str]:
+    """Returns the name of a split -> text of its value, for `NAME=VALUE,...`; `what` says how to write it."""
+    values: dict[str, str] = {}
+    for part in str(text).split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not _SPLIT_NAME.match(name):
+            raise ValueError(f"{part.strip()!r} is not {what}")
+        if name in values:
+            raise ValueError(f"split {name!r} occurs twice")
+        values[name] = value
+    return values
+
+
 def parse_splits(text: str) -> dict[str, Fraction]:
     """Parses `train=0.8,validation=0.1,test=0.1`, exactly, in the order given.
 
@@ -181,16 +194,10 @@ def parse_splits(text: str) -> dict[str, Fraction]:
       ValueError: If a name or share is wrong, or the shares do not add up to 1.
     """
     splits: dict[str, Fraction] = {}
-    for part in str(text).split(","):
-        name, equals, share = (piece.strip() for piece in part.partition("="))
-        if not equals or not _SPLIT_NAME.match(name):
-            raise ValueError(
-                f"{part.strip()!r} is not a split; write NAME=SHARE, with a name of letters, digits and _"
-            )
+    advice = "a split; write NAME=SHARE, with a name of letters, digits and _"
+    for name, share in _values_of_splits(text, advice).items():
         if name == _RESERVED:
             raise ValueError(f"{name!r} stands for images without a split; choose another name")
-        if name in splits:
-            raise ValueError(f"split {name!r} occurs twice")
         try:
             splits[name] = Fraction(share)
         except (ValueError, ZeroDivisionError):
@@ -221,15 +228,8 @@ def parse_shards(text: str) -> int | dict[str, int]:
     text = str(text)
     if "=" not in text:
         return count(text)
-    shards: dict[str, int] = {}
-    for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or not _SPLIT_NAME.match(name):
-            raise ValueError(f"{part.strip()!r} is not an entry; write 8 or train=8,test=1")
-        if name in shards:
-            raise ValueError(f"split {name!r} occurs twice")
-        shards[name] = count(value)
-    return shards
+    entries = _values_of_splits(text, "an entry; write 8 or train=8,test=1")
+    return {name: count(value) for name, value in entries.items()}
 
 
 def parse_color(text: str) -> tuple[int, int, int]:

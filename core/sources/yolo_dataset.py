@@ -20,7 +20,7 @@ from shardwright.core.sources.input_probe import InputProbe
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import check_utf8
-from shardwright.schemas.plain_yaml import NotPlain, load_plain_texts
+from shardwright.schemas.plain_yaml import NotPlain, load_plain_yaml
 
 _YAML, _DATA, _LISTS = (".yaml", ".yml"), (".data",), (".txt", ".list")
 #: Keys of data.yaml, and options of obj.data, that name the images of a split.
@@ -97,7 +97,7 @@ def _options(path: str, data: bytes) -> Mapping[str, Any]:
     """
     text = data.decode("utf-8-sig", "replace")
     if path.lower().endswith(_YAML):
-        document = load_plain_texts(text)
+        document = load_plain_yaml(text, as_texts=True)
         return document if isinstance(document, dict) else {}
     lines = [line.strip() for line in text.splitlines()]
     pairs = [line.partition("=") for line in lines if line and not line.startswith(("#", ";"))]

@@ -163,14 +163,10 @@ def expanded(value: Any, variables: Variables, *path: str, numbers: bool = False
         result = variables.expand(value)
     except ValueError as error:
         raise WrongValue(str(error), *path) from None
-    return _as_number(result) if numbers and result != value else result
-
-
-def _as_number(text: str) -> str | int | float:
-    match = _NUMBER.fullmatch(text)
+    match = _NUMBER.fullmatch(result) if numbers and result != value else None
     if not match:
-        return text
-    return int(text) if match[1].isdigit() else float(text)
+        return result
+    return int(result) if match[1].isdigit() else float(result)
 
 
 def escaped(text: str) -> str:

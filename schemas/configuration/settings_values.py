@@ -104,7 +104,9 @@ def _number(item: Setting, value: Any) -> int | float:
     """Returns a number, which may be written as a fraction such as 1/30 unless it has to be whole."""
     kind: type[int | float] = type(item.default)
     over, _, under = str(value).partition("/") if kind is float else (value, "", "")
-    wrong = f"{value!r} is not a number{_as_share(value)}"
+    wrong = f"{value!r} is not a number"
+    if percentage := re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(value)):
+        wrong += f"; write {float(percentage[1]) / 100:g}"
     try:
         number = kind(over) / float(under) if under else kind(over)
         if isinstance(value, float) and number != value and value == value:
@@ -113,12 +115,6 @@ def _number(item: Setting, value: Any) -> int | float:
     except (TypeError, ValueError, OverflowError, ZeroDivisionError):
         raise UsageError(f"--{item.name} {value}: {item.kind.advice or wrong}.") from None
     return number
-
-
-def _as_share(value: Any) -> str:
-    """Returns the advice to write a percentage as a share; empty for any other value."""
-    percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", str(value))
-    return f"; write {float(percentage[1]) / 100:g}" if percentage else ""
 
 
 def _paths(item: Setting, value: Any) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from shardwright.schemas.configuration.job import Hook, escaped, expanded, varia
 from shardwright.schemas.plain_yaml import (
     NotPlain,
     WrongValue,
-    load_plain_texts,
     load_plain_yaml,
     places_of_keys,
 )
@@ -135,25 +134,25 @@ def test_hooks_are_hidden_from_repr_and_can_be_pickled() -> None:
 
 def test_texts_stay_literal_and_other_values_have_yamls_types() -> None:
     text = "a: no\nno: 010\nb: [1.10, 12:30, 2026-11-21, ~, 'null', +1]\n"
-    assert load_plain_texts(text) == {
+    assert load_plain_yaml(text, as_texts=True) == {
         "a": "no", "no": "010", "b": ["1.10", "12:30", "2026-11-21", None, "null", "+1"],
     }  # fmt: skip
     assert load_plain_yaml(text)["a"] is False
 
 
-@pytest.mark.parametrize("load", [load_plain_texts, load_plain_yaml])
-def test_errors_in_yaml_name_the_place(load: type) -> None:
+@pytest.mark.parametrize("as_texts", [True, False])
+def test_errors_in_yaml_name_the_place(as_texts: bool) -> None:
     with pytest.raises(NotPlain) as caught:
-        load("a: 1\nb: [\n")
+        load_plain_yaml("a: 1\nb: [\n", as_texts)
     assert (caught.value.line, caught.value.column) == (3, 1)
     with pytest.raises(NotPlain, match="'a' occurs twice") as caught:
-        load("a: 1\nb: 2\n  \na: 3")
+        load_plain_yaml("a: 1\nb: 2\n  \na: 3", as_texts)
     assert (caught.value.line, caught.value.column) == (4, 1)
     with pytest.raises(NotPlain, match=r"remove the control character '\\x00'") as caught:
-        load("a: 1\nb: \0")
+        load_plain_yaml("a: 1\nb: \0", as_texts)
     assert (caught.value.line, caught.value.column) == (2, 4)
     for tag in ("!custom", "!!python/name:os.system"):
         with pytest.raises(NotPlain, match=f"write the value without the tag {tag}") as caught:
-            load(f"a: 1\nb: {tag} 2")
+            load_plain_yaml(f"a: 1\nb: {tag} 2", as_texts)
         assert (caught.value.line, caught.value.column) == (2, 4)
     assert places_of_keys("a:\n  - b: 1")["a", "0", "b"] == (2, 5)
