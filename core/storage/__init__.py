@@ -338,12 +338,8 @@ def move_into_place(temporary: str, path: str) -> None:
         local.move_into_place(temporary, path)
         return
     with open(temporary, "rb") as file:
-        _upload(file, path)
+        _run("write", path, lambda store: store.upload(file, path))
     os.unlink(temporary)
-
-
-def _upload(file: IO[bytes], path: str) -> None:
-    _run("write", path, lambda store: store.upload(file, path))
 
 
 def temporary_path(directory: str, name: str, existing: bool = False) -> str:
@@ -474,7 +470,7 @@ def list_folders(directory: str) -> list[str]:
 def _copy(source: str, target: str) -> None:
     if not _run("copy", source, lambda store: store.copy(source, target)):
         with open_local(source) as file:
-            _upload(file, target)
+            _run("write", target, lambda store: store.upload(file, target))
 
 
 def link_files(source: str, target: str, files: Sequence[str], existing: bool = False) -> None:
