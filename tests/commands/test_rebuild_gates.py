@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.hostile import picture
 from PIL import Image
 
 from shardwright.core.plan.assign import Placement
@@ -40,9 +41,7 @@ CLASSES = ("ant", "bee", "cat")
 def _draw(folder: Path, name: str, shade: int) -> None:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture = Image.new("RGB", (12, 12), (shade, 255 - shade, shade // 2))
-    picture.putpixel((shade % 12, shade // 12 % 12), (0, 0, 0))
-    picture.save(path)
+    path.write_bytes(picture(shade, size=12))
 
 
 @pytest.fixture(scope="module")

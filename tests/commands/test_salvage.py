@@ -66,21 +66,7 @@ def _check(result: SalvageResult, before: Path, lost: int) -> Path:
     assert new["ledger"]["quarantined"] == old["ledger"]["quarantined"] + lost
     assert new["ledger"]["reasons"].get("quarantined", {}).get("DAMAGED_RECORD", 0) == lost
     assert len(_lines(path / "quarantine.jsonl")) == new["ledger"]["quarantined"]
-    assert {split: sum(counts.values()) for split, counts in new["class_counts"].items()} == {
-        split: content["records"] for split, content in new["splits"].items()
-    }
-    assert sum(sum(counts.values()) for counts in new["formats"].values()) == result.records
-    for split, content in new["splits"].items():
-        counts = [
-            load_ledger((path / _ledger_of(shard)).read_bytes())[0].counts for shard in content["shards"]
-        ]
-        for outcome in ("written", "quarantined"):
-            assert sum(count.get(outcome, 0) for count in counts) == new["ledger"]["splits"][split][outcome]
     return path
-
-
-def _ledger_of(shard: dict[str, Any]) -> str:
-    return f"_shards/{shard['file'].partition('.')[0]}.jsonl.gz"
 
 
 def test_a_sound_dataset_is_salvaged_unchanged(sound_dataset: Path, tmp_path: Path) -> None:
