@@ -39,14 +39,14 @@ ELSEWHERE: dict[FindingCode, tuple[str, ...]] = {
     FindingCode.SOURCE_CHANGED: ("commands/test_against.py",),
     FindingCode.SOURCE_LABEL: ("commands/test_against.py",),
     FindingCode.KEPT_BYTES: ("commands/test_against.py",),
-    FindingCode.SHARD_REPAIRED: ("commands/test_rebuild_tidying.py",),
+    FindingCode.SHARD_REPAIRED: ("commands/test_tidying.py",),
     FindingCode.EXPECTATION: ("commands/test_gates.py",),
     FindingCode.PRIVATE_METADATA: ("commands/test_gates.py",),
     FindingCode.LABEL_CONFLICT: ("commands/test_image_selection.py",),
     **dict.fromkeys(
         QUALITY,
         (
-            "commands/test_quality.py",
+            "commands/test_validate.py",
             "core/images/test_quality_metrics.py",
             "core/validation/test_balance.py",
         ),
