@@ -145,10 +145,11 @@ def _declaration_problems(
       declared: What its record declares about it.
       dtype: Type of its samples. None if it is not known.
     """
-    for shape in declared.sides:
-        if shape != truth:
-            yield from _size_problems(truth, declared.sides)
-            break
+    for role, true, sides_of_role in zip(SIDES, truth, zip(*declared.sides)):
+        for side in dict.fromkeys(sides_of_role):
+            if side is not None and side != true:
+                message = f"the image's {role.value} is {true} but the record says {side}"
+                yield FindingCode.SIZE_MISMATCH, message
     yield from _check_colorspace(truth[2], declared)
     if dtype is not None and declared.dtype in SAMPLE_TYPES and declared.dtype != dtype:
         message = f"the samples of the image are {dtype}, but the record says {declared.dtype}"
@@ -198,12 +199,12 @@ def _check_bare(
     if declared.dtype is not None and declared.dtype not in SAMPLE_TYPES:
         return Seen([], None, "raw")  # the wrong type is reported, and nothing else can be known
     dtype = np.dtype(declared.dtype or "uint8")
-    problems = list(_check_pixels(len(encoded), declared.sides, declared.dtype))
-    sides = None if problems else _sides_of_bare(len(encoded), declared.sides, dtype.itemsize)
-    if sides is None:
+    sides = _sides_of_bare(len(encoded), declared.sides, declared.dtype)
+    if sides is None or isinstance(sides, str):
+        problems = [(FindingCode.SIZE_MISMATCH, sides)] if sides else []
         return Seen(problems, None, "raw")
     height, width, channels = sides
-    problems += _check_colorspace(channels, declared)
+    problems = list(_check_colorspace(channels, declared))
     if declared.dtype is None:
         image = Image.frombytes(_MODES[channels], (width, height), encoded)
         return Seen(problems, image, "raw", image.size, channels=channels)
@@ -212,16 +213,6 @@ def _check_bare(
     samples = decode_raw(encoded, dtype.name, sides)
     shown = displayed(samples if whole else samples[:1, :1])  # nobody looks at a part
     return Seen(problems, shown, "raw", (width, height), channels, samples if whole else None)
-
-
-def _size_problems(truth: tuple[int, int, int], sides: Sequence[PictureShape]) -> Iterator[Problem]:
-    for role, true, sides_of_role in zip(SIDES, truth, zip(*sides)):
-        for side in dict.fromkeys(sides_of_role):
-            if side is not None and side != true:
-                yield (
-                    FindingCode.SIZE_MISMATCH,
-                    f"the image's {role.value} is {true} but the record says {side}",
-                )
 
 
 def _check_colorspace(channels: int, declared: DeclaredImage) -> Sequence[Problem]:
@@ -240,38 +231,34 @@ def _check_colorspace(channels: int, declared: DeclaredImage) -> Sequence[Proble
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 
 
-def _sides_of_bare(size: int, shapes: Sequence[PictureShape], itemsize: int) -> tuple[int, int, int] | None:
-    """Returns height, width and channels of raw pixels; None if they are not known.
+def _sides_of_bare(
+    size: int, shapes: Sequence[PictureShape], dtype: str | None
+) -> tuple[int, int, int] | str | None:
+    """Returns height, width and channels of raw pixels.
 
     Args:
       size: Number of bytes.
-      shapes: Declared shapes, which do not contradict each other.
-      itemsize: Number of bytes of a sample.
+      shapes: Declared shapes.
+      dtype: Type of the samples. None if records do not say, because all are uint8.
+
+    Returns:
+      The sides, or how the declared shapes or the number of bytes contradict each other. None if height or
+      width is not declared.
     """
-    height, width, channels = (
-        next((value for value in values if value is not None), None) for values in zip(*shapes)
-    )
-    if not height or not width:
-        return None
-    return height, width, channels or size // (height * width * itemsize)
-
-
-def _check_pixels(size: int, shapes: Sequence[PictureShape], dtype: str | None) -> Iterator[Problem]:
-    """Checks that the number of bytes of raw pixels fits the declared size and sample type."""
     sides: list[int | None] = []
     for role, values in zip(SIDES, zip(*shapes)):
         sizes = list(dict.fromkeys(value for value in values if value is not None))
         if len(sizes) > 1:
-            yield FindingCode.SIZE_MISMATCH, f"its {role.value} is {sizes[0]} and {sizes[1]}"
-            return
+            return f"its {role.value} is {sizes[0]} and {sizes[1]}"
         sides.append(sizes[0] if sizes else None)
     height, width, channels = sides
     if height is None or width is None:
-        return
+        return None
     most, itemsize = (max(_MODES), 1) if dtype is None else (_MAX_CHANNELS, np.dtype(dtype).itemsize)
-    counts = range(1, most + 1) if channels is None else (channels,)
-    positive = all(side is None or side > 0 for side in sides)
-    if not positive or size not in [height * width * count * itemsize for count in counts]:
-        shown = " x ".join("any" if side is None else str(side) for side in sides)
-        kind = "" if dtype is None else f" of {dtype}"
-        yield FindingCode.SIZE_MISMATCH, f"{size} raw bytes are not {shown}{kind}"
+    if height > 0 and width > 0:
+        for count in range(1, most + 1) if channels is None else (channels,):
+            if count > 0 and height * width * count * itemsize == size:
+                return height, width, count
+    shown = " x ".join("any" if side is None else str(side) for side in sides)
+    kind = "" if dtype is None else f" of {dtype}"
+    return f"{size} raw bytes are not {shown}{kind}"

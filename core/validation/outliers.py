@@ -179,15 +179,12 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
     typical = statistics.median(counts_of_train.values())
     for name in names:
         number = counts_of_train[name]
+        has = f"class {name!r} has {counted(number, 'image') if number else 'no images'} in {where}"
         missing = [repr(split) for split in others if not splits[split][name]]
         if number < _FEW or missing:
-            few = f"class {name!r} has {counted(number, 'image') if number else 'no images'} in {where}" + (
-                f" (fewer than {_FEW})" if number < _FEW else ""
-            )
-            yield Finding(
-                FindingCode.TINY_CLASS,
-                few + (f", and none in {' and '.join(missing)}, where others have some" if missing else ""),
-            )
+            few = f" (fewer than {_FEW})" if number < _FEW else ""
+            lack = f", and none in {' and '.join(missing)}, where others have some" if missing else ""
+            yield Finding(FindingCode.TINY_CLASS, f"{has}{few}{lack}")
         if not number:
             continue
         side = (
@@ -198,8 +195,5 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
             else ""
         )
         if side:
-            yield Finding(
-                FindingCode.CLASS_IMBALANCE,
-                f"class {name!r} has {counted(number, 'image') if number else 'no images'} in {where}: "
-                f"{side} the {typical:,g} of the median class",
-            )
+            message = f"{has}: {side} the {typical:,g} of the median class"
+            yield Finding(FindingCode.CLASS_IMBALANCE, message)

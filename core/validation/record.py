@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from typing import Any, NamedTuple
 
-from PIL.Image import Image
-
 from shardwright.core.images.convert import Reserve
 from shardwright.core.images.metadata import private_metadata, strip_metadata
 from shardwright.core.images.quality_metrics import measure_quality, measure_stored_samples
@@ -41,7 +39,7 @@ from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureRole
-from shardwright.schemas.pictures import ImageQuality, Picture
+from shardwright.schemas.pictures import Picture
 from shardwright.schemas.units import counted
 
 #: Roles of features that contain the class name.
@@ -204,7 +202,8 @@ class RecordChecker:
             self._schema.bounds,
         )
         problems += seen.problems
-        bare, kind = _is_bare(encoded, declared)
+        kind = "" if declared.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
+        bare = strip_metadata(encoded, kind) == encoded
         private = (
             private_metadata(encoded, kind) if seen.image is not None and (not bare or kind == "tiff") else ()
         )
@@ -281,6 +280,14 @@ class RecordChecker:
             return None
         if labels is None:
             labels = tuple(map(str, integers(values, FeatureRole.LABEL)))
+        quality = None
+        if self._look:
+            samples = seen.samples
+            quality = (
+                measure_quality(seen.image)
+                if samples is None
+                else measure_stored_samples(seen.image, samples)
+            )
         return Picture(
             "", 0, 0, None, "",
             labels=labels,
@@ -291,7 +298,7 @@ class RecordChecker:
             channels=seen.channels,
             boxes=box_sizes(values),
             source=sha256,
-            quality=_measured(seen.image, seen) if self._look else None,
+            quality=quality,
         )  # fmt: skip
 
 
@@ -304,23 +311,6 @@ def after_crash(checked: CheckedRecord, how: str) -> CheckedRecord:
     """
     problem = FindingCode.UNDECODABLE, f"the decoder crashed ({how})"
     return checked._replace(problems=(*checked.problems, problem))
-
-
-def _measured(image: Image, seen: Seen) -> ImageQuality:
-    if seen.samples is None:
-        return measure_quality(image)
-    return measure_stored_samples(image, seen.samples)
-
-
-def _is_bare(encoded: bytes, declared: DeclaredImage) -> tuple[bool, str]:
-    """Returns whether an image is a file without metadata or bytes after its end, and its format.
-
-    Args:
-      encoded: Bytes of the image.
-      declared: What its record declares about it.
-    """
-    kind = "" if declared.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
-    return strip_metadata(encoded, kind) == encoded, kind
 
 
 def _class_names(values: ValuesByRole, schema: RecordSchema) -> tuple[str, ...] | None:
