@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from shardwright.core.sources.spool import Spool
+from shardwright.pipelines import cli
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.prepare import (
@@ -123,3 +125,7 @@ def execute(options: argparse.Namespace) -> Outcome:
     settings = cli_options.given_settings(options)
     forecast = plan(beam_options=options.beam_options, progress=True, **settings)
     return Outcome(lambda: print_forecast(forecast), forecast.as_json)
+
+
+if __name__ == "__main__":
+    sys.exit(cli.main(["plan", *sys.argv[1:]]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.salvage.commit import SalvageJob
 from shardwright.core.salvage.shard import SalvageTask
 from shardwright.core.shards.finish import ShardPlace
-from shardwright.pipelines import log
+from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.places import Target, files_of_output, one_writer, resolve_target, schema_of
@@ -330,3 +331,7 @@ def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     result = salvage(**cli_options.arguments_of(salvage, options))
     return Outcome(lambda: print_salvage_summary(result), result.as_json)
+
+
+if __name__ == "__main__":
+    sys.exit(cli.main(["salvage", *sys.argv[1:]]))

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import platform
+import sys
 import tempfile
 import textwrap
 import uuid
@@ -32,7 +33,7 @@ from shardwright.core.validation.directory import (
 from shardwright.core.validation.ledger import ShardTerms
 from shardwright.core.validation.results import ResultFiles, Results, read_unchanged, write_results
 from shardwright.core.validation.shard import ShardCheck, ShardTask, shard_task
-from shardwright.pipelines import log
+from shardwright.pipelines import cli, log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.places import Target, check_result_place, resolve_target, schema_of
@@ -543,3 +544,7 @@ def execute(options: argparse.Namespace) -> Outcome:
         return {**report.as_json(), "files": files}
 
     return Outcome(show, fields, "" if report.passed else refusal_of(report))
+
+
+if __name__ == "__main__":
+    sys.exit(cli.main(["validate", *sys.argv[1:]]))
