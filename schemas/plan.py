@@ -41,11 +41,6 @@ class PartBounds:
     bounds: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     buckets: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def is_used(self) -> bool:
-        """Whether there was anything to divide."""
-        return bool(self.bounds or self.buckets)
-
     def as_json(self) -> dict[str, Any]:
         """Returns the bounds as `dataset.json` stores them: hashes are hexadecimal text."""
         bounds = {
@@ -118,7 +113,8 @@ class Plan:
           records: Split -> number of records.
           class_counts: Split -> class -> number of records.
         """
-        if self.split_bounds is None or not self.split_bounds.is_used:
+        bounds = self.split_bounds
+        if bounds is None or not (bounds.bounds or bounds.buckets):
             return None
         shares = parse_splits(str(self.settings["splits"]))
         return compare_shares(str(self.settings["split_mode"]), shares, records, class_counts)

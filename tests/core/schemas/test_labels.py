@@ -48,10 +48,6 @@ def test_labels_txt_is_read_back_as_class_names(names: list[str]) -> None:
     assert parse_class_names(labels_txt(dict(enumerate(names))), "labels.txt") == tuple(names)
 
 
-def test_a_line_break_in_a_name_stays_on_its_line() -> None:
-    assert labels_txt({1: "a\nb", 2: "c"}) == "1:a\\nb\n2:c\n"
-
-
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=6))
 def test_the_label_map_is_protobuf_text(names: list[str]) -> None:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
