@@ -326,14 +326,6 @@ class Link(NamedTuple):
         return *_place(self.row), self.gravity, self.likeness, *_place(self.other)
 
 
-def _rows_of(pictures: Iterable[Picture]) -> Iterator[PictureRow]:
-    """Yields the rows of the images that have quality metrics."""
-    for picture in pictures:
-        quality = picture.quality
-        if quality and quality.pixels:
-            yield PictureRow(*picture[:6], quality.digest, quality.hash, quality.patch, picture.source)
-
-
 def shared_values(rows: Sequence[PictureRow]) -> Iterator[list[tuple[str, bytes]]]:
     """Yields for each image the pairs (kind, value) that similar images share."""
     bands = bands_of([row.hash for row in rows], [row.patch for row in rows])
@@ -382,9 +374,7 @@ def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
     groups: defaultdict[bytes, dict[bytes, PictureRow]] = defaultdict(dict)
     for shared, row in shared_rows(packs):
         group = groups[shared]
-        first = group.get(row.digest)
-        if first is None or _place(row) < _place(first):
-            group[row.digest] = row
+        _keep_first(group, row.digest, row)
         if len(group) >= 2 * MAX_IN_BAND:
             kept = heapq.nsmallest(MAX_IN_BAND, group.values(), key=_place)
             groups[shared] = {row.digest: row for row in kept}
@@ -410,7 +400,10 @@ def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
     for packed in bucket[1]:
         for link in itertools.starmap(Link, unpack_rows(packed)):
             found = gravest[_place(link.row)]
-            for code in _codes_of(link):
+            codes = [_CODES[link.gravity]]
+            if codes[0] is FindingCode.SPLIT_LEAKAGE and in_conflict(link.row.classes, link.other.classes):
+                codes.append(FindingCode.LABEL_CONFLICT)
+            for code in codes:
                 first = found.get(code)
                 if first is None or link.order() < first.order():
                     found[code] = link
@@ -418,14 +411,6 @@ def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
         grave = [code for code in _CODES[:2] if code in found]
         for code in grave or [min(found, key=_CODES.index)]:
             yield _finding(code, found[code])
-
-
-def _codes_of(link: Link) -> Iterator[FindingCode]:
-    """Yields the codes that a link proves, the most severe first."""
-    gravest = _CODES[link.gravity]
-    yield gravest
-    if gravest is FindingCode.SPLIT_LEAKAGE and in_conflict(link.row.classes, link.other.classes):
-        yield FindingCode.LABEL_CONFLICT
 
 
 def _near(rows: Sequence[PictureRow], band: int) -> Iterator[Link]:
@@ -509,7 +494,12 @@ def pictures_by_place(pictures: Iterable[Picture], buckets: int) -> Iterator[tup
 
 def _batches(pictures: Iterable[Picture]) -> Iterator[list[PictureRow]]:
     """Yields the images that have quality metrics in batches; a batch is in one bucket of places."""
-    batches = itertools.groupby(_rows_of(pictures), lambda row: (row.file, row.number // BATCH))
+    rows = (
+        PictureRow(*picture[:6], quality.digest, quality.hash, quality.patch, picture.source)
+        for picture in pictures
+        if (quality := picture.quality) and quality.pixels
+    )
+    batches = itertools.groupby(rows, lambda row: (row.file, row.number // BATCH))
     yield from (list(batch) for _, batch in batches)
 
 
