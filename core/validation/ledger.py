@@ -123,7 +123,7 @@ class LedgerCheck:
         offset = record.offset
         self.matched, self.disordered = None, False
         entry = self._entry
-        while entry is not None and _offset(entry) < offset:  # lost record, reported elsewhere
+        while entry is not None and (entry.offset or 0) < offset:  # lost record, reported elsewhere
             self._advance()
             entry = self._entry
         if entry is None:
@@ -180,10 +180,8 @@ class LedgerCheck:
             return
         order = shard_order(self._terms.seed, key)
         self.disordered = self._last is not None and order < self._last
-        if self._first is None or order < self._first:
-            self._first = order
-        if self._last is None or order > self._last:
-            self._last = order
+        self._first = min(self._first or order, order)
+        self._last = max(self._last or order, order)
 
     @cached_property
     def summary(self) -> LedgerSummary | None:
@@ -291,11 +289,6 @@ class LedgerCheck:
             self._give_up(f"it is damaged (line of {line.get('key')!r}: {error})")
             return None
         return entry
-
-
-def _offset(entry: Entry) -> int:
-    assert entry.offset is not None  # or the ledger would be damaged
-    return entry.offset
 
 
 def ledger_summary(data: bytes) -> LedgerSummary | None:

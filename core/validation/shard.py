@@ -225,7 +225,12 @@ def check_shard(
                     find(FindingCode.SHARD_CHECKSUM, other_digest(sha256, task.expected.sha256))
                     crc32c = ""
             if ledger is not None:
-                _finish_ledger(ledger, task, check, crc32c, find)
+                whole = task.expected is not None and check.records == task.expected.records
+                codes = {finding.code for finding in check.findings}
+                intact = whole and codes.isdisjoint((*_DAMAGES, FindingCode.LEDGER_MISMATCH))
+                for code, message in ledger.finish(intact, crc32c):
+                    find(code, message)
+                check.ledger_summary = ledger.summary
     except FileNotFoundError:
         find(FindingCode.SHARD_MISSING, "the file is missing")
         return check
@@ -286,19 +291,29 @@ class _Records:
         if result.private:
             message = f"the metadata of its image has {in_words(result.private)}"
             find(FindingCode.PRIVATE_METADATA, message, record.number, record.offset, result.key)
+        matched = None
         if ledger is not None:
             difference = ledger.compare(record, result)
             if difference:
                 find(FindingCode.LEDGER_MISMATCH, difference, record.number, record.offset, result.key)
             if ledger.disordered:
                 find(FindingCode.RECORD_ORDER, DISORDERED, record.number, record.offset, result.key)
-            # Other images may have the same file name, so use the ledger's key.
             matched = ledger.matched
-            if matched is not None and (message := dropped_objects(matched)):
+        source, label = result.source, LABEL_SEPARATOR.join(result.classes or ())
+        known = source if result.source_in_record else None
+        if matched is not None:
+            if message := dropped_objects(matched):
                 find(FindingCode.OBJECTS_DROPPED, message, record.number, record.offset, matched.key)
-            if matched is not None and result.key and matched.file_name == result.key:
+            # Other images may have the same file name, so use the ledger's key.
+            if result.key and matched.file_name == result.key:
                 result = result._replace(key=matched.key)
-        source, label = _source_and_label(result, ledger)
+            if not result.source_in_record:
+                source = matched.sha256 or source
+                known = source if source != result.source else None
+            if result.classes is None:
+                label = matched.label
+            if matched.source_key:  # --map made several images of one source, which may differ in class
+                label, known = "", None
         check.rows.append(
             ComparedRecord(result.key, source, split, self.task.file, record.number, record.offset, label)
         )
@@ -308,9 +323,6 @@ class _Records:
         if result.features is not None:
             check.features.add(result.features, self._specs)
         if result.picture is not None:
-            known = source if result.source_in_record or source != result.source else None
-            if ledger is not None and ledger.matched is not None and ledger.matched.source_key:
-                known = None  # other images were made of the same source
             check.pictures.append(
                 result.picture._replace(
                     file=self.task.file,
@@ -321,30 +333,6 @@ class _Records:
                     source=known,
                 )
             )
-
-
-def _finish_ledger(ledger: LedgerCheck, task: ShardTask, check: ShardCheck, crc32c: str, find: Find) -> None:
-    """Checks a shard's whole ledger, once all records were seen."""
-    whole = task.expected is not None and check.records == task.expected.records
-    codes = {finding.code for finding in check.findings}
-    sound = whole and codes.isdisjoint((*_DAMAGES, FindingCode.LEDGER_MISMATCH))
-    for code, message in ledger.finish(sound, crc32c):
-        find(code, message)
-    check.ledger_summary = ledger.summary
-
-
-def _source_and_label(result: CheckedRecord, ledger: LedgerCheck | None) -> tuple[str | None, str]:
-    """Returns the checksum of a record's source, and its classes, from the record or else from the ledger."""
-    source = result.source
-    label = LABEL_SEPARATOR.join(result.classes or ())
-    if ledger is not None and ledger.matched is not None:
-        if not result.source_in_record:
-            source = ledger.matched.sha256 or source
-        if result.classes is None:
-            label = ledger.matched.label
-        if ledger.matched.source_key:  # images that --map made of one source may differ in class
-            label = ""
-    return source, label
 
 
 def record_digest(data: bytes) -> Digest:
