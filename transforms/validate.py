@@ -120,35 +120,21 @@ def _checked(task: ShardTask, schema: RecordSchema, depth: CheckDepth, hold: Hel
     return checked
 
 
-class SeenPictures(NamedTuple):
-    """Values of images that are compared, packed by shard.
-
-    Attributes:
-      fingerprints: PCollection of (bucket, values that others may share).
-      places: PCollection of (bucket, images).
-      sizes: PCollection of ShardSizes.
-      classes: PCollection of ClassCounts.
-    """
-
-    fingerprints: beam.PCollection
-    places: beam.PCollection
-    sizes: beam.PCollection
-    classes: beam.PCollection
-
-
 @composite
-def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollection:
-    """Compares images with each other: `SeenPictures -> PCollection[FindingSummary]`.
+def CompareImages(seen: tuple[beam.PCollection, ...], schema: Any, totals: Any) -> beam.PCollection:
+    """Compares images with each other: `four PCollections -> PCollection[FindingSummary]`.
 
     Finds duplicates, outliers, and unbalanced classes.
 
     Args:
-      seen: Values of the images.
+      seen: PCollections of (bucket, values that others may share), (bucket, images), ShardSizes and
+        ClassCounts.
       schema: Side input of the record schema.
       totals: Side input of the ShardTotals of the validation.
     """
+    fingerprints, places, all_sizes, classes = seen
     shared = (
-        seen.fingerprints
+        fingerprints
         | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
         | "FindShared"
         >> beam.FlatMap(
@@ -156,7 +142,7 @@ def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollect
         ).with_output_types(tuple[int, bytes])
     )  # (bucket, shared)
     duplicates = (
-        {"pictures": seen.places, "shared": shared}
+        {"pictures": places, "shared": shared}
         | "GroupPlaces" >> beam.CoGroupByKey()  # (bucket, {pictures, shared})
         | "PicturesThatShare"
         >> beam.FlatMap(
@@ -172,13 +158,13 @@ def CompareImages(seen: SeenPictures, schema: Any, totals: Any) -> beam.PCollect
         | "NameDuplicates" >> beam.Map(_summing(name_duplicates))
     )  # FindingSummary
     sizes = (
-        seen.sizes
+        all_sizes
         | "CountSizes" >> beam.Map(count_sizes)  # SizeCounts
         | "AddSizes" >> beam.CombineGlobally(added_counts).as_singleton_view()
     )  # SizeCounts
-    outliers = seen.sizes | "FindOutliers" >> beam.Map(_summing(find_outliers), sizes)  # FindingSummary
+    outliers = all_sizes | "FindOutliers" >> beam.Map(_summing(find_outliers), sizes)  # FindingSummary
     balance = (
-        seen.classes
+        classes
         | "CountClasses" >> beam.CombineGlobally(added_counts)  # ClassCounts
         | "CheckBalance"
         >> beam.Map(_summing(lambda counts, schema: check_balance(counts, schema.classes)), schema)
@@ -228,7 +214,7 @@ def ValidateShards(
             | "CompareBucket" >> beam.Map(_summing(compare_bucket))
         )  # FindingSummary
     if depth >= CheckDepth.QUALITY:
-        seen = SeenPictures(*(checked[name] for name in (_FINGERPRINTS, _PLACES, _SIZES, _CLASSES)))
+        seen = tuple(checked[name] for name in (_FINGERPRINTS, _PLACES, _SIZES, _CLASSES))
         findings.append(seen | "CompareImages" >> CompareImages(one_schema, totals))  # FindingSummary
     together = findings | "FindingsOfRecords" >> beam.Flatten().with_output_types(
         FindingSummary
