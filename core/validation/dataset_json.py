@@ -55,15 +55,6 @@ def recipes_of_dataset(dataset: Dataset) -> Recipes | None:
 # --- dataset.json by itself ---
 
 
-def _check_text(data: bytes) -> Iterator[Finding]:
-    """Yields a finding if other readers may find other values in `dataset.json`, or none."""
-    try:
-        strict_json(data)
-    except ValueError as error:
-        message = f"{error}: other readers may fail or find other values"
-        yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
-
-
 def check_document(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Finding]:
     """Yields the fields of `dataset.json` that disagree with its other fields.
 
@@ -401,9 +392,15 @@ def check_dataset_json(
     with storage.translated_errors("list", directory):
         files = storage.list_files(directory)
     ledgers = gather_ledgers(directory, checks, files)
-    of_document = [*_check_text(data), *check_document(document, dataset), *check_recipes(dataset, ledgers)]
-    found = [
-        *of_document,
+    found = []
+    try:
+        strict_json(data)
+    except ValueError as error:
+        message = f"{error}: other readers may fail or find other values"
+        found.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
+    found += [
+        *check_document(document, dataset),
+        *check_recipes(dataset, ledgers),
         *check_counts(document, dataset, ledgers),
         *check_order_of_shards(dataset, ledgers),
         *check_quarantine(directory, dataset, ledgers),

@@ -40,7 +40,8 @@ _STORED = frozenset(("jpg", "png", "webp"))
 _BARE_BYTES = 4
 #: Largest number of channels of raw pixels.
 _MAX_CHANNELS = 16
-_NOT_AN_IMAGE = "its bytes are not in an image format that can be decoded"
+#: Message for bytes that no decoder accepts.
+NOT_AN_IMAGE = "its bytes are not in an image format that can be decoded"
 
 
 class DeclaredImage(NamedTuple):
@@ -126,7 +127,7 @@ def check_image(
         image = load_checked(opened, MAX_PIXELS, damaged_too).image
         samples = _samples_of(image) if whole and declared.dtype is not None else None
     except NotACandidate:
-        return Seen([*problems, (FindingCode.UNDECODABLE, _NOT_AN_IMAGE)], None, name)
+        return Seen([*problems, (FindingCode.UNDECODABLE, NOT_AN_IMAGE)], None, name)
     except ImageFault as fault:
         return Seen([*problems, (FindingCode.UNDECODABLE, fault.message)], None, name)
     size = size if reduced else image.size

@@ -12,7 +12,7 @@ from PIL import Image
 from shardwright.core.images.decode import load, open_image
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.record_schema import Problem, RecordSchema
-from shardwright.core.validation.image import MAX_PIXELS
+from shardwright.core.validation.image import MAX_PIXELS, NOT_AN_IMAGE
 from shardwright.core.validation.values import ValuesByRole, only_bytes, only_text, some_values
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.errors import ImageFault, NotACandidate
@@ -303,7 +303,7 @@ def _mask_problems(
             return
         image = load(opened, MAX_PIXELS)
     except NotACandidate:
-        yield FindingCode.UNDECODABLE, "its bytes are not in an image format that can be decoded"
+        yield FindingCode.UNDECODABLE, NOT_AN_IMAGE
         return
     except ImageFault as fault:
         yield FindingCode.UNDECODABLE, fault.message

@@ -344,7 +344,10 @@ def _check_labels(values: ValuesByRole, schema: RecordSchema) -> Iterator[Proble
     ids = values.get(FeatureRole.LABEL)
     if ids is None:
         for role, names in texts.items():
-            yield from _check_names(names, _naming(role, schema))
+            known = _naming(role, schema).labels
+            for text in (name.decode("utf-8", "replace") for name in names):
+                if known is not None and text not in known and (text or not schema.unlabelled):
+                    yield FindingCode.LABEL_TEXT, f"class {text!r} is not among the class names"
         return
     unlabelled = schema.unlabelled and list(ids) in ([], [UNLABELLED])
     if unlabelled and all(list(names) in ([], [b""]) for names in texts.values()):
@@ -372,14 +375,6 @@ def _naming(role: FeatureRole, schema: RecordSchema) -> RecordSchema:
     if role is FeatureRole.LABEL_TEXT and schema.texts:
         return schema._replace(labels=schema.texts)
     return schema
-
-
-def _check_names(names: Sequence[Any], schema: RecordSchema) -> Iterator[Problem]:
-    """Checks class names that are stored without ids."""
-    for name in names:
-        text = name.decode("utf-8", "replace")
-        if schema.labels is not None and text not in schema.labels and (text or not schema.unlabelled):
-            yield FindingCode.LABEL_TEXT, f"class {text!r} is not among the class names"
 
 
 def _declared_shapes(
