@@ -80,11 +80,7 @@ def match_records(
         [item.source for item in found], [item.source for item in written], found, written, numbers, taken
     )
     _by_place(found, written, size, numbers, taken)
-    return _without_copies(found, numbers)
-
-
-def _without_copies(found: Sequence[Frame], numbers: Sequence[int | Match | None]) -> list[int | Match]:
-    """Decides whether the remaining records are second copies, which damage can leave behind."""
+    # The remaining records may be second copies, which damage can leave behind.
     names = [item.key or item.source for item in found]
     known = {name for name, number in zip(names, numbers, strict=True) if isinstance(number, int)}
     matches: list[int | Match] = []
