@@ -266,9 +266,17 @@ class LedgerCheck:
             return None
 
     def _advance(self) -> None:
-        """Moves to the next record's entry."""
+        """Moves to the next record's entry, and adds all lines up to it to the counts."""
         self._entry = None
-        while (line := self._next_line()) is not None and (entry := self._counted(line)) is not None:
+        while (line := self._next_line()) is not None:
+            try:
+                entry = Entry.from_json(line)
+                self._totals.add(entry)
+                if self._plan_digest is not None:
+                    self._plan_digest.add_entry(entry)
+            except (TypeError, ValueError, AttributeError) as error:
+                self._give_up(f"it is damaged (line of {line.get('key')!r}: {error})")
+                return
             if entry.outcome != _WRITTEN:
                 continue
             names = (entry.key, entry.label, entry.sha256, entry.file_name, entry.source_key)
@@ -277,18 +285,6 @@ class LedgerCheck:
                 return
             self._entry = entry
             return
-
-    def _counted(self, line: dict[str, Any]) -> Entry | None:
-        """Adds a line to the counts; returns its entry, or None if it is not valid."""
-        try:
-            entry = Entry.from_json(line)
-            self._totals.add(entry)
-            if self._plan_digest is not None:
-                self._plan_digest.add_entry(entry)
-        except (TypeError, ValueError, AttributeError) as error:
-            self._give_up(f"it is damaged (line of {line.get('key')!r}: {error})")
-            return None
-        return entry
 
 
 def ledger_summary(data: bytes) -> LedgerSummary | None:
