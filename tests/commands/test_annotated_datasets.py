@@ -155,16 +155,21 @@ def test_detection_records_are_inspected_drawn_and_validated(
     assert validate(place).sound
 
 
+#: The classes of the masks: the upper part of each picture, and the lower part of each.
+MASKED = ("above", *(path.name for path in BIRDS))
+
+
 @pytest.fixture
 def masked(tmp_path: Path) -> Path:
-    """Pictures, and masks with the same names."""
+    """Pictures, and masks with the same names; each has its own class below the middle."""
     (tmp_path / "masks").mkdir()
     (tmp_path / "images").mkdir()
-    for path in BIRDS:
+    (tmp_path / "classes.txt").write_text("\n".join(MASKED))
+    for number, path in enumerate(BIRDS, 1):
         (tmp_path / "images" / path.name).write_bytes(path.read_bytes())
         with Image.open(path) as image:
             ids = np.zeros(image.size[::-1], np.uint8)
-        ids[ids.shape[0] // 2 :] = 3
+        ids[ids.shape[0] // 2 :] = number
         Image.fromarray(ids).save(tmp_path / "masks" / f"{path.stem}.png")
     return tmp_path
 
@@ -177,18 +182,20 @@ def segment(masked: Path, **settings: Any) -> ConvertResult:
 
 
 def test_semantic_masks_are_transformed_with_their_pictures(masked: Path) -> None:
-    made = segment(masked)
+    made = segment(masked, class_names=str(masked / "classes.txt"))
+    assert made.dataset.labels == MASKED and made.dataset.ledger["written"] == len(BIRDS)
     for key, example in by_key(made.path).items():
         feature = example.features.feature
         encoded = feature["image/segmentation/class/encoded"].bytes_list.value[0]
         mask = tf.io.decode_png(encoded).numpy()[..., 0]
         assert mask.shape == (60, 40)
-        assert set(np.unique(mask)) == {0, 3, 255}
+        below = MASKED.index(key)
+        assert set(np.unique(mask)) == {0, below, 255}
         assert feature["image/segmentation/class/format"].bytes_list.value[0] == b"png"
         assert feature["image/format"].bytes_list.value[0] == b"jpeg"
         if key == "penguin.jpg":  # the lower part of the stored picture is upright on the left
             mask = np.rot90(mask)
-        rows = [np.flatnonzero((mask == number).any(axis=1)) for number in (0, 3)]
+        rows = [np.flatnonzero((mask == number).any(axis=1)) for number in (0, below)]
         assert rows[0][-1] + 1 == rows[1][0]
         assert abs(len(rows[0]) - len(rows[1])) <= 1
     found = inspect(made.path, contact_sheet=str(masked / "sheet.png"))

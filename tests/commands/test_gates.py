@@ -158,8 +158,8 @@ def test_reading_by_an_earlier_check_counts() -> None:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("command", [convert, rebuild])
 @pytest.mark.parametrize(("verify", "depth", "sound"), [("none", "none", None), ("fast", "frames", True)])
+@pytest.mark.parametrize("command", [convert, rebuild])
 def test_a_new_dataset_states_the_depth_of_its_check(
     tmp_path: Path, command: Any, verify: str, depth: str, sound: bool | None
 ) -> None:

@@ -104,6 +104,7 @@ def test_folders_are_splits(tmp_path: Path, form: Format) -> None:
     found = read(form, tmp_path)
     splits = {key.partition("/")[0]: ref.split for key, ref in found.refs.items()}
     assert splits == {"train": "train", "val": "val"} and not found.reasons()
+    assert {ref.split for ref in read(form, tmp_path / "train").refs.values()} == {""}
 
 
 @formats_with("put")

@@ -114,7 +114,7 @@ def _statistics(pictures: Sequence[Picture], features: Sequence[dict[str, Featur
     return statistics.merge(Statistics.of_shard("train", [], records))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.tuples(_pictures(), _FEATURES, st.integers(0, 3)), max_size=12), st.permutations(range(4)))
 def test_the_document_does_not_depend_on_parts_or_order(
     rows: list[tuple[Picture, dict[str, Feature], int]], order: list[int]

@@ -102,6 +102,18 @@ def test_messages_about_faults_name_file_and_line(tmp_path: Path) -> None:
     assert "'../up.jpg'" in up
 
 
+def test_an_image_that_is_listed_twice_is_quarantined(tmp_path: Path) -> None:
+    photos = put_photos(tmp_path / "images")
+    again = [image_of(photo._replace(name=f"./{photo.name}"), 9) for photo in photos[:1] * 2]
+    put_cvat(tmp_path, [*(image_of(photo, 0) for photo in photos), *again])
+    file = "annotations.xml"
+    assert listed(tmp_path).faults() == {
+        f"images/{photos[0].name}": f"line 5 of {file}: lines 5 and 19 of {file} both name it",
+        "annotations.xml:line 19": f"line 19 of {file}: line 5 names the same image",
+        "annotations.xml:line 21": f"line 21 of {file}: line 5 names the same image",
+    }
+
+
 def test_videos_are_refused(tmp_path: Path) -> None:
     put_set(tmp_path)
     (tmp_path / "annotations.xml").write_text(META + '<track id="0" label="a"></track></annotations>')

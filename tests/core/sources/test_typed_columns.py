@@ -197,15 +197,17 @@ def test_lists_in_cells_are_split_at_a_bar_without_a_separator(tmp_path: Path) -
 
 
 def test_columns_in_samples_of_a_tar_are_read(tmp_path: Path) -> None:
-    rows = [{"n": 3, "x": 0.5, "ok": True}, {"n": 3.0, "x": 0.5, "ok": True}, {"n": 3, "x": 1, "ok": 2}]
-    names = ["0.jpg", "0.json", "1.jpg", "1.json", "2.jpg", "2.json"]
-    contents = [data for row in rows for data in (b"image", json.dumps(row | {"label": "a"}).encode())]
-    (tmp_path / "a.tar").write_bytes(tar_of(dict(zip(names, contents))))
+    rows = [{"n": 3, "x": 0.5, "ok": True}, {"n": 3.0, "x": 0.5, "ok": True}, {"n": 3, "x": 1, "ok": 2}, {}]
+    files = {}
+    for number, row in enumerate(rows):
+        files |= {f"{number}.jpg": b"image", f"{number}.json": json.dumps(row | {"label": "a"}).encode()}
+    (tmp_path / "a.tar").write_bytes(tar_of({**files, "4.jpg": b"image", "4.cls": b"1"}))
     good, *bad = list_refs(tmp_path / "a.tar", "webdataset", extra_columns="n:uint32,x:double,ok:bool")
     assert decode_extra(good.extra) == {"n": [3], "x": [0.5], "ok": [1]}
-    assert [ref.reason for ref in bad] == ["BAD_ANNOTATION"] * 2
+    assert [ref.reason for ref in bad] == ["BAD_ANNOTATION"] * 4
     assert "n: 3.0 is not a valid uint32: it is a float" in bad[0].message
     assert "ok: 2 is not a valid bool" in bad[1].message
+    assert "n" in bad[2].message and "n" in bad[3].message
 
 
 @pytest.mark.parametrize(
