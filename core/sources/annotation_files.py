@@ -401,8 +401,8 @@ def xml_elements(
     def start(name: str, attributes: dict[str, str]) -> None:
         if not unfinished and name != root:
             raise AnnotationFault(f"its XML begins with <{name}> instead of <{root}>")
-        number = line - 1 + parser.CurrentLineNumber
-        unfinished.append(XmlElement(name, attributes, number, parser.CurrentByteIndex))
+        current_line = line - 1 + parser.CurrentLineNumber
+        unfinished.append(XmlElement(name, attributes, current_line, parser.CurrentByteIndex))
         if len(unfinished) > _MAX_DEPTH:
             raise AnnotationFault("its XML is nested too deeply")
 

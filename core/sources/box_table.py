@@ -117,7 +117,7 @@ class BoxTable(ImageTable):
         Raises:
           UsageError: If they have two units, or the unit is not clear.
         """
-        shown = self.head.shown
+        where = self.head.where
         lines: dict[bool, int] = {}  # whether a box is in shares -> the first such line
         written_as_shares = False
         for line, row in enumerate(self.first_rows, 1 + self.has_header):
@@ -128,12 +128,12 @@ class BoxTable(ImageTable):
                 written_as_shares |= is_share and any(not cell.isdigit() for cell in cells)
         if len(lines) == 2 and written_as_shares:
             raise UsageError(
-                f"{shown}: the box in line {lines[True]} is in shares of the image and the one in line "
+                f"{where}: the box in line {lines[True]} is in shares of the image and the one in line "
                 f"{lines[False]} in pixels; write all of them in one unit."
             )
         if [*lines] == [True] and not written_as_shares:
             raise UsageError(
-                f"{shown}: all its boxes consist of 0 and 1, which may be pixels or shares of the image; "
+                f"{where}: all its boxes consist of 0 and 1, which may be pixels or shares of the image; "
                 "write shares with a decimal point (1.0)."
             )
         return [*lines] == [True]
@@ -141,7 +141,7 @@ class BoxTable(ImageTable):
     def describe(self) -> str:
         """Returns the columns and the unit of the boxes."""
         if not self.has_header:
-            _check_bare(self.head.shown, self.first_rows)
+            _check_bare(self.head.where, self.first_rows)
         unit = "shares of width and height" if self.is_relative else "pixels"
         if not self.has_header:
             return f"; no header: path, x1, y1, x2, y2, class in {unit}"
@@ -185,15 +185,16 @@ class BoxTable(ImageTable):
         Raises:
           AnnotationFault: If its unit differs.
         """
-        shown = ", ".join(texts)
+        box_text = ", ".join(texts)
         if self.is_relative and any(not -_SLACK <= side <= 1 + _SLACK for side in box):
             raise AnnotationFault(
-                f"its box ({shown}) is in pixels, but the boxes in the first rows are shares of the image"
+                f"its box ({box_text}) is in pixels, but the boxes in the first rows are shares of the image"
             )
         are_shares = all(0 <= side <= 1 for side in box) and not all(text.isdigit() for text in texts)
         if not self.is_relative and are_shares:
             raise AnnotationFault(
-                f"its box ({shown}) is in shares of the image, but the boxes in the first rows are in pixels"
+                f"its box ({box_text}) is in shares of the image, but the boxes in the first rows are in "
+                "pixels"
             )
 
     def annotate(self, ref: ImageRef, rows: Mapping[int, _Box]) -> ImageRef:
@@ -230,23 +231,23 @@ def _is_bare_row(row: Sequence[str]) -> bool:
     return not any(cell.strip() for cell in row[1:]) or all(map(_is_number, row[1:5]))
 
 
-def _check_bare(shown: str, rows: Sequence[Sequence[str]]) -> None:
+def _check_bare(where: str, rows: Sequence[Sequence[str]]) -> None:
     """Checks that the rows of a file without a header are clearly corners, followed by the class.
 
     Raises:
       UsageError: If the rows are ambiguous.
     """
     advice = "add a line with the names of the columns, such as path,xmin,ymin,xmax,ymax,class"
-    full = [(number, row) for number, row in enumerate(rows, 1) if row[1].strip()]
-    for number, row in full:
+    full = [(line, row) for line, row in enumerate(rows, 1) if row[1].strip()]
+    for line, row in full:
         if not _are_corners(row[1:5]):
             raise UsageError(
-                f"{shown} has no header, and row {number} is not path,x1,y1,x2,y2,class: its box ends before "
+                f"{where} has no header, and row {line} is not path,x1,y1,x2,y2,class: its box ends before "
                 f"it begins, so it may be left, top, width, height; {advice}."
             )
     if full and all(_is_number(row[5]) and _are_corners(row[2:6]) for _, row in full):
         raise UsageError(
-            f"{shown} has no header, and its class may be the second or the last number; {advice}."
+            f"{where} has no header, and its class may be the second or the last number; {advice}."
         )
 
 

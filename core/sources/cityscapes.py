@@ -60,12 +60,12 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     root = probe.path.rstrip("/") or "/"
     kinds = {name: {*probe.inside(name).folders} for name in _ANNOTATIONS if name in probe.folders}
     has_masks = settings.record_layout.needs is Needs.SEMANTIC
-    found = []
+    folder_pairs = []
     for split in probe.inside(_IMAGES).folders:
         if split.startswith("."):
             continue
         kind = next((kind for kind, splits in kinds.items() if split in splits), "")
-        found.append(
+        folder_pairs.append(
             PairedFolders(
                 images=join(join(root, _IMAGES), split),
                 annotations=join(join(root, kind), split) if kind else "",
@@ -76,7 +76,7 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
                 classes=tuple(enumerate(CLASSES)) if has_masks else (),
             )
         )
-    return found
+    return folder_pairs
 
 
 SOURCE = PairFormat(

@@ -56,14 +56,14 @@ class ClassTable(ImageTable):
         if len(rows) > 1:
             first, second, *_ = rows
             both = f"lines {first} and {second} both name {printable(ref.key)}"
-            raise UsageError(f"{self.head.shown}: {both}; remove one of them.")
+            raise UsageError(f"{self.head.where}: {both}; remove one of them.")
         (names,) = rows.values()
         return labelled(ref, names, "classes", self._settings)
 
     def describe(self) -> str:
         """Returns the number of classes."""
         if not all(self._classes) or len(set(self._classes)) < len(self._classes):
-            raise UsageError(f"{self.head.shown}: its header names a class twice, or an empty class; fix it.")
+            raise UsageError(f"{self.head.where}: its header names a class twice, or an empty class; fix it.")
         return f"; a column for each of {counted(len(self._classes), 'class')}"
 
 

@@ -55,8 +55,8 @@ def _id_in(entry: Any, key: str) -> Id | None:
     value = entry.get(key) if isinstance(entry, dict) else None
     if isinstance(value, str):
         return value or None
-    found = number(value)
-    return int(found) if found is not None and found == int(found) else None
+    numeric = number(value)
+    return int(numeric) if numeric is not None and numeric == int(numeric) else None
 
 
 class _Category(NamedTuple):
@@ -149,11 +149,11 @@ class _Coco(JsonItems):
 
     def segment_of(self, value: Any) -> PanopticSegment:
         """Returns a segment of a panoptic mask."""
-        found = _id_in(value, "id")
-        if not isinstance(found, int):
+        segment_id = _id_in(value, "id")
+        if not isinstance(segment_id, int):
             raise AnnotationFault("one of its segments has no id")
         category = self.category_of(value)
-        return PanopticSegment(found, category.name, _is_true(value.get("iscrowd")), category.is_thing)
+        return PanopticSegment(segment_id, category.name, _is_true(value.get("iscrowd")), category.is_thing)
 
     def keypoints_of(self, value: Mapping[str, Any]) -> tuple[float, ...] | None:
         """Returns x, y and visibility of each named key point; None if the object has none.
@@ -236,13 +236,13 @@ def _masks_of(document: Document, settings: ConvertSettings) -> str:
     required = settings.record_layout.needs is Needs.PANOPTIC
     if not required and not (_stores(settings, _PANOPTIC_ROLES) and "panoptic" in document.file.key):
         return ""
-    found = _mask_folder(document.file.path, settings)
-    if required and not found:
+    folder = _mask_folder(document.file.path, settings)
+    if required and not folder:
         raise UsageError(
             f"--input {printable(document.file.path)}: the folder with its masks is not beside it; name the "
             "folder with --mask_dir."
         )
-    return found
+    return folder
 
 
 def _summarize(document: Document, images: Sequence[Any], settings: ConvertSettings) -> str:
@@ -312,12 +312,12 @@ def _image_of(value: Any, settings: ConvertSettings) -> ImagePaths:
 
 
 def _with_document(
-    said: Annotations, objects: dict[Any, ObjectAnnotation], document: Document, image: Id | None
+    annotations: Annotations, objects: dict[Any, ObjectAnnotation], document: Document, image: Id | None
 ) -> Annotations:
     """Returns annotations of an image with what another file says.
 
     Args:
-      said: What other files say; its objects are an empty tuple if one of them lists objects.
+      annotations: What other files say; its objects are an empty tuple if one of them lists objects.
       objects: Objects by the id of their annotation, to which those of the file are added; one without an id
         has a key of its own.
       document: The file.
@@ -335,19 +335,20 @@ def _with_document(
     if file.has_objects and (file.kinds & _OBJECT_KEYS or not file.kinds):
         if objects and file.kinds:
             _add_key_points(objects, document, image)
-            return said
-        said = replace(said, objects=())
+            return annotations
+        annotations = replace(annotations, objects=())
     for value in file.annotations_of(image):
         if "segments_info" in value:
-            said = _with_segments(said, value, file) if file.masks else said
+            annotations = _with_segments(annotations, value, file) if file.masks else annotations
         elif "caption" in value and not _OBJECT_KEYS & value.keys():
             if not is_text(value["caption"]):
                 raise AnnotationFault("one of its captions is not text")
-            said = replace(said, captions=(*said.captions, value["caption"].strip()))
-        elif said.objects is not None:
-            found = _id_in(value, "id")
-            objects[(len(objects),) if found is None or found in objects else found] = file.object_of(value)
-    return said
+            annotations = replace(annotations, captions=(*annotations.captions, value["caption"].strip()))
+        elif annotations.objects is not None:
+            annotation_id = _id_in(value, "id")
+            is_new = annotation_id is not None and annotation_id not in objects
+            objects[annotation_id if is_new else (len(objects),)] = file.object_of(value)
+    return annotations
 
 
 def _add_key_points(objects: dict[Any, ObjectAnnotation], document: Document, image: Id | None) -> None:
@@ -359,14 +360,14 @@ def _add_key_points(objects: dict[Any, ObjectAnnotation], document: Document, im
             "same images; name one of them as --input."
         )
     for value in file.annotations_of(image):
-        found = _id_in(value, "id")
-        if found not in objects:
-            raise AnnotationFault(f"no object has the id {found!r} of its key points")
-        objects[found] = replace(objects[found], keypoints=file.keypoints_of(value))
+        annotation_id = _id_in(value, "id")
+        if annotation_id not in objects:
+            raise AnnotationFault(f"no object has the id {annotation_id!r} of its key points")
+        objects[annotation_id] = replace(objects[annotation_id], keypoints=file.keypoints_of(value))
 
 
-def _with_segments(said: Annotations, value: Mapping[str, Any], file: _Coco) -> Annotations:
-    if said.panoptic_mask:
+def _with_segments(annotations: Annotations, value: Mapping[str, Any], file: _Coco) -> Annotations:
+    if annotations.panoptic_mask:
         raise AnnotationFault("it has two panoptic masks")
     name = value.get("file_name")
     mask = inner_path(name) if isinstance(name, str) else ""
@@ -376,22 +377,22 @@ def _with_segments(said: Annotations, value: Mapping[str, Any], file: _Coco) -> 
     segments = tuple(map(file.segment_of, infos if isinstance(infos, list) else [None]))
     state = file.mask_states.find(path)
     size, version = (state.size, state.version) if state else (-1, "")
-    return replace(said, panoptic_mask=path, segments=segments, mask_size=size, mask_version=version)
+    return replace(annotations, panoptic_mask=path, segments=segments, mask_size=size, mask_version=version)
 
 
 def _annotate(ref: ImageRef, entries: Sequence[tuple[Document, int]], settings: ConvertSettings) -> ImageRef:
     """Returns the reference of an image with the annotations of all files."""
     values = [(document, document.entries.read(index)) for document, index in entries]
     first, value = values[0]
-    said = Annotations(size=size_of(value), keypoint_names=first.entries.point_names)
+    annotations = Annotations(size=size_of(value), keypoint_names=first.entries.point_names)
     objects: dict[Any, ObjectAnnotation] = {}
     for document, image in values:
-        said = _with_document(said, objects, document, _id_in(image, "id"))
-    if said.objects is not None:
-        said = replace(said, objects=tuple(objects.values()))
+        annotations = _with_document(annotations, objects, document, _id_in(image, "id"))
+    if annotations.objects is not None:
+        annotations = replace(annotations, objects=tuple(objects.values()))
     image_id = _id_in(value, "id") or 0  # it has an id, or `_image_of` had refused it
     message = f"image {image_id} of {printable(first.file.key)}"
-    return annotated(ref, said)._replace(source_id=number_text(image_id), message=message)
+    return annotated(ref, annotations)._replace(source_id=number_text(image_id), message=message)
 
 
 SOURCE = DocumentFormat(

@@ -47,8 +47,8 @@ def first_containers(
         names = [name for name in folder.files if not name.startswith(".")]
         if any(map(is_image, names)):
             return []
-        if found := [storage.join(folder.path, name) for name in names if is_container(name)]:
-            return found
+        if paths := [storage.join(folder.path, name) for name in names if is_container(name)]:
+            return paths
     return []
 
 

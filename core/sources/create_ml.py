@@ -21,9 +21,9 @@ def _fields_of(entry: Any) -> tuple[str, str] | None:
     """Returns the names of the fields with the image and its objects; None if it is another format."""
     for image, objects in _FIELDS:
         if isinstance(entry, dict) and isinstance(entry.get(image), str) and objects in entry:
-            found = entry[objects]
-            if isinstance(found, list) and all(
-                isinstance(item, dict) and "coordinates" in item and "label" in item for item in found
+            entries = entry[objects]
+            if isinstance(entries, list) and all(
+                isinstance(item, dict) and "coordinates" in item and "label" in item for item in entries
             ):
                 return image, objects
     return None

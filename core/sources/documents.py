@@ -292,8 +292,8 @@ class DocumentFormat:
                         named.setdefault(self.image_of(value, settings), []).append((index, entry))
                     except AnnotationFault as fault:
                         yield self._bad_place(part, document, entry, str(fault))
-            for found in self.begin(documents, settings):
-                yield found if isinstance(found, ClassId) else self._bad_entry(part, *found)
+            for item in self.begin(documents, settings):
+                yield item if isinstance(item, ClassId) else self._bad_entry(part, *item)
             file = documents[0].file
             root = file.root or self._root(file.path, [*islice(named, _IMAGES_TRIED)], settings)
             root = root or named_folder(file.path, settings)

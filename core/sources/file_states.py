@@ -48,7 +48,7 @@ _NO_OBJECT = re.compile(r"[\r\n]|\A(?:gs|s3)://(?![A-Za-z0-9][A-Za-z0-9._-]*/)")
 #: Largest number of bytes in an object name in Google's and Amazon's storage.
 _MAX_OBJECT_NAME = 1024
 #: Longest path in a message.
-_SHOWN = 200
+_LONGEST_PATH = 200
 
 
 def name_hash(name: str) -> int:
@@ -151,10 +151,10 @@ def _with_state(ref: ImageRef, states: FileStates) -> ImageRef:
         return ref
     if not storage.is_remote(ref.uri):
         return _with_local_state(ref)
-    found = states.find(ref.uri)
-    if found is None:
+    state = states.find(ref.uri)
+    if state is None:
         return ref.quarantined(QuarantineReason.BAD_ANNOTATION, MISSING)
-    return ref._replace(size=found.size, version=found.version, crc32c=found.crc32c)
+    return ref._replace(size=state.size, version=state.version, crc32c=state.crc32c)
 
 
 def _with_local_state(ref: ImageRef) -> ImageRef:
@@ -251,8 +251,8 @@ def _normal(path: str) -> str:
 
 
 def _quoted(path: str) -> str:
-    shown = repr(printable(path[:_SHOWN]))
-    return f"{shown[:-1]}...{shown[-1]}" if len(path) > _SHOWN else shown
+    text = repr(printable(path[:_LONGEST_PATH]))
+    return f"{text[:-1]}...{text[-1]}" if len(path) > _LONGEST_PATH else text
 
 
 @lru_cache
@@ -313,19 +313,19 @@ def list_images(path: str, root: str, prefix: str) -> Iterator[ImageRef]:
     """
     lines = _read_list(path)
     states = FileStates(root, len(lines))
-    found = {line: _find_listed(line, folder_of(path), root, states) for line in dict.fromkeys(lines)}
-    moved = find_moved((line for line in lines if not found[line]), root)
+    images = {line: _find_listed(line, folder_of(path), root, states) for line in dict.fromkeys(lines)}
+    moved = find_moved((line for line in lines if not images[line]), root)
 
     def refs() -> Iterator[ImageRef]:
         for line in lines:
             inner, fault = moved.get(line, ("", MISSING))
             named = join(root, inner) if inner else resolve(root, line.removeprefix("./"))
-            uri = found[line] or named
+            uri = images[line] or named
             below_root = below(uri, root)
             key = key_of((uri.partition("://")[2] or uri).lstrip("/") if below_root is None else below_root)
             key = "/".join(step for step in key.split("/") if step != "..")
             ref = ImageRef(prefix + key, uri, message=f"listed in {printable(path)}")
-            is_there = found[line] or inner
+            is_there = images[line] or inner
             yield ref if is_there else ref.quarantined(QuarantineReason.BAD_ANNOTATION, fault)
 
     return with_states(refs(), states)
@@ -337,9 +337,9 @@ def _read_list(path: str) -> list[str]:
         data = storage.read_bytes(path)
     check_utf8(f"--input {printable(path)}", data)
     lines = [line.strip() for line in data.decode("utf-8-sig", "surrogateescape").splitlines()]
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         if storage.is_remote(line):
-            storage.require_known(f"--input {printable(path)}: line {number}:", line)
+            storage.require_known(f"--input {printable(path)}: line {line_number}:", line)
     return [line for line in lines if line]
 
 
@@ -350,9 +350,9 @@ def _find_listed(line: str, here: str, root: str, states: FileStates) -> str:
     """
     folders = here, root, parent_of(root)
     tried = [resolve(root, line)] if is_absolute(line) else [*possible_paths(line, folders)]
-    found = next(filter(states.has, tried), "")
-    is_unknown = not found and all(states.has(path) is None for path in tried)
-    return tried[0] if tried and is_unknown else found
+    image = next(filter(states.has, tried), "")
+    is_unknown = not image and all(states.has(path) is None for path in tried)
+    return tried[0] if tried and is_unknown else image
 
 
 def possible_paths(text: str, folders: Sequence[str]) -> Iterator[str]:
@@ -377,8 +377,8 @@ def resolve(here: str, text: str) -> str:
     if storage.is_remote(here) and not storage.is_remote(text):
         text = text.lstrip("/")  # a dataset in a bucket cannot name local files
     path = text if is_absolute(text) else join(here, text)
-    scheme, found, rest = path.rpartition("://")
-    if not found:
+    scheme, separator, rest = path.rpartition("://")
+    if not separator:
         return os.path.normpath(path)
     bucket, _, name = rest.partition("/")
     return f"{scheme}://{bucket}{os.path.normpath(f'/{name}')}"

@@ -75,11 +75,11 @@ def every_image_has_metadata(paths: Iterable[str]) -> bool:
     """
     images = 0
     for group in grouped(paths, str):
-        known = set(map(stem_of, filter(is_metadata_name, group)))
+        stems = set(map(stem_of, filter(is_metadata_name, group)))
         for path in filter(is_image_name, group):
             if is_hidden(path):
                 continue
-            if stem_of(path) not in known:
+            if stem_of(path) not in stems:
                 return False
             images += 1
         if images >= IMAGES_LOOKED_AT:
@@ -141,7 +141,7 @@ def add_metadata(
         None if there is none.
     """
     hint = "" if names_classes or settings.folders != AUTO else _SHARDS_SAY_NONE
-    needed = {known: _metadata_needed(settings, known) for known in (False, True)}
+    needed = {has_label: _metadata_needed(settings, has_label) for has_label in (False, True)}
 
     def with_files(ref: ImageRef) -> tuple[ImageRef, bool]:
         """Returns a reference with its metadata, and whether this gives its class."""

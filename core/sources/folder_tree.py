@@ -18,7 +18,7 @@ SPLIT_FOLDERS = (
 _SPLIT_FOLDER = re.compile(rf"({'|'.join(SPLIT_FOLDERS)})([ _-]?set)?\Z", re.IGNORECASE)
 #: A folder that is named like a shard, such as img2dataset's `00000`. Shorter numbers are often classes.
 _SHARD_NUMBER = re.compile(r"[0-9]{5,}\Z")
-_NAMES_SHOWN = 3
+_MAX_NAMES = 3
 
 #: Description of an input whose folders are plain classes.
 CLASS_FOLDERS = "class folders"
@@ -48,8 +48,8 @@ def split_folders(names: Iterable[str]) -> dict[str, str]:
 
 def could_be_splits(names: Iterable[str]) -> bool:
     """Returns whether all folders that are not hidden are named like splits."""
-    shown = [name for name in names if not name.startswith(".")]
-    return bool(shown) and all(map(split_of_folder, shown))
+    visible = [name for name in names if not name.startswith(".")]
+    return bool(visible) and all(map(split_of_folder, visible))
 
 
 def is_shard_number(name: str) -> bool:
@@ -129,7 +129,7 @@ def _label_of(folders: Sequence[str], depth: int) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    return listed(map(printable, names), _NAMES_SHOWN)
+    return listed(map(printable, names), _MAX_NAMES)
 
 
 def decide(

@@ -30,7 +30,7 @@ _SPLIT_TOKEN = re.compile(
 )
 MISSING = "its image is missing"
 #: Number of characters of a value in a message.
-_SHOWN = 200
+_MAX_CHARACTERS = 200
 #: Folders that archive tools add; they hold no images of the dataset.
 _IGNORED = ("__MACOSX",)
 #: Largest number of files in a folder to search by name; in a larger folder, no file is found.
@@ -43,8 +43,8 @@ def split_token(name: str) -> str:
     >>> split_token("instances_train2017.json")
     'train'
     """
-    found = _SPLIT_TOKEN.findall(name.lower())
-    return found[-1] if found else ""
+    splits = _SPLIT_TOKEN.findall(name.lower())
+    return splits[-1] if splits else ""
 
 
 def splits_of_files(paths: Iterable[str]) -> dict[str, str]:
@@ -301,33 +301,34 @@ def find_moved(paths: Iterable[str], folder: str) -> dict[str, tuple[str, str]]:
       Path, as given -> the path of the image relative to the folder, and why no file was chosen; one of them
       is empty. Paths whose name no file has are left out.
     """
-    wanted: dict[str, list[str]] = {}
+    paths_by_name: dict[str, list[str]] = {}
     for path in dict.fromkeys(paths):
         if name := _same_form(file_name(path)):
-            wanted.setdefault(name, []).append(path)
-    if not wanted:
+            paths_by_name.setdefault(name, []).append(path)
+    if not paths_by_name:
         return {}
-    found: dict[str, list[str]] = {}
+    files_by_name: dict[str, list[str]] = {}
     for count, (inner, _) in enumerate(files_below(folder)):
         if count == _MAX_FILES:
             return {}
         name = _same_form(inner.rpartition("/")[2])
-        if name in wanted and not any(part.startswith(".") or part in _IGNORED for part in inner.split("/")):
-            found.setdefault(name, []).append(inner)
-    return {path: _choose(found[name]) for name in found for path in wanted[name]}
+        if name not in paths_by_name:
+            continue
+        if not any(part.startswith(".") or part in _IGNORED for part in inner.split("/")):
+            files_by_name.setdefault(name, []).append(inner)
+    return {path: _choose(files_by_name[name]) for name in files_by_name for path in paths_by_name[name]}
 
 
 def _same_form(name: str) -> str:
     return name if name.isascii() else unicodedata.normalize("NFC", name)
 
 
-def _choose(found: list[str]) -> tuple[str, str]:
-    if len(found) == 1:
-        return found[0], ""
-    first, second = sorted(found)[:2]
-    shown = f"{printable(first)} and {printable(second)}"
-    more = f" (and {len(found) - 2} more)" if len(found) > 2 else ""
-    return "", f"{MISSING}, and its name alone could mean {shown}{more}"
+def _choose(files: list[str]) -> tuple[str, str]:
+    if len(files) == 1:
+        return files[0], ""
+    first, second = sorted(files)[:2]
+    more = f" (and {len(files) - 2} more)" if len(files) > 2 else ""
+    return "", f"{MISSING}, and its name alone could mean {printable(first)} and {printable(second)}{more}"
 
 
 def annotated(ref: ImageRef, annotations: Annotations) -> ImageRef:
@@ -350,8 +351,8 @@ def labelled(ref: ImageRef, names: Sequence[str], noun: str, settings: ConvertSe
     """
     if len(names) > 1 and not settings.label_separator:
         raise AnnotationFault(
-            f"it has several {noun} ({', '.join(names[:3])[:_SHOWN]}); --label_separator '|' lets an image "
-            "have several classes"
+            f"it has several {noun} ({', '.join(names[:3])[:_MAX_CHARACTERS]}); --label_separator '|' lets "
+            "an image have several classes"
         )
     return ref._replace(label=LABEL_SEPARATOR.join(names))
 
@@ -382,6 +383,6 @@ def split_in(text: str) -> str:
       AnnotationFault: If the text cannot be the name of a split.
     """
     try:
-        return split_name(text[:_SHOWN])
+        return split_name(text[:_MAX_CHARACTERS])
     except ValueError as error:
         raise AnnotationFault(str(error)) from None

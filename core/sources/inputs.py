@@ -53,7 +53,7 @@ _SLASHES_OF_BUCKET = 2
 _READS_DATASETS = ("auto", "tfrecord")
 #: Most folders, and tables in a folder, that are examined.
 _FOLDERS, _TABLES = 20, 20
-_COLUMNS_SHOWN = 5
+_MAX_COLUMNS = 5
 
 #: Extensions of text files that may describe images.
 _TEXTS = (
@@ -98,10 +98,10 @@ def check_inputs(settings: ConvertSettings, output: str | None) -> tuple[Input, 
                     )
                 _check_outside("--input", item.path, output)
             inputs.append(recognize(item, probe, settings))
-    for option, given in (("folders", settings.folders), ("label_depth", settings.label_depth)):
-        if given not in (AUTO, "1") and not any(source_by_name(item.source).uses(option) for item in inputs):
+    for option, value in (("folders", settings.folders), ("label_depth", settings.label_depth)):
+        if value not in (AUTO, "1") and not any(source_by_name(item.source).uses(option) for item in inputs):
             raise UsageError(
-                f"--{option} {given}: {printable(inputs[0].path)} is read as {inputs[0].source}, where "
+                f"--{option} {value}: {printable(inputs[0].path)} is read as {inputs[0].source}, where "
                 f"folders do not name the classes; leave --{option} out, or choose --source class_folders "
                 "(archives) if they do."
             )
@@ -193,7 +193,7 @@ def _fits(source: Source, layout: Layout) -> bool:
 
 
 def _look_at_local(path: str) -> InputProbe:
-    shown = printable(path)
+    path_text = printable(path)
     if is_pattern(path):
         return InputProbe(path, is_file=False)
     if not path:
@@ -201,12 +201,12 @@ def _look_at_local(path: str) -> InputProbe:
     if not os.path.lexists(path):
         name, is_named, rest = path.partition("=")
         if is_named and not rest:
-            raise UsageError(f"--input {shown} has no path after the =; write {printable(name)}=PATH.")
-        raise UsageError(f"--input {shown} does not exist; check the path.")
+            raise UsageError(f"--input {path_text} has no path after the =; write {printable(name)}=PATH.")
+        raise UsageError(f"--input {path_text} does not exist; check the path.")
     if not os.path.isdir(path) and not os.path.isfile(path):
-        raise UsageError(f"--input {shown} is neither a folder nor a file; check the path.")
+        raise UsageError(f"--input {path_text} is neither a folder nor a file; check the path.")
     if not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):
-        raise UsageError(f"--input {shown} cannot be read: permission denied.")
+        raise UsageError(f"--input {path_text} cannot be read: permission denied.")
     return look_at(path)
 
 
@@ -239,18 +239,18 @@ def check_parts(probe: InputProbe, settings: ConvertSettings) -> None:
     needs = settings.record_layout.needs
     if probe.is_file or settings.folders != AUTO or needs is Needs.IMAGE:
         return
-    shown = f"--input {printable(probe.path)}"
+    where = f"--input {printable(probe.path)}"
     images, masks = (_folder_named(probe, names) for names in (_IMAGE_FOLDERS, _MASK_FOLDERS))
     if images and masks and needs in (Needs.LABEL, Needs.SEMANTIC):
         places = [printable(storage.join(probe.path, name)) for name in (images, masks)]
         end = f", {_CLASSES}" if needs is Needs.LABEL else ""
         raise UsageError(
-            f"{shown} has images and masks; write --layout segmentation --input {places[0]} --mask_dir "
+            f"{where} has images and masks; write --layout segmentation --input {places[0]} --mask_dir "
             f"{places[1]}{end}."
         )
     if needs is Needs.SEMANTIC:
         raise UsageError(
-            f"--layout {settings.record_layout.name}: {shown} has no masks; name their folder with "
+            f"--layout {settings.record_layout.name}: {where} has no masks; name their folder with "
             "--mask_dir."
         )
     labels = _label_file(probe, beside=needs is Needs.OBJECTS)
@@ -258,11 +258,11 @@ def check_parts(probe: InputProbe, settings: ConvertSettings) -> None:
         names = printable(storage.join(probe.path, "classes.txt"))
         layout, end = (" and --layout detection", f", {_CLASSES}") if needs is Needs.LABEL else ("", "")
         raise UsageError(
-            f"{shown}: {printable(labels)} looks like labels of YOLO, but no file names the classes; add "
+            f"{where}: {printable(labels)} looks like labels of YOLO, but no file names the classes; add "
             f"{names} with a class on each line and write --source yolo{layout}{end}."
         )
     if needs is Needs.OBJECTS and any(DESCRIPTIONS in name for name in probe.files):
-        raise UsageError(f"{shown} holds no {NOUN}; {RULE}")
+        raise UsageError(f"{where} holds no {NOUN}; {RULE}")
 
 
 def _folder_named(probe: InputProbe, names: tuple[str, ...]) -> str:
@@ -294,7 +294,7 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
     needs = settings.record_layout.needs
     wants_classes = needs is Needs.LABEL and settings.folders == AUTO and not _has_classes(probe)
     if wants_classes or needs is Needs.OBJECTS:  # no source would recognize a text in UTF-16
-        for folder in (probe, *_shown(probe)):
+        for folder in (probe, *_visible_folders(probe)):
             for name in _first_files(folder, is_text_name):
                 path = storage.join(folder.path, name)
                 check_utf8(f"--input {printable(probe.path)}: {printable(path)}", storage.read_head(path, 2))
@@ -313,7 +313,7 @@ def is_text_name(name: str) -> bool:
     return name.rpartition(".")[2].lower() in _TEXTS
 
 
-def _shown(probe: InputProbe) -> list[InputProbe]:
+def _visible_folders(probe: InputProbe) -> list[InputProbe]:
     names = (name for name in probe.folders if not name.startswith("."))
     return probe.folders_inside(islice(names, _FOLDERS))
 
@@ -321,8 +321,8 @@ def _shown(probe: InputProbe) -> list[InputProbe]:
 def _has_classes(probe: InputProbe) -> bool:
     """Returns whether folders of different names have images, in split folders or else at the top."""
     names: set[str] = set()
-    for folder in _shown(probe):
-        for inner in _shown(folder) if split_of_folder(folder.name) else [folder]:
+    for folder in _visible_folders(probe):
+        for inner in _visible_folders(folder) if split_of_folder(folder.name) else [folder]:
             if any(map(is_image_name, inner.files)) or inner.images_below:
                 names.add(inner.name)
             if len(names) > 1:
@@ -335,8 +335,8 @@ def _tables(probe: InputProbe, settings: ConvertSettings) -> Iterator[tuple[str,
 
     The items are the path of a table and the options that read it, for a message.
     """
-    folders = _shown(probe)
-    deeper = [inner for folder in folders for inner in _shown(folder)]
+    folders = _visible_folders(probe)
+    deeper = [inner for folder in folders for inner in _visible_folders(folder)]
     places = [folder.path for folder in (probe, *folders, *deeper) if any(map(is_image_name, folder.files))]
     for folder in (probe, *folders):
         for name in _first_files(folder, lambda name: texts.kind_of(name) in (texts.CSV, texts.JSONL)):
@@ -375,5 +375,5 @@ def _options(path: str, places: Sequence[str], settings: ConvertSettings) -> str
     if image and usual_columns("image", table.header, first)[:1] != [image]:
         options += f" --image_column {printable(image)}"
     if image and not usual_columns("label", others, {}):
-        options += f" --label_column COLUMN ({', '.join(map(printable, others[:_COLUMNS_SHOWN]))})"
+        options += f" --label_column COLUMN ({', '.join(map(printable, others[:_MAX_COLUMNS]))})"
     return options

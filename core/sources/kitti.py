@@ -14,7 +14,7 @@ _IMAGES, _LABELS, _LISTS = "image_2", "label_2", "ImageSets"
 #: Number of columns of a line, without and with the score of a detection.
 _COLUMNS = (15, 16)
 #: Columns of the share that is cut off, and of the sides of the box.
-_NUMBERS = ("column 2", "column 5", "column 6", "column 7", "column 8")
+_NUMERIC_COLUMNS = ("column 2", "column 5", "column 6", "column 7", "column 8")
 #: Class of areas whose objects are not labelled.
 _IGNORED = "DontCare"
 _OCCLUDED = {"0": False, "1": True, "2": True}
@@ -34,7 +34,7 @@ def parse_kitti(data: bytes) -> Annotations:
             continue
         columns = {f"column {place}": cell for place, cell in enumerate(cells, 1)}
         with faults_in(f"line {line}"):
-            truncated, left, top, right, bottom = numbers_of(columns, _NUMBERS, number_in)
+            truncated, left, top, right, bottom = numbers_of(columns, _NUMERIC_COLUMNS, number_in)
         objects.append(
             ObjectAnnotation(
                 class_name(cells[0]),

@@ -49,7 +49,7 @@ def _is_export(entry: Any) -> bool:
     """Returns whether an entry is a task of Label Studio with an image."""
     if _is_task(entry):
         results = (entry.get(name) for name in (*_ANNOTATIONS, "predictions"))
-        return any(isinstance(found, list) for found in results) and bool(_image_field(entry["data"], ""))
+        return any(isinstance(items, list) for items in results) and bool(_image_field(entry["data"], ""))
     is_short = isinstance(entry, dict) and {"annotation_id", "annotator"} <= entry.keys()
     return is_short and bool(_image_field(entry, ""))
 
@@ -106,15 +106,15 @@ def _results(entry: Mapping[str, Any], settings: ConvertSettings) -> list[_Resul
     if not _is_task(entry):
         return list(_short_results(entry, settings))
     annotations = next((items for name in _ANNOTATIONS if isinstance(items := entry.get(name), list)), [])
-    made = [item for item in annotations if isinstance(item, dict) and not item.get("was_cancelled")]
-    truth = [item for item in made if item.get("ground_truth") is True]
-    if len(made) > 1 and len(truth) != 1:
+    valid = [item for item in annotations if isinstance(item, dict) and not item.get("was_cancelled")]
+    truth = [item for item in valid if item.get("ground_truth") is True]
+    if len(valid) > 1 and len(truth) != 1:
         raise AnnotationFault(
-            f"it has {len(made)} annotations; mark one of them as ground truth, or delete the others"
+            f"it has {len(valid)} annotations; mark one of them as ground truth, or delete the others"
         )
-    if not made:
+    if not valid:
         return None
-    results = (truth if len(made) > 1 else made)[0].get("result")
+    results = (truth if len(valid) > 1 else valid)[0].get("result")
     items = results if isinstance(results, list) else []
     return [item for item in items if isinstance(item, dict) and isinstance(item.get("value"), dict)]
 

@@ -49,21 +49,21 @@ def list_part(
     confinement = Confinement(part.item, context) if context.settings.confine else None
     listed = source_by_name(part.item.source).list_part(part, context)
     unreported = 0
-    for found in UNDERWAY.each(listed, part.path, "list"):
-        if isinstance(found, ClassId):
+    for item in UNDERWAY.each(listed, part.path, "list"):
+        if isinstance(item, ClassId):
             if rules.class_stored:
-                yield found
+                yield item
             continue
         unreported += 1
         if unreported == _ITEMS_A_REPORT:
             PROGRESS.add(listed=unreported)
             unreported = 0
         if confinement is not None:
-            found = confinement.check(found)
-        found = _without_skipped(found, context.settings.skipped_formats)
+            item = confinement.check(item)
+        item = _without_skipped(item, context.settings.skipped_formats)
         if matches is not None:
-            matches.add(found, rules)
-        yield rules.apply(found)
+            matches.add(item, rules)
+        yield rules.apply(item)
     PROGRESS.add(listed=unreported)
 
 
@@ -130,10 +130,10 @@ class Confinement:
     def holds(self, path: str) -> bool:
         """Returns whether a file is below one of the places, after resolving symbolic links."""
         try:
-            found = as_prefix(path)
+            resolved = as_prefix(path)
         except (OSError, ValueError):  # the path contains a NUL
             return False
-        return any(found.startswith(root) for root in self._roots)
+        return any(resolved.startswith(root) for root in self._roots)
 
 
 @dataclass
@@ -157,20 +157,20 @@ class ListingDigest:
         total = self.total % (1 << (8 * _DIGEST_BYTES))
         return f"{self.items}:{total:0{2 * _DIGEST_BYTES}x}"
 
-    def add(self, found: ImageRef | ClassId, spool: str) -> None:
+    def add(self, item: ImageRef | ClassId, spool: str) -> None:
         """Adds a reference, or the id of a class.
 
         Args:
-          found: The reference or id.
+          item: The reference or id.
           spool: Path of the folder of spool files, of which each name states what was unpacked.
         """
-        text = tuple.__repr__(found).replace(f"{spool.rstrip('/')}/", _SPOOL)
+        text = tuple.__repr__(item).replace(f"{spool.rstrip('/')}/", _SPOOL)
         self.items += 1
         self.total += int.from_bytes(
             hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest(), "big"
         )
-        if isinstance(found, ImageRef) and not found.outcome:
-            self.untrusted += not found.has_known_state
+        if isinstance(item, ImageRef) and not item.outcome:
+            self.untrusted += not item.has_known_state
 
 
 def add_up(parts: Iterable[ListingDigest]) -> ListingDigest:

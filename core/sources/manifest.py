@@ -175,10 +175,10 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     check_layout(printable(file.path), manifest.table.names, manifest.table.header, settings, "manifest")
     described = manifest.table.describe() + files.missing_images(manifest, settings)
     if manifest.table.kind == texts.LIST:
-        shown = printable(", ".join(name or probe.name for name in names))
+        split_names = printable(", ".join(name or probe.name for name in names))
         where = f"images in {printable(manifest.root) or 'the working directory'}"
         kind = "are splits" if len(names) > 1 else "is a split"
-        return f"{described}: {shown}{f' {kind} by name' if manifest.split else ''} ({where})"
+        return f"{described}: {split_names}{f' {kind} by name' if manifest.split else ''} ({where})"
     if probe.is_file:
         return described
     if _only_manifests(probe):
@@ -195,9 +195,9 @@ def _check_one_metadata(path: str) -> None:
     beside = [storage.join(image_files.folder_of(path), name) for name in _METADATA]
     others = [other for other in beside if path in beside and other != path and storage.exists(other)]
     if others:
-        shown = [printable(name) for name in (path, *others)]
+        paths = [printable(name) for name in (path, *others)]
         raise UsageError(
-            f"{' and '.join(shown)} may both name the images; write --input {' or --input '.join(shown)}."
+            f"{' and '.join(paths)} may both name the images; write --input {' or --input '.join(paths)}."
         )
 
 

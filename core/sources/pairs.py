@@ -169,22 +169,23 @@ class PairFormat:
 
     def _folders(self, probe: InputProbe, settings: ConvertSettings) -> Sequence[PairedFolders]:
         """Returns the folders of an input, at least one with annotations, or none."""
-        found = self.find(probe, settings) or [
+        folder_pairs = self.find(probe, settings) or [
             replace(folders, split=split_token(name) or _DEFAULT)
             for name in probe.folders
             if split_token(name) or name.lower() == _DEFAULT
             for folders in self.find(probe.inside(name), settings)
         ]
-        labelled = [folders for folders in found if folders.annotations]
+        labelled = [folders for folders in folder_pairs if folders.annotations]
         if len({folders.classes for folders in labelled}) > 1:
             raise UsageError(
                 f"--input {printable(probe.path)}: its folders name different classes; export it again."
             )
         if len({folders.split for folders in labelled}) == 1:
-            found = [
-                replace(folders, split="" if folders.annotations else folders.split) for folders in found
+            folder_pairs = [
+                replace(folders, split="" if folders.annotations else folders.split)
+                for folders in folder_pairs
             ]
-        return found if labelled else []
+        return folder_pairs if labelled else []
 
     def describe(self, probe: InputProbe, settings: ConvertSettings) -> str:
         """Returns a description of an input.
@@ -192,32 +193,32 @@ class PairFormat:
         Raises:
           UsageError: If it is not of this format, or a folder that it needs is missing.
         """
-        found = self._folders(probe, settings)
-        if not found:
+        folder_pairs = self._folders(probe, settings)
+        if not folder_pairs:
             raise UsageError(
                 f"--input {printable(probe.path)} is not a {self.title} dataset: {self.expected}."
             )
-        for folders in found:
+        for folders in folder_pairs:
             if folders.has_masks and folders.annotations and not is_folder(folders.annotations):
                 raise UsageError(
                     f"--layout {settings.record_layout.name}: {printable(folders.annotations)} is not a "
                     "folder; name the folder of the masks with --mask_dir."
                 )
-        places = "; ".join(folders.describe() for folders in found)
+        places = "; ".join(folders.describe() for folders in folder_pairs)
         return f"{self.title}{self.summarize(probe, settings)} ({places})"
 
     def split(self, item: Input, context: Context) -> Iterator[InputSplit]:
         """Yields parts of a few thousand images each, without reading their annotations."""
-        found = [
+        folder_pairs = [
             (folders, self._prefix(item, folders, context.settings))
             for folders in self._folders(look_at(item.path), context.settings)
         ]
-        lists = {name: _read_lists(name) for name in {folders.lists for folders, _ in found}}
+        lists = {name: _read_lists(name) for name in {folders.lists for folders, _ in folder_pairs}}
         absent = {name: {*stems} for name, stems in lists.items()}
-        for folders, prefix in found:
+        for folders, prefix in folder_pairs:
             pairs = self._pairs(item, folders, prefix, lists[folders.lists], absent[folders.lists])
             yield from _parts(item, folders, pairs)
-        for folders, prefix in found:
+        for folders, prefix in folder_pairs:
             missing = (
                 bad_entry(prefix + stem, join(folders.images, stem), f"it is listed, but {MISSING}")._replace(
                     split=lists[folders.lists][stem][0]
@@ -353,7 +354,7 @@ class PairFormat:
     def list_part(self, part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
         """Yields the references of a part with their annotations, and the ids of the classes."""
         folders, refs, files = part.detail
-        yield from (ClassId(name, number) for number, name in folders.classes if name)
+        yield from (ClassId(name, class_id) for class_id, name in folders.classes if name)
         read = partial(self._read, folders, context.settings)
         yield from side_by_side(read, zip(decode_refs(refs), files), folders.annotations)
 

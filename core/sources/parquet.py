@@ -88,10 +88,10 @@ def _table(path: str, settings: ConvertSettings) -> tuple[StoredObject, Table]:
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    shown = f"--input {printable(probe.path)}"
+    where = f"--input {printable(probe.path)}"
     files, _, images = _files(probe)
     if not files:
-        raise UsageError(f"{shown} has no Parquet or Arrow files; check the path.")
+        raise UsageError(f"{where} has no Parquet or Arrow files; check the path.")
     first = [containers.path_of(probe.path, probe.is_file, name) for name in islice(files, _LOOKED_AT)]
     tables = [_table(path, settings)[1] for path in first]
     kinds = Counter(kind_of_file(name) or tables[0].kind for name in files)
@@ -178,7 +178,7 @@ def split_of_file(relative: str) -> str:
 def _saved(folder: str, inner: str, names: set[str]) -> Iterator[tuple[str, str]]:
     """Yields (relative path, split) of the files that a `state.json` names."""
     path = storage.join(folder, storage.join(inner, _STATE))
-    shown = printable(path)
+    path_text = printable(path)
     with storage.translated_errors("read", path):
         data = storage.read_bytes(path)
     try:
@@ -190,20 +190,22 @@ def _saved(folder: str, inner: str, names: set[str]) -> Iterator[tuple[str, str]
         return  # some other state.json
     if state.get("_indices_data_files") or state.get("_indices_files"):
         raise UsageError(
-            f"{shown}: its rows are chosen by a separate file of indices; call flatten_indices() and save "
-            "the dataset again."
+            f"{path_text}: its rows are chosen by a separate file of indices; call flatten_indices() and "
+            "save the dataset again."
         )
     above, _, name = inner.rpartition("/")
     split = name if name and storage.join(above, _DICT) in names else str(state.get("_split") or "")
     try:
         split = split_name(split)
     except ValueError as error:
-        raise UsageError(f"{shown}: {error}; rename the split.") from None
+        raise UsageError(f"{path_text}: {error}; rename the split.") from None
     for item in files:
         file = str(item.get("filename") if isinstance(item, Mapping) else None)
         relative = storage.join(inner, file)
         if relative not in names:
-            raise UsageError(f"{shown} names the file {printable(file)!r}, which is missing; copy it too.")
+            raise UsageError(
+                f"{path_text} names the file {printable(file)!r}, which is missing; copy it too."
+            )
         yield relative, split
 
 
@@ -223,12 +225,12 @@ def table_in(file: StoredObject, settings: ConvertSettings) -> Table | None:
 
 
 def _table_in(
-    opened: parquet.RowGroups | parquet.RecordBatches, kind: str, shown: str, settings: ConvertSettings
+    opened: parquet.RowGroups | parquet.RecordBatches, kind: str, table_name: str, settings: ConvertSettings
 ) -> Table | None:
     header = opened.schema.names
-    columns.check_unique(shown, header)
+    columns.check_unique(table_name, header)
     features = parquet.described_columns(opened.schema)
-    image = _image_column(shown, opened, features, settings.image_column)
+    image = _image_column(table_name, opened, features, settings.image_column)
     if not image:
         return None
     label = settings.label_column
@@ -236,8 +238,8 @@ def _table_in(
         numbered = [name for name in header if parquet.class_names(features.get(name))]
         label = numbered[0] if len(numbered) == 1 else ""
     named = replace(settings, image_column=image, label_column=label)
-    names = columns.choose_columns(shown, header, named, {})
-    columns.check_layout(shown, names, header, settings, "parquet")
+    names = columns.choose_columns(table_name, header, named, {})
+    columns.check_layout(table_name, names, header, settings, "parquet")
     classes = {
         Needs.LABEL: parquet.class_names(features.get(names[1])),
         Needs.OBJECTS: parquet.object_classes(features.get(OBJECTS)),
@@ -247,7 +249,10 @@ def _table_in(
 
 
 def _image_column(
-    shown: str, opened: parquet.RowGroups | parquet.RecordBatches, features: Mapping[str, Any], named: str
+    table_name: str,
+    opened: parquet.RowGroups | parquet.RecordBatches,
+    features: Mapping[str, Any],
+    named: str,
 ) -> str:
     """Returns the name of the column of images; empty if there is none.
 
@@ -263,8 +268,8 @@ def _image_column(
     usual = usual_columns("image", images, {})
     if len(images) > 1 and not usual:
         raise UsageError(
-            f"--input {shown}: several of its columns hold images ({columns.names_shown(images)}); name one "
-            "with --image_column."
+            f"--input {table_name}: several of its columns hold images ({columns.names_shown(images)}); name "
+            "one with --image_column."
         )
     return next(iter(usual or images), "")
 

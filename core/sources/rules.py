@@ -26,7 +26,7 @@ from shardwright.schemas.layouts import Needs
 from shardwright.schemas.units import counted, listed
 
 #: Number of names or entries in a warning.
-_SHOWN = 5
+_MAX_LISTED = 5
 #: Number of lines for which a part of an input remembers a key with the same file name.
 _MAX_SIMILAR = 1000
 
@@ -42,10 +42,10 @@ def _read_list(option: str, text: str, files: dict[str, str]) -> KeyList:
     lines = []
     for path in paths:
         content = storage.read_text(option, path)
-        found = lines_of(content)
-        if option == "--include" and not found:
+        entries = lines_of(content)
+        if option == "--include" and not entries:
             raise UsageError(f"{option} @{path}: the file lists no image; write a key or a sha256 per line.")
-        lines += found
+        lines += entries
         files[path] = hashlib.sha256(content.encode()).hexdigest()
     return parse_key_list(patterns, lines)
 
@@ -167,9 +167,11 @@ class Rules:
         objects_of_ref = None if annotations.objects is None else tuple(objects)
         return ref.annotated(replace(annotations, objects=objects_of_ref, segments=tuple(segments)))
 
-    def keeps_none(self, found: Collection[str]) -> list[str]:
+    def keeps_none(self, classes: Collection[str]) -> list[str]:
         """Returns the names to keep that no class of the input has, sorted."""
-        return sorted(name for name in self.keep or () if name not in found and as_in_keys(name) not in found)
+        return sorted(
+            name for name in self.keep or () if name not in classes and as_in_keys(name) not in classes
+        )
 
     def apply_to_ids(self, ids: Mapping[str, int]) -> dict[str, int]:
         """Returns the ids of the new names, renumbered in order if there are fewer names than before."""
@@ -334,15 +336,15 @@ def unmatched_warnings(parts: Iterable[RuleMatches], settings: ConvertSettings, 
 
 def _unmatched_names(names: set[str], settings: ConvertSettings, rules: Rules) -> Iterator[str]:
     new_names = {rules.rename.get(name, name) for name in names}
-    seen = {as_in_keys(name) for name in names}
-    old_names = sorted({as_in_keys(name) for name in rules.rename} - seen)
-    for unused, known, option, where in (
+    names_in_keys = {as_in_keys(name) for name in names}
+    old_names = sorted({as_in_keys(name) for name in rules.rename} - names_in_keys)
+    for unused, candidates, option, where in (
         (old_names, names, "--rename_labels", settings.rename_labels),
         (rules.keeps_none(new_names), new_names, "--keep_labels", settings.keep_labels),
     ):
         if unused:
-            hint = nearest(unused[0], sorted(known)) or "; check the spelling."
-            classes = listed(map(repr, unused), _SHOWN, "or")
+            hint = nearest(unused[0], sorted(candidates)) or "; check the spelling."
+            classes = listed(map(repr, unused), _MAX_LISTED, "or")
             yield f"No image has the class {classes} of {option} {where}{hint}"
 
 
@@ -352,8 +354,8 @@ def _unmatched_entries(option: str, text: str, keys: KeyList, matches: RuleMatch
     if patterns:
         which = option if len(keys.patterns) == 1 else f"{option} {text}:"
         match = "matches" if len(patterns) == 1 else "match"
-        shown = listed(map(repr, patterns), _SHOWN)
-        yield f"{which} {shown} {match} no key; a key is the path below the input{key}."
+        quoted = listed(map(repr, patterns), _MAX_LISTED)
+        yield f"{which} {quoted} {match} no key; a key is the path below the input{key}."
     lines = sorted(line for line in keys.keys if (option, line) not in matches.entries)
     if lines:
         first = next((line for line in lines if line in matches.similar), lines[0])

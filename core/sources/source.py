@@ -159,17 +159,17 @@ def plugin_sources() -> Mapping[str, Source]:
     Raises:
       UsageError: If one cannot be loaded, is not a `Source`, or has a name that is in use.
     """
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for point in entry_points_of(GROUP):
-        if point.name in SOURCES or point.name in found or point.name == "auto":
+        if point.name in SOURCES or point.name in sources or point.name == "auto":
             raise UsageError(
                 f"The source {point.name!r} of the package {package_of(point)} has a name that is in use; "
                 "rename it."
             )
-        found[point.name] = load_plugin(
+        sources[point.name] = load_plugin(
             point, "source", "a Source with this name", partial(_is_source, point.name), UsageError
         )
-    return found
+    return sources
 
 
 def _is_source(name: str, plugin: Any) -> bool:
@@ -186,8 +186,8 @@ def source_by_name(name: str) -> Source:
         if name not in plugin_sources():
             raise UsageError(f"There is no source {name!r} here; install the package that adds it.")
         return plugin_sources()[name]
-    found: Source = import_module(f"shardwright.core.sources.{name}").SOURCE
-    return found
+    source: Source = import_module(f"shardwright.core.sources.{name}").SOURCE
+    return source
 
 
 def all_sources() -> Iterator[Source]:

@@ -107,16 +107,16 @@ def given_names(values: Mapping[str, Any]) -> frozenset[str]:
 
 
 def without_effect(
-    given: Iterable[str], facts: ConversionFacts, before: ConversionFacts | None = None
+    names: Iterable[str], facts: ConversionFacts, before: ConversionFacts | None = None
 ) -> Iterator[str]:
     """Yields a sentence for each given setting that is known to have no effect.
 
     Args:
-      given: Names of the given settings, in any order.
+      names: Names of the given settings, in any order.
       facts: Facts that are known now.
       before: Facts at the previous call, whose sentences are not repeated; None for the first call.
     """
-    for name in sorted(given):
+    for name in sorted(names):
         why = _why_unused(name, facts)
         if why and (before is None or has_effect(name, before)):
             yield f"--{name} has no effect {why}."

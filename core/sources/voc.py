@@ -79,8 +79,8 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
         images = next((join(root, names[name]) for name in _IMAGES if name in names), root)
         return [_paired(root, images, join(root, names[_ANNOTATIONS]), settings)]
     years = [probe.inside(name) for name in probe.folders if name.startswith("VOC")]
-    if found := [folders for year in years for folders in _find(year, settings)]:
-        return found
+    if folder_pairs := [folders for year in years for folders in _find(year, settings)]:
+        return folder_pairs
     if any(map(split_token, names)) and not probe.files_with(".xml", _FILES_TRIED, _is_voc):
         return []
     return [_paired(root, root, root, settings)] if holds_below(probe, ".xml", _is_voc, settings) else []

@@ -88,7 +88,7 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
     dataset = read_dataset(probe)
     if dataset is None:
         return []
-    names = tuple((number, class_name(name)) for number, name in dataset.names.items())
+    names = tuple((class_id, class_name(name)) for class_id, name in dataset.names.items())
     lists = {path for path in dataset.places if not is_folder(path)}
     return [
         PairedFolders(

@@ -173,9 +173,9 @@ def _class_names(values: Mapping[str, Any], folders: Sequence[str], option: str)
             )
         names = _lines(path)
     by_id = dict(enumerate(names)) if isinstance(names, list) else names
-    if not all(isinstance(name, str) and str(number).isdecimal() for number, name in by_id.items()):
+    if not all(isinstance(name, str) and str(class_id).isdecimal() for class_id, name in by_id.items()):
         raise UsageError(f"{option}: names is neither a list of names nor numbers with a name each; fix it.")
-    return {int(number): name for number, name in by_id.items()}
+    return {int(class_id): name for class_id, name in by_id.items()}
 
 
 def _lines(path: str) -> list[str]:

@@ -184,9 +184,9 @@ def _meaning_of_folders(
     tree = decide(tops, settings.folders, opened.part.item.path, named, metadata, classless)
     # Keep enough folders for a class name, if any image is in that many.
     depth = settings.folders_of_label
-    kept = depth - len(above) + (1 if above and tree.splits else 0)
-    if kept > 1 and (above or not tree.splits):
-        wrappers = min(wrappers, max(max(map(len, paths), default=-1) - kept, 0))
+    inner_depth = depth - len(above) + (1 if above and tree.splits else 0)
+    if inner_depth > 1 and (above or not tree.splits):
+        wrappers = min(wrappers, max(max(map(len, paths), default=-1) - inner_depth, 0))
     return tree, wrappers
 
 

@@ -388,19 +388,19 @@ class OpenArchive:
         which = "a later member replaces it" if last_counts else "the first one is used"
         archive_key = self.part.item.prefix + self.archive.key
         owners = _owners(self.members, last_counts)
-        numbers: Counter[str] = Counter()  # last number that was given to a path
+        suffixes: Counter[str] = Counter()  # path -> last number that was appended to it
         for index, ref in enumerate(self.members):
             path = key = ref.key
             if owners[name_hash(path)] != index:
                 if ref.is_candidate:
                     message = f"another member of the archive has its name; {which}"
                     ref = ref.quarantined(QuarantineReason.CORRUPT, message)
-                numbers[path] = next(
-                    number
-                    for number in count(max(2, numbers[path] + 1))
-                    if name_hash(f"{path}#{number}") not in owners
+                suffixes[path] = next(
+                    suffix
+                    for suffix in count(max(2, suffixes[path] + 1))
+                    if name_hash(f"{path}#{suffix}") not in owners
                 )
-                key = f"{path}#{numbers[path]}"
+                key = f"{path}#{suffixes[path]}"
                 owners[name_hash(key)] = index
             yield path, ref._replace(key=f"{archive_key}!{key}", uri=self.part.path)
         if self.damage:

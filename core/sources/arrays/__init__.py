@@ -124,7 +124,7 @@ def parse_array_name(name: str) -> NamedArray:
     NamedArray(role='images', split='train', number='', dataset='emnist letters', rank=0)
     """
     role, split, rank = "", "", 0
-    numbers: list[str] = []
+    digits: list[str] = []
     rest: list[str] = []
     for word in _WORD.findall(_EXTENSIONS.sub("", name).lower()):
         if word in _LABEL_WORDS:
@@ -135,10 +135,10 @@ def parse_array_name(name: str) -> NamedArray:
         elif word in _SPLIT_WORDS and not split:
             split = _SPLIT_WORDS[word]
         elif word.isdigit():
-            numbers.append(word)
+            digits.append(word)
         elif word not in _EMPTY_WORDS:
             rest.append(word)
-    return NamedArray(role, split, " ".join(numbers), " ".join(rest), rank)
+    return NamedArray(role, split, " ".join(digits), " ".join(rest), rank)
 
 
 #: An array that holds images or labels, judged by its name.
@@ -393,16 +393,16 @@ def list_rows(
         count = min(step, rows.whole - first)
         data = memoryview(rows.read(first, count) if marked else b"")
         for i, ref in enumerate(reader.read_rows(first, count)):
-            number = first + i
+            index = first + i
             if marked:
                 state = content_digest(data[i * stride : i * stride + length])
             yield ref._replace(
-                key=f"{key}{number:0{digits}}",
+                key=f"{key}{index:0{digits}}",
                 uri=uri,
                 split=split,
                 size=length,
                 version=state + form,
-                place=place._replace(offset=place.offset + number * stride).encode(),
+                place=place._replace(offset=place.offset + index * stride).encode(),
             )
     yield from _missing(rows, ImageRef("", uri, split=split), key, digits)
 
@@ -412,8 +412,8 @@ def _missing(rows: Rows, ref: ImageRef, key: str, digits: int) -> Iterator[Image
     cut = f"the file ends after {rows.whole:,} of {counted(rows.count, 'image')}; download it again"
     fault = rows.damage or ImageFault(QuarantineReason.TRUNCATED, Stage.LIST, cut)
     end = min(rows.count, rows.whole + _MAX_MISSING)
-    for number in range(rows.whole, end):
-        yield ref._replace(key=f"{key}{number:0{digits}}").quarantined(fault.reason, fault.message)
+    for index in range(rows.whole, end):
+        yield ref._replace(key=f"{key}{index:0{digits}}").quarantined(fault.reason, fault.message)
     if end < rows.count:
         rest = f"this one and {rows.count - end - 1} more: {fault.message}"
         yield ref._replace(key=f"{key}{end:0{digits}}").quarantined(fault.reason, rest)

@@ -141,8 +141,9 @@ def _read_batch(name: str, files: Mapping[str, FileSlice], context: Context) -> 
         before = 2 if hundred else 1
         stride = before + _PIXELS
         count = -(-file_slice.place.length // stride)
-        pixels, numbers = file_slice.after(before), file_slice.after(0 if by_coarse else before - 1)
-        images, labels = Rows(pixels, stride, count, _SHAPE, "|u1", planar=True), Rows(numbers, stride, count)
+        pixels, label_bytes = file_slice.after(before), file_slice.after(0 if by_coarse else before - 1)
+        images = Rows(pixels, stride, count, _SHAPE, "|u1", planar=True)
+        labels = Rows(label_bytes, stride, count)
     else:
         try:
             values, classes = _values_in(file_slice, by_coarse)
@@ -170,10 +171,10 @@ def _values_in(file_slice: FileSlice, by_coarse: bool) -> tuple[np.ndarray, np.n
             f"its array has shape {pixels.shape} and type {pixels.dtype}, not (N, {_PIXELS}) of uint8"
         )
     labels = content.get("fine_labels", content.get("labels"))
-    numbers = _numbers(content.get("coarse_labels") if by_coarse else labels)
-    if numbers.size != len(pixels):
-        raise PickleError(f"it has {counted(len(pixels), 'image')} and {counted(numbers.size, 'label')}")
-    return pixels, numbers
+    class_ids = _label_array(content.get("coarse_labels") if by_coarse else labels)
+    if class_ids.size != len(pixels):
+        raise PickleError(f"it has {counted(len(pixels), 'image')} and {counted(class_ids.size, 'label')}")
+    return pixels, class_ids
 
 
 def _is_hundred(names: Container[str]) -> bool:
@@ -199,7 +200,7 @@ def _text(value: str | bytes) -> str:
     return raw.decode("utf-8", "replace").replace(LABEL_SEPARATOR, " ")
 
 
-def _numbers(values: Any) -> np.ndarray:
+def _label_array(values: Any) -> np.ndarray:
     """Returns a list or an array of numbers in a pickle as a NumPy array.
 
     Raises:

@@ -36,13 +36,13 @@ def image_shape(header: ArrayHeader, settings: ConvertSettings, where: str) -> t
             "images with --image_column, or save it as uint8."
         )
     if settings.pixel_shape:
-        height, width, channels = given = parse_pixel_shape(settings.pixel_shape)
-        if row in (given, given[:2] if channels == 1 else given, (math.prod(given),)):
-            return given, False
+        height, width, channels = shape = parse_pixel_shape(settings.pixel_shape)
+        if row in (shape, shape[:2] if channels == 1 else shape, (math.prod(shape),)):
+            return shape, False
         if row == (channels, height, width):
-            return given, True
+            return shape, True
         raise UsageError(
-            f"{where} holds images of shape {times(row)}, which is not --pixel_shape {times(given)}."
+            f"{where} holds images of shape {times(row)}, which is not --pixel_shape {times(shape)}."
         )
     counts = (settings.channels,) if settings.channels else _CHANNELS
     if 0 not in row:
@@ -75,7 +75,7 @@ def rows_are_planar(rows: Rows, shape: tuple[int, ...]) -> bool:
     if len(rows.shape) != 1 or shape[2] == 1:
         return False
     # One image at a time, because images may be large.
-    return are_planar((rows.values(number, 1), shape) for number in range(min(PICTURES, rows.whole)))
+    return are_planar((rows.values(index, 1), shape) for index in range(min(PICTURES, rows.whole)))
 
 
 def check_first_images(array: ArrayFile, settings: ConvertSettings) -> None:
@@ -98,8 +98,8 @@ def check_first_images(array: ArrayFile, settings: ConvertSettings) -> None:
     wrong = ~((values >= 0) & (values <= highest)).all(axis=1)  # NaN fails both comparisons
     if 2 * wrong.sum() <= count:  # the conversion leaves a few bad images out
         return
-    seen = values[np.isfinite(values)]
-    low, high = (seen.min().item(), seen.max().item()) if seen.size else (math.nan, math.nan)
+    finite = values[np.isfinite(values)]
+    low, high = (finite.min().item(), finite.max().item()) if finite.size else (math.nan, math.nan)
     raise UsageError(
         f"{array.name}: the values of its first images run from {low:g} to {high:g}, but pixels of type "
         f"{dtype} must be between 0 and {highest}; scale them, or save them as uint8, or as uint16 if they "
@@ -128,7 +128,7 @@ class LabelReader:
         self._rows = rows
         self._names = names
         self._separator = separator
-        self._numbers: dict[int, ImageRef] = {}
+        self._refs: dict[int, ImageRef] = {}
         self._columns = 0
 
     def read_rows(self, first: int, count: int) -> list[ImageRef]:
@@ -160,7 +160,7 @@ class LabelReader:
             codec = "utf-8" if kind == "S" else f"utf-32-{'be' if values.dtype.str[0] == '>' else 'le'}"
             return [self._text(data[i * size : (i + 1) * size], codec) for i in range(len(values))]
         if values.ndim == 1 and kind in "biuf":
-            return [self._number(number) for number in values.tolist()]
+            return [self._label_for(value) for value in values.tolist()]
         if values.ndim == 2 and kind in "biuf" and 0 < values.shape[1] <= _MAX_COLUMNS:
             return self._one_hot(values)
         raise UsageError(
@@ -173,30 +173,32 @@ class LabelReader:
         if self._names:
             yield from map(ClassId, self._names, range(len(self._names)))
             return
-        yield from (ClassId(str(number), number) for number in range(self._columns))
-        for number, label in self._numbers.items():
+        yield from (ClassId(str(class_id), class_id) for class_id in range(self._columns))
+        for class_id, label in self._refs.items():
             if label.label:
-                yield ClassId(label.label, min(number, MAX_OWN_ID + 1))
+                yield ClassId(label.label, min(class_id, MAX_OWN_ID + 1))
 
-    def _number(self, number: float) -> ImageRef:
+    def _label_for(self, value: float) -> ImageRef:
         """Returns the label for a number."""
-        if number != number:
+        if value != value:
             return _NONE._replace(message="its label is NaN")
-        if number in (float("inf"), float("-inf")) or number != int(number):
+        if value in (float("inf"), float("-inf")) or value != int(value):
             raise UsageError(
-                f"{self._where} holds {number}, which is not a class number; labels are whole numbers, names "
+                f"{self._where} holds {value}, which is not a class number; labels are whole numbers, names "
                 "or one-hot rows: name the right array with --label_column."
             )
-        return self._numbers.setdefault(int(number), self._class(int(number)))
+        return self._refs.setdefault(int(value), self._class(int(value)))
 
-    def _class(self, number: int) -> ImageRef:
-        if number < 0:
-            return _NONE._replace(message=f"its label is {number}")
+    def _class(self, class_id: int) -> ImageRef:
+        if class_id < 0:
+            return _NONE._replace(message=f"its label is {class_id}")
         if not self._names:
-            return _NONE._replace(label=str(number))
-        if number < len(self._names):
-            return _NONE._replace(label=self._names[number])
-        message = f"its label is {number}, but there are names for {counted(len(self._names), 'class')} only"
+            return _NONE._replace(label=str(class_id))
+        if class_id < len(self._names):
+            return _NONE._replace(label=self._names[class_id])
+        message = (
+            f"its label is {class_id}, but there are names for {counted(len(self._names), 'class')} only"
+        )
         return _NONE.quarantined(QuarantineReason.BAD_ANNOTATION, message)
 
     def _text(self, raw: bytes, codec: str) -> ImageRef:
@@ -227,10 +229,10 @@ class LabelReader:
         self._columns = values.shape[1]
         return [self._several(np.flatnonzero(row).tolist()) for row in chosen]
 
-    def _several(self, numbers: list[int]) -> ImageRef:
+    def _several(self, class_ids: list[int]) -> ImageRef:
         """Returns the label of an image with these classes."""
-        if not numbers:
+        if not class_ids:
             return _NONE._replace(message="no class is marked in its row of labels")
-        classes = [self._class(number) for number in numbers]
+        classes = [self._class(class_id) for class_id in class_ids]
         label = _NONE._replace(label=LABEL_SEPARATOR.join(item.label for item in classes))
         return next((item for item in classes if not item.label), label)

@@ -43,7 +43,7 @@ USUAL: Mapping[str, tuple[str, ...]] = {
     "sha256": ("sha256", "imagesha256", "filesha256"),
 }  # fmt: skip
 #: Number of names in a message.
-_NAMES_SHOWN = 30
+_MAX_NAMES = 30
 #: Matches URIs with a scheme.
 STORED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.")
 
@@ -98,7 +98,7 @@ def named_columns(settings: ConvertSettings, used: Collection[str] | None = None
     return named | {settings.option_of(column): column.name for column in extra}
 
 
-def check_unique(shown: str, header: Sequence[str]) -> None:
+def check_unique(table_name: str, header: Sequence[str]) -> None:
     """Checks that no two columns have the same name.
 
     Raises:
@@ -106,14 +106,14 @@ def check_unique(shown: str, header: Sequence[str]) -> None:
     """
     twice = next((name for i, name in enumerate(header) if name and name in header[:i]), None)
     if twice is not None:
-        raise UsageError(f"--input {shown} has two columns {printable(twice)!r}; rename one of them.")
+        raise UsageError(f"--input {table_name} has two columns {printable(twice)!r}; rename one of them.")
 
 
-def check_named(shown: str, header: Sequence[str], named: Mapping[str, str]) -> None:
+def check_named(table_name: str, header: Sequence[str], named: Mapping[str, str]) -> None:
     """Checks that the columns that options name exist.
 
     Args:
-      shown: Name of the table for messages.
+      table_name: Name of the table for messages.
       header: Names of its columns.
       named: Option -> column.
 
@@ -122,20 +122,20 @@ def check_named(shown: str, header: Sequence[str], named: Mapping[str, str]) -> 
     """
     for option, name in named.items():
         if name not in header:
-            shown_option = f"{option} {printable(name)}" if option.endswith("_column") else option
+            option_text = f"{option} {printable(name)}" if option.endswith("_column") else option
             raise UsageError(
-                f"{shown_option}: {shown} has no such column, it has {names_shown(header)}"
+                f"{option_text}: {table_name} has no such column, it has {names_shown(header)}"
                 f"{nearest(name, header) or '.'}"
             )
 
 
 def choose_columns(
-    shown: str, header: Sequence[str], settings: ConvertSettings, first: Mapping[str, object]
+    table_name: str, header: Sequence[str], settings: ConvertSettings, first: Mapping[str, object]
 ) -> tuple[str, ...]:
     """Returns the names of the columns for `ROLES`; a name is empty if there is no such column.
 
     Args:
-      shown: Name of the manifest for messages.
+      table_name: Name of the manifest for messages.
       header: Names of its columns.
       settings: Settings, which may name columns.
       first: Known values of columns in the first rows. Among columns with usual names for images, those whose
@@ -144,27 +144,27 @@ def choose_columns(
     Raises:
       UsageError: If a named or needed column does not exist, or two have the same name.
     """
-    check_unique(shown, header)
-    check_named(shown, header, named_columns(settings))
+    check_unique(table_name, header)
+    check_named(table_name, header, named_columns(settings))
     chosen: list[str] = []
     for role in ROLES:
         usual = usual_columns(role, [name for name in header if name not in chosen], first)
         chosen.append(named_column(role, settings) or next(iter(usual), ""))
     if not chosen[0]:
         raise UsageError(
-            f"--input {shown}: none of its columns ({names_shown(header)}) has a usual name for images; "
+            f"--input {table_name}: none of its columns ({names_shown(header)}) has a usual name for images; "
             "name the column with their paths with --image_column."
         )
     return tuple(chosen)
 
 
 def check_layout(
-    shown: str, names: Sequence[str], header: Sequence[str], settings: ConvertSettings, source: str
+    table_name: str, names: Sequence[str], header: Sequence[str], settings: ConvertSettings, source: str
 ) -> None:
     """Checks that a table has what the layout needs.
 
     Args:
-      shown: Name of the table for messages.
+      table_name: Name of the table for messages.
       names: Names of the columns for `ROLES`.
       header: Names of all columns.
       settings: Checked settings.
@@ -176,19 +176,19 @@ def check_layout(
     layout = settings.record_layout
     if layout.needs is Needs.OBJECTS and OBJECTS not in header:
         raise UsageError(
-            f"--layout {layout.name}: {shown} is read as {source}, but it has no column {OBJECTS}, only "
+            f"--layout {layout.name}: {table_name} is read as {source}, but it has no column {OBJECTS}, only "
             f"{names_shown(header)}; choose --layout classification, or another --source."
         )
     if layout.needs is not Needs.LABEL or settings.unlabelled == "keep" or names[1]:
         return
     if OBJECTS in header:
         raise UsageError(
-            f"--layout {layout.name}: the rows of {shown} have objects and no class; choose --layout "
+            f"--layout {layout.name}: the rows of {table_name} have objects and no class; choose --layout "
             "detection."
         )
     raise UsageError(
-        f"--input {shown}: none of its columns ({names_shown(header)}) has a usual name for classes; name "
-        "the column with --label_column, or keep images without a class with --unlabelled keep."
+        f"--input {table_name}: none of its columns ({names_shown(header)}) has a usual name for classes; "
+        "name the column with --label_column, or keep images without a class with --unlabelled keep."
     )
 
 
@@ -206,5 +206,5 @@ def describe_columns(names: Sequence[str], has_objects: bool, notes: Mapping[str
 
 def names_shown(header: Sequence[str]) -> str:
     """Returns a list of column names for a message."""
-    shown = ", ".join(printable(name)[:60] for name in header[:_NAMES_SHOWN] if name)
-    return shown + (", ..." if len(header) > _NAMES_SHOWN else "")
+    names = ", ".join(printable(name)[:60] for name in header[:_MAX_NAMES] if name)
+    return names + (", ..." if len(header) > _MAX_NAMES else "")

@@ -138,32 +138,32 @@ def open_table(file: StoredObject, settings: ConvertSettings) -> _Opened:
     Raises:
       UsageError: If the file has no rows that can be read.
     """
-    shown, name = printable(file.path), file.path.rpartition("/")[2]
+    table_name, name = printable(file.path), file.path.rpartition("/")[2]
     if not file.size:
-        raise UsageError(f"--input {shown} is empty; add a row for each image.")
+        raise UsageError(f"--input {table_name} is empty; add a row for each image.")
     head = storage.read_range(file.path, 0, HEAD_BYTES, file.size, file.version)
     kind = texts.kind_of_table(name, head)
     if kind == parquet.PARQUET:
-        return parquet.read_apart(parquet.PARQUET, file, _parquet_table, printable(file.path), settings), {}
-    texts.check_text(shown, head)
+        return parquet.read_apart(parquet.PARQUET, file, _parquet_table, table_name, settings), {}
+    texts.check_text(table_name, head)
     begin = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
     if kind == texts.LIST:
-        columns.check_named(shown, ("path", "class"), columns.named_columns(settings))
+        columns.check_named(table_name, ("path", "class"), columns.named_columns(settings))
         return Table(texts.LIST, _BARE_NAMES, begin=begin), {}
     lines = texts.Lines(texts.read_steps(file, begin, file.size, HEAD_BYTES), begin)
     if kind == texts.JSONL:
-        return _jsonl_table(shown, lines)
+        return _jsonl_table(table_name, lines)
     return _csv_table(file.path, head, lines, settings)
 
 
-def _parquet_table(opened: parquet.RowGroups, shown: str, settings: ConvertSettings) -> Table:
+def _parquet_table(opened: parquet.RowGroups, table_name: str, settings: ConvertSettings) -> Table:
     header = tuple(opened.schema.names)
-    names = columns.choose_columns(shown, header, settings, {})
+    names = columns.choose_columns(table_name, header, settings, {})
     type_ = opened.schema.field(names[0]).type
     has_images = parquet.is_bytes(type_) and parquet.holds_images(opened, names[0])
     if has_images or not (parquet.is_text(type_) or parquet.is_bytes(type_)):
         raise UsageError(
-            f"--input {shown}: its column {printable(names[0])!r} holds no paths but "
+            f"--input {table_name}: its column {printable(names[0])!r} holds no paths but "
             f"{'images' if has_images else str(type_)[:60]}; name the column of paths with "
             "--image_column, or choose --source parquet if the images are inside."
         )
@@ -188,7 +188,7 @@ def _csv_table(path: str, head: bytes, lines: texts.Lines, settings: ConvertSett
     return table._replace(names=(), header=header), dict(zip(header, cells))
 
 
-def _jsonl_table(shown: str, lines: texts.Lines) -> _Opened:
+def _jsonl_table(table_name: str, lines: texts.Lines) -> _Opened:
     begin = lines.position
     values: dict[str, object] = {}
     for text in lines:
@@ -200,7 +200,7 @@ def _jsonl_table(shown: str, lines: texts.Lines) -> _Opened:
             break
     if not values:
         what = "none of its first lines is a JSON object" if lines.count else "it holds no rows"
-        raise UsageError(f"--input {shown}: {what}; JSON Lines has one object on each line.")
+        raise UsageError(f"--input {table_name}: {what}; JSON Lines has one object on each line.")
     # Objects may be lists, or have fields.
     tops = {name.partition(".")[0] for name in values} & {columns.OBJECTS}
     header = tuple(dict.fromkeys((*values, *tops)))
@@ -221,20 +221,20 @@ def ranges_of(source: TableFile) -> Iterator[tuple[int, int, int]]:
     file, table, *_ = source
     if table.kind in parquet.KINDS:
         first = 0 if table.has_images else 1
-        for begin, end, number in parquet.parts_of(table.kind, file):
-            yield begin, end, first + number
+        for begin, end, row in parquet.parts_of(table.kind, file):
+            yield begin, end, first + row
         return
-    begin, number = table.begin, table.number
+    begin, row = table.begin, table.number
     if file.size - begin > STRETCH:
         lines = texts.Lines(texts.read_steps(file, begin, file.size), begin)
         is_csv = table.kind == texts.CSV
-        rows = texts.csv_cells(lines, number, table.delimiter, table.skip_spaces) if is_csv else lines
+        rows = texts.csv_cells(lines, row, table.delimiter, table.skip_spaces) if is_csv else lines
         for _ in rows:
             if lines.position - begin >= STRETCH:
-                yield begin, lines.position, number
-                begin, number = lines.position, table.number + lines.count
+                yield begin, lines.position, row
+                begin, row = lines.position, table.number + lines.count
     if begin < file.size:
-        yield begin, file.size, number
+        yield begin, file.size, row
 
 
 def rows_of(
@@ -242,7 +242,7 @@ def rows_of(
 ) -> Iterator[texts.Row]:
     """Yields the rows in a range that `ranges_of` yielded; images inside a row need a spool."""
     file, table, *_ = source
-    begin, end, number = part
+    begin, end, first_row = part
     needed = {*table.names, *(column.name for column in settings.parsed_extra_columns)} - {""}
     if settings.record_layout.needs is Needs.OBJECTS:
         needed |= {columns.OBJECTS, columns.WIDTH, columns.HEIGHT}
@@ -250,18 +250,18 @@ def rows_of(
         image, *_ = table.names
         others = needed.intersection(table.header) - {image}
         rows = parquet.rows_with_images(table.kind, file, image, others, (begin, end), spool)
-        return enumerate(rows, number)
+        return enumerate(rows, first_row)
     if table.kind == parquet.PARQUET:
-        return enumerate(parquet.read_rows(table.kind, file, needed, begin, end), number)
+        return enumerate(parquet.read_rows(table.kind, file, needed, begin, end), first_row)
     lines = texts.Lines(texts.read_steps(file, begin, end), begin)
     if table.kind == texts.CSV:
-        cells = texts.csv_cells(lines, number, table.delimiter, table.skip_spaces)
+        cells = texts.csv_cells(lines, first_row, table.delimiter, table.skip_spaces)
         places = {name: table.header.index(name) for name in needed.intersection(table.header)}
         named = partial(_named_cells, places, len(table.header))
         row_of = named if table.header else partial(_bare_row, settings)
         return ((line, row if isinstance(row, str) else row_of(row)) for line, row in cells)
     if table.kind == texts.LIST:
-        return texts.text_rows(lines, number, partial(_listed_row, settings))
+        return texts.text_rows(lines, first_row, partial(_listed_row, settings))
 
     def parse(text: str) -> Mapping[str, Any] | str:
         row = texts.json_object(text)
@@ -273,7 +273,7 @@ def rows_of(
             values[image] = embedded_image(row, image, line, lines.position - len(line), file)
         return values
 
-    return texts.text_rows(lines, number, parse)
+    return texts.text_rows(lines, first_row, parse)
 
 
 def _named_cells(places: Mapping[str, int], width: int, cells: Sequence[str]) -> Mapping[str, Any] | str:
@@ -294,9 +294,9 @@ def _bare_row(settings: ConvertSettings, cells: Sequence[str]) -> Mapping[str, A
 def _listed_row(settings: ConvertSettings, text: str) -> Mapping[str, Any]:
     """Returns a line with a path and a class, or with several classes that are numbers."""
     path, label = texts.path_and_label(text)
-    numbers = label.split()
-    several = len(numbers) > 1 and not settings.label_separator and all(map(str.isdecimal, numbers))
-    return {"image": path, "label": numbers if several else label}
+    words = label.split()
+    several = len(words) > 1 and not settings.label_separator and all(map(str.isdecimal, words))
+    return {"image": path, "label": words if several else label}
 
 
 def first_images(source: TableFile, settings: ConvertSettings) -> list[Any]:

@@ -50,7 +50,7 @@ class TableHead(NamedTuple):
     file: IO[bytes] | None = None
 
     @property
-    def shown(self) -> str:
+    def where(self) -> str:
         """Option and name of the file, for messages."""
         return f"--input {printable(self.path)}"
 
@@ -135,13 +135,13 @@ class ImageTable(ABC):
         if self.has_header:
             next(rows, None)
         last, begin, line = "", lines.position, lines.count + 1
-        for number, cells in UNDERWAY.passing(rows):
+        for current_line, cells in UNDERWAY.passing(rows):
             fault = cells if isinstance(cells, str) else "it names no image"
             image = "" if isinstance(cells, str) else self.image_in(cells)
             if image and image == last:
                 self._places[-1] += lines.position - begin
             else:
-                self._places.extend((line if image else number, begin, lines.position - begin))
+                self._places.extend((line if image else current_line, begin, lines.position - begin))
                 yield image or AnnotationFault(fault)
             last, begin, line = image, lines.position, lines.count + 1
 
@@ -152,11 +152,11 @@ class ImageTable(ABC):
     def read(self, index: int) -> Iterator[tuple[int, Sequence[str]]]:
         """Yields the line and the cells of each row of a run."""
         assert self.head.file is not None
-        line, begin, length = self._places[3 * index : 3 * index + 3]
+        first_line, begin, length = self._places[3 * index : 3 * index + 3]
         data = os.pread(self.head.file.fileno(), length, begin)
-        for number, cells in self._parse(texts.Lines([data]), line):
+        for line, cells in self._parse(texts.Lines([data]), first_line):
             if not isinstance(cells, str):
-                yield number, cells
+                yield line, cells
 
 
 def table_format(
@@ -219,10 +219,10 @@ def _annotate(ref: ImageRef, runs: Sequence[tuple[Document, int]], settings: Con
     """Returns a reference with what its rows say, or quarantined if one of them is wrong."""
     document = runs[0][0]
     table: ImageTable = document.entries
-    shown, width = printable(document.file.key), len(table.head.rows[0])
+    file_name, width = printable(document.file.key), len(table.head.rows[0])
     rows = [row for _, run in runs for row in table.read(run)]
     line = rows[0][0]
-    ref = ref._replace(message=f"line {line} of {shown}")
+    ref = ref._replace(message=f"line {line} of {file_name}")
     parsed: dict[int, Any] = {}
     try:
         for line, cells in rows:
@@ -231,4 +231,4 @@ def _annotate(ref: ImageRef, runs: Sequence[tuple[Document, int]], settings: Con
             parsed[line] = table.parse(cells)
         return table.annotate(ref, parsed)
     except AnnotationFault as fault:
-        return ref.quarantined(fault.reason or table.fault_reason, f"line {line} of {shown}: {fault}")
+        return ref.quarantined(fault.reason or table.fault_reason, f"line {line} of {file_name}: {fault}")

@@ -105,7 +105,7 @@ class RowGroups:
           OSError: If the numbers of rows in the file contradict each other.
         """
         metadata, schema = self._file.metadata, self._file.schema
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
         flat = [i for i in range(len(schema)) if not schema.column(i).max_repetition_level]
         agree = all(group.column(i).num_values == group.num_rows for group in groups for i in flat)
         possible = all(0 <= group.num_rows <= _MAX_ROWS for group in groups)
@@ -270,11 +270,11 @@ def parts_of(kind: str, file: StoredObject) -> list[tuple[int, int, int]]:
     with storage.translated_errors("read", file.path):
         sizes = read_apart(kind, file, methodcaller("sizes"))
     parts, begin, first, rows, size = [], 0, 0, 0, 0
-    for number, (group_rows, group_size) in enumerate(sizes, 1):
+    for end, (group_rows, group_size) in enumerate(sizes, 1):
         rows, size = rows + group_rows, size + group_size
-        if rows and (size >= _BYTES_A_PART or rows >= _ROWS_A_PART or number == len(sizes)):
-            parts.append((begin, number, first))
-            begin, first, rows, size = number, first + rows, 0, 0
+        if rows and (size >= _BYTES_A_PART or rows >= _ROWS_A_PART or end == len(sizes)):
+            parts.append((begin, end, first))
+            begin, first, rows, size = end, first + rows, 0, 0
     return parts
 
 

@@ -57,7 +57,7 @@ _NUMBER = re.compile(r"(?:0|[1-9][0-9]{0,6})\Z")
 #: Separator of the values of a list in a cell, unless --label_separator sets another.
 _LIST_SEPARATOR = "|"
 #: Number of characters of a value in a message.
-_SHOWN = 200
+_MAX_CHARACTERS = 200
 #: Google's names of splits. `training` becomes `train`, because rows without a split are hashed to `train`.
 _ML_USES = {"training": "train", "validate": "validation"}
 
@@ -215,7 +215,7 @@ class Rows:
         except UnicodeEncodeError:
             raise AnnotationFault("a value of its extra columns is not UTF-8") from None
         except (TypeError, ValueError) as error:
-            raise AnnotationFault(printable(str(error))[:_SHOWN]) from None
+            raise AnnotationFault(printable(str(error))[:_MAX_CHARACTERS]) from None
         return extra
 
 

@@ -102,14 +102,14 @@ class Lines:
         return line.decode("utf-8", "surrogateescape")
 
 
-def csv_cells(lines: Lines, number: int, delimiter: str, skip_spaces: bool = False) -> Iterator[Cells]:
+def csv_cells(lines: Lines, first_line: int, delimiter: str, skip_spaces: bool = False) -> Iterator[Cells]:
     """Yields (line, cells) for each row that is not blank; for a bad row, a message instead of cells.
 
     If a quote is never closed, every line after it is reported as a bad row.
 
     Args:
       lines: Lines that begin with a row.
-      number: Number of the first line.
+      first_line: Number of the first line.
       delimiter: Delimiter of cells.
       skip_spaces: Whether blanks before a cell are ignored.
     """
@@ -127,23 +127,23 @@ def csv_cells(lines: Lines, number: int, delimiter: str, skip_spaces: bool = Fal
             line = reader.line_num
             problem = "one of its cells is too long"
             if line > first + 1:
-                problem = f"a quote opens in line {number + first} and does not close"
+                problem = f"a quote opens in line {first_line + first} and does not close"
             for lost in range(first, line):
-                yield number + lost, problem
+                yield first_line + lost, problem
             continue
         line = reader.line_num
         if lines.too_long and (long := lines.too_long.intersection(range(first, line))):
-            yield number + first, f"line {number + min(long)} is longer than {LONGEST >> 20} MiB"
+            yield first_line + first, f"line {first_line + min(long)} is longer than {LONGEST >> 20} MiB"
         elif not any(map(str.strip, cells)):
             continue  # a blank line, or one with delimiters only, as spreadsheets write at the end
         elif cells[-1].endswith(_END) and (line > first + 1 or cells == [_END]):
             for lost in range(first, line - 1):
-                yield number + lost, f"a quote opens in line {number + first} and never closes"
+                yield first_line + lost, f"a quote opens in line {first_line + first} and never closes"
         else:
-            yield number + first, cells
+            yield first_line + first, cells
 
 
-def line_cells(lines: Lines, number: int, delimiter: str) -> Iterator[Cells]:
+def line_cells(lines: Lines, first_line: int, delimiter: str) -> Iterator[Cells]:
     """Yields (line, cells) for each line that is not blank; a cell whose quote is not closed is left out."""
 
     def parse(text: str) -> list[str] | str:
@@ -153,24 +153,24 @@ def line_cells(lines: Lines, number: int, delimiter: str) -> Iterator[Cells]:
             return str(error)
         return cells[:-1] if cells[-1].endswith(_END) else cells
 
-    return text_rows(lines, number, parse)
+    return text_rows(lines, first_line, parse)
 
 
 def text_rows(
-    lines: Lines, number: int, parse: Callable[[str], Values | str]
+    lines: Lines, first_line: int, parse: Callable[[str], Values | str]
 ) -> Iterator[tuple[int, Values | str]]:
     """Yields the values in each line that is not blank.
 
     Args:
       lines: The lines, each of which is a row.
-      number: Number of the first line.
+      first_line: Number of the first line.
       parse: Function that returns the values in a line, or what is wrong with it.
     """
     for index, text in enumerate(lines):
         if index in lines.too_long:
-            yield number + index, f"it is longer than {LONGEST >> 20} MiB"
+            yield first_line + index, f"it is longer than {LONGEST >> 20} MiB"
         elif text.strip():
-            yield number + index, parse(text)
+            yield first_line + index, parse(text)
 
 
 def json_object(text: str) -> dict[str, Any] | str:
@@ -231,17 +231,17 @@ def kind_of_table(name: str, head: bytes) -> str:
     return JSONL if head.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"{") else CSV
 
 
-def check_text(shown: str, head: bytes) -> None:
+def check_text(file_name: str, head: bytes) -> None:
     """Checks that the head of a file may be UTF-8 text.
 
     Raises:
       UsageError: If the file is compressed or in another encoding.
     """
     if head.startswith(b"\x1f\x8b"):
-        raise UsageError(f"--input {shown} is compressed; unpack it first.")
-    check_utf8(f"--input {shown}", head)
+        raise UsageError(f"--input {file_name} is compressed; unpack it first.")
+    check_utf8(f"--input {file_name}", head)
     if len(head) > 3 and head[:200].count(0) >= len(head[:200]) // 3:
-        raise UsageError(f"--input {shown} is not UTF-8 text; save it as UTF-8.")
+        raise UsageError(f"--input {file_name} is not UTF-8 text; save it as UTF-8.")
 
 
 def head_rows(head: bytes, delimiter: str = ",") -> list[list[str]]:

@@ -54,18 +54,18 @@ _MAX_MISSING = 1_000_000
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    shown = f"--input {printable(probe.path)}"
+    where = f"--input {printable(probe.path)}"
     folder, read, _ = files.files_of(probe.path, probe.is_file, settings)
     if not read:
-        raise UsageError(f"{shown} has no TFRecord files; check the path, or name the folder.")
+        raise UsageError(f"{where} has no TFRecord files; check the path, or name the folder.")
     paths = [join(folder, file.relative) for file in read]
     for path in paths:
         if not storage.is_remote(path) and not os.path.exists(path):
             raise UsageError(f"--input {printable(path)} is a link to nowhere; fix or remove it.")
-    known = files.known_records(read[0], settings)
-    names = files.check_sample(probe.path, paths, settings, known)
+    known_records = files.known_records(read[0], settings)
+    names = files.check_sample(probe.path, paths, settings, known_records)
     if not (names or read[0].own) and probe.head and not files.holds_records(probe.name, probe.head):
-        raise UsageError(f"{shown} is not a TFRecord file; check the path.")
+        raise UsageError(f"{where} is not a TFRecord file; check the path.")
     if read[0].own:
         return f"{counted(len(read), 'shard')} of a dataset of shardwright"
     return counted(len(read), "TFRecord file") + (f" (records with {files.listed(names)})" if names else "")
@@ -89,7 +89,7 @@ class _Opened:
       part: Split with the file.
       file: Description of the file.
       settings: Checked settings.
-      known: What is known about its records.
+      known_records: What `dataset.json` or the file of class names says about its records.
       records: Unpacked file.
       unpacked: Range of that file, which says where it is, and its size and version.
       keys: Keys that are already used.
@@ -99,7 +99,7 @@ class _Opened:
     part: InputSplit
     file: RecordFile
     settings: ConvertSettings
-    known: KnownRecords
+    known_records: KnownRecords
     records: IO[bytes]
     unpacked: ByteRange
     keys: set[str] = field(default_factory=set)
@@ -121,11 +121,11 @@ class _Opened:
         offset = base + part.offset
         return part._replace(file=file, offset=offset, file_size=size, file_version=version).encode()
 
-    def key_of(self, name: str, number: int) -> str:
+    def key_of(self, name: str, index: int) -> str:
         """Returns a key with a record's name, or with its number if the name is empty or used."""
         key = f"{self.key}!{name}" if name else ""
         if not key or key in self.keys:
-            key = f"{self.key}!{number:06d}"
+            key = f"{self.key}!{index:06d}"
             while key in self.keys:
                 key += "_"
         self.keys.add(key)
@@ -138,7 +138,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         yield from filtered
         return
     file, settings = part.detail, context.settings
-    known = files.known_records(file, settings, part.path)
+    known_records = files.known_records(file, settings, part.path)
     with storage.translated_errors("read", part.path):
         state = storage.state_of(part.path)
         compression = compression_of(part.path, storage.read_head(part.path, HEAD_BYTES))
@@ -146,7 +146,7 @@ def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId
         if compression != "none":
             unpacked, fault = _spool(part.path, state, compression, context.spool)
         with storage.open_local(unpacked.file or part.path) as records:
-            opened = _Opened(part, file, settings, known, records, unpacked)
+            opened = _Opened(part, file, settings, known_records, records, unpacked)
             yield from _list_records(opened, fault)
         if storage.stat(part.path) != state:
             raise storage.changed(part.path)
@@ -173,11 +173,11 @@ def _class_ids(opened: _Opened) -> Iterator[ClassId]:
 
     Ids of a dataset of Shardwright are shifted to the first id of the layout to write.
     """
-    shift = opened.known.id_shift(opened.settings.record_layout)
+    shift = opened.known_records.id_shift(opened.settings.record_layout)
     in_records = {item._replace(text="") for item in opened.class_ids}
-    others = {ClassId(name, number) for number, name in opened.known.names.items()} - in_records
-    names, numbers = {item.name for item in in_records}, {item.id for item in in_records}
-    conflict = any(item.name in names or item.id in numbers for item in others)
+    others = {ClassId(name, class_id) for class_id, name in opened.known_records.names.items()} - in_records
+    names, ids = {item.name for item in in_records}, {item.id for item in in_records}
+    conflict = any(item.name in names or item.id in ids for item in others)
     for item in opened.class_ids if conflict else opened.class_ids | others:
         yield item._replace(id=item.id + shift)
 
@@ -199,15 +199,15 @@ def _list_records(opened: _Opened, fault: str) -> Iterator[ImageRef]:
         reason = QuarantineReason.TRUNCATED if truncated else QuarantineReason.CORRUPT
         where = f"record {item.number}, bytes {item.offset:,} to {item.end:,}"
         yield _faulty(opened, item.number, reason, f"{where}: {item.message}")
-    expected = max(count, opened.known.count)
+    expected = max(count, opened.known_records.count)
     message = fault or f"the file ends after {count:,} of {counted(expected, 'record')}"
     for lost in range(count, min(expected, count + _MAX_MISSING)):
         yield _faulty(opened, lost, QuarantineReason.TRUNCATED, message)
 
 
-def _faulty(opened: _Opened, number: int, reason: QuarantineReason, message: str) -> ImageRef:
+def _faulty(opened: _Opened, index: int, reason: QuarantineReason, message: str) -> ImageRef:
     """Returns a reference to a record that cannot be read."""
-    ref = ImageRef(key=opened.key_of("", number), uri=opened.part.path, split=opened.file.split)
+    ref = ImageRef(key=opened.key_of("", index), uri=opened.part.path, split=opened.file.split)
     return ref.quarantined(reason, message)
 
 
@@ -215,7 +215,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
     """Returns a reference to the image of a record that is not damaged."""
     where = f"record {record.number}, byte {record.offset:,}"
     try:
-        example = SourceRecord(record.data, opened.known.feature_names)
+        example = SourceRecord(record.data, opened.known_records.feature_names)
     except ValueError as error:
         message = f"{where}: not a tf.train.Example: {error}"
         return _faulty(opened, record.number, QuarantineReason.CORRUPT, message)
@@ -233,7 +233,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
             source_id = number_text(source_id)
         ref = ref._replace(key=_key(opened, example, record), source_id=source_id)
         ref = ref._replace(file_name=_file_name(opened, example, record, ref.key))
-        image = image_of(example, opened.known, opened.settings)
+        image = image_of(example, opened.known_records, opened.settings)
         if image.shape:
             planar = opened.planar if image.planar is None and image.shape[-1] > 1 else bool(image.planar)
             image = image._replace(planar=planar, keep=opened.settings.keeps_samples(image.dtype))
@@ -241,7 +241,7 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
         reason = QuarantineReason.BAD_ANNOTATION
         ref = _with_classes(ref, opened, example, base)
         reason = QuarantineReason.BAD_ROW
-        return ref._replace(extra=extra_of(example, opened.known.columns, opened.settings))
+        return ref._replace(extra=extra_of(example, opened.known_records.columns, opened.settings))
     except ValueError as error:
         ref = ref if ref.key else ref._replace(key=opened.key_of("", record.number))
         reason = error.reason if isinstance(error, NoImage) else reason
@@ -250,15 +250,15 @@ def _reference(opened: _Opened, record: Record) -> ImageRef:
 
 def _key(opened: _Opened, example: SourceRecord, record: Record) -> str:
     """Returns the key of a record."""
-    prefix, known = opened.part.item.prefix, opened.known
-    if record.offset in known.keys_by_offset:
-        return prefix + known.keys_by_offset[record.offset]
+    prefix, known_records = opened.part.item.prefix, opened.known_records
+    if record.offset in known_records.keys_by_offset:
+        return prefix + known_records.keys_by_offset[record.offset]
     features = map(example.feature, example.names.file_names)
     texts = (values[0] for kind, values in features if kind is FeatureType.BYTES and len(values) == 1)
     name = next((text for text in texts if 0 < len(text) <= MAX_NAME), b"")
     if opened.file.own and name and example.name(FeatureRole.KEY):
         text = str(name, "utf-8")
-        return prefix + known.keys_by_name.get(text, text)
+        return prefix + known_records.keys_by_name.get(text, text)
     return opened.key_of(key_from_bytes(name), record.number)
 
 
@@ -266,7 +266,7 @@ def _file_name(opened: _Opened, example: SourceRecord, record: Record, key: str)
     """Returns the file name that a record gives its image; empty if it gives none, or its key."""
     has_name = example.name(FeatureRole.KEY)
     name = example.text(FeatureRole.KEY if has_name else FeatureRole.FILE_BASENAME)
-    before = opened.known.keys_by_offset.get(record.offset, "")
+    before = opened.known_records.keys_by_offset.get(record.offset, "")
     is_key = opened.part.item.prefix + name == key
     return "" if is_key or name in (before, before.rpartition("/")[2]) else name
 
@@ -281,7 +281,7 @@ def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, base: i
     layout = settings.record_layout
     if layout.needs is Needs.LABEL:
         synsets = FeatureRole.SYNSET in layout.by_role()
-        classes = classes_of_image(example, opened.known.names, opened.file.own, synsets)
+        classes = classes_of_image(example, opened.known_records.names, opened.file.own, synsets)
         if len(classes.names) > 1 and not settings.label_separator:
             count = counted(len(classes.names), "class")
             raise ValueError(f"it has {count}; set --label_separator to store several for an image")
@@ -290,7 +290,7 @@ def _with_classes(ref: ImageRef, opened: _Opened, example: SourceRecord, base: i
             ref = ref._replace(message=f"{ref.message}: it has no class")
     else:
         must, place_of = settings.unlabelled != "keep", partial(opened.place, base)
-        annotations, classes = annotations_of(example, layout, opened.known.names, place_of, must)
+        annotations, classes = annotations_of(example, layout, opened.known_records.names, place_of, must)
         ref = annotated(ref, annotations)
     opened.class_ids.update(classes.ids)
     if (split := example.name(FeatureRole.SPLIT)) and not ref.split and keeps_splits(settings):

@@ -264,8 +264,8 @@ def known_records(file: RecordFile, settings: ConvertSettings, path: str = "") -
 
 def class_names_of(name: str, text: str) -> Mapping[int, str]:
     """Returns id -> class name from such a file; empty if it is not one."""
-    found = _parse_label_map(text) if name.endswith(".pbtxt") else _parse_labels(text)
-    return {number: label for number, label in found.items() if label and number <= MAX_OWN_ID}
+    names = _parse_label_map(text) if name.endswith(".pbtxt") else _parse_labels(text)
+    return {class_id: label for class_id, label in names.items() if label and class_id <= MAX_OWN_ID}
 
 
 def _parse_labels(text: str) -> dict[int, str]:
@@ -285,10 +285,10 @@ def _parse_label_map(text: str) -> dict[int, str]:
     """
     names: dict[int, str] = {}
     for item in _ITEM.findall(re.sub(r"(?m)^\s*#.*$", "", text)):
-        number, name, shown = _ID.search(item), _NAME.search(item), _DISPLAY_NAME.search(item)
-        chosen = shown if shown and (not name or _unquoted(name).startswith("/m/")) else name
-        if number and chosen:
-            names[int(number[1])] = _unquoted(chosen)
+        class_id, name, display_name = _ID.search(item), _NAME.search(item), _DISPLAY_NAME.search(item)
+        chosen = display_name if display_name and (not name or _unquoted(name).startswith("/m/")) else name
+        if class_id and chosen:
+            names[int(class_id[1])] = _unquoted(chosen)
     return names
 
 
@@ -326,7 +326,7 @@ def _beginning(path: str) -> IO[bytes]:
 
 
 def check_sample(
-    path: str, files: Sequence[str], settings: ConvertSettings, known: KnownRecords
+    path: str, files: Sequence[str], settings: ConvertSettings, known_records: KnownRecords
 ) -> list[str]:
     """Returns the names of the features in the first records of some files, sorted.
 
@@ -334,34 +334,34 @@ def check_sample(
       path: Path of the input.
       files: Its files.
       settings: Checked settings.
-      known: What is known about the records.
+      known_records: What `dataset.json` or the file of class names says about the records.
 
     Raises:
       UsageError: If no record has an image and the annotations that the layout needs.
     """
-    shown = printable(path)
+    input_name = printable(path)
     records: list[SourceRecord] = []
     image_faults: list[ValueError] = []
     fault: ValueError | None = None
     for data in _sample(files):
         try:
-            records.append(SourceRecord(data, known.feature_names))
+            records.append(SourceRecord(data, known_records.feature_names))
         except ValueError as error:
             fault = error
             continue
         try:
-            image_of(records[-1], known, settings)
+            image_of(records[-1], known_records, settings)
         except ValueError as error:
             image_faults.append(error)
     if isinstance(fault, NotAnExample) or (fault and not records):
         raise UsageError(
-            f"--input {shown}: its records are not tf.train.Example ({fault}); convert reads no others."
+            f"--input {input_name}: its records are not tf.train.Example ({fault}); convert reads no others."
         )
     if records and len(image_faults) == len(records):
-        raise UsageError(f"--input {shown}: the first record: {image_faults[0]}.")
+        raise UsageError(f"--input {input_name}: the first record: {image_faults[0]}.")
     features = sorted({name for record in records for name in record.features})
-    _check_needs(shown, features, [record.names for record in records], settings)
-    _check_columns(shown, features, known.columns, settings)
+    _check_needs(input_name, features, [record.names for record in records], settings)
+    _check_columns(input_name, features, known_records.columns, settings)
     return features
 
 
@@ -385,12 +385,12 @@ def _lacking(names: FeatureNames, layout: Layout) -> list[str]:
 
 
 def _check_needs(
-    shown: str, features: Sequence[str], names: Sequence[FeatureNames], settings: ConvertSettings
+    input_name: str, features: Sequence[str], names: Sequence[FeatureNames], settings: ConvertSettings
 ) -> None:
     """Checks that at least one record has the annotations that the layout needs.
 
     Args:
-      shown: Name of the input for messages.
+      input_name: Name of the input for messages.
       features: Names of the records' features.
       names: Roles of the features of each record.
       settings: Checked settings.
@@ -408,8 +408,8 @@ def _check_needs(
     fitting.sort(key=lambda name: LAYOUTS[name].needs is Needs.IMAGE)  # it fits everything
     without = " (or write --unlabelled keep)" if layout.needs is Needs.LABEL else ""
     raise UsageError(
-        f"--layout {layout.name}: the records of {shown} have no {' and no '.join(lacking)}; they have the "
-        f"features: {listed(features)}; choose --layout {' or '.join(fitting)}{without}."
+        f"--layout {layout.name}: the records of {input_name} have no {' and no '.join(lacking)}; they have "
+        f"the features: {listed(features)}; choose --layout {' or '.join(fitting)}{without}."
     )
 
 
@@ -419,12 +419,12 @@ def listed(features: Sequence[str]) -> str:
 
 
 def _check_columns(
-    shown: str, features: Sequence[str], columns: Mapping[str, str], settings: ConvertSettings
+    input_name: str, features: Sequence[str], columns: Mapping[str, str], settings: ConvertSettings
 ) -> None:
     """Checks that records have the extra columns in the settings.
 
     Args:
-      shown: Name of the input for messages.
+      input_name: Name of the input for messages.
       features: Names of the features of some records.
       columns: Mapping of column to feature, for columns whose feature has another name.
       settings: Checked settings.
@@ -432,15 +432,15 @@ def _check_columns(
     Raises:
       UsageError: If a column is missing; the message names the first one.
     """
-    any_number = {
+    of_any_length = {
         spec.column or spec.name
         for spec in settings.record_layout.features
         if spec.fill is FeatureRole.EXTRA and None in spec.value_shape
     }
     for column in settings.parsed_extra_columns if features else ():
-        is_needed = not column.optional and column.name not in any_number
+        is_needed = not column.optional and column.name not in of_any_length
         if is_needed and columns.get(column.name, column.name) not in features:
             raise UsageError(
-                f"{settings.option_of(column)}: the records of {shown} have no such feature (features: "
+                f"{settings.option_of(column)}: the records of {input_name} have no such feature (features: "
                 f"{listed(features)}); leave that column out, or name records that have it."
             )
