@@ -333,7 +333,7 @@ class JsonItems:
         self._places.extend((item.begin, item.length))
 
     def number(self, index: int) -> int:
-        """Returns the place of an item from 1."""
+        """Returns the place of an item, counted from 1."""
         return index + 1
 
     def read(self, index: int) -> Any:
@@ -360,7 +360,7 @@ class XmlElement:
     Attributes:
       line: Line in the file, from 1.
       begin: Offset in the file.
-      text: Text directly inside, without that of the elements inside.
+      text: Text directly inside; the text of the elements inside is left out.
     """
 
     name: str

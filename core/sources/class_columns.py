@@ -21,12 +21,7 @@ _YES, _NO = ("1", "1.0"), ("0", "0.0", "")
 
 
 class ClassTable(ImageTable):
-    """A file whose columns are classes.
-
-    Args:
-      head: Beginning of the file.
-      settings: Checked settings.
-    """
+    """A file whose columns are classes."""
 
     one_line = False
 

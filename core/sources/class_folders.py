@@ -174,7 +174,7 @@ def _look_at_tops(path: str, names: Sequence[str]) -> tuple[dict[str, bool], lis
 
 
 def _images_in(folder: str) -> Iterator[bool]:
-    """Yields, for the images in a folder, whether each is in a subfolder; one of those that are not."""
+    """Yields whether each image of a folder is in a subfolder; of all images that are not, only the first."""
     flat = False
     for path, state in files_below(folder):
         nested = "/" in path
@@ -232,7 +232,7 @@ def list_class_folders(
 
 
 def _look_into(ref: ImageRef) -> ImageRef:
-    """Checks the first bytes of a file whose name is not that of a readable image."""
+    """Checks the first bytes of a file that is no readable image by its name."""
     try:
         head = storage.read_head(ref.uri, signatures.HEAD_BYTES) if ref.size else b""
     except OSError:

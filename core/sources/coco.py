@@ -318,8 +318,8 @@ def _with_document(
 
     Args:
       annotations: What other files say; its objects are an empty tuple if one of them lists objects.
-      objects: Objects by the id of their annotation, to which those of the file are added; one without an id
-        has a key of its own.
+      objects: Objects by the id of their annotation, to which the objects of the file are added. An object
+        without an id has a key of its own.
       document: The file.
       image: Id of the image.
 

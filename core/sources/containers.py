@@ -40,8 +40,8 @@ def first_containers(
 
     Args:
       probe: The input.
-      is_container: Returns whether the name of a file is that of a container.
-      is_image: Returns whether it is that of an image.
+      is_container: Returns whether a file is a container, judged by its name.
+      is_image: Returns whether a file is an image, judged by its name.
     """
     for folder in probe.folders_near():
         names = [name for name in folder.files if not name.startswith(".")]

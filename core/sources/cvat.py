@@ -92,7 +92,7 @@ def _is_cvat(head: bytes, *_: object) -> bool:
 
 
 def _image_of(image: XmlElement, settings: ConvertSettings) -> ImagePaths:
-    """Returns the names of an image; those of some exports are in folders named like their subsets."""
+    """Returns the names of an image; some exports have images in folders named like their subsets."""
     written = image.attributes.get("name", "")
     name, subset = inner_path(with_slashes(written)), inner_path(image.attributes.get("subset", ""))
     if not name:

@@ -389,7 +389,8 @@ def _find_images(
     """Yields the URI of each image, the end of its key, and why it was not found.
 
     If no path exists in the folder, the only file with one of the file names is the image. Without such a
-    file, it is that in object storage. Otherwise it is missing; it has a URI then, if its path can be a key.
+    file, the image is the object that the entry names. Otherwise it is missing; it has a URI then, if its
+    path can be a key.
     """
     anywhere = ImageRoot("" if root == "." else root)
     stated = {names: _find_inside(names, root, states) for names in named}

@@ -169,7 +169,7 @@ def _with_local_state(ref: ImageRef) -> ImageRef:
     return ref._replace(size=status.st_size, version=storage.local_version(status))
 
 
-# Rows, whose paths may be those of any file or object
+# Rows, whose paths may lead to any file or object
 
 
 class ImageRoot:
@@ -297,10 +297,9 @@ def local_state(uri: str) -> tuple[str, int, str]:
 def list_images(path: str, root: str, prefix: str) -> Iterator[ImageRef]:
     """Yields a reference for each line of a list.
 
-    Its paths are relative to the folder of the list, to that of the dataset, or to the folder in which
+    Its paths are relative to the folder of the list, to the folder of the dataset, or to the folder in which
     Darknet runs. So `data/train.txt` may contain `data/obj/1.jpg`, and so may the list of an export to
-    another folder.
-    If a path does not exist, the folder of the dataset is searched for its file name.
+    another folder. If a path does not exist, the folder of the dataset is searched for its file name.
 
     Args:
       path: Path of the list.
@@ -308,7 +307,7 @@ def list_images(path: str, root: str, prefix: str) -> Iterator[ImageRef]:
       prefix: Beginning of the keys.
 
     Raises:
-      UsageError: If a line has an unsupported scheme, such as that of a web address.
+      UsageError: If a line has an unsupported scheme, such as `https`.
       EngineError: If the list cannot be read.
     """
     lines = _read_list(path)

@@ -134,7 +134,7 @@ class InputProbe:
         return [name for name in names[:tried] if is_one(storage.join(self.path, name))]
 
     def inside(self, name: str) -> InputProbe:
-        """Returns the probe of a file or folder inside; the same one each time for a folder.
+        """Returns the probe of a file or folder inside; a folder has the same probe each time.
 
         In a bucket, a file may have the name of a folder. Then the folder is meant.
         """
@@ -147,7 +147,7 @@ class InputProbe:
         return probe
 
     def folders_inside(self, names: Iterable[str]) -> list[InputProbe]:
-        """Returns the probes of folders inside; those of a bucket are listed at the same time."""
+        """Returns the probes of folders inside; folders of a bucket are listed at the same time."""
         inner = [self.inside(name) for name in names]
         if storage.is_remote(self.path):
             unlisted = [probe for probe in inner if "_level" not in vars(probe)]

@@ -309,7 +309,7 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
 
 
 def is_text_name(name: str) -> bool:
-    """Returns whether a file name is that of a text that may describe images."""
+    """Returns whether a file is a text that may describe images, judged by its name."""
     return name.rpartition(".")[2].lower() in _TEXTS
 
 

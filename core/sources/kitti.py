@@ -47,7 +47,7 @@ def parse_kitti(data: bytes) -> Annotations:
 
 
 def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
-    """Returns the images and their labels, which those of `testing` do not have."""
+    """Returns the images and their labels. The images of `testing` have no labels."""
     if _IMAGES not in probe.folders:
         return []
     root = probe.path.rstrip("/") or "/"

@@ -43,7 +43,7 @@ def list_part(
     Args:
       part: The split.
       context: Settings, rules and a directory for spool files.
-      matches: Collects what the rules match; None if nobody asks.
+      matches: Collects what the rules match; None to collect nothing.
     """
     rules = context.rules
     confinement = Confinement(part.item, context) if context.settings.confine else None
@@ -138,7 +138,7 @@ class Confinement:
 
 @dataclass
 class ListingDigest:
-    """The digest of a listing or of a part of it. Neither the order of items nor that of parts matters.
+    """The digest of a listing or of a part of it. The order of items and of parts does not matter.
 
     Attributes:
       items: Number of references and class ids.

@@ -72,7 +72,7 @@ def _is_marker(name: str) -> bool:
 
 
 def _metadata_in(probe: InputProbe, settings: ConvertSettings) -> list[str]:
-    """Returns the metadata file of a folder, or those of all its split folders.
+    """Returns the metadata file of a folder, or the metadata files of all its split folders.
 
     A metadata file counts only if it has classes or objects, and its images exist.
     """

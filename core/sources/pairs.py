@@ -242,10 +242,10 @@ class PairFormat:
 
         Args:
           item: The input.
-          folders: The folder of images and that of its annotation files.
+          folders: The folder of images and the folder of their annotation files.
           prefix: Beginning of the keys of the images.
           lists: Path of an image without extension -> the splits that list it.
-          absent: Listed paths; those of existing images and annotation files are removed.
+          absent: Listed paths; the paths of existing images and annotation files are removed.
         """
         files = _annotation_files(folders)
         matches, faults = self._match_by_names(folders, files)
@@ -311,7 +311,7 @@ class PairFormat:
         partners.
 
         Args:
-          folders: The folder of images and that of its annotation files.
+          folders: The folder of images and the folder of their annotation files.
           files: Paths of the annotation files in their folder.
 
         Returns:

@@ -97,7 +97,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     kinds = Counter(kind_of_file(name) or tables[0].kind for name in files)
     counts = " and ".join(counted(count, f"{kind} file") for kind, count in kinds.items())
     splits = containers.of_splits(files.values() if containers.keeps_splits(settings) else ())
-    # The names are those of the classes of images, or of objects.
+    # The names belong to the classes of images, or of objects.
     noun = "objects" if settings.record_layout.needs is Needs.OBJECTS else "classes"
     names = f" ({counted(len(tables[0].classes), 'name')})" if tables[0].classes else ""
     described = columns.describe_columns(tables[0].names, tables[0].has_objects, {noun: names})

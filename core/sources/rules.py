@@ -289,12 +289,7 @@ class RuleMatches:
     example: str = ""
 
     def add(self, ref: ImageRef, rules: Rules) -> None:
-        """Adds a reference that a source has listed, before any rule is applied.
-
-        Args:
-          ref: The reference.
-          rules: The rules.
-        """
+        """Adds a reference that a source has listed, before any rule is applied."""
         if not is_image(ref):
             return
         if rules.changes_names:

@@ -15,7 +15,7 @@ from shardwright.schemas.layouts import Needs
 
 
 def _mask_folder(probe: InputProbe, settings: ConvertSettings) -> str:
-    """Returns `--mask_dir`. Inside of the input it is spelled alike, so that no mask counts as an image."""
+    """Returns `--mask_dir`, spelled like the input if it is inside, so that no mask counts as an image."""
     folder = settings.mask_dir.rstrip("/") or "/"
     if storage.is_remote(folder) or storage.is_remote(probe.path):
         return folder

@@ -153,8 +153,8 @@ class Source:
 def plugin_sources() -> Mapping[str, Source]:
     """Returns the sources that installed packages add, by name, in the order of their names.
 
-    A package adds a source with an entry point in the group `shardwright.sources`: its name is that of the
-    source, and its object a `Source`.
+    A package adds a source with an entry point in the group `shardwright.sources`. The entry point
+    has the name of the source, and its object is a `Source`.
 
     Raises:
       UsageError: If one cannot be loaded, is not a `Source`, or has a name that is in use.

@@ -22,7 +22,7 @@ class Spool:
     """A directory for spool files that all workers can read, removed when the job is done.
 
     Attributes:
-      directory: Existing directory: that of the dataset being built, or a temporary one.
+      directory: Existing directory, which is the dataset that is being built or a temporary one.
     """
 
     directory: str

@@ -110,7 +110,7 @@ def _described(path: str) -> Dataset:
     """Returns the dataset that data.yaml or obj.data describes.
 
     Raises:
-      UsageError: If a folder or list of images is missing, except that of the split `test`, or if there are
+      UsageError: If a folder or list of images is missing, except for the split `test`, or if there are
         none.
     """
     option, here = f"--input {printable(path)}", folder_of(path)

@@ -78,7 +78,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
 def list_part(part: InputSplit, context: Context) -> Iterator[ImageRef | ClassId]:
     """Yields a reference for each member of an archive, or for each file beside archives."""
     regex = context.settings.label_regex
-    if regex:  # the names of files give the classes, so those of folders have no meaning
+    if regex:  # the names of files give the classes, so the folders have no meaning
         context = replace(context, settings=replace(context.settings, folders=IGNORE))
     pattern = re.compile(regex)
     for ref in _list_archive(part, context) if part.detail else _list_others(part.item, context.settings):

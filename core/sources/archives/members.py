@@ -1,6 +1,6 @@
 """Lists the members of zips and tars, with `zipfile` and `tarfile`.
 
-Sections of zips are those of PKWARE's APPNOTE.TXT 6.3.10.
+The numbers of sections refer to PKWARE's APPNOTE.TXT 6.3.10.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ _LOCAL_BYTES = 30
 _METHODS = {0: STORED, 8: DEFLATE, 12: BZIP2, 14: LZMA}
 #: Flags; strong encryption and AES set the first one, too (4.4.4).
 _ENCRYPTED, _UTF8 = 1 << 0, 1 << 11
-#: Largest ratio of unpacked to packed bytes: deflate's own bound, and that of `read_part`.
+#: Largest ratio of unpacked to packed bytes: the bound of deflate, and the bound of `read_part`.
 _MAX_DEFLATE, _MAX_OTHERS = 1032, 1_000_000
 _FAT_HOSTS = (0, 10, 11, 14)
 #: What `zipfile` raises for a damaged directory.

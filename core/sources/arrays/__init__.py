@@ -106,7 +106,7 @@ class NamedArray(NamedTuple):
         return self.dataset, self.split, self.number
 
     def within(self, outer: NamedArray) -> NamedArray:
-        """Combines the name with that of its file or folder; the inner name takes precedence."""
+        """Combines the name with the name of its file or folder; the inner name takes precedence."""
         clear = self if self.role else outer
         return NamedArray(
             clear.role,
@@ -251,7 +251,7 @@ def _members_of_npz(
             )
         if column:
             yield column, plain._replace(role=role)
-    if members == ["arr_0"]:  # `np.savez` was given no name, so that of the file counts
+    if members == ["arr_0"]:  # `np.savez` was given no name, so the name of the file counts
         yield "arr_0", plain._replace(role=own.role or IMAGES)
     for member in members:
         inner = parse_array_name(member)

@@ -178,7 +178,7 @@ def _values_in(file_slice: FileSlice, by_coarse: bool) -> tuple[np.ndarray, np.n
 
 
 def _is_hundred(names: Container[str]) -> bool:
-    """Returns whether the files of a folder are those of CIFAR-100, in either version."""
+    """Returns whether a folder has the files of CIFAR-100, in either version."""
     return "meta" in names or _FINE_NAMES in names
 
 

@@ -27,7 +27,7 @@ def image_shape(header: ArrayHeader, settings: ConvertSettings, where: str) -> t
     """Returns (height, width, channels) of the images of an array, and whether they are planar.
 
     Raises:
-      UsageError: If its values or its shape are not those of images, or the shape is ambiguous.
+      UsageError: If its values or its shape do not fit images, or the shape is ambiguous.
     """
     dtype, row = np.dtype(header.dtype), header.shape[1:]
     if dtype.kind not in "buif" or dtype.itemsize > 8:

@@ -102,7 +102,7 @@ def check_unique(table_name: str, header: Sequence[str]) -> None:
     """Checks that no two columns have the same name.
 
     Raises:
-      UsageError: If two have.
+      UsageError: If two columns have the same name.
     """
     twice = next((name for i, name in enumerate(header) if name and name in header[:i]), None)
     if twice is not None:
@@ -171,7 +171,7 @@ def check_layout(
       source: Name of the source that reads it.
 
     Raises:
-      UsageError: If it has not.
+      UsageError: If something is missing.
     """
     layout = settings.record_layout
     if layout.needs is Needs.OBJECTS and OBJECTS not in header:

@@ -121,7 +121,7 @@ class RowGroups:
         Args:
           names: Names of the columns.
           begin: First group.
-          end: End of the groups; None for that of the file.
+          end: End of the groups; None for the end of the file.
           rows: Most rows to decode at once.
 
         Raises:
@@ -336,7 +336,7 @@ def python_values(column: Any) -> list[Any]:
 
 #: Bytes of the image of a row, why they cannot be read, or else its path; None if the row has neither.
 Image = bytes | AnnotationFault | str | None
-#: The same after the bytes were copied.
+#: An `Image` after its bytes were copied.
 Copied = EmbeddedImage | AnnotationFault | str | None
 
 

@@ -216,7 +216,7 @@ def kind_of(name: str) -> str:
 
 
 def may_be_list(name: str) -> bool:
-    """Returns whether a file name may be that of a list: `train.txt`, `train.lst` or without extension."""
+    """Returns whether a list may have this name: `train.txt`, `train.lst` or a name without extension."""
     return "." not in name or name.lower().endswith(LIST_SUFFIXES)
 
 

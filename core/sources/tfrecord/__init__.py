@@ -9,8 +9,8 @@ layout has no keys, they are read from the ledgers. Other records get the key `F
 in the record, or `FILE!NUMBER` if the name is missing or a duplicate. Names alone would not be unique if two
 folders have an `img_0001.jpg`, and a duplicate key would end the job.
 
-Splits: those of the source, from `dataset.json` or from the names of files and folders. If `--splits` sets
-others, all images are split again.
+Splits: records keep the splits of the source, from `dataset.json` or from the names of files and folders. If
+`--splits` sets others, all images are split again.
 """
 
 from __future__ import annotations
