@@ -222,10 +222,10 @@ def size_of(path: str) -> int:
 
 def state_of(path: str) -> StoredObject:
     """Returns the storage's metadata of a file; raises FileNotFoundError or another OSError."""
-    found = stat(path)
-    if found is None:
+    state = stat(path)
+    if state is None:
         raise FileNotFoundError(errno.ENOENT, "no such object", path)
-    return found
+    return state
 
 
 def modified_at(path: str) -> float | None:
@@ -234,8 +234,8 @@ def modified_at(path: str) -> float | None:
     Returns:
       Seconds since the epoch; None if there is no such file.
     """
-    found = stat(path)
-    return found and found.modified
+    state = stat(path)
+    return state and state.modified
 
 
 def make_dirs(path: str, inside: str = "") -> None:
@@ -300,16 +300,16 @@ def read_with_etag(path: str) -> tuple[bytes, str] | None:
     """
     _require_conditions(path)
     for _ in range(_ATTEMPTS_TO_MEET):
-        found = stat(path)
-        if found is None:
+        state = stat(path)
+        if state is None:
             return None
         with contextlib.suppress(FileNotFoundError):  # written in between
             if not is_remote(path):
                 data = read_bytes(path)
                 return data, local.digest_of(data)
-            data = read_bytes(path, found.version)
-            if found.crc32c in ("", crc32c_of(data)):
-                return data, found.version
+            data = read_bytes(path, state.version)
+            if state.crc32c in ("", crc32c_of(data)):
+                return data, state.version
     raise changed(path)
 
 
@@ -328,8 +328,8 @@ def write_if_match(path: str, data: bytes, tag: str | None) -> bool:
     _require_conditions(path)
     if _run("write", path, lambda store: store.write_if(path, data, tag)):
         return True
-    found = read_with_etag(path)
-    return found is not None and found[0] == data
+    entry = read_with_etag(path)
+    return entry is not None and entry[0] == data
 
 
 def move_into_place(temporary: str, path: str) -> None:
@@ -381,28 +381,28 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
         with local.open_local(path) as file:
             yield file
         return
-    found = state_of(path)
+    state = state_of(path)
     with tempfile.TemporaryFile() as copy:
-        _run("read", path, lambda store: _copy_to(copy, found, store))
+        _run("read", path, lambda store: _copy_to(copy, state, store))
         copy.seek(0)
         yield copy
 
 
-def _copy_to(copy: IO[bytes], found: StoredObject, store: Store) -> None:
+def _copy_to(copy: IO[bytes], source: StoredObject, store: Store) -> None:
     """Continues a copy of an object where it ends.
 
     Raises:
       Damaged: If it does not match the checksum of the storage; the copy is empty then.
     """
-    while (done := copy.tell()) < found.size:
-        part = store.read_range(found.path, done, PART_BYTES, found.size, found.version)
+    while (position := copy.tell()) < source.size:
+        part = store.read_range(source.path, position, PART_BYTES, source.size, source.version)
         if not part:
-            raise changed(found.path)
+            raise changed(source.path)
         copy.write(part)
-        current_operation().reached(done + len(part))
-    if found.crc32c:
+        current_operation().reached(position + len(part))
+    if source.crc32c:
         copy.seek(0)
-        if checksums_of(copy)[1] != found.crc32c:
+        if checksums_of(copy)[1] != source.crc32c:
             copy.seek(0)
             copy.truncate()
             raise Damaged
@@ -448,7 +448,7 @@ def list_level(directory: str, most: int) -> tuple[list[str], list[str] | None]:
       most: Number of files after which the listing ends.
 
     Returns:
-      The names of the files, and those of the folders, sorted; None for the folders if the listing ended
+      The names of the files and the names of the folders, sorted; None for the folders if the listing ended
       before its last page.
     """
     prefix = directory.rstrip("/") + "/"

@@ -49,9 +49,9 @@ _RETRIED_CODES = frozenset(
 )  # fmt: skip
 #: How often bytes are sent or read again that arrive damaged.
 DAMAGED_RETRIES = 2
-#: Seconds for which transient faults are retried, and the same for a storage that has not answered yet.
+#: Seconds for which transient faults are retried: after the first answer of a storage, and before it.
 PATIENCE_SECONDS, FIRST_PATIENCE_SECONDS = 180.0, 20.0
-#: Seconds that operations share once the storage counts as dead, and those that each one gets after that.
+#: Seconds that operations share once the storage counts as dead, and seconds that each one gets after that.
 LAST_TRY_SECONDS, LATER_TRY_SECONDS = 5.0, 1.0
 #: Seconds without a request after which a dead storage gets another chance, as in a notebook.
 _FORGET_SECONDS = 60.0
@@ -178,8 +178,8 @@ def _failed(doing: str, path: str, text: str, retries: float = 0) -> Fault:
 
 def fault(error: OSError, doing: str, path: str) -> EngineError:
     """Returns the error that ends the command when the storage fails, in one sentence."""
-    number = error.errno or 0
-    reason = _ADVICE.get(number) or error.strerror or str(error)
+    code = error.errno or 0
+    reason = _ADVICE.get(code) or error.strerror or str(error)
     return EngineError(f"Cannot {doing} {printable(path)}: {reason}.")
 
 

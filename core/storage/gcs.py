@@ -264,10 +264,10 @@ class GcsStore(RemoteStore):
         """Copies an object; a large one needs many requests."""
         blob, token = self._blob(target), None
         while True:
-            token, done, _ = blob.rewrite(self._blob(source), token=token, **self._repeated("copy", source))
+            token, offset, _ = blob.rewrite(self._blob(source), token=token, **self._repeated("copy", source))
             if token is None:
                 return True
-            faults.current_operation().reached(done)
+            faults.current_operation().reached(offset)
 
     def delete(self, path: str) -> None:
         """Removes an object."""

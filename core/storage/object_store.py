@@ -167,17 +167,17 @@ class Reader:
           ObjectTooLarge: If the object has more bytes than the limit; -1 is none.
         """
         chunks: list[bytes] = []
-        done, size = 0, 1
-        while done < size:
-            answer, meta = self._answer(version, done, PART_BYTES)
+        position, size = 0, 1
+        while position < size:
+            answer, meta = self._answer(version, position, PART_BYTES)
             if answer is None:
                 break
             size, version = meta["size"], meta[self._mark].strip('"')
             if 0 <= limit < size:
                 raise ObjectTooLarge(size)
             chunks.append(bytes(answer.bytes().to_bytes()))
-            done += len(chunks[-1])
-            current_operation().reached(done)
+            position += len(chunks[-1])
+            current_operation().reached(position)
         return chunks[0] if len(chunks) == 1 else b"".join(chunks), version
 
     def _answer(self, version: str, offset: int, length: int) -> tuple[Any, Any]:
@@ -227,9 +227,9 @@ def is_foreign(error: Exception) -> bool:
 def answer_of(error: BaseException | None) -> Answer:
     """Returns what an error of obstore says."""
     text = " ".join(str(error).partition("Debug source")[0].split()).rstrip(". ")
-    found, code = _STATUS.search(text), _CODE.search(text)
-    status = _STATUS_OF.get(type(error).__name__) or (int(found[1]) if found else 0)
-    return Answer(status, code[1] if code else "", text if status else text.rpartition(": ")[2])
+    status_match, code_match = _STATUS.search(text), _CODE.search(text)
+    status = _STATUS_OF.get(type(error).__name__) or (int(status_match[1]) if status_match else 0)
+    return Answer(status, code_match[1] if code_match else "", text if status else text.rpartition(": ")[2])
 
 
 class ObjectStore(RemoteStore):
@@ -238,7 +238,7 @@ class ObjectStore(RemoteStore):
     Attributes:
       paths: How its paths begin, such as `s3://`.
       service: What it calls things.
-      other_names: Names that the storage does not keep, besides those of obstore.
+      other_names: Names that the storage does not keep, besides the names that obstore does not keep.
       name_rule: The rule for names, for messages.
     """
 
@@ -306,7 +306,7 @@ class ObjectStore(RemoteStore):
         return self.client().open(bucket, attempts), name
 
     def _object(self, path: str, attempts: int = 0) -> tuple[Any, str]:
-        """Returns the same for an object.
+        """Returns the result of `_open` for a path that names an object.
 
         Raises:
           UsageError: If the storage does not keep its name.
@@ -390,8 +390,8 @@ class ObjectStore(RemoteStore):
 
     def copy(self, source: str, target: str) -> bool:
         """Copies an object on the servers, unless it is in another bucket or very large."""
-        found = self.stat(source)
-        if self.split_path(source)[0] != self.split_path(target)[0] or found.size > _COPY_BYTES:
+        state = self.stat(source)
+        if self.split_path(source)[0] != self.split_path(target)[0] or state.size > _COPY_BYTES:
             return False
         store, name = self._object(source)
         obstore.copy(store, name, self._object(target)[1])
@@ -434,9 +434,9 @@ class ObjectStore(RemoteStore):
             )
 
         with ThreadPoolExecutor(1) as executor:  # this thread may run a loop, as in notebooks
-            found = executor.submit(asyncio.run, listed()).result()
-        folders = [item.removeprefix(prefix) for item in found["common_prefixes"]]
-        return ListedPage(self._objects(bucket, prefix, found["objects"]), folders, "")
+            listing = executor.submit(asyncio.run, listed()).result()
+        folders = [item.removeprefix(prefix) for item in listing["common_prefixes"]]
+        return ListedPage(self._objects(bucket, prefix, listing["objects"]), folders, "")
 
     def _objects(self, bucket: str, prefix: str, items: Iterable[Any]) -> list[StoredObject]:
         """Returns the listed objects without folders that a console made.

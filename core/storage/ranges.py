@@ -82,11 +82,11 @@ class RangeReader:
             # Steps grow while each begins where the last one ended, or not much further.
             near = self._begin <= offset <= end + max(self._step, _WORTH_READING)
             self._step = min(self._step * 2, _REMOTE_MAX) if near and self._buffer else _REMOTE_STEP
-        wanted = min(max(length, self._step), self.size - offset)
+        count = min(max(length, self._step), self.size - offset)
         if self._descriptor >= 0:
-            self._buffer = read_fully(self._descriptor, offset, wanted)
+            self._buffer = read_fully(self._descriptor, offset, count)
         else:
-            self._buffer = storage.read_range(self.path, offset, wanted, self.size, self.version)
+            self._buffer = storage.read_range(self.path, offset, count, self.size, self.version)
         self._begin = offset
         UNDERWAY.progress()
         if len(self._buffer) < length:
@@ -147,5 +147,5 @@ def open_ranges(path: str) -> RangeReader:
     Raises:
       FileNotFoundError: Or another OSError.
     """
-    found = storage.state_of(path)
-    return RangeReader(path, found.size, found.version)
+    state = storage.state_of(path)
+    return RangeReader(path, state.size, state.version)

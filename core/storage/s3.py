@@ -62,7 +62,7 @@ class S3Store(ObjectStore):
         settings: dict[str, Any] = {}
         if "region" in profile and not variable("AWS_REGION", "AWS_DEFAULT_REGION"):
             settings["region"] = profile["region"]
-        given = {key: options[name] for key, name in _OF_OPTIONS.items() if options.get(name)}
+        of_options = {key: options[name] for key, name in _OF_OPTIONS.items() if options.get(name)}
         client: dict[str, Any] = certificates(["AWS_CA_BUNDLE"])
         verify = options.get("s3_verify")
         if str(verify).lower() == "false":
@@ -71,9 +71,9 @@ class S3Store(ObjectStore):
             client = {"root_certificate": Path(verify).read_bytes()}
         if options.get("s3_disable_ssl"):
             settings["aws_endpoint_url_s3"] = "http://s3.amazonaws.com"
-        if "access_key_id" not in given and not os.environ.get("AWS_ACCESS_KEY_ID"):
+        if "access_key_id" not in of_options and not os.environ.get("AWS_ACCESS_KEY_ID"):
             settings |= _credentials(profile)
-        settings |= given
+        settings |= of_options
         endpoint = settings.get("aws_endpoint_url_s3") or variable("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
         client["allow_http"] = endpoint.startswith("http://")
         return Buckets(obstore.store.S3Store, {**settings, "disable_bulk_delete": True}, client)
@@ -118,8 +118,8 @@ class _PrintedCredentials:
 
     def _printed(self) -> dict[str, Any]:
         try:
-            done = subprocess.run(self._command, capture_output=True, timeout=_COMMAND_SECONDS, check=True)
-            printed = json.loads(done.stdout)
+            process = subprocess.run(self._command, capture_output=True, timeout=_COMMAND_SECONDS, check=True)
+            printed = json.loads(process.stdout)
             expiration = printed.get("Expiration")
             return {
                 "access_key_id": printed["AccessKeyId"],

@@ -145,22 +145,22 @@ class _Seen:
     def __init__(self) -> None:
         self._last = b""
         self._digests = bytearray()
-        self._known: set[bytes] | None = None
+        self._digest_set: set[bytes] | None = None
 
     def is_new(self, path: str) -> bool:
         """Returns whether a path is seen for the first time."""
         name = path.encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(name, digest_size=_DIGEST_BYTES).digest()
-        if self._known is None and name > self._last:
+        if self._digest_set is None and name > self._last:
             self._last = name
             self._digests += digest
             return True
-        if self._known is None:
+        if self._digest_set is None:
             starts = range(0, len(self._digests), _DIGEST_BYTES)
-            self._known = {bytes(self._digests[start : start + _DIGEST_BYTES]) for start in starts}
+            self._digest_set = {bytes(self._digests[start : start + _DIGEST_BYTES]) for start in starts}
             self._digests.clear()
-        is_new = digest not in self._known
-        self._known.add(digest)
+        is_new = digest not in self._digest_set
+        self._digest_set.add(digest)
         return is_new
 
 
