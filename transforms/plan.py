@@ -196,7 +196,7 @@ def ChooseParts(
         return choose_parts(collected, shares, carried_bounds(settings, purpose, found or carried))
 
     empty = partial(CollectedHashes, settings)
-    collected = SumOfBundle(empty, collect, lambda collected: collected.taken.trim())
+    collected = SumOfBundle(empty, collect, lambda collected: collected.lowest.trim())
     merge = MergeAll(empty, finish=CollectedHashes.finish)
     return (
         batches

@@ -172,7 +172,7 @@ ShardId = tuple[str, int]
 
 
 class ShardDigests(NamedTuple):
-    """Digests of a planned shard that one step has computed for the next ones. About 12 bytes per reference.
+    """Digests of a planned shard that one step has computed for the next ones: about 12 bytes per reference.
 
     Attributes:
       shard: Digest of everything that determines the shard's bytes.
@@ -202,7 +202,7 @@ class PlannedShard(NamedTuple):
     digests: ShardDigests | None = None
 
 
-#: Uses of hashes: those of each use are independent of the others.
+#: Uses of hashes. The hashes of each use are independent of the others.
 SPLIT, FOLD = "split", "fold"
 
 
@@ -221,7 +221,7 @@ class HashedImage(NamedTuple):
 
 
 def shares_of(settings: ConvertSettings, purpose: str) -> tuple[Fraction, ...]:
-    """Returns the shares of the parts: those of the splits, or equal ones of the folds."""
+    """Returns the shares of the splits, or equal shares of the folds."""
     if purpose == SPLIT:
         return tuple(settings.parsed_splits.values())
     return (Fraction(1, settings.folds),) * settings.folds
@@ -317,17 +317,17 @@ def check_keys(shard: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[int]:
     hashes = array("q")  # a key takes 8 bytes here, and 300 in a dictionary with its location
     for batch in shard[1]:
         hashes.extend(map(hash, map(KEY_OF, decode_refs(batch))))
-    found, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
-    repeated = set(found[counts > 1].tolist())
-    seen: dict[str, str] = {}
+    values, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
+    repeated = set(values[counts > 1].tolist())
+    places: dict[str, str] = {}
     for batch in shard[1] if repeated else ():
         for ref in decode_refs(batch):
             if hash(ref.key) not in repeated:
                 continue
             where = f"{ref.location} ({ref.message})" if ref.message else ref.location
-            if ref.key in seen:
-                raise _duplicate_key_error(ref.key, *sorted((seen[ref.key], where)))
-            seen[ref.key] = where
+            if ref.key in places:
+                raise _duplicate_key_error(ref.key, *sorted((places[ref.key], where)))
+            places[ref.key] = where
     yield len(hashes)
 
 
@@ -345,14 +345,14 @@ def check_source_ids(bucket: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[
     Raises:
       UsageError: If ids are equal; the message names the id and both images.
     """
-    seen: dict[str, ImageRef] = {}
+    refs: dict[str, ImageRef] = {}
     for batch in bucket[1]:
         for ref in decode_refs(batch):
-            other = seen.setdefault(ref.source_id, ref)
+            other = refs.setdefault(ref.source_id, ref)
             if other is not ref and MADE in (ref.reason, other.reason):
                 first, second = sorted((other.key, ref.key))
                 raise UsageError(
                     f"The images {first!r} and {second!r} would both get the image/source_id "
                     f"{ref.source_id}; rename one of them."
                 )
-    yield len(seen)
+    yield len(refs)

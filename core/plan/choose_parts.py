@@ -43,7 +43,7 @@ class CollectedHashes:
       settings: Checked settings.
       values: (scope, class) -> hashes, 8 bytes each.
       buckets: Scope -> bucket -> number of images, in all and of each class.
-      taken: Under a limit, the images within it, which are counted at the end.
+      lowest: Under a limit, the images within it, which are counted at the end.
     """
 
     settings: ConvertSettings
@@ -53,15 +53,15 @@ class CollectedHashes:
     buckets: defaultdict[str, defaultdict[int, Counter[str]]] = field(
         default_factory=lambda: defaultdict(partial(defaultdict, Counter))
     )
-    taken: Lowest[HashedImage] = field(init=False)
+    lowest: Lowest[HashedImage] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.taken = Lowest(self.settings.limit)
+        self.lowest = Lowest(self.settings.limit)
 
     def add(self, key: str, image: HashedImage) -> None:
         """Adds the image with a key."""
         if self.settings.limit:
-            self.taken.add(limit_order(self.settings.seed, key), image)
+            self.lowest.add(limit_order(self.settings.seed, key), image)
         else:
             self._count(image)
 
@@ -72,12 +72,12 @@ class CollectedHashes:
         for scope, buckets in other.buckets.items():
             for bucket, counts in buckets.items():
                 self.buckets[scope][bucket].update(counts)
-        self.taken.merge(other.taken)
+        self.lowest.merge(other.lowest)
 
     def finish(self) -> CollectedHashes:
         """Returns the collection with the images within the limit counted."""
-        self.taken.trim()
-        for _, image in self.taken.items:
+        self.lowest.trim()
+        for _, image in self.lowest.items:
             self._count(image)
         return self
 
@@ -168,12 +168,12 @@ def allocate(count: int, shares: Sequence[Fraction], deficits: Sequence[Fraction
       deficits: Number of images that each part lacks so far.
     """
     exact = [count * share for share in shares]
-    counts = [int(number) for number in exact]
+    counts = [int(quota) for quota in exact]
     lacking = [
-        number - floor + (deficits[part] if deficits else 0)
-        for part, (number, floor) in enumerate(zip(exact, counts, strict=True))
+        quota - floor + (deficits[part] if deficits else 0)
+        for part, (quota, floor) in enumerate(zip(exact, counts, strict=True))
     ]
-    eligible = [part for part, number in enumerate(exact) if number.denominator > 1]
+    eligible = [part for part, quota in enumerate(exact) if quota.denominator > 1]
     eligible.sort(key=lambda part: -lacking[part])
     for part in eligible[: count - sum(counts)]:
         counts[part] += 1
@@ -225,24 +225,24 @@ def choose_buckets(counts: Mapping[int, Mapping[str, int]], shares: Sequence[Fra
     parts = [float(share) for share in shares]
     lacking = [{name: share * total for name, total in totals.items()} for share in parts]
     chosen = [0] * BUCKETS
-    given = [0] * len(parts)
+    sizes = [0] * len(parts)
 
     def error(part: int, of_bucket: Mapping[str, int]) -> float:
         share, of_part = parts[part], lacking[part]
         return sum(
-            number * (number - 2 * of_part[name]) / (share * totals[name])
-            for name, number in sorted(of_bucket.items())
+            count * (count - 2 * of_part[name]) / (share * totals[name])
+            for name, count in sorted(of_bucket.items())
         )
 
     for bucket in sorted(counts, key=lambda bucket: (-counts[bucket][_IMAGES], bucket)):
         part = min(range(len(parts)), key=lambda part: error(part, counts[bucket]))
         chosen[bucket] = part
-        given[part] += 1
-        for name, number in counts[bucket].items():
-            lacking[part][name] -= number
+        sizes[part] += 1
+        for name, count in counts[bucket].items():
+            lacking[part][name] -= count
     for bucket in range(BUCKETS):
         if bucket not in counts:
-            part = max(range(len(parts)), key=lambda part: shares[part] * (sum(given) + 1) - given[part])
+            part = max(range(len(parts)), key=lambda part: shares[part] * (sum(sizes) + 1) - sizes[part])
             chosen[bucket] = part
-            given[part] += 1
+            sizes[part] += 1
     return "".join(DIGITS[part] for part in chosen)

@@ -87,8 +87,8 @@ class RefSummary:
       classes: Number of images to convert per split and class name; 0 for a class with only bad images.
       named: Whether the source names the split of an image.
       drawn: Whether the split of an image is chosen by its hash.
-      sample: The candidates with the lowest hashes: those for shards or, under a limit, those for the limit.
-      taken: Under a limit, the (split, size, labels) of the candidates within it.
+      sample: The candidates with the lowest hashes for shards or, under a limit, for the limit.
+      lowest: Under a limit, the (split, size, labels) of the candidates within it.
       bad: Under a limit, orders of the references that their source quarantined.
       examples: Quarantine reason -> a few references that their source quarantined.
       ungrouped: Number of keys that `--split_by` does not match.
@@ -105,14 +105,14 @@ class RefSummary:
     named: bool = False
     drawn: bool = False
     sample: Lowest[ImageRef] = field(default_factory=lambda: Lowest(SAMPLE_CANDIDATES))
-    taken: Lowest[tuple[str, int, tuple[str, ...]]] = field(init=False)
+    lowest: Lowest[tuple[str, int, tuple[str, ...]]] = field(init=False)
     bad: list[Order] = field(default_factory=list)
     ungrouped: int = 0
     ungrouped_examples: Sequence[str] = ()
     examples: dict[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.taken = Lowest(self.settings.limit)
+        self.lowest = Lowest(self.settings.limit)
 
     def add(self, ref: ImageRef, placement: Placement) -> None:
         """Counts a reference."""
@@ -130,7 +130,7 @@ class RefSummary:
         image = split, _source_bytes(ref, self.settings), ref.labels
         if self.settings.limit:
             order = limit_order(seed, ref.key)
-            self.taken.add(order, image)
+            self.lowest.add(order, image)
         else:
             order = shard_order(seed, ref.key)
             self._count(*image)
@@ -140,8 +140,8 @@ class RefSummary:
         """Counts a file that is not converted."""
         self.outcomes[ref.outcome, "" if ref.outcome == Outcome.DEDUPLICATED else ref.reason] += 1
         if ref.outcome == Outcome.QUARANTINED:
-            shown = (f"{ref.location}: {ref.message}",)
-            self.examples[ref.reason] = _first_few(self.examples.get(ref.reason, ()), shown)
+            example = (f"{ref.location}: {ref.message}",)
+            self.examples[ref.reason] = _first_few(self.examples.get(ref.reason, ()), example)
             if self.settings.limit:
                 self.bad.append(limit_order(self.settings.seed, ref.key))
             elif ref.reason in _FAULTS_OF_FILES:
@@ -156,8 +156,8 @@ class RefSummary:
     def trim(self) -> None:
         """Drops references that are outside the sample and beyond the limit."""
         self.sample.trim()
-        self.taken.trim()
-        cut = self.taken.cut
+        self.lowest.trim()
+        cut = self.lowest.cut
         if cut is not None:
             self.bad = [order for order in self.bad if order <= cut]
 
@@ -173,19 +173,19 @@ class RefSummary:
         self.named |= other.named
         self.drawn |= other.drawn
         self.sample.merge(other.sample)
-        self.taken.merge(other.taken)
+        self.lowest.merge(other.lowest)
         self.bad += other.bad
         self.ungrouped += other.ungrouped
         self.ungrouped_examples = _first_few(self.ungrouped_examples, other.ungrouped_examples)
-        for reason, shown in other.examples.items():
-            self.examples[reason] = _first_few(self.examples.get(reason, ()), shown)
+        for reason, examples in other.examples.items():
+            self.examples[reason] = _first_few(self.examples.get(reason, ()), examples)
 
     def finish(self) -> Order | None:
         """Completes the counts; returns the order of the last image within the limit, or None."""
         self.trim()
-        for _, image in self.taken.items:
+        for _, image in self.lowest.items:
             self._count(*image)
-        cut = self.taken.cut
+        cut = self.lowest.cut
         if cut is not None:
             self.sample.items = [item for item in self.sample.items if item[0] <= cut]
         return cut
@@ -222,7 +222,7 @@ def make_forecast(
       fold_bounds: Chosen bounds of the folds, if `--folds` alone does not decide them.
 
     Raises:
-      UsageError: There is nothing to convert, or the source counts its classes from 1.
+      UsageError: If there is nothing to convert, or the source counts its classes from 1.
     """
     settings, class_names = request.settings, request.class_names
     carried = request.carried or Plan((), {}, {}, {})
@@ -234,7 +234,7 @@ def make_forecast(
     for of_split in summary.classes.values():
         classes.update(of_split)
     if class_names:
-        labels = tuple(name or str(number) for number, name in enumerate(class_names, layout.first_label))
+        labels = tuple(name or str(class_id) for class_id, name in enumerate(class_names, layout.first_label))
     else:
         labels = order_labels(classes, carried.labels, own_ids, layout.first_label)
     recipe = ShardRecipe(settings, layout, label_ids(labels, layout.first_label), keys=keys)
@@ -350,7 +350,7 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe) -> Sample:
 
 
 def _check_brightness(sample: Sample, settings: ConvertSettings) -> None:
-    """Checks that 16-bit images would not all become dark in 8 bits, as those of 12-bit cameras do.
+    """Checks that 16-bit images would not all become dark in 8 bits, as images of 12-bit cameras do.
 
     Raises:
       UsageError: If no sample of any of them is in the upper quarter of its range. Black images do not count.
@@ -496,10 +496,10 @@ def _check_something_to_do(summary: RefSummary, settings: ConvertSettings, unmat
             "without a class with --unlabelled keep."
         )
     elif summary.examples:
-        reason, shown = min(summary.examples.items())
+        reason, examples = min(summary.examples.items())
         why = (
             f" holds no image that could be converted: {counted(listed, 'entry')} listed, "
-            f"the first bad one is {shown[0]} ({reason})."
+            f"the first bad one is {examples[0]} ({reason})."
         )
     elif unmatched:
         why = f": no image is left ({kinds}). {' '.join(unmatched)}"
@@ -532,7 +532,7 @@ def _warnings(
       class_ids: Ids that sources give to class names.
 
     Raises:
-      UsageError: The source counts its classes from 1, but the class names are counted from 0.
+      UsageError: If the source counts its classes from 1, but the class names are counted from 0.
     """
     settings = request.settings
     needs_label = settings.record_layout.needs is Needs.LABEL
@@ -565,11 +565,11 @@ def _warnings(
             f"--split_by does not match {counted(summary.ungrouped, 'key')}, such as "
             f"{', '.join(map(repr, summary.ungrouped_examples))}: each is a group of its own."
         )
-    for reason, shown in sorted(summary.examples.items()):
+    for reason, examples in sorted(summary.examples.items()):
         count = summary.outcomes[Outcome.QUARANTINED, reason]
         yield (
             f"{counted(count, 'entry')} of the input {is_or_are(count)} left out as {reason}, "
-            f"such as {'; '.join(shown)}."
+            f"such as {'; '.join(examples)}."
         )
     names = request.rules.names
     if names and not request.rules.first_number and names[0] not in classes:
