@@ -144,14 +144,17 @@ def condense(results: Iterable[ShardResult]) -> list[ShardResult]:
     return bare
 
 
-def with_shards(made: Dataset, results: Iterable[ShardResult]) -> Dataset:
+def with_shards(dataset: Dataset, results: Iterable[ShardResult]) -> Dataset:
     """Returns a dataset that consists of these shards. The totals of the ledger stay as they are."""
     results = list(results)
     headers = sorted((result.header for result in results), key=lambda header: header.shard)
-    splits = {split: [item for item in headers if item.split == split] for split in made.plan.shards}
+    splits = {split: [item for item in headers if item.split == split] for split in dataset.plan.shards}
     return replace(
-        made,
-        splits={split: tuple(header.as_shard() for header in found) for split, found in splits.items()},
+        dataset,
+        splits={
+            split: tuple(header.as_shard() for header in split_headers)
+            for split, split_headers in splits.items()
+        },
         files={path: sha256 for result in results for path, sha256 in result.files.items()},
         **sums_of_headers(headers, splits),
     )

@@ -126,7 +126,7 @@ def take_over(
             index = b"" if not header.file or is_compressed(header.file) else dump_index(entries)
             files = files_of(place, data, index)
             if index == storage.read_if_exists(storage.join(source, path)):
-                index = b""  # so that of the other build can be used
+                index = b""  # so the index of the other build can be used
         if index:
             write_held(directory, path, index, hold)
         elif source != directory and path in files:
@@ -167,8 +167,8 @@ def _proven_files(
             contents[index] = storage.read_bytes(storage.join(source, index))
         except FileNotFoundError:
             return {}
-    found = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
-    return found if all(recorded.get(path) == digest for path, digest in found.items()) else {}
+    digests = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
+    return digests if all(recorded.get(path) == digest for path, digest in digests.items()) else {}
 
 
 def lists_may_decide(header: ShardHeader, recipe: ShardRecipe) -> bool:
@@ -222,9 +222,9 @@ def is_sound(path: str, header: ShardHeader) -> bool:
       OSError: If the shard cannot be read.
     """
     if header.crc32c:
-        found = storage.stat(path)
-        if found is not None and found.crc32c:  # the storage keeps and checks it
-            return found.size == header.bytes and found.crc32c == header.crc32c
+        state = storage.stat(path)
+        if state is not None and state.crc32c:  # the storage keeps and checks it
+            return state.size == header.bytes and state.crc32c == header.crc32c
     with storage.open_local(path) as file:
         return os.fstat(file.fileno()).st_size == header.bytes and storage.sha256_of(file) == header.sha256
 
@@ -281,7 +281,9 @@ class _OldShard:
 
 @dataclass
 class PreviousRecords:
-    """The records of an earlier build that a shard may copy. A context manager, because it keeps files open.
+    """The records of an earlier build that a shard may copy.
+
+    It is a context manager, because it keeps files open.
 
     Attributes:
       build: The earlier build.
@@ -290,7 +292,7 @@ class PreviousRecords:
       trust_mtime: Whether a source in an unchanged state is assumed to be unchanged.
       verdicts: File -> whether a shard of the build matches its sha256, if known. Results are added, so that
         a shard that serves several new shards is read once.
-      made_by: How the new shard is converted. None if no setting leaves out images that are read.
+      shard_recipe: How the new shard is converted. None if no setting leaves out images that are read.
       touched: Files whose states are not trusted.
       rejected: Shards with records to copy that do not match their sha256, so that nothing is copied.
     """
@@ -300,7 +302,7 @@ class PreviousRecords:
     recipe: str
     trust_mtime: bool
     verdicts: dict[str, bool] = field(default_factory=dict)
-    made_by: ShardRecipe | None = None
+    shard_recipe: ShardRecipe | None = None
     touched: TouchedFiles = field(default_factory=TouchedFiles)
     rejected: list[str] = field(default_factory=list)
     _shards: dict[tuple[str, int], _OldShard | None] = field(default_factory=dict, repr=False)
@@ -319,28 +321,28 @@ class PreviousRecords:
           refs: References of the shard, each with its digest.
           listed: Number of all references of the shard; 0 if these are all.
         """
-        wanted = {ref.key: (ref, digest) for ref, digest in refs if ref.is_candidate}
-        found: dict[str, ReusableRecord] = {}
+        missing = {ref.key: (ref, digest) for ref, digest in refs if ref.is_candidate}
+        records: dict[str, ReusableRecord] = {}
         own = self.place.split
         for split in sorted(self.build.shards, key=lambda name: (name != own, name)):
-            if not wanted:
+            if not missing:
                 break
             shards, few = self.build.shards[split], (listed or len(refs)) < NEVER_EMPTY
-            for number in near(self.place, shards) if few else overlapping(self.place, shards):
-                for key, record in self._known(split, number, wanted):
-                    found[key] = record
-                wanted = {key: value for key, value in wanted.items() if key not in found}
-                if not wanted:
+            for index in near(self.place, shards) if few else overlapping(self.place, shards):
+                for key, record in self._records_in(split, index, missing):
+                    records[key] = record
+                missing = {key: value for key, value in missing.items() if key not in records}
+                if not missing:
                     break
-        return found
+        return records
 
-    def _shard(self, split: str, number: int) -> _OldShard | None:
+    def _shard(self, split: str, index: int) -> _OldShard | None:
         """Returns an earlier shard; None if nothing can be copied from it."""
-        if (split, number) not in self._shards:
-            self._shards[split, number] = None
+        if (split, index) not in self._shards:
+            self._shards[split, index] = None
             with contextlib.suppress(OSError, ValueError, TypeError):
                 build = self.build
-                place = ShardPlace(split, number, build.shards[split])
+                place = ShardPlace(split, index, build.shards[split])
                 name = shard_file(*place, build.suffix)
                 ledger = storage.read_bytes(storage.join(build.directory, ledger_file(*place)))
                 header = ledger_header(ledger)
@@ -349,8 +351,8 @@ class PreviousRecords:
                 if header.recipe == self.recipe and stated == header.sha256:
                     path = storage.join(build.directory, name)
                     entries = list(load_ledger(ledger)[1])
-                    self._shards[split, number] = _OldShard(name, path, header.sha256, entries, self._open)
-        return self._shards[split, number]
+                    self._shards[split, index] = _OldShard(name, path, header.sha256, entries, self._open)
+        return self._shards[split, index]
 
     def _is_sound(self, shard: _OldShard) -> bool:
         """Returns whether a shard has not changed. Otherwise no line of its ledger is used."""
@@ -360,24 +362,24 @@ class PreviousRecords:
             self.rejected.append(shard.name)
         return self.verdicts[shard.name]
 
-    def _known(
-        self, split: str, number: int, wanted: Mapping[str, tuple[ImageRef, str]]
+    def _records_in(
+        self, split: str, index: int, missing: Mapping[str, tuple[ImageRef, str]]
     ) -> Iterator[tuple[str, ReusableRecord]]:
-        shard = self._shard(split, number)
+        shard = self._shard(split, index)
         if shard is None:
             return
         same_refs: dict[str, list[Entry]] = {}
-        made_by = self.made_by
+        shard_recipe = self.shard_recipe
         for entry in shard.entries:
             source = entry.source
-            if source not in wanted or wanted[source][1] != entry.digest or not can_stay(entry):
+            if source not in missing or missing[source][1] != entry.digest or not can_stay(entry):
                 continue
-            if made_by is None or _decides_same(entry, made_by):
+            if shard_recipe is None or _decides_same(entry, shard_recipe):
                 same_refs.setdefault(source, []).append(entry)
         if not same_refs or not self._is_sound(shard):
             return
         for source, (entry, *more) in same_refs.items():
-            ref = wanted[source][0]
+            ref = missing[source][0]
             same = self.trust_mtime and ref.fingerprint == entry.fingerprint and ref.has_known_state
             trusted = same and not self.touched.has(ref)
             yield source, ReusableRecord(entry, trusted, shard.frame, tuple(more))
@@ -385,8 +387,8 @@ class PreviousRecords:
 
 def overlapping(place: ShardPlace, shards: int) -> range:
     """Returns the numbers of the earlier shards that hold a shard's images, by their ranges of hashes."""
-    _, number, count = place
-    first, last = -(-number * HASH_RANGE // count), -(-(number + 1) * HASH_RANGE // count) - 1
+    _, index, count = place
+    first, last = -(-index * HASH_RANGE // count), -(-(index + 1) * HASH_RANGE // count) - 1
     return range(shard_of(first, shards), shard_of(last, shards) + 1)
 
 

@@ -86,8 +86,8 @@ class OrderedRefs:
             return
         if self._parts is None:
             self._parts = self._distributed()
-        for number, packed in enumerate(self._parts):
-            places = self._places[number * _PART : (number + 1) * _PART]
+        for index, packed in enumerate(self._parts):
+            places = self._places[index * _PART : (index + 1) * _PART]
             unsorted = _unpacked(packed)  # in the order of their places
             yield [unsorted[rank] for rank in np.argsort(np.argsort(places)).tolist()]
 
@@ -171,7 +171,7 @@ class ShardPlan(NamedTuple):
     def parts(self) -> Iterator[tuple[Sequence[ImageRef], list[str]]]:
         """Yields the references in order, in parts that fit into memory, with their digests.
 
-        A reference's digest is that of the data that it adds to its record.
+        The digest of a reference covers the data that it adds to its record.
         """
         begin = 0
         for refs in self.refs.parts():
@@ -187,7 +187,7 @@ def plan_shard(
     """Returns the plan of a shard.
 
     Args:
-      planned: split, number and references of the shard.
+      planned: Split, number and references of the shard.
       forecast: Forecast with the plan of the dataset.
       settings: Checked settings.
       versions: Versions of the software that determines bytes.
@@ -213,16 +213,16 @@ def plan_shard(
             more.append(("file_name", ref.file_name))
         if ref.size < 0 and settings.min_source_bytes:  # only reading the file shows if it is large enough
             more.append(("min_bytes", settings.min_source_bytes))
-        if (number := versions.get(HEIF_DECODER)) and extension_of(ref.key) in SUPPORTED_KINDS["heif"]:
-            more.append((HEIF_DECODER, number))
+        if (version := versions.get(HEIF_DECODER)) and extension_of(ref.key) in SUPPORTED_KINDS["heif"]:
+            more.append((HEIF_DECODER, version))
         return line_after_key(ref, [ids.get(name, -1) for name in ref.labels], *more)
 
     digest, lines = PlanDigest(recipes.shard), bytearray()
     candidates, has_known_states = 0, True
     for part in refs.parts():
-        found = _digests_of(part, line_of, has_ordinary=FeatureRole.SOURCE_ID not in roles)
-        digest.add_refs(part, found)
-        lines += bytes.fromhex("".join(found))
+        part_digests = _digests_of(part, line_of, has_ordinary=FeatureRole.SOURCE_ID not in roles)
+        digest.add_refs(part, part_digests)
+        lines += bytes.fromhex("".join(part_digests))
         readable = [ref for ref in part if not ref.outcome]
         candidates += len(readable)
         has_known_states = has_known_states and all(map(attrgetter("has_known_state"), readable))
@@ -243,15 +243,15 @@ def _digests_of(
       line_of: Returns the line after the key of a reference.
       has_ordinary: Whether the line of such a reference depends on nothing else.
     """
-    known: dict[tuple[str, str], str] = {}
+    lines: dict[tuple[str, str], str] = {}
     digests = []
     for ref in refs:
         if has_ordinary and ref.size >= 0 and ref[_SHA256:_CRC32C] + ref[_CRC32C + 1 :] == _USUAL:
             stem, _, extension = ref.key.rpartition(".")
             place = ref.label, extension if stem else ""
-            line = known.get(place)
+            line = lines.get(place)
             if line is None:
-                line = known[place] = line_of(ref)
+                line = lines[place] = line_of(ref)
         else:
             line = line_of(ref)
         digests.append(ref_digest(ref.key, line))
@@ -280,7 +280,7 @@ def recipes_of(identity: Mapping[str, Any], versions: Mapping[str, str]) -> Reci
     Raises:
       KeyError: If a setting is missing.
     """
-    versions = {name: number for name, number in versions.items() if name != HEIF_DECODER}
+    versions = {name: version for name, version in versions.items() if name != HEIF_DECODER}
     chosen = {
         name: identity[name] for name in _SHARD_SETTINGS if name in identity or name not in RECORDED_IF_GIVEN
     }
