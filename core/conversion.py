@@ -1,4 +1,4 @@
-"""Converts images to records: one, or those of a shard in order and with bounded memory."""
+"""Converts images to records: one, or all of a shard in order and with bounded memory."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _PIXEL_BYTES, _PIXELS_OF_A_BYTE = 4, 16
 #: Largest number of bytes of a sample that keeps its type.
 _SAMPLE_BYTES = 4
 #: For a fingerprint, a JPEG is decoded at the smallest scale whose longer side has at least this many pixels:
-#: twice those of the small copy that the fingerprint is computed from.
+#: twice the pixels of the small copy that the fingerprint is computed from.
 _MIN_SIDE = 128
 _SCALES = (8, 4, 2)
 #: Value of `image/format` -> format of the stored image.
@@ -127,7 +127,7 @@ class ReadImage(NamedTuple):
       mask: Bytes of its mask file, if it has one.
       mask_sha256: Hex digest of the mask's bytes.
       size: Number of bytes that were read.
-      same: Whether the bytes are those that an earlier build converted.
+      same: Whether an earlier build converted the same bytes.
     """
 
     ref: ImageRef
@@ -163,15 +163,15 @@ class ReusableRecord(NamedTuple):
 
     def frames(self) -> list[tuple[Entry, bytes]] | None:
         """Returns the entries and frames of all records; None if one is damaged or missing."""
-        found = []
+        frames = []
         for entry in (self.entry, *self.more):
             if entry.offset is None or entry.length is None:
                 return None
             frame = self.read_frame(entry.offset, entry.length)
             if frame is None:
                 return None
-            found.append((entry, frame))
-        return found
+            frames.append((entry, frame))
+        return frames
 
 
 def read_ref(ref: ImageRef, recipe: ShardRecipe, before: SourceDigests | None = None) -> ReadImage:
@@ -235,13 +235,13 @@ def _left_out_by_digest(key: str, sha256: str, keys: KeyRules) -> LeftOut | None
     return LeftOut(reason, Stage.READ, message)
 
 
-def _as_before(ref: ImageRef, known: ReusableRecord, source_bytes: int = 0) -> Converted | None:
+def _as_before(ref: ImageRef, record: ReusableRecord, source_bytes: int = 0) -> Converted | None:
     """Returns the result of an earlier build for an image; None if its record is damaged."""
-    entry = known.entry
+    entry = record.entry
     if entry.outcome != Outcome.WRITTEN:
         uri = ref.location if entry.uri else ""
         return Converted(entry._replace(uri=uri, fingerprint=ref.fingerprint))
-    frames = known.frames()
+    frames = record.frames()
     if frames is None:
         return None
     first, *more = (
@@ -419,13 +419,13 @@ def _map_candidate(read: ReadImage, recipe: ShardRecipe, reserve: Reserve) -> Co
             check_labels(item, recipe.layout, recipe.ids)
             # The reservation for the image, which is still held, covers its masks.
             annotated = annotate(item, image, settings, recipe.ids, read.mask)
-            done = _build(item, read, image, annotated, recipe)
+            result = _build(item, read, image, annotated, recipe)
             if mapped_images:
-                done = done._replace(source_bytes=0, decode_seconds=None)
-            mapped_images.append(done)
+                result = result._replace(source_bytes=0, decode_seconds=None)
+            mapped_images.append(result)
     if len(mapped_images) > 1 or mapped_images[0].entry.key != ref.key:
         mapped_images = [
-            done._replace(entry=done.entry._replace(source_key=ref.key)) for done in mapped_images
+            result._replace(entry=result.entry._replace(source_key=ref.key)) for result in mapped_images
         ]
     first, *more = mapped_images
     return first._replace(more=tuple(more))
@@ -459,7 +459,7 @@ def convert_ref(ref: ImageRef, recipe: ShardRecipe) -> Converted:
 
 
 def convert_refs(
-    refs: Sequence[ImageRef], recipe: ShardRecipe, known: Mapping[str, ReusableRecord] | None = None
+    refs: Sequence[ImageRef], recipe: ShardRecipe, records: Mapping[str, ReusableRecord] | None = None
 ) -> Iterator[Converted]:
     """Converts references in parallel, and yields the results in order.
 
@@ -468,27 +468,27 @@ def convert_refs(
     Args:
       refs: References of the shard.
       recipe: How the shard is converted.
-      known: Key -> the record that an earlier build made of the image.
+      records: Key -> the record that an earlier build made of the image.
 
     Raises:
       EngineError: If the storage or the machine failed, or a source changed.
     """
-    known = known or {}
-    unchanged = {key: item for key, item in known.items() if item.unchanged}
+    records = records or {}
+    unchanged = {key: item for key, item in records.items() if item.unchanged}
     others = [ref for ref in refs if ref.key not in unchanged]
     before = {
         key: (item.entry.sha256, item.entry.mask_sha256)
-        for key, item in known.items()
+        for key, item in records.items()
         if item.entry.outcome == Outcome.WRITTEN
     }
     results = iter(map_reads(partial(_convert_if_changed, recipe), others, recipe, before))
     for ref in refs:
-        done = _as_before(ref, unchanged[ref.key]) if ref.key in unchanged else next(results)
-        if isinstance(done, ReadImage):
-            done = _as_before(ref, known[ref.key], done.size)
-        done = done or convert_ref(ref, recipe)  # a record was damaged after its shard was compared
-        PROGRESS.add(images=not ref.outcome, bad=done.entry.outcome == Outcome.QUARANTINED)
-        yield done
+        result = _as_before(ref, unchanged[ref.key]) if ref.key in unchanged else next(results)
+        if isinstance(result, ReadImage):
+            result = _as_before(ref, records[ref.key], result.size)
+        result = result or convert_ref(ref, recipe)  # a record was damaged after its shard was compared
+        PROGRESS.add(images=not ref.outcome, bad=result.entry.outcome == Outcome.QUARANTINED)
+        yield result
 
 
 def _convert_if_changed(recipe: ShardRecipe, read: ReadImage) -> Converted | ReadImage:
@@ -589,8 +589,8 @@ def measure_read(recipe: ShardRecipe, read: ReadImage) -> tuple[int, Entry, Brig
     The records are dropped at once: sixty with raw pixels could be gigabytes.
 
     Returns:
-      The size of its framed records in bytes, 0 without one. Its entry. Its brightness if it has 16 bits, is
-      scaled to 8, and no setting says what is white.
+      The size of its framed records in bytes, which is 0 without a record; its entry; and its brightness if
+      it has 16 bits, is scaled to 8, and no setting says what is white.
     """
     converted, settings = convert_read(read, recipe), recipe.settings
     images = (converted, *converted.more)
@@ -660,10 +660,6 @@ def fingerprint_read(settings: ConvertSettings, read: ReadImage) -> Fingerprint 
 
     It is None if the conversion will leave the image out. Such an image must not be kept in favor of one that
     would become a record.
-
-    Args:
-      settings: Checked settings.
-      read: The image, whose bytes are read.
     """
     if read.problem:
         return None

@@ -153,29 +153,29 @@ class HeldLease:
         pause, announced = _POLL_SECONDS / 16, False
         while True:
             with storage.translated_errors("take the lease", path):
-                found = storage.read_with_etag(path)
-            if found is None or found[0] != seen:
-                seen, seen_at = (found[0] if found else b""), time.monotonic()
-            held = Lease.loads(found[0]) if found else None
-            mine = self._has(held)
-            if held is not None and mine and _is_fresh(path, held):
+                content, tag = storage.read_with_etag(path) or (b"", None)
+            if content != seen:
+                seen, seen_at = content, time.monotonic()
+            lease = Lease.loads(content)
+            mine = self._has(lease)
+            if lease is not None and mine and _is_fresh(path, lease):
                 return
             # A holder that was silent for its whole lease time is gone, even if clocks differ.
-            silent = held is not None and time.monotonic() - seen_at > held.seconds
-            if held is None or mine or silent or _is_void(path, held):
-                since = held.since if held is not None and mine else time.time()
-                taken = replace(self.lease, since=since, renewed=time.time()).dumps().encode()
+            silent = lease is not None and time.monotonic() - seen_at > lease.seconds
+            if lease is None or mine or silent or _is_void(path, lease):
+                since = lease.since if lease is not None and mine else time.time()
+                renewed = replace(self.lease, since=since, renewed=time.time())
                 with storage.translated_errors("take the lease", path):
-                    if storage.write_if_match(path, taken, found[1] if found else None):
+                    if storage.write_if_match(path, renewed.dumps().encode(), tag):
                         return
                 time.sleep(_BEATEN_SECONDS)  # another run was faster; the next look shows which
                 continue
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                raise _held_by(self.output, held, self.file)
+                raise _held_error(self.output, lease, self.file)
             if not announced:
                 announced = True
-                waiting(_holder_and_age(held, path))
+                waiting(_holder_and_age(lease, path))
             time.sleep(min(pause, remaining))
             pause = min(2 * pause, _POLL_SECONDS)
 
@@ -193,14 +193,14 @@ class HeldLease:
                 return
             _next_renewal[key] = time.monotonic() + _AGAIN_SECONDS
         try:
-            held = self._renewed(at_once=False)
+            lease = self._renewed(at_once=False)
         except (OSError, ShardwrightError) as error:
             _LOGGER.warning("The lease of %s could not be renewed: %s", printable(self.output), error)
             return
         with _lock:
-            pause = held.seconds * _RENEW_AFTER if held is not None and self._has(held) else 0.0
+            pause = lease.seconds * _RENEW_AFTER if lease is not None and self._has(lease) else 0.0
             _next_renewal[key] = time.monotonic() + pause
-        self._check_has(held)
+        self._check_has(lease)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -231,7 +231,7 @@ class HeldLease:
         Raises:
           EngineError: If the run has lost the lease, or the storage fails.
         """
-        self._check_has(_held(self.output, self.file))
+        self._check_has(_stored_lease(self.output, self.file))
 
     def keep(self) -> None:
         """Checks that the run still has the lease, and renews it.
@@ -240,8 +240,8 @@ class HeldLease:
           EngineError: If the run has lost the lease, or the storage fails.
         """
         with storage.translated_errors("renew the lease", self.path):
-            held = self._renewed(at_once=True)
-        self._check_has(held)
+            lease = self._renewed(at_once=True)
+        self._check_has(lease)
 
     def release(self) -> None:
         """Gives the lease back if the run has it. If the storage fails, the lease expires later.
@@ -251,9 +251,9 @@ class HeldLease:
         """
         path = self.path
         try:
-            while (found := storage.read_with_etag(path)) is not None:
-                held = Lease.loads(found[0])
-                if not self._has(held) or storage.write_if_match(path, b"", found[1]):
+            while (entry := storage.read_with_etag(path)) is not None:
+                content, tag = entry
+                if not self._has(Lease.loads(content)) or storage.write_if_match(path, b"", tag):
                     break
             if not storage.is_remote(path) and os.path.lexists(path):
                 with storage.alone_with(path):
@@ -287,13 +287,13 @@ class HeldLease:
             ended.set()
             thread.join(_END_SECONDS)
 
-    def _has(self, held: Lease | None) -> bool:
-        return held is not None and held.holder == self.holder
+    def _has(self, lease: Lease | None) -> bool:
+        return lease is not None and lease.holder == self.holder
 
-    def _check_has(self, held: Lease | None) -> None:
-        if self._has(held):
+    def _check_has(self, lease: Lease | None) -> None:
+        if self._has(lease):
             return
-        output, now = printable(self.output), printable(_holder_text(held) if held else "nobody has it now")
+        output, now = printable(self.output), printable(_holder_text(lease) if lease else "nobody has it now")
         if self.file == LEASE_JSON:
             raise EngineError(
                 f"This rebuild of {output} lost its lease ({now}), perhaps because it was silent for longer "
@@ -305,17 +305,18 @@ class HeldLease:
         )
 
     def _renewed(self, at_once: bool) -> Lease | None:
-        """Renews the lease if the run has it and it is due or `at_once`; returns the lease as found."""
+        """Renews the lease if the run has it and it is due or `at_once`; returns the lease before that."""
         path = self.path
-        while (found := storage.read_with_etag(path)) is not None:
-            held = Lease.loads(found[0])
-            if held is None or not self._has(held) or (not at_once and _is_fresh(path, held)):
-                return held
-            renewed = replace(held, renewed=time.time())
-            if storage.write_if_match(path, renewed.dumps().encode(), found[1]):
+        while (entry := storage.read_with_etag(path)) is not None:
+            content, tag = entry
+            lease = Lease.loads(content)
+            if lease is None or not self._has(lease) or (not at_once and _is_fresh(path, lease)):
+                return lease
+            renewed = replace(lease, renewed=time.time())
+            if storage.write_if_match(path, renewed.dumps().encode(), tag):
                 with _lock:
                     _seen[path, self.holder] = renewed.renewed, time.monotonic()
-                return held
+                return lease
         return None
 
 
@@ -429,20 +430,20 @@ def check_free(output: str, holder: str = "", file: str = LEASE_JSON) -> None:
     Raises:
       EngineError: If another run has the lease, or the storage fails.
     """
-    held = _held(output, file)
-    if held is not None and held.holder != holder and not _is_void(storage.join(output, file), held):
-        raise _held_by(output, held, file)
+    lease = _stored_lease(output, file)
+    if lease is not None and lease.holder != holder and not _is_void(storage.join(output, file), lease):
+        raise _held_error(output, lease, file)
 
 
-def _is_void(path: str, held: Lease) -> bool:
+def _is_void(path: str, lease: Lease) -> bool:
     with _lock:
-        ended = held.holder not in _at_work
-    if ended and held.began and (held.host, held.pid, held.began) == this_process():
+        ended = lease.holder not in _at_work
+    if ended and lease.began and (lease.host, lease.pid, lease.began) == this_process():
         return True  # an earlier run of this process could not give it back
     with storage.translated_errors("read the lease", path):
         age = _age(path)
     # A lease that has gone meanwhile stops nobody; the next attempt to take it shows that.
-    return age is None or is_void(held, age, socket.gethostname(), may_live)
+    return age is None or is_void(lease, age, socket.gethostname(), may_live)
 
 
 def _age(path: str) -> float | None:
@@ -471,27 +472,27 @@ def read_holder(output: str) -> str:
     Raises:
       EngineError: If the storage fails.
     """
-    held = _held(output, LEASE_JSON)
-    return held.holder if held else ""
+    lease = _stored_lease(output, LEASE_JSON)
+    return lease.holder if lease else ""
 
 
-def _held(output: str, file: str) -> Lease | None:
+def _stored_lease(output: str, file: str) -> Lease | None:
     """Returns the stored lease, even an expired one; None if it is missing or damaged."""
     return Lease.loads(storage.read_if_exists(storage.join(output, file)) or b"")
 
 
-def _is_fresh(path: str, held: Lease) -> bool:
+def _is_fresh(path: str, lease: Lease) -> bool:
     """Returns whether the holder, in this or another process, has renewed the lease recently.
 
     Only the first look relies on the clocks of other machines.
     """
-    quarter = held.seconds * _RENEW_AFTER
+    quarter = lease.seconds * _RENEW_AFTER
     with _lock:
-        seen = _seen.get((path, held.holder))
-        if seen is not None and seen[0] == held.renewed:
+        seen = _seen.get((path, lease.holder))
+        if seen is not None and seen[0] == lease.renewed:
             return time.monotonic() - seen[1] < quarter
-        _seen[path, held.holder] = held.renewed, time.monotonic()
-    return seen is not None or abs(time.time() - held.renewed) < quarter
+        _seen[path, lease.holder] = lease.renewed, time.monotonic()
+    return seen is not None or abs(time.time() - lease.renewed) < quarter
 
 
 def _utc(seconds: float) -> str:
@@ -501,27 +502,27 @@ def _utc(seconds: float) -> str:
         return "an unknown time"
 
 
-def _holder_text(held: Lease) -> str:
-    process = f"process {held.pid} on {held.host}" if held.pid else "a job"
-    doing = f"making version {held.version}" if held.version else "writing there"
-    return f"{process} has been {doing} since {_utc(held.since)} by its own clock"
+def _holder_text(lease: Lease) -> str:
+    process = f"process {lease.pid} on {lease.host}" if lease.pid else "a job"
+    doing = f"making version {lease.version}" if lease.version else "writing there"
+    return f"{process} has been {doing} since {_utc(lease.since)} by its own clock"
 
 
-def _holder_and_age(held: Lease, path: str) -> str:
+def _holder_and_age(lease: Lease, path: str) -> str:
     """Describes the holder of a lease and when it was last heard of, which only the storage's clock tells."""
     age = None
     with contextlib.suppress(OSError, EngineError):  # what the message is about matters more
         age = _age(path)
     if age is None:
-        return _holder_text(held)
+        return _holder_text(lease)
     seconds = max(0, round(age))
     ago = counted(seconds, "second") if seconds < _MINUTE else counted(seconds // _MINUTE, "minute")
-    return f"{_holder_text(held)}, and was last heard of {ago} ago by the clock of the storage"
+    return f"{_holder_text(lease)}, and was last heard of {ago} ago by the clock of the storage"
 
 
-def _held_by(output: str, held: Lease, file: str) -> EngineError:
-    lease = storage.join(output, file)
-    path, holder = printable(lease), printable(_holder_and_age(held, lease))
+def _held_error(output: str, lease: Lease, file: str) -> EngineError:
+    lease_path = storage.join(output, file)
+    path, holder = printable(lease_path), printable(_holder_and_age(lease, lease_path))
     if file == LEASE_JSON:
         return EngineError(
             f"Another rebuild of {printable(output)} is running: {holder}; run again when it has "

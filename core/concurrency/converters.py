@@ -192,8 +192,8 @@ class Converters:
                 self._start_process()
                 if crashed is None or death.item < 0 or not death.is_crash:
                     raise EngineError(_explain(death)) from None
-                number = tuple(left)[death.item]
-                results[number] = crashed(left.pop(number), death.how)
+                index = tuple(left)[death.item]
+                results[index] = crashed(left.pop(index), death.how)
                 continue
             except BaseException:
                 self._idle.put(process)
@@ -201,7 +201,7 @@ class Converters:
             self._idle.put(process)
             results |= zip(tuple(left), converted, strict=True)
             left.clear()
-        return [results[number] for number in range(len(items))]
+        return [results[index] for index in range(len(items))]
 
 
 def _packed(function: Callable[[Any], Any]) -> PackedFunction:
@@ -268,7 +268,7 @@ def converters(in_processes: bool, preload: str = "") -> Iterator[Converters]:
 
 
 def current_converters() -> Converters:
-    """Returns the converters of this process: those of the command, or else its own."""
+    """Returns the converters of the command, or else the converters of this process."""
     return _current or _own_converters()
 
 

@@ -51,8 +51,8 @@ class Progress:
     def taken_sentences(self) -> list[str]:
         """Returns the sentences that were not shown yet, and marks them as shown."""
         with self._lock:
-            taken, self.sentences = self.sentences, []
-            return taken
+            sentences, self.sentences = self.sentences, []
+            return sentences
 
     def reset(self) -> None:
         """Resets all counters for a new run."""

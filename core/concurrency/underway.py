@@ -132,8 +132,8 @@ class Underway:
 
     def passing(self, items: Iterable[Item]) -> Iterator[Item]:
         """Yields the items of a quick loop, and reports progress for every thousandth."""
-        for number, item in enumerate(items):
-            if not number % _ITEMS_A_NOTE:
+        for index, item in enumerate(items):
+            if not index % _ITEMS_A_NOTE:
                 self.progress()
             yield item
 

@@ -88,26 +88,26 @@ class Watchdog:
         If C code in this process holds Python's lock, no thread can look. Then Python itself prints where
         each thread is and ends the process, with exit code 1. Decoders in worker processes cannot cause this.
         """
-        done = threading.Event()
-        thread = self.start(done)
+        stop = threading.Event()
+        thread = self.start(stop)
         try:
             yield
         finally:
-            done.set()
+            stop.set()
             thread.join()  # or it might ask Python for an end after the next line
             faulthandler.cancel_dump_traceback_later()
 
-    def start(self, done: threading.Event) -> threading.Thread:
+    def start(self, stop: threading.Event) -> threading.Thread:
         """Starts a thread that looks every second until an event is set, and returns it."""
         thread = threading.Thread(
-            target=self._keep_looking, args=(done,), name="shardwright-watchdog", daemon=True
+            target=self._keep_looking, args=(stop,), name="shardwright-watchdog", daemon=True
         )
         thread.start()
         return thread
 
-    def _keep_looking(self, done: threading.Event) -> None:
+    def _keep_looking(self, stop: threading.Event) -> None:
         looked = time.monotonic()
-        while not done.wait(_PAUSE_SECONDS):
+        while not stop.wait(_PAUSE_SECONDS):
             now = time.monotonic()
             if now - looked > _GAP_SECONDS:
                 self.since = now

@@ -36,7 +36,7 @@ serve(int(sys.argv[1]), int(sys.argv[2]))
 """
 #: Each processor has a process, and NumPy's linear algebra would start a thread for each processor in all.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
-#: Number of the current item (-1: none), time at which its work began, lengths of place and stage.
+#: Index of the current item (-1: none), time at which its work began, lengths of place and stage.
 _HEAD = struct.Struct("<qdHH")
 _BOARD_BYTES, _STAGE_BYTES = 4096, 32
 _PLACE_BYTES = _BOARD_BYTES - _HEAD.size - _STAGE_BYTES
@@ -115,9 +115,9 @@ class Board:
         self._map = mmap.mmap(descriptor, _BOARD_BYTES)
         self._item = -1
 
-    def begin_item(self, number: int) -> None:
+    def begin_item(self, index: int) -> None:
         """Notes the item that the process works on from now on; -1 for none."""
-        self._item = number
+        self._item = index
         self.write(None)
 
     def write(self, task: Task | None) -> None:
@@ -131,7 +131,7 @@ class Board:
         _HEAD.pack_into(self._map, 0, self._item, task.started, len(place), len(stage))
 
     def read(self) -> tuple[int, Task | None]:
-        """Returns the number of the current item, and the current step; -1 and None if there are none."""
+        """Returns the index of the current item, and the current step; -1 and None if there are none."""
         item, started, place, stage = _HEAD.unpack_from(self._map, 0)
         text = self._map[_HEAD.size : _HEAD.size + place + stage]
         task = Task(text[:place].decode(errors="replace"), text[place:].decode(errors="replace"), started)
@@ -143,7 +143,7 @@ class WorkerDied(Exception):
 
     Attributes:
       exit_code: As in `subprocess`: minus the number of the signal that ended it, or its exit status.
-      item: Number of the item that it worked on; -1 if it had begun none.
+      item: Index of the item that it worked on; -1 if it had begun none.
       task: The step that it had begun last, if known.
     """
 
@@ -293,8 +293,8 @@ def _run(functions: dict[bytes, Callable[[Any], Any]], request: memoryview, boar
         digest, function, items = pickle.loads(request)
         if function:
             functions[digest] = pickle.loads(function)
-        for number, item in enumerate(items):
-            board.begin_item(number)
+        for index, item in enumerate(items):
+            board.begin_item(index)
             results.append(functions[digest](item))
     except Exception as error:
         failure = error
