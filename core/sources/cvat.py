@@ -42,14 +42,16 @@ def objects_of(image: XmlElement) -> Annotations:
         if shape.name not in _SHAPES:
             continue
         with faults_in(f"the {shape.name} in line {shape.line}"):
-            box, outline = _drawn(shape, size)
+            box, outline = _box_and_outline(shape, size)
         label = class_name(shape.attributes.get("label", ""))
         occluded = _FLAGS.get(shape.attributes.get("occluded", ""))
         objects.append(ObjectAnnotation(label, box, occluded=occluded, segmentation=outline))
     return Annotations(objects=tuple(objects), size=size, upright=True)
 
 
-def _drawn(shape: XmlElement, size: tuple[int, int] | None) -> tuple[shapes.Box | None, Segmentation | None]:
+def _box_and_outline(
+    shape: XmlElement, size: tuple[int, int] | None
+) -> tuple[shapes.Box | None, Segmentation | None]:
     """Returns the box and the outline of a shape; both are None if it encloses nothing.
 
     Raises:

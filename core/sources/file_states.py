@@ -192,21 +192,21 @@ class ImageRoot:
         """
         relative, uri = self._find_odd(path) if _ODD.search(path) else (path, self._base + path)
         if not relative:
-            raise AnnotationFault(f"its path {_quoted(path)} names no file")
+            raise AnnotationFault(f"its path {_quote(path)} names no file")
         try:
             key = key_from_bytes(relative.encode("utf-8", "surrogateescape"))
             # A request for an impossible name would fail the job.
             size = len(uri.split("/", 3)[-1].encode()) if storage.is_remote(uri) else 0
         except UnicodeEncodeError:
-            raise AnnotationFault(f"its path {_quoted(path)} is not UTF-8") from None
+            raise AnnotationFault(f"its path {_quote(path)} is not UTF-8") from None
         if size > _MAX_OBJECT_NAME or (size and _NO_OBJECT.search(uri)):
-            raise AnnotationFault(f"its path {_quoted(uri)} cannot be that of an object")
+            raise AnnotationFault(f"its path {_quote(uri)} cannot be that of an object")
         return key, uri
 
     def _find_odd(self, path: str) -> tuple[str, str]:
         """Returns (path for the key, URI) of a path that may have segments such as `..`."""
         if "\0" in path:
-            raise AnnotationFault(f"its path {_quoted(path)} holds a NUL")
+            raise AnnotationFault(f"its path {_quote(path)} holds a NUL")
         bare = path.strip()
         if not bare:
             raise AnnotationFault("it names no image")
@@ -219,27 +219,27 @@ class ImageRoot:
             path = match[2].removeprefix("localhost") if match[2].startswith("localhost/") else match[2]
             path = os.fsdecode(unquote_to_bytes(path.encode("utf-8", "surrogateescape"))).replace("\0", "")
         if path.endswith(("/", "/.", "/..")) or path in (".", ".."):
-            raise AnnotationFault(f"its path {_quoted(path)} names a folder")
+            raise AnnotationFault(f"its path {_quote(path)} names a folder")
         if path.startswith("/"):
             uri, whole = path, "/" + _normal(path)
         elif self._remote:
             scheme, _, rest = self._base.partition("://")
             bucket, _, inside = rest.partition("/")
             if posixpath.normpath((inside + path).lstrip("/")).split("/")[0] == "..":
-                raise AnnotationFault(f"its path {_quoted(path)} leads out of the bucket")
+                raise AnnotationFault(f"its path {_quote(path)} leads out of the bucket")
             uri = whole = f"{scheme}://{bucket}/{_normal(inside + path)}"
         else:
             uri, whole = self._base + path, "/" + _normal(self._below + path)
         if storage.is_remote(uri) and not storage.is_remote(whole):
-            raise AnnotationFault(f"there is no storage for its path {_quoted(path)}")
+            raise AnnotationFault(f"there is no storage for its path {_quote(path)}")
         return whole.removeprefix(self._below) if whole.startswith(self._below) else _normal(path), uri
 
     def _find_object(self, path: str, scheme: str, rest: str) -> tuple[str, str]:
         if not _has_storage(scheme):
-            raise AnnotationFault(f"there is no storage for {scheme}://, as in {_quoted(path)}")
+            raise AnnotationFault(f"there is no storage for {scheme}://, as in {_quote(path)}")
         bucket, _, name = rest.partition("/")
         if not bucket or not name or name.endswith("/"):
-            raise AnnotationFault(f"its path {_quoted(path)} names no object")
+            raise AnnotationFault(f"its path {_quote(path)} names no object")
         uri = f"{scheme}://{rest}"
         is_below = self._remote and uri.startswith(self._below)
         return _normal(uri.removeprefix(self._below) if is_below else rest), uri
@@ -250,7 +250,7 @@ def _normal(path: str) -> str:
     return posixpath.normpath(f"/{path}").lstrip("/")
 
 
-def _quoted(path: str) -> str:
+def _quote(path: str) -> str:
     text = repr(printable(path[:_LONGEST_PATH]))
     return f"{text[:-1]}...{text[-1]}" if len(path) > _LONGEST_PATH else text
 
@@ -284,10 +284,10 @@ def local_state(uri: str) -> tuple[str, int, str]:
                 raise storage.fault(error, "look for", uri) from error
             what = (error.strerror or str(error)).lower()
         advice = "; write / instead of \\" if "\\" in uri else ""
-        raise AnnotationFault(f"{_quoted(uri)}: {what}{advice}", QuarantineReason.UNREADABLE) from None
+        raise AnnotationFault(f"{_quote(uri)}: {what}{advice}", QuarantineReason.UNREADABLE) from None
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-        raise AnnotationFault(f"{_quoted(path)} is {kind}", QuarantineReason.UNREADABLE)
+        raise AnnotationFault(f"{_quote(path)} is {kind}", QuarantineReason.UNREADABLE)
     return path, status.st_size, storage.local_version(status)
 
 

@@ -193,7 +193,7 @@ def with_metadata(ref: ImageRef, files: Mapping[str, bytes], settings: ConvertSe
     Raises:
       AnnotationFault: If a file is wrong.
     """
-    texts = {name: _decoded(name, data) for name, data in files.items()}
+    texts = {name: _decode(name, data) for name, data in files.items()}
     values = _parse_json(texts["json"]) if "json" in texts else {}
     if _reads_class(settings, bool(ref.label)):
         value = _label_value(texts, values, settings)
@@ -214,7 +214,7 @@ def with_metadata(ref: ImageRef, files: Mapping[str, bytes], settings: ConvertSe
     return ref
 
 
-def _decoded(name: str, data: bytes) -> str:
+def _decode(name: str, data: bytes) -> str:
     if is_utf16(data):
         raise AnnotationFault(f"its .{name} file is {UTF16}")
     try:

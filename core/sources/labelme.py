@@ -52,7 +52,7 @@ def parse_labelme(values: Any) -> Annotations:
         group = shape.get("group_id")
         is_part = isinstance(group, int) and isinstance(item.segmentation, list)
         key = (item.label, group) if is_part else place
-        objects[key] = _merged(objects[key], item) if key in objects else item
+        objects[key] = _merge(objects[key], item) if key in objects else item
     return Annotations(objects=tuple(objects.values()), size=size, upright=True)
 
 
@@ -110,7 +110,7 @@ def _mask(data: Any, corners: list[float], size: tuple[int, int] | None) -> Segm
     return shapes.mask_outline(mask, round(corners[0]), round(corners[1]), size)
 
 
-def _merged(first: ObjectAnnotation, second: ObjectAnnotation) -> ObjectAnnotation:
+def _merge(first: ObjectAnnotation, second: ObjectAnnotation) -> ObjectAnnotation:
     """Returns two parts of an object as one."""
     parts = [part.segmentation for part in (first, second) if isinstance(part.segmentation, list)]
     box = shapes.hull([*(first.box or ()), *(second.box or ())])

@@ -143,7 +143,7 @@ def _files(probe: InputProbe) -> tuple[dict[str, str], dict[str, str], int]:
         above, _, last = name.rpartition("/")
         if last == _STATE and not is_hidden(name):
             saved.add(above)
-            files.update(_saved(probe.path, above, set(names)))
+            files.update(_files_of_state(probe.path, above, set(names)))
     for name in names:
         above, _, last = name.rpartition("/")
         if name in files:
@@ -175,7 +175,7 @@ def split_of_file(relative: str) -> str:
         return ""
 
 
-def _saved(folder: str, inner: str, names: set[str]) -> Iterator[tuple[str, str]]:
+def _files_of_state(folder: str, inner: str, names: set[str]) -> Iterator[tuple[str, str]]:
     """Yields (relative path, split) of the files that a `state.json` names."""
     path = storage.join(folder, storage.join(inner, _STATE))
     path_text = printable(path)

@@ -108,7 +108,7 @@ class Rules:
         renamed = dict.fromkeys(self.rename.get(name, name) for name in names)
         return [name for name in renamed if not name or self.keep is None or name in self._kept]
 
-    def _named(self, ref: ImageRef) -> ImageRef:
+    def _with_names(self, ref: ImageRef) -> ImageRef:
         """Returns a reference with numbers replaced by the class names that they stand for.
 
         Numbers of objects are not replaced: some formats count them from 0 and some from 1.
@@ -121,9 +121,9 @@ class Rules:
 
     def old_names(self, ref: ImageRef) -> Sequence[str]:
         """Returns the class names of a reference as they are before they are renamed."""
-        return self._named(ref).labels if self.class_stored else ()
+        return self._with_names(ref).labels if self.class_stored else ()
 
-    def _chosen(self, ref: ImageRef) -> ImageRef:
+    def _filter_file(self, ref: ImageRef) -> ImageRef:
         """Returns a reference, filtered if its key or the size of its file leaves it out."""
         if not (self.lists or self.min_bytes) or not is_image(ref):
             return ref
@@ -134,12 +134,12 @@ class Rules:
 
     def apply(self, ref: ImageRef) -> ImageRef:
         """Returns a reference with its new class names, filtered if it is left out or no name is left."""
-        ref = self._chosen(ref)
+        ref = self._filter_file(ref)
         if not self.class_stored:
             return ref._replace(label="", annotations="") if ref.label or ref.annotations else ref
         if not is_image(ref):
             return ref
-        ref = self._named(ref)
+        ref = self._with_names(ref)
         if self.changes_names and ref.label:
             names = self._names(ref.labels)
             if not names:

@@ -119,7 +119,7 @@ def rectangle(
     xmin, ymin, xmax, ymax = box
     corners = ((xmin, ymin), (xmax, ymin), (xmax, ymax), (xmin, ymax))
     center = around or ((xmin + xmax) / 2, (ymin + ymax) / 2)
-    return _rotated(box, corners, center, degrees) if degrees else (box, None)
+    return _rotate(box, corners, center, degrees) if degrees else (box, None)
 
 
 def ellipse(
@@ -129,10 +129,10 @@ def ellipse(
     angles = (2 * math.pi * place / _CORNERS for place in range(_CORNERS))
     corners = [(x + x_radius * math.cos(angle), y + y_radius * math.sin(angle)) for angle in angles]
     box = (x - x_radius, y - y_radius, x + x_radius, y + y_radius)
-    return _rotated(box, corners, (x, y), degrees)
+    return _rotate(box, corners, (x, y), degrees)
 
 
-def _rotated(
+def _rotate(
     box: Box, corners: Sequence[tuple[float, float]], center: tuple[float, float], degrees: float
 ) -> tuple[Box, Outline | None]:
     """Returns the box around a rotated shape, and its outline.

@@ -77,20 +77,20 @@ def _find(probe: InputProbe, settings: ConvertSettings) -> list[PairedFolders]:
         if not holds_below(probe.inside(names[_ANNOTATIONS]), ".xml", _is_voc, settings):
             return []
         images = next((join(root, names[name]) for name in _IMAGES if name in names), root)
-        return [_paired(root, images, join(root, names[_ANNOTATIONS]), settings)]
+        return [_folder_pair(root, images, join(root, names[_ANNOTATIONS]), settings)]
     years = [probe.inside(name) for name in probe.folders if name.startswith("VOC")]
     if folder_pairs := [folders for year in years for folders in _find(year, settings)]:
         return folder_pairs
     if any(map(split_token, names)) and not probe.files_with(".xml", _FILES_TRIED, _is_voc):
         return []
-    return [_paired(root, root, root, settings)] if holds_below(probe, ".xml", _is_voc, settings) else []
+    return [_folder_pair(root, root, root, settings)] if holds_below(probe, ".xml", _is_voc, settings) else []
 
 
 def _is_voc(path: str) -> bool:
     return b"<annotation" in storage.read_head(path, _XML_HEAD_BYTES)
 
 
-def _paired(root: str, images: str, annotations: str, settings: ConvertSettings) -> PairedFolders:
+def _folder_pair(root: str, images: str, annotations: str, settings: ConvertSettings) -> PairedFolders:
     """Returns the folders of a dataset in a folder, which also has its masks and lists."""
     images = settings.image_root.rstrip("/") or images
     lists = join(root, _LISTS)

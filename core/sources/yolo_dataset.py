@@ -56,7 +56,7 @@ def read_dataset(probe: InputProbe) -> Dataset | None:
       UsageError: If the input cannot be read, or a folder that it names is missing.
     """
     if path := _find_description(probe):
-        return _described(path)
+        return _read_description(path)
     if path := _find_names(probe):
         root = probe.path.rstrip("/") or "/"
         return Dataset(dict(enumerate(_lines(path))), _split_lists(probe) or _image_folders(probe), root)
@@ -106,7 +106,7 @@ def _options(path: str, data: bytes) -> Mapping[str, Any]:
     return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
-def _described(path: str) -> Dataset:
+def _read_description(path: str) -> Dataset:
     """Returns the dataset that data.yaml or obj.data describes.
 
     Raises:

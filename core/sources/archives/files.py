@@ -127,10 +127,10 @@ def kind_of_archive(reader: RangeReader, name: str) -> str:
     return ZIP if END_SIGN in tail and extension_kind(name) in ("", ZIP) else ""
 
 
-def _unpacked(packed: Any, kind: str) -> Iterator[bytes]:
+def _unpack(packed: Any, kind: str) -> Iterator[bytes]:
     """Yields the unpacked data of a compressed file in pieces; joined streams follow each other."""
     if kind == XZ:
-        yield from _unpacked_xz(packed)
+        yield from _unpack_xz(packed)
         return
     decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_ZSTD_WINDOW)
     zstd = partial(decoder.stream_reader, read_across_frames=True)
@@ -139,7 +139,7 @@ def _unpacked(packed: Any, kind: str) -> Iterator[bytes]:
         yield from iter(lambda: file.read1(_PIECE), b"")
 
 
-def _unpacked_xz(packed: IO[bytes]) -> Iterator[bytes]:
+def _unpack_xz(packed: IO[bytes]) -> Iterator[bytes]:
     """Yields unpacked data like `lzma.LZMAFile`, which has no limit for the memory of its decoder."""
     data = packed.read(_BITE)
     while data:
@@ -160,7 +160,7 @@ def unpack_head(head: bytes, kind: str, limit: int) -> bytes:
     data = bytearray()
     # A head ends early, and reading the file later reports other damage.
     with contextlib.suppress(*_PACKED_FAULTS):
-        for piece in _unpacked(io.BytesIO(head), kind):
+        for piece in _unpack(io.BytesIO(head), kind):
             data += piece
             if len(data) >= limit:
                 break
@@ -182,7 +182,7 @@ def unpack_tar(reader: RangeReader, kind: str, out: IO[bytes]) -> None:
     """
     packed, length = io.BufferedReader(file_of(reader), _BITE), 0
     try:
-        for piece in _unpacked(packed, kind):
+        for piece in _unpack(packed, kind):
             length += len(piece)
             most = most_unpacked(packed.tell())
             if length > most:

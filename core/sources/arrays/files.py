@@ -286,7 +286,7 @@ class ArrayFile:
         """
         header, file, damage = self.header, self._file, None
         if self.kind == NPZ or self._is_gzip:
-            file, damage = self._unpacked(context)
+            file, damage = self._unpack(context)
         count, *shape = header.shape
         bytes_of_rows = file.after(header.begin)
         rows = Rows(bytes_of_rows, header.row_bytes, count, tuple(shape), header.dtype, damage=damage)
@@ -299,7 +299,7 @@ class ArrayFile:
             array = np.memmap(source, header.dtype, "r", file.place.offset + header.begin, header.shape, "F")
             return spooled_rows(file, f"C order:{header}", array, context)
 
-    def _unpacked(self, context: Context) -> tuple[FileSlice, ImageFault | None]:
+    def _unpack(self, context: Context) -> tuple[FileSlice, ImageFault | None]:
         """Unpacks the array into the spool.
 
         Data before an early end of the stream is kept. A damaged stream yields nothing, because the position

@@ -261,7 +261,7 @@ def rows_of(
         row_of = named if table.header else partial(_bare_row, settings)
         return ((line, row if isinstance(row, str) else row_of(row)) for line, row in cells)
     if table.kind == texts.LIST:
-        return texts.text_rows(lines, first_row, partial(_listed_row, settings))
+        return texts.text_rows(lines, first_row, partial(_list_row, settings))
 
     def parse(text: str) -> Mapping[str, Any] | str:
         row = texts.json_object(text)
@@ -291,7 +291,7 @@ def _bare_row(settings: ConvertSettings, cells: Sequence[str]) -> Mapping[str, A
     return {"image": image, "label": [name for name in names if name.strip()], columns.ML_USE: split}
 
 
-def _listed_row(settings: ConvertSettings, text: str) -> Mapping[str, Any]:
+def _list_row(settings: ConvertSettings, text: str) -> Mapping[str, Any]:
     """Returns a line with a path and a class, or with several classes that are numbers."""
     path, label = texts.path_and_label(text)
     words = label.split()
@@ -364,7 +364,7 @@ def _is_image(value: Any) -> bool:
         return False
     head = re.sub(r"\s", "", _payload(value)[:_HEAD])
     try:
-        return len(head) >= _FEWEST and kind_of(_decoded(head[: len(head) // 4 * 4])) is not None
+        return len(head) >= _FEWEST and kind_of(_decode(head[: len(head) // 4 * 4])) is not None
     except ValueError:
         return False
 
@@ -394,7 +394,7 @@ def embedded_image(
     if payload == text and is_image_name(text) and len(text) <= _MAX_PATH_LENGTH:
         return text
     try:
-        image = _decoded("".join(payload.split()))
+        image = _decode("".join(payload.split()))
     except ValueError as error:
         return _bad(f"its base64 cannot be read: {words_of(error)}")
     written = next((spelling for spelling in _spellings(payload) if spelling in line), None)
@@ -421,7 +421,7 @@ def _spellings(payload: str) -> Iterator[bytes]:
     yield plain.replace(b"/", b"\\/")
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     """Decodes base64 in its standard or URL-safe alphabet, with or without padding.
 
     Raises:

@@ -270,7 +270,7 @@ def objects_of(value: Any, size: Sequence[Any] = (), class_names: Sequence[str] 
     Raises:
       AnnotationFault: If the objects are wrong; the message says why.
     """
-    columns = _columns(_parsed(value))
+    columns = _columns(_parse_objects(value))
     boxes, classes = _first(columns, _BOXES), _first(columns, OBJECT_CLASSES)
     if boxes is None or classes is None:
         missing = "bbox" if boxes is None else "categories"
@@ -296,7 +296,7 @@ def objects_of(value: Any, size: Sequence[Any] = (), class_names: Sequence[str] 
     return Annotations(objects=tuple(objects), size=(whole[0], whole[1]) if len(whole) == 2 else None)
 
 
-def _parsed(value: Any) -> Any:
+def _parse_objects(value: Any) -> Any:
     """Returns the objects in a CSV cell, which are written as JSON or as Python literals."""
     if isinstance(value, str) and value.strip():
         try:
