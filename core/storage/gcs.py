@@ -143,7 +143,7 @@ class GcsStore(RemoteStore):
             return Fault(fault.error, faults.DAMAGED_RETRIES)
         return fault
 
-    def _repeated(self, doing: str, path: str) -> dict[str, Any]:
+    def _retry_settings(self, doing: str, path: str) -> dict[str, Any]:
         """Returns Google's settings for an upload or a copy, of which the client repeats single requests."""
 
         def goes_on(error: Exception) -> bool:
@@ -181,7 +181,7 @@ class GcsStore(RemoteStore):
     def read(self, path: str, version: str = "", limit: int = -1) -> bytes:
         """Reads an object. The bytes of a given version are left to the caller to compare."""
         if version:
-            data = self._quickly(path, lambda reader: reader.whole(version, limit)[0])
+            data = self._read_quickly(path, lambda reader: reader.whole(version, limit)[0])
             if data is not None:
                 return data
         if 0 <= limit < self.stat(path, version).size:
@@ -196,7 +196,7 @@ class GcsStore(RemoteStore):
 
     def read_range(self, path: str, offset: int, length: int, size: int = -1, version: str = "") -> bytes:
         """Reads a range of an object."""
-        data = self._quickly(path, lambda reader: reader.part(version, offset, length))
+        data = self._read_quickly(path, lambda reader: reader.part(version, offset, length))
         if data is not None:
             return data
         try:
@@ -207,7 +207,7 @@ class GcsStore(RemoteStore):
             return b""
         return bytes(data)
 
-    def _quickly(self, path: str, read: Callable[[object_store.Reader], bytes]) -> bytes | None:
+    def _read_quickly(self, path: str, read: Callable[[object_store.Reader], bytes]) -> bytes | None:
         """Reads through obstore; returns None if Google's own client must read, or explain a refusal.
 
         Args:
@@ -256,7 +256,7 @@ class GcsStore(RemoteStore):
             size=size,
             content_type=content_type(path),
             checksum="crc32c",
-            **self._repeated("write", path),
+            **self._retry_settings("write", path),
             **condition,
         )
 
@@ -264,7 +264,9 @@ class GcsStore(RemoteStore):
         """Copies an object; a large one needs many requests."""
         blob, token = self._blob(target), None
         while True:
-            token, offset, _ = blob.rewrite(self._blob(source), token=token, **self._repeated("copy", source))
+            token, offset, _ = blob.rewrite(
+                self._blob(source), token=token, **self._retry_settings("copy", source)
+            )
             if token is None:
                 return True
             faults.current_operation().reached(offset)

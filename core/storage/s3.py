@@ -107,16 +107,16 @@ class _PrintedCredentials:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
-        self._credentials = self._printed()
+        self._credentials = self._run_command()
 
     def __call__(self) -> dict[str, Any]:
         """Returns the credentials; obstore asks again shortly before they end."""
         expires_at = self._credentials["expires_at"]
         if expires_at and datetime.now(UTC) > expires_at - _RENEWAL:
-            self._credentials = self._printed()
+            self._credentials = self._run_command()
         return self._credentials
 
-    def _printed(self) -> dict[str, Any]:
+    def _run_command(self) -> dict[str, Any]:
         try:
             process = subprocess.run(self._command, capture_output=True, timeout=_COMMAND_SECONDS, check=True)
             printed = json.loads(process.stdout)
