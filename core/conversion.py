@@ -523,7 +523,7 @@ def map_reads(
             partial(_read_then, function, recipe),
             [(ref, before.get(ref.key)) for ref in refs],
             weigh=lambda item: max(expected_bytes(item[0]) * factor, least),
-            crashed=lambda item, how: function(_crashed(item[0], how, recipe)),
+            crashed=lambda item, how: function(_crash_result(item[0], how, recipe)),
         )
     reads = map_refs(
         lambda ref: read_ref(ref, recipe, before.get(ref.key)),
@@ -534,7 +534,7 @@ def map_reads(
         function,
         reads,
         weigh=lambda read: max(len(read.data) + len(read.mask or b""), len(read.data) * factor, least),
-        crashed=lambda read, how: function(_crashed(read.ref, how, recipe)),
+        crashed=lambda read, how: function(_crash_result(read.ref, how, recipe)),
         max_weight=IN_FLIGHT_BYTES // 2,
     )
 
@@ -548,7 +548,7 @@ def _read_then(
     return function(read_ref(ref, recipe, before))
 
 
-def _crashed(ref: ImageRef, how: str, recipe: ShardRecipe) -> ReadImage:
+def _crash_result(ref: ImageRef, how: str, recipe: ShardRecipe) -> ReadImage:
     """Returns an image whose conversion ended its worker process, with the fault that this is.
 
     Args:

@@ -193,7 +193,7 @@ class HeldLease:
                 return
             _next_renewal[key] = time.monotonic() + _AGAIN_SECONDS
         try:
-            lease = self._renewed(at_once=False)
+            lease = self._renew_if_due(at_once=False)
         except (OSError, ShardwrightError) as error:
             _LOGGER.warning("The lease of %s could not be renewed: %s", printable(self.output), error)
             return
@@ -240,7 +240,7 @@ class HeldLease:
           EngineError: If the run has lost the lease, or the storage fails.
         """
         with storage.translated_errors("renew the lease", self.path):
-            lease = self._renewed(at_once=True)
+            lease = self._renew_if_due(at_once=True)
         self._check_has(lease)
 
     def release(self) -> None:
@@ -304,7 +304,7 @@ class HeldLease:
             "stops here and writes nothing more."
         )
 
-    def _renewed(self, at_once: bool) -> Lease | None:
+    def _renew_if_due(self, at_once: bool) -> Lease | None:
         """Renews the lease if the run has it and it is due or `at_once`; returns the lease before that."""
         path = self.path
         while (entry := storage.read_with_etag(path)) is not None:

@@ -112,11 +112,11 @@ def choose_parts(
     classes: defaultdict[str, dict[str, Sequence[int]]] = defaultdict(dict)
     for (scope, name), hashes in collected.values.items():
         classes[scope][name] = hashes
-    bounds = {scope: dict(found) for scope, found in carried.bounds.items()}
-    for scope, found in classes.items():
-        bounds[scope] = choose_bounds(found, shares, bounds.get(scope, {}))
+    bounds = {scope: dict(values) for scope, values in carried.bounds.items()}
+    for scope, values in classes.items():
+        bounds[scope] = choose_bounds(values, shares, bounds.get(scope, {}))
     return PartBounds(
-        {scope: in_name_order(found) for scope, found in sorted(bounds.items())},
+        {scope: in_name_order(values) for scope, values in sorted(bounds.items())},
         dict(sorted(buckets.items())),
     )
 

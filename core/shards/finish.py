@@ -57,11 +57,11 @@ def finish_shard(
     with removed_on_failure(temporary):
         if hold is not None:
             hold.check()
-        with open(temporary, "rb") as written:
-            sha256, crc32c = storage.checksums_of(written)
-            size = os.fstat(written.fileno()).st_size
+        with open(temporary, "rb") as shard:
+            sha256, crc32c = storage.checksums_of(shard)
+            size = os.fstat(shard.fileno()).st_size
             if not storage.is_remote(directory):
-                os.fsync(written.fileno())  # computed first, because others wait while the lease is locked
+                os.fsync(shard.fileno())  # computed first, because others wait while the lease is locked
         with while_held(hold):
             storage.move_into_place(temporary, storage.join(directory, file))
     header = replace(
@@ -133,12 +133,12 @@ def condense(results: Iterable[ShardResult]) -> list[ShardResult]:
             sums.sources.merge(from_json(SourceSizes, header.sources))
         bare.append(replace(result, header=replace(header, class_counts={}, formats={}, sources={})))
     for place, result in enumerate(bare):
-        if (found := splits.pop(result.header.split, None)) is not None:
+        if (totals := splits.pop(result.header.split, None)) is not None:
             header = replace(
                 result.header,
-                class_counts=dict(found.class_counts),
-                formats=dict(found.formats),
-                sources=found.sources.as_json(),
+                class_counts=dict(totals.class_counts),
+                formats=dict(totals.formats),
+                sources=totals.sources.as_json(),
             )
             bare[place] = replace(result, header=header)
     return bare

@@ -79,23 +79,23 @@ class OrderedRefs:
     def parts(self) -> Iterator[Sequence[ImageRef]]:
         """Yields the references in order, in parts that fit into memory."""
         if self._whole is None and len(self) <= _MAX_AT_ONCE:
-            unsorted = _unpacked(self._packed)
+            unsorted = _unpack(self._packed)
             self._whole = [unsorted[place] for place in self._places.tolist()]
         if self._whole is not None:
             yield self._whole
             return
         if self._parts is None:
-            self._parts = self._distributed()
+            self._parts = self._distribute()
         for index, packed in enumerate(self._parts):
             places = self._places[index * _PART : (index + 1) * _PART]
-            unsorted = _unpacked(packed)  # in the order of their places
+            unsorted = _unpack(packed)  # in the order of their places
             yield [unsorted[rank] for rank in np.argsort(np.argsort(places)).tolist()]
 
     @property
     def _places(self) -> NDArray[np.uint32]:
         return np.frombuffer(self.order, "<u4")
 
-    def _distributed(self) -> list[list[EncodedRefs]]:
+    def _distribute(self) -> list[list[EncodedRefs]]:
         """Returns the references of each part, packed again, in the order of their places."""
         part_of = np.empty(len(self), np.uint32)
         part_of[self._places] = np.arange(len(self), dtype=np.uint32) // _PART
@@ -115,7 +115,7 @@ class OrderedRefs:
         return parts
 
 
-def _unpacked(packed: Iterable[EncodedRefs]) -> list[ImageRef]:
+def _unpack(packed: Iterable[EncodedRefs]) -> list[ImageRef]:
     return [ref for batch in packed for ref in decode_refs(batch)]
 
 
