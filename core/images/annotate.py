@@ -107,23 +107,23 @@ def annotate(
 
 
 def _values_of(source: AnnotatedSource, mask: bytes | None) -> Annotated:
-    annotations, wanted = source.annotations, source.roles
+    annotations, roles = source.annotations, source.roles
     values: dict[FeatureRole, Sequence[Any]] = {}
     object_counts = ObjectCounts()
-    if not wanted.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES)):
+    if not roles.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES)):
         values |= object_values(source, object_counts)
     if annotations.captions:
         values[FeatureRole.CAPTION] = [caption.encode("utf-8", "replace") for caption in annotations.captions]
-    if FeatureRole.SEMANTIC_MASK in wanted:
+    if FeatureRole.SEMANTIC_MASK in roles:
         values |= _semantic_values(source, mask)
-    if not wanted.isdisjoint(_PANOPTIC):
+    if not roles.isdisjoint(_PANOPTIC):
         values |= _panoptic_values(source, object_counts, mask)
-    kept = {role: items for role, items in values.items() if role in wanted}
+    stored = {role: items for role, items in values.items() if role in roles}
     counts = {name: count for name, count in object_counts.counts.items() if count}
     label = None
     if FeatureRole.OBJECT_TEXT in values:
         label = LABEL_SEPARATOR.join(sorted({text.decode() for text in values[FeatureRole.OBJECT_TEXT]}))
-    return Annotated(kept, counts or None, object_counts.message, label)
+    return Annotated(stored, counts or None, object_counts.message, label)
 
 
 def _no_mask(settings: ConvertSettings, role: FeatureRole) -> dict[FeatureRole, Sequence[Any]]:
@@ -190,10 +190,10 @@ def _values_of_segments(source: AnnotatedSource, object_counts: ObjectCounts) ->
       ImageFault: If a segment has no category, and the settings say that its image fails.
     """
     values_of: dict[int, tuple[int, int]] = {}
-    for number, segment in enumerate(source.annotations.segments, 1):
+    for position, segment in enumerate(source.annotations.segments, 1):
         possible = 0 <= segment.id <= _MAX_SEGMENT
         if segment.label in source.ids and possible:
-            values_of.setdefault(segment.id, (source.ids[segment.label], number if segment.thing else 0))
+            values_of.setdefault(segment.id, (source.ids[segment.label], position if segment.thing else 0))
             continue
         if possible:
             values_of.setdefault(segment.id, _NOT_KNOWN)
@@ -207,21 +207,21 @@ def _values_of_segments(source: AnnotatedSource, object_counts: ObjectCounts) ->
 
 
 def _paint(
-    found: np.ndarray, values_of: Mapping[int, tuple[int, int]], counts: Counter[str], prefix: str
+    segment_ids: np.ndarray, values_of: Mapping[int, tuple[int, int]], counts: Counter[str], prefix: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the class id and the instance number of every pixel, and counts the segments.
 
     Args:
-      found: Segment id of every pixel.
+      segment_ids: Segment id of every pixel.
       values_of: Segment id -> class id and instance number.
       counts: Numbers of segments that were written, removed by a crop or not listed, which are increased.
       prefix: Beginning of the names of the first two counts.
     """
     listed = np.array(sorted({0, *values_of}), np.int64)
     table = np.array([values_of.get(int(segment), _NOT_KNOWN) for segment in listed], np.int32)
-    places = np.searchsorted(listed, found).clip(max=len(listed) - 1)
-    unknown = listed[places] != found
-    counts["unlisted"] += len(np.unique(found[unknown]))
+    places = np.searchsorted(listed, segment_ids).clip(max=len(listed) - 1)
+    unknown = listed[places] != segment_ids
+    counts["unlisted"] += len(np.unique(segment_ids[unknown]))
     pixels = np.bincount(places[~unknown], minlength=len(listed))
     for place, segment in enumerate(listed):
         if values_of.get(int(segment), _NOT_KNOWN) != _NOT_KNOWN:

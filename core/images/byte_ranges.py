@@ -293,7 +293,7 @@ def tiff_of(pixels: np.ndarray) -> bytes:
         Base.RowsPerStrip: height,
         Base.StripByteCounts: len(content),
     }
-    entries = {tag: struct.pack("<HHII", tag, 4, 1, number) for tag, number in longs.items()}
+    entries = {tag: struct.pack("<HHII", tag, 4, 1, value) for tag, value in longs.items()}
     values = b""
     for tag, numbers in shorts.items():
         packed = struct.pack(f"<{len(numbers)}H", *numbers)

@@ -67,10 +67,10 @@ def check_kind(head: bytes, name: str, skipped: Collection[str] = ()) -> str:
     kind = kind_of(head)
     if kind in SUPPORTED_KINDS and kind != "tiff" and kind not in skipped:
         return kind
-    named = unsupported_kind_by_name(name)
-    if kind == "tiff" and named == "camera_raw":
-        kind = named  # a TIFF decoder would find only a small preview
-    by_name = named if named in WITHOUT_SIGNATURE and head else None
+    kind_by_name = unsupported_kind_by_name(name)
+    if kind == "tiff" and kind_by_name == "camera_raw":
+        kind = kind_by_name  # a TIFF decoder would find only a small preview
+    by_name = kind_by_name if kind_by_name in WITHOUT_SIGNATURE and head else None
     if (kind or by_name) in skipped:
         raise NotACandidate(FilterReason.SKIPPED_FORMAT)
     if kind in SUPPORTED_KINDS:

@@ -325,11 +325,11 @@ def decode_raw(data: bytes, dtype: str, shape: tuple[int, int, int]) -> np.ndarr
     Raises:
       ImageFault: If the number of bytes does not fit.
     """
-    wanted = np.dtype(dtype).newbyteorder("<")
-    if len(data) != math.prod(shape) * wanted.itemsize:
+    stored_dtype = np.dtype(dtype).newbyteorder("<")
+    if len(data) != math.prod(shape) * stored_dtype.itemsize:
         height, width, channels = shape
         raise corrupt(f"raw: {len(data)} bytes are not {height} x {width} x {channels} samples of {dtype}")
-    return np.frombuffer(data, wanted).reshape(shape).astype(dtype, copy=False)
+    return np.frombuffer(data, stored_dtype).reshape(shape).astype(dtype, copy=False)
 
 
 def displayed(pixels: np.ndarray) -> Image.Image:
@@ -342,19 +342,19 @@ def displayed(pixels: np.ndarray) -> Image.Image:
     Args:
       pixels: HxWxC of uint8, uint16 or float32.
     """
-    shown = pixels[:, :, : 3 if pixels.shape[2] >= 3 else 1]
-    if shown.dtype != np.uint8:
-        eight = np.empty(shown.shape, np.uint8)
-        rows = max(1, SAMPLES_AT_ONCE // max(1, shown[0].size)) if len(shown) else 1
+    samples = pixels[:, :, : 3 if pixels.shape[2] >= 3 else 1]
+    if samples.dtype != np.uint8:
+        eight = np.empty(samples.shape, np.uint8)
+        rows = max(1, SAMPLES_AT_ONCE // max(1, samples[0].size)) if len(samples) else 1
         low, high = 0.0, 65535.0
-        if shown.dtype.kind == "f":
-            finite = np.isfinite(shown)
-            low = float(shown.min(where=finite, initial=np.inf))
-            high = float(shown.max(where=finite, initial=-np.inf))
-        for top in range(0, len(shown), rows):
-            eight[top : top + rows] = _stretched(shown[top : top + rows], low, high)
-        shown = eight
-    return Image.fromarray(np.ascontiguousarray(shown[:, :, 0] if shown.shape[2] == 1 else shown))
+        if samples.dtype.kind == "f":
+            finite = np.isfinite(samples)
+            low = float(samples.min(where=finite, initial=np.inf))
+            high = float(samples.max(where=finite, initial=-np.inf))
+        for top in range(0, len(samples), rows):
+            eight[top : top + rows] = _stretched(samples[top : top + rows], low, high)
+        samples = eight
+    return Image.fromarray(np.ascontiguousarray(samples[:, :, 0] if samples.shape[2] == 1 else samples))
 
 
 def _stretched(values: np.ndarray, low: float, high: float) -> np.ndarray:

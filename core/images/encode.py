@@ -46,8 +46,8 @@ def codec_versions() -> dict[str, str]:
         "zlib": "zlib",
         "zlib_ng": "zlib_ng",
     }
-    found = {name: features.version(feature) for name, feature in names.items()}
-    versions = {name: str(number) for name, number in found.items() if number}
+    feature_versions = {name: features.version(feature) for name, feature in names.items()}
+    versions = {name: str(version) for name, version in feature_versions.items() if version}
     return {
         "codec": CODEC,
         "pillow": PIL.__version__,
@@ -66,8 +66,8 @@ def decoder_versions() -> dict[str, str]:
     Only the images that are named like such a format depend on them, so installing or upgrading one rebuilds
     nothing else.
     """
-    number = installed_version("pillow-heif")
-    return {HEIF_DECODER: number} if number else {}
+    version = installed_version("pillow-heif")
+    return {HEIF_DECODER: version} if version else {}
 
 
 def encode_image(image: Image.Image, stored_format: str, quality: int) -> bytes:

@@ -181,8 +181,8 @@ def call_hook(hook: Hook, item: DecodedImage, max_pixels: int) -> Iterator[Mappe
     """
     suffixes: set[str] = set()
     try:
-        for found in _results(hook(item)):
-            mapped = MappedImage(found) if isinstance(found, Image.Image) else found
+        for result in _results(hook(item)):
+            mapped = MappedImage(result) if isinstance(result, Image.Image) else result
             _check(mapped, max_pixels)
             if mapped.suffix in suffixes:
                 raise failed(f"it returned two pictures with the suffix {mapped.suffix!r}")

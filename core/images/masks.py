@@ -322,9 +322,11 @@ def _numbers(polygon: Any) -> np.ndarray:
 def _decode_runs(value: Mapping[str, Any], size: tuple[int, int]) -> np.ndarray:
     """Decodes run lengths to rows of 0 and 1; runs go down the columns (COCO's maskApi)."""
     width, height = size
-    found = value.get("size")
-    if not isinstance(found, Sequence) or list(found) != [height, width]:
-        raise BadObject(f"its mask is for {found} (height, width), but the image has [{height}, {width}]")
+    stated_size = value.get("size")
+    if not isinstance(stated_size, Sequence) or list(stated_size) != [height, width]:
+        raise BadObject(
+            f"its mask is for {stated_size} (height, width), but the image has [{height}, {width}]"
+        )
     counts = value.get("counts")
     runs = _unpack(counts) if isinstance(counts, (str, bytes)) else _list(counts)
     if not all(isinstance(run, int) and 0 <= run <= width * height for run in runs):

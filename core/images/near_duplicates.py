@@ -169,9 +169,9 @@ def bands_of(hashes: Sequence[bytes], patches: Sequence[bytes]) -> list[list[byt
     parts = np.split(_rows(patches, PATCH_BYTES), (LUMA_BYTES, (LUMA_BYTES + PATCH_BYTES) // 2), axis=1)
     means = np.stack([part.mean(axis=1) for part in parts], axis=1)
     bands = []
-    for number, places in enumerate(_BITS):
+    for index, places in enumerate(_BITS):
         band = bits[:, places]
-        steps = ((means + _STEPS * number / BANDS) // _STEPS).astype(np.uint8)
+        steps = ((means + _STEPS * index / BANDS) // _STEPS).astype(np.uint8)
         smooth = band.sum(axis=1) < _MIN_BAND_BITS
         rows = zip(np.packbits(band, axis=1), steps, smooth)
         bands.append([row.tobytes() + (step.tobytes() if flat else b"") for row, step, flat in rows])

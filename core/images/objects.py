@@ -129,7 +129,7 @@ def object_values(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[
     """
     are_upright(source.annotations, source.frame)  # checks the stated size of an image without objects, too
     numbered = enumerate(source.annotations.objects or ())
-    mapped = (_object(number, annotation, source, object_counts) for number, annotation in numbered)
+    mapped = (_object(index, annotation, source, object_counts) for index, annotation in numbered)
     objects = [item for item in mapped if item]
     object_counts.counts["written"] += len(objects)
     values: dict[FeatureRole, Sequence[Any]] = {
@@ -165,7 +165,7 @@ def object_values(source: AnnotatedSource, object_counts: ObjectCounts) -> dict[
 
 
 def _object(
-    number: int, annotation: ObjectAnnotation, source: AnnotatedSource, object_counts: ObjectCounts
+    index: int, annotation: ObjectAnnotation, source: AnnotatedSource, object_counts: ObjectCounts
 ) -> _Object | None:
     """Maps an object to the stored picture; if it is bad or cropped away, counts it and returns None.
 
@@ -195,8 +195,8 @@ def _object(
         drawn = _drawn(annotation, outline, source)
     except BadObject as bad:
         if policy == "fail":
-            raise bad_annotation(f"object {number}: {bad}") from None
-        object_counts.drop(f"object {number}: {bad}")
+            raise bad_annotation(f"object {index}: {bad}") from None
+        object_counts.drop(f"object {index}: {bad}")
         return None
     (xmin, ymin, xmax, ymax), share = placed
     object_counts.counts["clipped"] += is_beyond or share < 1
@@ -215,7 +215,7 @@ def _object(
         y_scale = geometry.size[1] / (geometry.box[3] - geometry.box[1])
         area = min(annotation.area, math.prod(size)) * x_scale * y_scale * share
     if outside:
-        object_counts.message = object_counts.message or f"object {number}: {outside}"
+        object_counts.message = object_counts.message or f"object {index}: {outside}"
     points = place_keypoints(points, frame, size, source.upright, object_counts.counts)
     return _Object(annotation, normalized(placed[0], geometry.canvas), area, mask, points)
 

@@ -116,12 +116,12 @@ def measure_quality(image: Image.Image) -> ImageQuality:
         data = strip.tobytes()
         checksum = zlib.crc32(data, checksum)
         plain = eight_bits(strip)
-        found = np.array(plain.histogram(), np.float64)
-        counts = found if counts is None else counts + found
-        bands = len(found) // 256
+        histogram = np.array(plain.histogram(), np.float64)
+        counts = histogram if counts is None else counts + histogram
+        bands = len(histogram) // 256
         if bands >= 3:
             pixels = np.frombuffer(data if plain is strip else plain.tobytes(), np.uint8).reshape(-1, bands)
-            red, green, blue = found.reshape(-1, 256)[:3]
+            red, green, blue = histogram.reshape(-1, 256)[:3]
             gray = gray and np.array_equal(red, green) and np.array_equal(green, blue)
             gray = gray and bool((pixels[:, :2] == pixels[:, 1:3]).all())
             bright += np.bincount(_brightness(pixels[-top * width % step :: step]), minlength=_LEVELS)
@@ -324,7 +324,7 @@ def sum_samples(pixels: Array) -> Samples:
       pixels: HxWxC of uint8, uint16 or float32.
     """
     rows = pixels.reshape(-1, pixels.shape[-1])
-    channels = [_channel(rows[:, number]) for number in range(rows.shape[1])]
+    channels = [_channel(rows[:, channel]) for channel in range(rows.shape[1])]
     return Samples(pixels.dtype.name, tuple(channels))
 
 

@@ -109,16 +109,16 @@ def read_head(ref: ImageRef, count: int) -> bytes:
     return storage.read_head(ref.uri, count)
 
 
-def check_sha256(ref: ImageRef, found: str) -> None:
+def check_sha256(ref: ImageRef, digest: str) -> None:
     """Compares the sha256 of an image's bytes with the one that its source states, if any.
 
     Raises:
       ImageFault: If they differ.
     """
-    if ref.sha256 and ref.sha256.lower() != found:
+    if ref.sha256 and ref.sha256.lower() != digest:
         raise unread(
             QuarantineReason.CHECKSUM_MISMATCH,
-            f"its sha256 begins with {found[:12]}, but the source says {ref.sha256[:12]}",
+            f"its sha256 begins with {digest[:12]}, but the source says {ref.sha256[:12]}",
         )
 
 
@@ -126,20 +126,20 @@ def _read_remote(ref: ImageRef, max_bytes: int) -> bytes:
     """Reads an object in one request, and again if its bytes do not match the listing."""
     if not ref.crc32c and not ref.version:  # named by a manifest, never listed
         return _unpacked(_read_object(ref, max_bytes), max_bytes)
-    found = ""
+    checksum = ""
     for _ in range(_READS):
         try:
             data = _read_object(ref, max_bytes)
         except FileNotFoundError:
             _check_unchanged(ref)
             raise
-        found = storage.crc32c_of(data) if ref.crc32c else ""
-        if (ref.size < 0 or len(data) == ref.size) and found == ref.crc32c:
+        checksum = storage.crc32c_of(data) if ref.crc32c else ""
+        if (ref.size < 0 or len(data) == ref.size) and checksum == ref.crc32c:
             return _unpacked(data, max_bytes)
     _check_unchanged(ref)
     raise unread(
         QuarantineReason.CHECKSUM_MISMATCH,
-        f"{len(data)} bytes arrived, crc32c {found or 'unknown'}; "
+        f"{len(data)} bytes arrived, crc32c {checksum or 'unknown'}; "
         f"{ref.size} were listed, with crc32c {ref.crc32c or 'unknown'}",
     )
 
