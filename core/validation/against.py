@@ -131,7 +131,7 @@ def rows_by_key(
     by_offset = {entry.offset: entry for entry in entries.values() if entry.offset is not None}
     if not has_keys and bytes_tell and len(rows) != len(by_offset):
         return None
-    found: dict[str, list[SoundRecord]] = {}
+    by_key: dict[str, list[SoundRecord]] = {}
     for row in rows:
         key = row.key
         entry = by_offset.get(row.offset)
@@ -144,8 +144,8 @@ def rows_by_key(
                 key = ""
             else:
                 return None
-        found.setdefault(key, []).append(row)
-    return found
+        by_key.setdefault(key, []).append(row)
+    return by_key
 
 
 @dataclass(frozen=True)
@@ -320,14 +320,14 @@ def _in_order(
 
 def _place(work: _Shard, refs: Iterable[ImageRef], placed: dict[str, list[SoundRecord]]) -> None:
     """Matches images and rows."""
-    made: dict[str, list[Entry]] = {}
-    for written in work.entries.values():
-        if written.source_key:
-            made.setdefault(written.source_key, []).append(written)
+    by_source: dict[str, list[Entry]] = {}
+    for image_entry in work.entries.values():
+        if image_entry.source_key:
+            by_source.setdefault(image_entry.source_key, []).append(image_entry)
     for ref in refs:
-        if ref.key in made:
-            for written in made[ref.key]:
-                work.items.append(_Item(ref, written, placed.pop(written.key, ()), written.key))
+        if ref.key in by_source:
+            for image_entry in by_source[ref.key]:
+                work.items.append(_Item(ref, image_entry, placed.pop(image_entry.key, ()), image_entry.key))
             continue
         rows = placed.pop(ref.key, ())
         entry = work.entries.get(ref.key)
@@ -356,12 +356,12 @@ def _truths(work: _Shard) -> Iterator[ExpectedRecord]:
     """Yields the present states of the images to compare, in order."""
     groups = [list(items) for _, items in groupby(work.items, key=lambda item: item.ref.key)]
     refs, recipe = [items[0].ref for items in groups], work.recipe
-    found: Iterable[Converted | ReadImage]
+    states: Iterable[Converted | ReadImage]
     if work.comparison.convert:
-        found = convert_refs(refs, recipe)
+        states = convert_refs(refs, recipe)
     else:
-        found = map_refs(lambda ref: read_ref(ref, recipe), refs)
-    for items, state in zip(groups, found, strict=True):
+        states = map_refs(lambda ref: read_ref(ref, recipe), refs)
+    for items, state in zip(groups, states, strict=True):
         if isinstance(state, ReadImage):
             yield from repeat(truth_of(state), len(items))
             continue

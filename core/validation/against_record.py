@@ -87,12 +87,12 @@ class ExpectedRecord(NamedTuple):
     data: bytes | None = None
 
 
-def truth_of(found: Converted | ReadImage) -> ExpectedRecord:
+def truth_of(image: Converted | ReadImage) -> ExpectedRecord:
     """Returns the state of an image that was converted or only read."""
-    if isinstance(found, Converted):
-        return ExpectedRecord(found.entry, found.example)
-    ref, problem = found.ref, found.problem
-    entry = Entry(ref.key, ref.outcome or Outcome.WRITTEN, sha256=found.sha256, label=ref.label)
+    if isinstance(image, Converted):
+        return ExpectedRecord(image.entry, image.example)
+    ref, problem = image.ref, image.problem
+    entry = Entry(ref.key, ref.outcome or Outcome.WRITTEN, sha256=image.sha256, label=ref.label)
     if problem is not None:
         outcome = Outcome.FILTERED if isinstance(problem, LeftOut) else Outcome.QUARANTINED
         entry = entry._replace(
@@ -100,7 +100,7 @@ def truth_of(found: Converted | ReadImage) -> ExpectedRecord:
         )
     elif not ref.is_candidate:
         entry = entry._replace(reason=ref.reason, message=ref.message)
-    return ExpectedRecord(entry, data=found.data)
+    return ExpectedRecord(entry, data=image.data)
 
 
 class ParsedRecord:
@@ -149,8 +149,8 @@ class ParsedRecord:
         facts = self._facts
         if FeatureRole.LABEL in self.by_role:
             name_of = dict(enumerate(facts.labels, facts.first_label))
-            ids = [number for number in self.by_role[FeatureRole.LABEL] if number != UNLABELLED]
-            return tuple(name_of.get(number, str(number)) for number in ids)
+            ids = [class_id for class_id in self.by_role[FeatureRole.LABEL] if class_id != UNLABELLED]
+            return tuple(name_of.get(class_id, str(class_id)) for class_id in ids)
         for role in (FeatureRole.SYNSET, FeatureRole.LABEL_TEXT):
             if role in self.by_role:
                 return tuple(name.decode("utf-8", "replace") for name in self.by_role[role] if name)

@@ -75,7 +75,7 @@ def check_document(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fi
         if name in _COMPARED_ELSEWHERE or name == DIGEST:
             continue
         yield from _differences(name, document.get(name), value)
-    shards = {split: len(found) for split, found in dataset.splits.items()}
+    shards = {split: len(split_shards) for split, split_shards in dataset.splits.items()}
     yield from _differences("plan.shards", dict(dataset.plan.shards), shards)
     if DIGEST not in document:
         message = f"field {DIGEST!r} is missing; convert wrote it"
@@ -111,12 +111,12 @@ def _check_layout(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fin
         message = f"field 'settings' chooses no layout ({reason})"
         yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
         return
-    wanted = {
+    expected = {
         "layout": layout.name,
         "first_label": layout.first_label,
         "features": json.loads(json.dumps(to_json(layout.features))),
     }
-    for name, value in wanted.items():
+    for name, value in expected.items():
         if document.get(name) != value:
             yield _of_document(FindingCode.DATASET_MISMATCH, name, document.get(name), value)
 
@@ -140,9 +140,9 @@ class DatasetLedgers(NamedTuple):
     @property
     def complete(self) -> list[LedgerSummary] | None:
         """Returns the summaries of all ledgers; None if some are missing."""
-        found = [*self.by_shard.values(), *self.without_shard.values()]
-        known = [item for item in found if item is not None]
-        return None if self.salvaged or len(known) < len(found) else known
+        summaries = [*self.by_shard.values(), *self.without_shard.values()]
+        present = [item for item in summaries if item is not None]
+        return None if self.salvaged or len(present) < len(summaries) else present
 
 
 def gather_ledgers(directory: str, checks: Iterable[ShardCheck], files: Sequence[str]) -> DatasetLedgers:
@@ -157,9 +157,9 @@ def gather_ledgers(directory: str, checks: Iterable[ShardCheck], files: Sequence
         if file.startswith(f"{SHARDS_DIR}/{NO_SPLIT}-"):
             path = storage.join(directory, file)
             with storage.translated_errors("read", path):
-                found = ledger_summary(storage.read_bytes(path))
-            if found is not None:
-                without_shard[file] = found
+                summary = ledger_summary(storage.read_bytes(path))
+            if summary is not None:
+                without_shard[file] = summary
     # Salvage omits the digest of a ledger if it left out records.
     salvaged = LOST_JSONL in files and any(
         item is not None and not item.header.plan_digest for item in by_shard.values()
@@ -194,16 +194,18 @@ def check_recipes(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding
     recipes = recipes_of_dataset(dataset)
     if recipes is None:
         return
-    found = {file: item for file, item in ledgers.by_shard.items() if item is not None and item.header.sha256}
+    summaries = {
+        file: item for file, item in ledgers.by_shard.items() if item is not None and item.header.sha256
+    }
     lost = LOST_JSONL if ledgers.salvaged else ""
     kinds = (
-        ("recipe", recipes.record, {file: item.header.recipe for file, item in found.items()}),
-        ("plan_digest", None, {file: item.header.plan_digest for file, item in found.items()}),
+        ("recipe", recipes.record, {file: item.header.recipe for file, item in summaries.items()}),
+        ("plan_digest", None, {file: item.header.plan_digest for file, item in summaries.items()}),
     )
     for name, one, recorded in kinds:
-        wanted = {file: one if one is not None else found[file].plan_digest for file in recorded}
+        expected = {file: one if one is not None else summaries[file].plan_digest for file in recorded}
         wrong = {
-            file for file, value in recorded.items() if value != wanted[file] and not (lost and not value)
+            file for file, value in recorded.items() if value != expected[file] and not (lost and not value)
         }
         if not wrong:
             continue
@@ -216,7 +218,7 @@ def check_recipes(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding
             return
         for file in sorted(wrong):
             what = f"field {name!r} of its ledger's header"
-            message = mismatch(what, recorded[file][:_HEX], wanted[file][:_HEX])
+            message = mismatch(what, recorded[file][:_HEX], expected[file][:_HEX])
             yield Finding(FindingCode.LEDGER_MISMATCH, message, file)
 
 
@@ -261,14 +263,14 @@ def check_quarantine(directory: str, dataset: Dataset, ledgers: DatasetLedgers) 
             digest = hashlib.sha256()
             for text in lines:
                 digest.update(text)
-        found = true = [b""]
+        stored = true = [b""]
         if digest.hexdigest() != _sha256(data):  # only then, all lines are needed in memory
             with sorted_lines(quarantined_lines(directory, _ledgers(dataset, ledgers))) as lines:
-                true, found = b"".join(lines).split(b"\n"), data.split(b"\n")
-        missing, extra = Counter(true) - Counter(found), Counter(found) - Counter(true)
+                true, stored = b"".join(lines).split(b"\n"), data.split(b"\n")
+        missing, extra = Counter(true) - Counter(stored), Counter(stored) - Counter(true)
         for line in sorted(extra):
-            number = found.index(line) + 1
-            yield wrong(f"line {number} ({_key_of(line)}) does not match a quarantined image of a ledger")
+            position = stored.index(line) + 1
+            yield wrong(f"line {position} ({_key_of(line)}) does not match a quarantined image of a ledger")
         if len(missing) > len(extra):
             left_out = sorted(set(missing))[len(extra) :]
             yield wrong(
@@ -283,8 +285,8 @@ def check_quarantine(directory: str, dataset: Dataset, ledgers: DatasetLedgers) 
 def _ledgers(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[LedgerFile]:
     """Yields all ledgers, with and without a shard, as they were checked."""
     own = ledger_files(dataset)
-    found = {own[file]: summary for file, summary in ledgers.by_shard.items()} | dict(ledgers.without_shard)
-    for file, summary in found.items():
+    by_file = {own[file]: summary for file, summary in ledgers.by_shard.items()} | dict(ledgers.without_shard)
+    for file, summary in by_file.items():
         if summary is not None:
             yield LedgerFile.of(file, summary.counted, summary.sha256)
 
@@ -314,10 +316,10 @@ def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequenc
         yield Finding(
             FindingCode.LEDGER_MISMATCH, "the file is not the ledger of a shard of dataset.json", file
         )
-    found = {
+    summaries = {
         path: ledgers.by_shard[file] for path, file in own.items() if ledgers.by_shard.get(file) is not None
     }
-    for path, summary in {**found, **ledgers.without_shard}.items():
+    for path, summary in {**summaries, **ledgers.without_shard}.items():
         recorded = dataset.files.get(path)
         if summary is not None and recorded is not None and summary.sha256 != recorded:
             message = f"{path}: {other_digest(summary.sha256, recorded)}"
@@ -331,8 +333,8 @@ def check_listed_files(dataset: Dataset) -> Iterator[Finding]:
     """Yields published files without a digest in `dataset.json`, if it states digests of others."""
     if not dataset.statements_version:
         return
-    wanted = {QUARANTINE_JSONL, *ledger_files(dataset).values(), *index_files(dataset).values()}
-    for path in sorted(wanted - dataset.files.keys()):
+    expected = {QUARANTINE_JSONL, *ledger_files(dataset).values(), *index_files(dataset).values()}
+    for path in sorted(expected - dataset.files.keys()):
         message = f"field 'files' has no sha256 of {path}"
         yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
 
@@ -351,24 +353,24 @@ def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
         yield Finding(FindingCode.NOT_COMPARED, message, DATASET_JSON)
         return
     try:
-        made, contents = with_sidecars(dataset)
+        computed, contents = with_sidecars(dataset)
     except (ValueError, KeyError, TypeError, LookupError):
         return  # a wrong field was already reported
     for name in SIDECARS:
         if name in contents and name not in dataset.sidecars:
             message = f"field 'sidecars.{name}' is missing; convert wrote that file"
             yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
-        elif name in dataset.sidecars and dataset.sidecars[name] != made.sidecars.get(name):
+        elif name in dataset.sidecars and dataset.sidecars[name] != computed.sidecars.get(name):
             yield from _not_as_made(directory, name, dataset.sidecars[name], contents.get(name))
 
 
-def _not_as_made(directory: str, name: str, recorded: str, wanted: bytes | None) -> Iterator[Finding]:
+def _not_as_made(directory: str, name: str, recorded: str, expected: bytes | None) -> Iterator[Finding]:
     """Reports the first line that differs from the computed file, unless the digest is already wrong."""
     data = storage.read_if_exists(storage.join(directory, name))
     if data is None or _sha256(data) != recorded:
         return  # already reported
-    pairs = zip(data.split(b"\n"), (wanted or b"").split(b"\n"))
-    line = next((number for number, (given, true) in enumerate(pairs, 1) if given != true), 0)
+    pairs = zip(data.split(b"\n"), (expected or b"").split(b"\n"))
+    line = next((position for position, (stored, true) in enumerate(pairs, 1) if stored != true), 0)
     where = f"line {line}" if line else "its end"
     message = f"{where} differs from what dataset.json gives"
     yield Finding(FindingCode.SIDECAR_MISMATCH, message, name)
@@ -392,13 +394,13 @@ def check_dataset_json(
     with storage.translated_errors("list", directory):
         files = storage.list_files(directory)
     ledgers = gather_ledgers(directory, checks, files)
-    found = []
+    findings = []
     try:
         strict_json(data)
     except ValueError as error:
         message = f"{error}: other readers may fail or find other values"
-        found.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
-    found += [
+        findings.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
+    findings += [
         *check_document(document, dataset),
         *check_recipes(dataset, ledgers),
         *check_counts(document, dataset, ledgers),
@@ -407,12 +409,12 @@ def check_dataset_json(
         *check_ledger_files(dataset, ledgers, files),
         *check_listed_files(dataset),
     ]
-    is_wrong = any(finding.shard == DATASET_JSON for finding in found)
+    is_wrong = any(finding.shard == DATASET_JSON for finding in findings)
     if not is_wrong:  # otherwise they would be computed from wrong fields
-        found += check_made_files(directory, dataset)
-        is_wrong = any(finding.shard == DATASET_JSON and finding.code is not _NOTE for finding in found)
+        findings += check_made_files(directory, dataset)
+        is_wrong = any(finding.shard == DATASET_JSON and finding.code is not _NOTE for finding in findings)
     agrees = isinstance(document.get("ledger"), Mapping) and balances(document["ledger"], dataset)
     if not is_wrong and agrees and not has_own_digest(document):
         message = f"its fields are not those that its field {DIGEST!r} was made of: one of them was changed"
-        found.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
-    return found
+        findings.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
+    return findings

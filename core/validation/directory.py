@@ -87,8 +87,8 @@ def index_files(dataset: Dataset, empty: bool = False) -> dict[str, str]:
       empty: Whether to include shards without records, which need no index.
     """
     return {
-        shard.file: index_file(split, number, count)
-        for split, number, count, shard in dataset.placed_shards()
+        shard.file: index_file(split, index, count)
+        for split, index, count, shard in dataset.placed_shards()
         if not is_compressed(shard.file) and (shard.records or empty)
     }
 
@@ -96,8 +96,7 @@ def index_files(dataset: Dataset, empty: bool = False) -> dict[str, str]:
 def ledger_files(dataset: Dataset) -> dict[str, str]:
     """Returns a mapping of shard to ledger."""
     return {
-        shard.file: ledger_file(split, number, count)
-        for split, number, count, shard in dataset.placed_shards()
+        shard.file: ledger_file(split, index, count) for split, index, count, shard in dataset.placed_shards()
     }
 
 
@@ -161,30 +160,30 @@ def check_reports(directory: str, dataset: Dataset, files: Sequence[str]) -> Ite
     code, lost = FindingCode.REPORT_MISMATCH, dataset.files.get(LOST_JSONL)
     if lost is not None:
         yield from compare_files(directory, {LOST_JSONL: lost}, code, DATASET_JSON, "salvage")
-    written = [RUN_JSON] if dataset.statements_version else []
-    if written and lost is None:  # salvage checks nothing, so it writes no findings
-        written.append(FINDINGS_JSON)
-    for file in written:
+    expected = [RUN_JSON] if dataset.statements_version else []
+    if expected and lost is None:  # salvage checks nothing, so it writes no findings
+        expected.append(FINDINGS_JSON)
+    for file in expected:
         if file not in present:
             yield _wrong(file, "the file is missing; the command that made the dataset wrote it")
     for file in (RUN_JSON, OUTCOME_JSON, FINDINGS_JSON):
         if file not in present:
             continue
         try:
-            found = strict_json(_read(directory, file))
+            document = strict_json(_read(directory, file))
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, Mapping):
+            document = None
+        if not isinstance(document, Mapping):
             yield _wrong(file, "the file is damaged")
-        elif DIGEST not in found:
+        elif DIGEST not in document:
             yield _wrong(file, f"its field {DIGEST!r} is missing")
-        elif not has_own_digest(found):
+        elif not has_own_digest(document):
             yield _wrong(file, f"its fields are not those that its field {DIGEST!r} was made of")
-        elif file == FINDINGS_JSON and found.get("fingerprint") == dataset.fingerprint:
-            stated = found.get("files")
-            if isinstance(stated, Mapping):
-                beside = {STATISTICS_JSON, STATS_PB} & present & stated.keys()
-                listed = {name: stated[name] for name in beside}
+        elif file == FINDINGS_JSON and document.get("fingerprint") == dataset.fingerprint:
+            digests = document.get("files")
+            if isinstance(digests, Mapping):
+                beside = {STATISTICS_JSON, STATS_PB} & present & digests.keys()
+                listed = {name: digests[name] for name in beside}
                 yield from compare_files(directory, listed, code, FINDINGS_JSON, "validate")
     if REPORT_HTML in present:
         page = _read(directory, REPORT_HTML)

@@ -222,12 +222,12 @@ def rows_of_ledger(data: bytes, split: str, file: str) -> list[ComparedRecord]:
     Raises:
       ValueError, TypeError: If the ledger is damaged.
     """
-    written = (entry for entry in load_ledger(data)[1] if entry.outcome == Outcome.WRITTEN)
+    entries = (entry for entry in load_ledger(data)[1] if entry.outcome == Outcome.WRITTEN)
     rows = []
-    for number, entry in enumerate(written):
+    for index, entry in enumerate(entries):
         # Images that --map made of one source may have different classes.
         label = "" if entry.source_key else entry.label
-        place = split, file, number, entry.offset or 0
+        place = split, file, index, entry.offset or 0
         rows.append(ComparedRecord(entry.key, entry.sha256 or None, *place, label))
     return rows
 
@@ -330,10 +330,10 @@ def shared_values(rows: Sequence[PictureRow]) -> Iterator[list[tuple[str, bytes]
     """Yields for each image the pairs (kind, value) that similar images share."""
     bands = bands_of([row.hash for row in rows], [row.patch for row in rows])
     for row, values in zip(rows, bands):
-        had = [("pixels", row.digest)] if row.digest else []
+        shared = [("pixels", row.digest)] if row.digest else []
         if row.source is not None:
-            had.append(("source", row.source.encode("utf-8", "surrogatepass")))
-        yield had + [(f"{_BAND}{number}", value) for number, value in enumerate(values)]
+            shared.append(("source", row.source.encode("utf-8", "surrogatepass")))
+        yield shared + [(f"{_BAND}{index}", value) for index, value in enumerate(values)]
 
 
 def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Iterator[tuple[int, bytes]]:
@@ -376,8 +376,8 @@ def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
         group = groups[shared]
         _keep_first(group, row.digest, row)
         if len(group) >= 2 * MAX_IN_BAND:
-            kept = heapq.nsmallest(MAX_IN_BAND, group.values(), key=_place)
-            groups[shared] = {row.digest: row for row in kept}
+            first_rows = heapq.nsmallest(MAX_IN_BAND, group.values(), key=_place)
+            groups[shared] = {row.digest: row for row in first_rows}
     for group in groups.values():
         yield from _near(sorted(group.values(), key=_place)[:MAX_IN_BAND], band)
 
@@ -399,18 +399,18 @@ def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
     gravest: defaultdict[tuple[str, int], dict[FindingCode, Link]] = defaultdict(dict)
     for packed in bucket[1]:
         for link in itertools.starmap(Link, unpack_rows(packed)):
-            found = gravest[_place(link.row)]
+            links = gravest[_place(link.row)]
             codes = [_CODES[link.gravity]]
             if codes[0] is FindingCode.SPLIT_LEAKAGE and in_conflict(link.row.classes, link.other.classes):
                 codes.append(FindingCode.LABEL_CONFLICT)
             for code in codes:
-                first = found.get(code)
+                first = links.get(code)
                 if first is None or link.order() < first.order():
-                    found[code] = link
-    for found in gravest.values():
-        grave = [code for code in _CODES[:2] if code in found]
-        for code in grave or [min(found, key=_CODES.index)]:
-            yield _finding(code, found[code])
+                    links[code] = link
+    for links in gravest.values():
+        grave = [code for code in _CODES[:2] if code in links]
+        for code in grave or [min(links, key=_CODES.index)]:
+            yield _finding(code, links[code])
 
 
 def _near(rows: Sequence[PictureRow], band: int) -> Iterator[Link]:
@@ -503,8 +503,8 @@ def _batches(pictures: Iterable[Picture]) -> Iterator[list[PictureRow]]:
     yield from (list(batch) for _, batch in batches)
 
 
-def _bucket_of_place(file: str, number: int, buckets: int) -> int:
-    return bucket_of(f"{file} {number // BATCH}", buckets)
+def _bucket_of_place(file: str, index: int, buckets: int) -> int:
+    return bucket_of(f"{file} {index // BATCH}", buckets)
 
 
 def duplicate_candidates(bucket: tuple[int, Iterable[bytes]], buckets: int) -> Iterator[tuple[int, bytes]]:

@@ -182,14 +182,14 @@ def _check_deep(
     samples = load_samples(opened, MAX_PIXELS)
     height, width, channels = samples.shape
     problems = [*seen.problems, *_declaration_problems((height, width, channels), declared, header.dtype)]
-    shown = samples[:, :, :-1] if header.alpha else samples
-    image = displayed(shown if whole else shown[:1, :1])  # nobody looks at a part
+    colors = samples[:, :, :-1] if header.alpha else samples
+    image = displayed(colors if whole else colors[:1, :1])  # nobody looks at a part
     return seen._replace(
         problems=problems,
         image=image,
         size=(width, height),
         channels=channels,
-        samples=shown if whole else None,
+        samples=colors if whole else None,
     )
 
 
@@ -212,8 +212,8 @@ def _check_bare(
     if reserve is not None:
         reserve(math.prod(sides) * _BARE_BYTES)
     samples = decode_raw(encoded, dtype.name, sides)
-    shown = displayed(samples if whole else samples[:1, :1])  # nobody looks at a part
-    return Seen(problems, shown, "raw", (width, height), channels, samples if whole else None)
+    picture = displayed(samples if whole else samples[:1, :1])  # nobody looks at a part
+    return Seen(problems, picture, "raw", (width, height), channels, samples if whole else None)
 
 
 def _check_colorspace(channels: int, declared: DeclaredImage) -> Sequence[Problem]:
@@ -260,6 +260,6 @@ def _sides_of_bare(
         for count in range(1, most + 1) if channels is None else (channels,):
             if count > 0 and height * width * count * itemsize == size:
                 return height, width, count
-    shown = " x ".join("any" if side is None else str(side) for side in sides)
+    shape = " x ".join("any" if side is None else str(side) for side in sides)
     kind = "" if dtype is None else f" of {dtype}"
-    return f"{size} raw bytes are not {shown}{kind}"
+    return f"{size} raw bytes are not {shape}{kind}"

@@ -170,8 +170,8 @@ class LedgerCheck:
                 f"its samples are {result.dtype or 'of no recorded type'}, the shard's ledger says {recorded}"
             )
         if result.classes is not None and LABEL_SEPARATOR.join(result.classes) != entry.label:
-            shown = entry.label.replace(LABEL_SEPARATOR, ", ")
-            return f"its class is {', '.join(result.classes)!r}, the shard's ledger says {shown!r}"
+            label = entry.label.replace(LABEL_SEPARATOR, ", ")
+            return f"its class is {', '.join(result.classes)!r}, the shard's ledger says {label!r}"
         return ""
 
     def _follow(self, key: str) -> None:
@@ -210,16 +210,16 @@ class LedgerCheck:
             return
         header, shard = summary.header, self._shard
         true = json.loads(json.dumps(summary.counted.as_json()))
-        wanted: dict[str, Any] = {name: true.get(name, OPTIONAL_TOTALS.get(name)) for name in _COUNTED}
-        wanted |= {"file": shard.file, "bytes": shard.bytes}
+        expected: dict[str, Any] = {name: true.get(name, OPTIONAL_TOTALS.get(name)) for name in _COUNTED}
+        expected |= {"file": shard.file, "bytes": shard.bytes}
         if header.crc32c and crc32c:
-            wanted["crc32c"] = crc32c
-        for name, value in wanted.items():
-            given = self._header.get(name, OPTIONAL_TOTALS.get(name, value))  # an older one may lack it
-            if given != value:
+            expected["crc32c"] = crc32c
+        for name, value in expected.items():
+            stored = self._header.get(name, OPTIONAL_TOTALS.get(name, value))  # an older one may lack it
+            if stored != value:
                 yield (
                     FindingCode.LEDGER_MISMATCH,
-                    mismatch(f"field {name!r} of its ledger's header", given, value),
+                    mismatch(f"field {name!r} of its ledger's header", stored, value),
                 )
         place = shard_file(*header.place, "")
         if shard.file.partition(".")[0] != place:
@@ -296,7 +296,7 @@ def ledger_summary(data: bytes) -> LedgerSummary | None:
 
 def mismatch(what: str, recorded: object, true: object) -> str:
     """Returns a short text with the value that a field states and the value it should have."""
-    shown = [
+    texts = [
         text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..." for text in map(repr, (recorded, true))
     ]
-    return f"{what} says {shown[0]}, but should say {shown[1]}"
+    return f"{what} says {texts[0]}, but should say {texts[1]}"

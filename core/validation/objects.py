@@ -66,7 +66,7 @@ def check_objects(of_record: ValuesByRole, schema: RecordSchema) -> Iterator[Pro
         values |= {role: boxes[side::4] for role, side in zip(_SIDES, (1, 0, 3, 2))}
     if not values:
         return
-    lengths = {role: len(found) for role, found in values.items()}
+    lengths = {role: len(column) for role, column in values.items()}
     if len(set(lengths.values())) > 1:
         names = {spec.fill: spec.name for spec in schema.features}
         if FeatureRole.BOXES in names:
@@ -76,7 +76,7 @@ def check_objects(of_record: ValuesByRole, schema: RecordSchema) -> Iterator[Pro
         return
     problems: dict[FindingCode, list[str]] = {}
     for i in range(next(iter(lengths.values()))):
-        for code, message in _object_problems({role: found[i] for role, found in values.items()}, schema):
+        for code, message in _object_problems({role: column[i] for role, column in values.items()}, schema):
             problems.setdefault(code, []).append(f"object {i}: {message}")
     for code, messages in problems.items():
         more = f" (and {counted(len(messages) - 1, 'more object')})" if len(messages) > 1 else ""
@@ -96,13 +96,13 @@ def box_sizes(values: ValuesByRole) -> tuple[tuple[float, float], ...]:
 def _object_problems(values: Mapping[FeatureRole, Any], schema: RecordSchema) -> Iterator[Problem]:
     if all(role in values for role in _SIDES):
         xmin, ymin, xmax, ymax = box = tuple(float(values[role]) for role in _SIDES)
-        shown = ", ".join(f"{side:.6g}" for side in box)
+        box_text = ", ".join(f"{side:.6g}" for side in box)
         if not all(math.isfinite(side) and -_TOLERANCE <= side <= 1 + _TOLERANCE for side in box):
-            yield FindingCode.BOX_RANGE, f"its box ({shown}) is not between 0 and 1"
+            yield FindingCode.BOX_RANGE, f"its box ({box_text}) is not between 0 and 1"
         elif xmin > xmax or ymin > ymax:
-            yield FindingCode.BOX_ORDER, f"its box ({shown}) is inverted"
+            yield FindingCode.BOX_ORDER, f"its box ({box_text}) is inverted"
         elif xmin == xmax or ymin == ymax:
-            yield FindingCode.BOX_ORDER, f"its box ({shown}) has no area"
+            yield FindingCode.BOX_ORDER, f"its box ({box_text}) has no area"
     area = values.get(FeatureRole.OBJECT_AREA)
     if area is not None and area < 0:
         yield FindingCode.WRONG_VALUE, f"its area {area:.6g} is negative"
@@ -126,7 +126,7 @@ def check_keypoints(values: ValuesByRole, schema: RecordSchema) -> Iterator[Prob
     points = some_values(values, KEYPOINT_ROLES)
     if not any(points.values()):
         return
-    lengths = {role: len(found) for role, found in points.items()}
+    lengths = {role: len(column) for role, column in points.items()}
     if len(set(lengths.values())) > 1:
         names = {spec.fill: spec.name for spec in schema.features}
         listed = ", ".join(f"{names[role]!r} {length}" for role, length in lengths.items())
@@ -137,17 +137,17 @@ def check_keypoints(values: ValuesByRole, schema: RecordSchema) -> Iterator[Prob
         return
     count = next(iter(lengths.values()))
     objects = some_values(values, (*OBJECT_ROLES, FeatureRole.BOXES))
-    number = _number_of_objects(objects)
-    if number is not None and (not number or count % number):
-        numbers = f"{counted(count, 'key point')} and {counted(number, 'object')}"
+    object_count = _number_of_objects(objects)
+    if object_count is not None and (not object_count or count % object_count):
+        numbers = f"{counted(count, 'key point')} and {counted(object_count, 'object')}"
         yield (
             FindingCode.LENGTH_MISMATCH,
             f"it has {numbers}, but each object must have equally many key points",
         )
         return
     yield from _with_count(_position_problems(points), FindingCode.KEYPOINT_RANGE)
-    if number and schema.own:
-        yield from _with_count(_own_problems(points, objects, count // number), FindingCode.WRONG_VALUE)
+    if object_count and schema.own:
+        yield from _with_count(_own_problems(points, objects, count // object_count), FindingCode.WRONG_VALUE)
 
 
 def _number_of_objects(objects: Mapping[FeatureRole, Sequence[Any]]) -> int | None:
@@ -207,18 +207,18 @@ def drops_objects(header: ShardHeader) -> bool:
 
 def dropped_objects(entry: Entry) -> str:
     """Returns which objects of an image its record lacks, and why; empty if it has all of them."""
-    stated = (entry.boxes or {}).items()
-    counts = {name: count for name, count in stated if isinstance(count, int)}  # the ledger may be damaged
+    stored = (entry.boxes or {}).items()
+    counts = {name: count for name, count in stored if isinstance(count, int)}  # the ledger may be damaged
     lost = {name: counts[name] for name in _LOST if counts.get(name, 0) > 0}
     if not lost:
         return ""
-    number = sum(lost.values())
-    total = number + sum(counts.get(name, 0) for name in ("written", "segments_written"))
+    lost_count = sum(lost.values())
+    total = lost_count + sum(counts.get(name, 0) for name in ("written", "segments_written"))
     reasons = ", ".join(f"{count:,} {_LOST[name]}" for name, count in lost.items())
     source = f" {entry.source_key}" if entry.source_key else ""
     first = f" ({entry.message})" if "dropped" in lost and entry.message else ""
-    objects = f"{number:,} of the {counted(total, 'object')} of its source{source}"
-    return f"{objects} {is_or_are(number)} not in the record: {reasons}{first}"
+    objects = f"{lost_count:,} of the {counted(total, 'object')} of its source{source}"
+    return f"{objects} {is_or_are(lost_count)} not in the record: {reasons}{first}"
 
 
 def find_dropped_objects(data: bytes, file: str) -> Iterator[Finding]:
@@ -231,11 +231,11 @@ def find_dropped_objects(data: bytes, file: str) -> Iterator[Finding]:
     Raises:
       ValueError, TypeError: If the ledger is damaged.
     """
-    written = (entry for entry in load_ledger(data)[1] if entry.outcome == Outcome.WRITTEN)
-    for number, entry in enumerate(written):
+    entries = (entry for entry in load_ledger(data)[1] if entry.outcome == Outcome.WRITTEN)
+    for index, entry in enumerate(entries):
         if message := dropped_objects(entry):
             code = FindingCode.OBJECTS_DROPPED
-            yield Finding(code, message, file, number, entry.offset, entry.key)
+            yield Finding(code, message, file, index, entry.offset, entry.key)
 
 
 #: Roles of features that contain masks, and the words for such a mask.
@@ -320,14 +320,14 @@ def _value_problem(image: Image.Image, role: FeatureRole, schema: RecordSchema) 
         return f"it holds pixels of mode {image.mode}, not one number for each"
     if role is FeatureRole.PANOPTIC_INSTANCE:
         return ""
-    found = _values_in(image)
+    values = _values_in(image)
     if role is FeatureRole.OBJECT_MASK:
-        unknown = [value for value in found if value not in (0, 1)]
+        unknown = [value for value in values if value not in (0, 1)]
         return f"it holds {_some(unknown)}, not only 0 and 1" if unknown else ""
     if not schema.labels:
         return ""
     low, high = schema.first_label, schema.first_label + len(schema.labels) - 1
-    unknown = [value for value in found if not low <= value <= high and value not in _NO_CLASS]
+    unknown = [value for value in values if not low <= value <= high and value not in _NO_CLASS]
     return f"it holds {_some(unknown)}, but classes are {low} to {high}" if unknown else ""
 
 

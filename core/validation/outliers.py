@@ -114,10 +114,10 @@ def find_outliers(shard: ShardSizes, sizes: SizeCounts) -> Iterator[Finding]:
             low, high = max(0.0, least), most
             score = side / low if side < low else high / side  # from 0 for the worst to 1 at a limit
             decimals = decimals_apart(side, low if side < least else high)
-            shown, *limits = (f"{number:.{decimals}f}" for number in (side, low, high))
+            text, *limits = (f"{value:.{decimals}f}" for value in (side, low, high))
             yield Finding(
                 FindingCode.ODD_SIZE,
-                f"it is {row.width} x {row.height}, as many pixels as {shown} x {shown}; as squares, half "
+                f"it is {row.width} x {row.height}, as many pixels as {text} x {text}; as squares, half "
                 f"of all images have sides of {first:.0f} to {third:.0f} (limits {limits[0]} to "
                 f"{limits[1]})",
                 file, row.number, row.offset, row.key, score=round(score, _SCORE_DIGITS),
@@ -137,14 +137,14 @@ def _quartiles(areas: Counter[int]) -> Sequence[float]:
     """Returns the quartiles of the areas' square roots, interpolated between values."""
     last = areas.total() - 1
     places = [(last // 4, last % 4 / 4), (3 * last // 4, 3 * last % 4 / 4)]
-    wanted = sorted({place + step for place, _ in places for step in (0, 1) if place + step <= last})
-    found: dict[int, float] = {}
+    pending = sorted({place + step for place, _ in places for step in (0, 1) if place + step <= last})
+    roots: dict[int, float] = {}
     passed = 0
     for area in sorted(areas):
         passed += areas[area]
-        while wanted and wanted[0] < passed:
-            found[wanted.pop(0)] = math.sqrt(area)
-    return [found[place] + (found.get(place + 1, 0.0) - found[place]) * share if share else found[place]
+        while pending and pending[0] < passed:
+            roots[pending.pop(0)] = math.sqrt(area)
+    return [roots[place] + (roots.get(place + 1, 0.0) - roots[place]) * share if share else roots[place]
             for place, share in places]  # fmt: skip
 
 
@@ -178,20 +178,20 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
     names = sorted({*labels, *(name for split in splits.values() for name in split)})
     typical = statistics.median(counts_of_train.values())
     for name in names:
-        number = counts_of_train[name]
-        has = f"class {name!r} has {counted(number, 'image') if number else 'no images'} in {where}"
+        count = counts_of_train[name]
+        has = f"class {name!r} has {counted(count, 'image') if count else 'no images'} in {where}"
         missing = [repr(split) for split in others if not splits[split][name]]
-        if number < _FEW or missing:
-            few = f" (fewer than {_FEW})" if number < _FEW else ""
+        if count < _FEW or missing:
+            few = f" (fewer than {_FEW})" if count < _FEW else ""
             lack = f", and none in {' and '.join(missing)}, where others have some" if missing else ""
             yield Finding(FindingCode.TINY_CLASS, f"{has}{few}{lack}")
-        if not number:
+        if not count:
             continue
         side = (
             f"less than a {_OUT_OF_BALANCE}th of"
-            if number * _OUT_OF_BALANCE < typical
+            if count * _OUT_OF_BALANCE < typical
             else f"more than {_OUT_OF_BALANCE} times"
-            if number > typical * _OUT_OF_BALANCE
+            if count > typical * _OUT_OF_BALANCE
             else ""
         )
         if side:

@@ -335,7 +335,7 @@ def _object_classes(values: ValuesByRole, schema: RecordSchema) -> tuple[str, ..
 
 def _names_of(ids: Iterable[int], labels: Sequence[str], first: int) -> tuple[str, ...]:
     """Returns the names of the ids that are valid."""
-    return tuple(labels[number - first] for number in ids if 0 <= number - first < len(labels))
+    return tuple(labels[class_id - first] for class_id in ids if 0 <= class_id - first < len(labels))
 
 
 def _check_labels(values: ValuesByRole, schema: RecordSchema) -> Iterator[Problem]:
@@ -344,9 +344,9 @@ def _check_labels(values: ValuesByRole, schema: RecordSchema) -> Iterator[Proble
     ids = values.get(FeatureRole.LABEL)
     if ids is None:
         for role, names in texts.items():
-            known = _naming(role, schema).labels
+            labels = _naming(role, schema).labels
             for text in (name.decode("utf-8", "replace") for name in names):
-                if known is not None and text not in known and (text or not schema.unlabelled):
+                if labels is not None and text not in labels and (text or not schema.unlabelled):
                     yield FindingCode.LABEL_TEXT, f"class {text!r} is not among the class names"
         return
     unlabelled = schema.unlabelled and list(ids) in ([], [UNLABELLED])
@@ -361,13 +361,13 @@ def _check_labels(values: ValuesByRole, schema: RecordSchema) -> Iterator[Proble
             )
             return
     # A wrong id is reported once, without the names that are stored with it.
-    found = (
+    problems = (
         problem
         for role, names in (texts or {FeatureRole.LABEL: ids}).items()
-        for number, name in zip(ids, names)
-        for problem in check_class(number, name, _naming(role, schema))
+        for class_id, name in zip(ids, names)
+        for problem in check_class(class_id, name, _naming(role, schema))
     )
-    yield from dict.fromkeys(found)
+    yield from dict.fromkeys(problems)
 
 
 def _naming(role: FeatureRole, schema: RecordSchema) -> RecordSchema:

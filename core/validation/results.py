@@ -146,7 +146,7 @@ def write_results(
         facts = facts_of(dataset, checks, findings, statistics)
         findings.add(Finding(FindingCode.EXPECTATION, item.message) for item in unmet(expectations, facts))
     fingerprint = dataset.fingerprint if dataset else None
-    found = ValidationReport(
+    own_report = ValidationReport(
         dataset=results.name,
         mode=results.depth.word,
         fingerprint=fingerprint,
@@ -159,7 +159,7 @@ def write_results(
         against=results.against,
         time=utc(time.time()),
     )
-    report = with_previous_checks(found, _stored_reports(files.report, results.directory, fingerprint))
+    report = with_previous_checks(own_report, _stored_reports(files.report, results.directory, fingerprint))
     measured, contents = None, dict[str, bytes]()
     if statistics is not None:
         measured = {**statistics.as_json(SCORES), "fingerprint": fingerprint}
@@ -170,7 +170,7 @@ def write_results(
     if files.junit:
         from shardwright.schemas.junit import junit_xml  # hardly anybody needs XML
 
-        write_result(files.junit, junit_xml(found, expected), "--junit")
+        write_result(files.junit, junit_xml(own_report, expected), "--junit")
     if files.report:
         digests = _digests_beside(contents, files, results.directory, fingerprint)
         text = pretty_json(with_digest({**report.as_json(), "files": digests}))

@@ -300,7 +300,7 @@ class _Records:
                 find(FindingCode.RECORD_ORDER, DISORDERED, record.number, record.offset, result.key)
             matched = ledger.matched
         source, label = result.source, LABEL_SEPARATOR.join(result.classes or ())
-        known = source if result.source_in_record else None
+        picture_source = source if result.source_in_record else None
         if matched is not None:
             if message := dropped_objects(matched):
                 find(FindingCode.OBJECTS_DROPPED, message, record.number, record.offset, matched.key)
@@ -309,11 +309,11 @@ class _Records:
                 result = result._replace(key=matched.key)
             if not result.source_in_record:
                 source = matched.sha256 or source
-                known = source if source != result.source else None
+                picture_source = source if source != result.source else None
             if result.classes is None:
                 label = matched.label
             if matched.source_key:  # --map made several images of one source, which may differ in class
-                label, known = "", None
+                label, picture_source = "", None
         check.rows.append(
             ComparedRecord(result.key, source, split, self.task.file, record.number, record.offset, label)
         )
@@ -330,7 +330,7 @@ class _Records:
                     offset=record.offset,
                     key=result.key,
                     split=split,
-                    source=known,
+                    source=picture_source,
                 )
             )
 
@@ -363,15 +363,17 @@ def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
     assert stored is not None
     name = _name_of(task.index_path)
     pairs = enumerate(zip_longest(stored.split(b"\n"), true.split(b"\n")))
-    number, lines = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
-    line_text, wanted = (
+    index, lines = next((index, pair) for index, pair in pairs if pair[0] != pair[1])
+    line_text, expected = (
         "nothing" if line is None else repr(printable(line[:_SHOWN_BYTES].decode("utf-8", "replace")))
         for line in lines
     )
-    find(FindingCode.INDEX_MISMATCH, f"line {number + 1} of its index {name} is {line_text}, not {wanted}")
+    find(FindingCode.INDEX_MISMATCH, f"line {index + 1} of its index {name} is {line_text}, not {expected}")
 
 
-def _check_records(file: IO[bytes], records: _Records, depth: CheckDepth, known: SoundRecords | None) -> None:
+def _check_records(
+    file: IO[bytes], records: _Records, depth: CheckDepth, known_records: SoundRecords | None
+) -> None:
     """Checks every sound record of a shard, and reports damage as a finding."""
     task, find = records.task, records.find
     with uncompressed(file, task.file) as (plain, _, error):
@@ -387,11 +389,11 @@ def _check_records(file: IO[bytes], records: _Records, depth: CheckDepth, known:
             for record in sound():
                 records.count(record)
         else:
-            items, again = tee(_to_check(record, task, known) for record in sound())
+            items, again = tee(_to_check(record, task, known_records) for record in sound())
             results = _checked(items, records.schema._replace(split=task.split), depth, task)
             for result, item in zip(results, again, strict=True):
-                if known is not None and item.is_known:
-                    result = result._replace(picture=known[item.digest])
+                if known_records is not None and item.is_known:
+                    result = result._replace(picture=known_records[item.digest])
                 records.add(item.record, result, item.digest)
     if error:
         find(FindingCode.SHARD_TRUNCATED, error)
@@ -413,11 +415,11 @@ class _RecordToCheck(NamedTuple):
     is_known: bool
 
 
-def _to_check(record: Record, task: ShardTask, known: SoundRecords | None) -> _RecordToCheck:
+def _to_check(record: Record, task: ShardTask, known_records: SoundRecords | None) -> _RecordToCheck:
     """Returns a record of a shard."""
-    digest = b"" if known is None else record_digest(record.data)
+    digest = b"" if known_records is None else record_digest(record.data)
     place = f"the record at byte {record.offset} of {task.path}"
-    return _RecordToCheck(record, place, digest, known is not None and digest in known)
+    return _RecordToCheck(record, place, digest, known_records is not None and digest in known_records)
 
 
 def _checked(

@@ -160,7 +160,7 @@ def sound_records(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> S
       schema: Record schema of the dataset.
       depth: Depth of the check.
     """
-    found: dict[Digest, Picture | None] = {}
+    records: dict[Digest, Picture | None] = {}
     for path in task.previous_checks:
         try:
             contents = _parsed(storage.read_bytes(path), schema, task.split)
@@ -173,11 +173,11 @@ def sound_records(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> S
             packed = base64.b64decode(contents["digests"])
             digests = (packed[at : at + _DIGEST_BYTES] for at in range(0, len(packed), _DIGEST_BYTES))
             for digest, row in zip(digests, rows, strict=True):
-                found[digest] = pictures.get(row.number)
+                records[digest] = pictures.get(row.number)
         except _DAMAGED:
             continue
-    found.pop(bytes(_DIGEST_BYTES), None)
-    return found
+    records.pop(bytes(_DIGEST_BYTES), None)
+    return records
 
 
 def _directory(task: ShardTask) -> str:

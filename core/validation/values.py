@@ -98,13 +98,13 @@ def values_by_role(features: Mapping[str, Feature], specs: Iterable[FeatureSpec]
 
 def some_values(values: ValuesByRole, roles: Collection[FeatureRole]) -> ValuesByRole:
     """Returns the values with certain roles, in the order of the features."""
-    return {role: found for role, found in values.items() if role in roles}
+    return {role: role_values for role, role_values in values.items() if role in roles}
 
 
 def only_bytes(values: ValuesByRole, role: FeatureRole) -> bytes | None:
     """Returns the one value of a feature of bytes; None if it does not have exactly one value."""
-    found = values.get(role, ())
-    return found[0] if len(found) == 1 and isinstance(found[0], bytes) else None
+    feature_values = values.get(role, ())
+    return feature_values[0] if len(feature_values) == 1 and isinstance(feature_values[0], bytes) else None
 
 
 def only_text(values: ValuesByRole, role: FeatureRole) -> str | None:
@@ -115,8 +115,8 @@ def only_text(values: ValuesByRole, role: FeatureRole) -> str | None:
 
 def integers(values: ValuesByRole, role: FeatureRole) -> Sequence[int]:
     """Returns the values of a feature of integers; none if it holds other values."""
-    found = values.get(role, ())
-    return found if found and isinstance(found[0], int) else ()
+    feature_values = values.get(role, ())
+    return feature_values if feature_values and isinstance(feature_values[0], int) else ()
 
 
 def presence_problem(feature: Feature | None, spec: FeatureSpec) -> Problem | None:
