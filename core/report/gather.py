@@ -269,15 +269,15 @@ def gather_files(
 
 
 def _first_records(files: Sequence[str]) -> list[tuple[RecordAt, bytes]]:
-    found: list[tuple[RecordAt, bytes]] = []
+    samples: list[tuple[RecordAt, bytes]] = []
     share = max(1, _FOREIGN_SAMPLES // max(1, min(len(files), _FOREIGN_FILES)))
     for path in files[:_FOREIGN_FILES]:
         try:
             records = (item for item in read_lazily(path) if isinstance(item, Record))
-            found += [(RecordAt(path, item.offset), item.data) for item in islice(records, share)]
+            samples += [(RecordAt(path, item.offset), item.data) for item in islice(records, share)]
         except (EngineError, OSError):
             continue
-    return found
+    return samples
 
 
 def _stored(
@@ -348,11 +348,11 @@ def _visible(checked: Checked | None, seen: Mapping[RecordAt, Seen]) -> Checked 
     """Removes findings about single images whose image was not found."""
     if checked is None:
         return None
-    found = {
+    visible = {
         code: tuple(one for one in some if (one.shard, one.offset) in seen)
         for code, some in checked.image_findings.items()
     }
-    return replace(checked, image_findings={code: some for code, some in found.items() if some})
+    return replace(checked, image_findings={code: some for code, some in visible.items() if some})
 
 
 #: Classes whose images are shown: up to this many all, else the largest, the smallest and some between.
@@ -406,30 +406,30 @@ def choose_sheets(directory: str, dataset: Dataset) -> list[ClassSheet]:
     """
     totals = totals_of(dataset.class_counts)
     names = shown_classes(dataset)
-    wanted: dict[str, list[Sample]] = {name: [] for name in names}
+    chosen: dict[str, list[Sample]] = {name: [] for name in names}
     annotated = has_drawn_annotations(dataset.features)
     pictures, most = (_ANNOTATED, _MAX_ANNOTATED) if annotated else (_PICTURES, _MAX_PER_CLASS)
     quota = max(_MIN_PER_CLASS, min(most, pictures // max(1, len(names))))
     if not names:
-        wanted, quota = {NO_CLASS: []}, _WITHOUT_CLASSES
+        chosen, quota = {NO_CLASS: []}, _WITHOUT_CLASSES
         totals[NO_CLASS] = dataset.all_records
-    missing = {name: min(quota, totals[name]) for name in wanted}
+    missing = {name: min(quota, totals[name]) for name in chosen}
     for file, entry in islice(_entries(directory, dataset), _MAX_LINES):
         assert entry.offset is not None  # because the image was written
         for label in entry.label.split(LABEL_SEPARATOR) if names else [NO_CLASS]:
             if missing.get(label):
-                wanted[label].append(Sample(RecordAt(file, entry.offset), entry.key))
+                chosen[label].append(Sample(RecordAt(file, entry.offset), entry.key))
                 missing[label] -= 1
         if not any(missing.values()):
             break
-    return [ClassSheet(name, totals[name], tuple(samples)) for name, samples in wanted.items() if samples]
+    return [ClassSheet(name, totals[name], tuple(samples)) for name, samples in chosen.items() if samples]
 
 
 def _entries(directory: str, dataset: Dataset) -> Iterator[tuple[str, Entry]]:
     """Yields shard and entry of records: of the first shard of each split first, then of the second ones."""
-    for split, number, count, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
+    for split, index, count, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
         with contextlib.suppress(EngineError):
-            for entry in ledger_entries(directory, (split, number, count), shard):
+            for entry in ledger_entries(directory, (split, index, count), shard):
                 yield shard.file, entry
 
 
@@ -484,7 +484,7 @@ def select_findings(report: ValidationReport | None, fingerprint: str, when: str
     return Checked(
         report,
         tuple(one for code in PAIRS for one in some(code, _PAIRS_OF_CODE, pairs)),
-        {code.value: found for code in _VISIBLE if (found := some(code, _FINDINGS_OF_CODE, placed))},
+        {code.value: findings for code in _VISIBLE if (findings := some(code, _FINDINGS_OF_CODE, placed))},
         report.fingerprint in (fingerprint or None, None),
         when,
     )

@@ -248,24 +248,28 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
 def shown_versions(names: Mapping[str, Any], pointer: Pointer | None, most: int = MAX_VERSIONS) -> list[str]:
     """Returns the versions that have a row: the newest, and always the one that readers get."""
     newest = sorted(names, reverse=True)
-    shown = newest[:most]
-    if pointer and pointer.version in names and pointer.version not in shown:
-        shown[-1] = pointer.version
-    return shown
+    versions = newest[:most]
+    if pointer and pointer.version in names and pointer.version not in versions:
+        versions[-1] = pointer.version
+    return versions
 
 
 def _row(data: IndexData, version: str, refusals: int, largest: int) -> VersionRow:
     record, files = data.records[version], data.files.get(version, ())
     view = version_view(f"{data.output.rstrip('/')}@{version}", record, refusals)
-    made = bool(record.fingerprint)
+    built = bool(record.fingerprint)
     return VersionRow(
         view=view,
         latest=data.pointer is not None and data.pointer.version == version,
-        records=f"{_count(record.records):,}" if made else "–",
-        share=round(100 * _count(record.records) / largest, 2) if made and largest else 0,
-        size=format_size(_count(record.total_bytes)) if made else "–",
+        records=f"{_count(record.records):,}" if built else "–",
+        share=round(100 * _count(record.records) / largest, 2) if built and largest else 0,
+        size=format_size(_count(record.total_bytes)) if built else "–",
         changes=_changes(record.changes),
-        no_changes=view.state.meaning if not made else "no image" if record.previous else "the first version",
+        no_changes=view.state.meaning
+        if not built
+        else "no image"
+        if record.previous
+        else "the first version",
         work=_work(record.work),
         links=tuple(link for link in _LINKS if link[1] in files),
     )
@@ -331,7 +335,7 @@ def gather_index(output: str, now: float) -> IndexData:
         problem = error.message
 
     records = {record.version: record for record in list_versions(output)}
-    asked = [(version, file) for version in shown_versions(records, pointer) for _, file in _LINKS]
+    places = [(version, file) for version in shown_versions(records, pointer) for _, file in _LINKS]
 
     def is_there(place: tuple[str, str]) -> bool:
         path = storage.join(version_path(output, place[0]), place[1])
@@ -340,7 +344,7 @@ def gather_index(output: str, now: float) -> IndexData:
 
     files: dict[str, set[str]] = {}
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as executor:
-        for (version, file), there in zip(asked, executor.map(is_there, asked)):
+        for (version, file), there in zip(places, executor.map(is_there, places)):
             if there:
                 files.setdefault(version, set()).add(file)
     return IndexData(printable(output), records, files, pointer, problem, as_time(now))

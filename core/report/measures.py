@@ -72,7 +72,7 @@ class ObjectCounts(NamedTuple):
     @property
     def objects(self) -> int:
         """Number of objects in them."""
-        return sum(number * images for number, images in self.images.items())
+        return sum(object_count * images for object_count, images in self.images.items())
 
     @property
     def without(self) -> int:
@@ -288,9 +288,9 @@ class Measures:
     @property
     def best_channels(self) -> Channels | None:
         """The channels to normalize by: those of the training images only."""
-        named = {row.split.lower(): row for row in self.channels}
-        only = self.channels[0] if len(self.channels) == 1 else named.get("all")
-        return named.get("train") or named.get("training") or only
+        by_split = {row.split.lower(): row for row in self.channels}
+        only = self.channels[0] if len(self.channels) == 1 else by_split.get("all")
+        return by_split.get("train") or by_split.get("training") or only
 
 
 #: Sizes of originals that are not known.
@@ -362,15 +362,15 @@ _BOXES = (
 )
 
 
-def _charts(measured: Document, *wanted: tuple[str, str, str], what: str = "images") -> Iterator[Chart]:
+def _charts(measured: Document, *specs: tuple[str, str, str], what: str = "images") -> Iterator[Chart]:
     """Yields the charts of measurements, except of those whose values are all in one bin.
 
     Args:
       measured: Name of a measurement -> its spread.
-      *wanted: Name of a measurement, title of its chart and label of the numbers.
+      *specs: Name of a measurement, title of its chart and label of the numbers.
       what: What is counted, in the plural.
     """
-    for name, title, label in wanted:
+    for name, title, label in specs:
         bins = measured.get(name, {}).get("histogram")
         if bins and sum(map(bool, bins["counts"])) > 1:
             is_bytes = name == "bytes"
@@ -451,7 +451,7 @@ def _channels(document: Document) -> Iterator[Channels]:
 
 def _sample_rows(samples: Document) -> Iterator[SampleRow]:
     for dtype, kinds in samples.items():
-        for number, sums in kinds.items():
+        for channel_count, sums in kinds.items():
             for place, values in enumerate(zip(*(sums[name] for name in ("min", "max", "mean", "std")))):
                 low, high, mean, std = ("none" if value is None else f"{value:.6g}" for value in values)
                 odd = [
@@ -461,7 +461,7 @@ def _sample_rows(samples: Document) -> Iterator[SampleRow]:
                 ]
                 odd_text = ", ".join(odd) or ("0" if "nan" in sums else "")
                 yield SampleRow(
-                    dtype, f"{place + 1} of {number}", sums["images"], low, high, mean, std, odd_text
+                    dtype, f"{place + 1} of {channel_count}", sums["images"], low, high, mean, std, odd_text
                 )
 
 
@@ -470,7 +470,7 @@ def _per_image(counts: ObjectCounts) -> Chart:
     most = max(counts.images)
     step = -(-(most + 1) // _MOST_BINS)
     bins = [0] * (most // step + 1)
-    for number, images in counts.images.items():
-        bins[number // step] += images
+    for object_count, images in counts.images.items():
+        bins[object_count // step] += images
     edges = [place * step for place in range(len(bins) + 1)]
     return histogram(_PER_IMAGE[1], _PER_IMAGE[2], edges, bins, whole=True)

@@ -46,14 +46,14 @@ def environment() -> Environment:
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
-    made = Environment(
+    jinja = Environment(
         loader=FunctionLoader(_resource),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    jinja.filters |= {
         "shortened": shortened,
         # The last part of a key, for places with little room.
         "base": lambda key: key.rstrip("/").rpartition("/")[2] or key,
@@ -65,7 +65,7 @@ def environment() -> Environment:
         # Only for files of this package and for what is already escaped, never for anything from the data.
         "drawing": Markup,
     }
-    return made
+    return jinja
 
 
 @cache

@@ -94,8 +94,8 @@ def _render(data: ReportData, amount: Amount) -> str:
         "meanings": defaultdict(str, MEANINGS),
         "most_inputs": _MAX_INPUTS,
         "pair_groups": [
-            (code, list(found))
-            for code, found in groupby(checked.pairs if checked else (), key=lambda one: one.code.value)
+            (code, list(findings))
+            for code, findings in groupby(checked.pairs if checked else (), key=lambda one: one.code.value)
         ],
         "quarantine_pictures": [item for item in data.quarantine if item.picture],
         "spread_heads": SPREAD_HEADS,
@@ -225,25 +225,25 @@ def class_tables(dataset: Dataset, amount: Amount) -> ClassTables | None:
         return None
     splits = in_split_order(class_counts)
     if len(splits) > _MAX_COLUMNS:
-        kept = sorted(splits, key=lambda split: -sum(class_counts[split].values()))[: _MAX_COLUMNS - 1]
-        splits = [split for split in splits if split in kept]
-    shown = {split: class_counts[split] for split in splits}
+        largest = sorted(splits, key=lambda split: -sum(class_counts[split].values()))[: _MAX_COLUMNS - 1]
+        splits = [split for split in splits if split in largest]
+    columns = {split: class_counts[split] for split in splits}
     if len(splits) < len(class_counts):
-        others = {split: counts for split, counts in class_counts.items() if split not in shown}
-        shown["all others"] = totals_of(others)
+        others = {split: counts for split, counts in class_counts.items() if split not in columns}
+        columns["all others"] = totals_of(others)
     names = ranked(totals)
     filled = [name for name in names if totals[name]]
-    rows = class_rows(names, shown)
+    rows = class_rows(names, columns)
     few = len(rows) <= _ALL_CLASSES
     sizes = [totals[name] for name in filled]
     differ = len(sizes) >= _EXTREMES_FROM and sizes[0] != sizes[-1]
     return ClassTables(
-        splits=tuple(shown),
+        splits=tuple(columns),
         number=len(filled),
         empty=len(names) - len(filled),
         largest=rows if few else rows[:_SOME_CLASSES],
         smallest=() if few else rows[-_SOME_CLASSES:],
-        every=() if len(names) <= _ALL_CLASSES else class_rows(names[: amount.classes], shown, fold=False),
+        every=() if len(names) <= _ALL_CLASSES else class_rows(names[: amount.classes], columns, fold=False),
         extremes=(sizes[0], sizes[len(sizes) // 2], sizes[-1]) if differ else None,
     )
 
@@ -309,14 +309,14 @@ def flow_nodes(ledger: Mapping[str, Any], order: Sequence[str] = ()) -> list[Nod
     }
     nodes = []
     for outcome, counts in groups.items():
-        kept = [Node(str(name), outcome, int(count)) for name, count in counts.items() if count]
+        group_nodes = [Node(str(name), outcome, int(count)) for name, count in counts.items() if count]
         if outcome != "written":
-            kept.sort(key=lambda node: (-node.files, node.name))
-        if len(kept) > _MAX_REASONS:
-            rest = kept[_MAX_REASONS - 1 :]
+            group_nodes.sort(key=lambda node: (-node.files, node.name))
+        if len(group_nodes) > _MAX_REASONS:
+            rest = group_nodes[_MAX_REASONS - 1 :]
             others = Node(f"{len(rest)} others", outcome, sum(node.files for node in rest))
-            kept = [*kept[: _MAX_REASONS - 1], others]
-        nodes += kept
+            group_nodes = [*group_nodes[: _MAX_REASONS - 1], others]
+        nodes += group_nodes
     return nodes
 
 
@@ -330,11 +330,11 @@ def reduced(data: ReportData, amount: Amount) -> ReportData:
 
     checked = data.checked
     if checked is not None:
-        image_findings = {code: some(found) for code, found in checked.image_findings.items()}
+        image_findings = {code: some(findings) for code, findings in checked.image_findings.items()}
         checked = replace(
             checked,
             pairs=some(checked.pairs),
-            image_findings={code: found for code, found in image_findings.items() if found},
+            image_findings={code: findings for code, findings in image_findings.items() if findings},
         )
     sheets = [sheet._replace(samples=some(sheet.samples)) for sheet in data.sheets]
     quarantine = [item if amount.pictures else item._replace(picture=None) for item in data.quarantine]
@@ -371,9 +371,9 @@ def split_text(dataset: Dataset, splits_from: SplitsFrom | None) -> str:
         return drawn
     if splits_from is SplitsFrom.BOTH:
         return f"{own}: named by the source for some images; for all others {drawn}"
-    named = {part.partition("=")[0].strip() for part in split_setting.split(",")}
+    split_names = {part.partition("=")[0].strip() for part in split_setting.split(",")}
     # Without run.json, a split that the settings do not name comes from the source.
-    if splits_from is SplitsFrom.SOURCE or not dataset.splits.keys() <= named:
+    if splits_from is SplitsFrom.SOURCE or not dataset.splits.keys() <= split_names:
         return f"{own}, as the source names them"
     return drawn
 

@@ -93,24 +93,26 @@ def read_thumbnails(
     end = time.monotonic() + _PATIENCE
 
     def look(item: tuple[str, set[int]]) -> list[tuple[RecordAt, Seen]]:
-        file, wanted = item
-        found: list[tuple[RecordAt, Seen]] = []
+        file, file_offsets = item
+        thumbnails: list[tuple[RecordAt, Seen]] = []
         if time.monotonic() > end:
-            return found
+            return thumbnails
         try:
             if is_compressed(file):
-                wanted = {offset for offset in wanted if offset <= _MAX_UNPACKED}
-            records = ((RecordAt(file, offset), data) for offset, data in records_at(paths[file], wanted))
+                file_offsets = {offset for offset in file_offsets if offset <= _MAX_UNPACKED}
+            records = (
+                (RecordAt(file, offset), data) for offset, data in records_at(paths[file], file_offsets)
+            )
             for seen in draw_thumbnails(records, schema):
-                found.append(seen)
+                thumbnails.append(seen)
                 if time.monotonic() > end:
                     break
         except (OSError, EngineError, ValueError):
             pass  # the shard is missing or damaged: a finding reports it, and here a thumbnail is missing
-        return found
+        return thumbnails
 
     with ThreadPoolExecutor(_AT_ONCE) as executor:
-        return dict(seen for found in executor.map(look, sorted(offsets.items())) for seen in found)
+        return dict(seen for thumbnails in executor.map(look, sorted(offsets.items())) for seen in thumbnails)
 
 
 def draw_thumbnails(
@@ -200,8 +202,8 @@ def read_quarantine(directory: str) -> list[Quarantined]:
             continue  # an empty, incomplete or foreign line
         by_reason[item.reason].append(item)
     share = max(1, _MAX_QUARANTINED // max(1, len(by_reason)))
-    taken = [item for _, items in sorted(by_reason.items()) for item in items[:share]]
-    return taken[:_MAX_QUARANTINED]
+    selected = [item for _, items in sorted(by_reason.items()) for item in items[:share]]
+    return selected[:_MAX_QUARANTINED]
 
 
 def draw_quarantine(items: Sequence[Quarantined], directory: str) -> tuple[Quarantined, ...]:
@@ -212,7 +214,7 @@ def draw_quarantine(items: Sequence[Quarantined], directory: str) -> tuple[Quara
         if len(tried) < _MAX_PICTURES and of_reason[item.reason] < _MAX_OF_REASON and _near(item, directory):
             of_reason[item.reason] += 1
             tried.append(i)
-    found: dict[int, Thumbnail] = {}
+    thumbnails: dict[int, Thumbnail] = {}
     end = time.monotonic() + PATIENCE
 
     def work() -> None:
@@ -221,13 +223,13 @@ def draw_quarantine(items: Sequence[Quarantined], directory: str) -> tuple[Quara
                 return
             picture = _look(items[i].uri)
             if picture is not None:
-                found[i] = picture
+                thumbnails[i] = picture
 
     # A read that hangs in a network must delay neither the page nor the end of the process.
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
     worker.join(PATIENCE)
-    pictures = dict(found)
+    pictures = dict(thumbnails)
     return tuple(item._replace(picture=pictures.get(i)) for i, item in enumerate(items))
 
 
