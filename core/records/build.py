@@ -133,7 +133,7 @@ class ExampleBuilder:
         return values
 
 
-def _extra_values(spec: FeatureSpec, found: Sequence[Any]) -> Sequence[Any]:
+def _extra_values(spec: FeatureSpec, values: Sequence[Any]) -> Sequence[Any]:
     """Returns the values of an extra column.
 
     Raises:
@@ -141,16 +141,16 @@ def _extra_values(spec: FeatureSpec, found: Sequence[Any]) -> Sequence[Any]:
     """
     column = spec.column or spec.name
     shape = spec.value_shape
-    if shape == () and not found:
+    if shape == () and not values:
         raise _bad_row(f"its source has no value of the extra column {column}")
-    known = prod(side for side in shape if side is not None)
+    size = prod(side for side in shape if side is not None)
     # One dimension may be unknown.
-    if len(found) % known if None in shape and known else len(found) != known:
+    if len(values) % size if None in shape and size else len(values) != size:
         sides = " x ".join("any" if side is None else str(side) for side in shape)
-        raise _bad_row(f"the extra column {column} has {len(found)} values, not {sides}")
+        raise _bad_row(f"the extra column {column} has {len(values)} values, not {sides}")
     if spec.type is FeatureType.BYTES and spec.dtype in ("", "object"):
-        return [value.encode("utf-8", "surrogateescape") for value in found]
-    return found
+        return [value.encode("utf-8", "surrogateescape") for value in values]
+    return values
 
 
 def _bad_row(message: str) -> ImageFault:

@@ -99,12 +99,12 @@ def decompress_into(target: IO[bytes], source: IO[bytes], compression: str) -> s
         spent += fault.offset - fault.begin
         # Damage may become visible only inside the next stream. A stream that fails again is given up.
         behind = 0 if spent > _MAX_SPENT * source.seek(0, os.SEEK_END) else _LOOK_BACK
-        found = _next_stream(source, max(fault.begin + 1, fault.offset - behind))
-        if found is None:
+        next_start = _next_stream(source, max(fault.begin + 1, fault.offset - behind))
+        if next_start is None:
             break
-        faults[-1] += f"; it goes on with the stream at byte {found}"
-        source.seek(found)
-        start = found
+        faults[-1] += f"; it goes on with the stream at byte {next_start}"
+        source.seek(next_start)
+        start = next_start
     more = f" (and {len(faults) - 1} more like this)" if len(faults) > 1 else ""
     return faults[0] + more if faults else None
 

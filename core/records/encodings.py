@@ -44,8 +44,8 @@ def encoded_values(spec: FeatureSpec, values: Sequence[Any], picture: tuple[int,
         return [base64.urlsafe_b64encode(value) for value in values]
     if spec.holds_pixels:
         return [serialize_tensor(values[0], spec.dtype, picture)]
-    known = prod(side for side in spec.tensor_shape if side is not None)
-    shape = [len(values) // known if side is None else side for side in spec.tensor_shape]
+    known_size = prod(side for side in spec.tensor_shape if side is not None)
+    shape = [len(values) // known_size if side is None else side for side in spec.tensor_shape]
     return [serialize_tensor(values, spec.dtype, shape)]
 
 
@@ -86,9 +86,9 @@ def plain_feature(spec: FeatureSpec, feature: Feature) -> Feature:
         )
     sides = spec.tensor_shape
     if len(sides) != len(tensor.shape) or any(a not in (None, b) for a, b in zip(sides, tensor.shape)):
-        shown = tuple("any" if side is None else side for side in sides)
+        expected = tuple("any" if side is None else side for side in sides)
         raise WrongEncoding(
-            FindingCode.WRONG_SHAPE, f"the tensor in {spec.name!r} has shape {tensor.shape}, not {shown}"
+            FindingCode.WRONG_SHAPE, f"the tensor in {spec.name!r} has shape {tensor.shape}, not {expected}"
         )
     plain = plain_spec(spec)
     return Feature(plain.type, [tensor.content] if spec.holds_pixels else tensor.values)

@@ -333,9 +333,9 @@ class RangeChecksums:
         return self._until(end) ^ before
 
     def _until(self, position: int) -> int:
-        number, rest = divmod(position, self._stride)
+        index, rest = divmod(position, self._stride)
         if not rest:
-            return self._sums[number]
+            return self._sums[index]
         self._file.seek(position - rest)
-        crc: int = google_crc32c.extend(self._sums[number], self._file.read(rest))
+        crc: int = google_crc32c.extend(self._sums[index], self._file.read(rest))
         return crc

@@ -312,12 +312,12 @@ def _serialized_tensor(record: SourceRecord, part: ByteRange) -> ByteRange | Non
     if value[0] != 0x08:  # its first field, the type
         return None
     try:
-        number, sides, content, texts = tensor_parts(value)
+        type_id, sides, content, texts = tensor_parts(value)
     except ValueError:
         return None
     if len(texts) == 1 and _is_file(record, file := record.inside(part, texts[0])):
         return file
-    dtype = _TENSOR_TYPES.get(number)
+    dtype = _TENSOR_TYPES.get(type_id)
     if dtype is None or len(sides) not in (2, 3) or min(sides) < 1:
         return None
     if prod(sides) * np.dtype(dtype).itemsize != len(content):

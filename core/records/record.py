@@ -176,10 +176,10 @@ def _check_entries(data: bytes) -> None:
     """
     count = 0
     with contextlib.suppress(IndexError):  # the parser reports it
-        for number, wire, begin, end in fields_in(data, 0, len(data)):
-            if (number, wire) == (2, LENGTH):
+        for field, wire, begin, end in fields_in(data, 0, len(data)):
+            if (field, wire) == (2, LENGTH):
                 raise NotAnExample("it is a tf.train.SequenceExample")
-            if (number, wire) == (1, LENGTH) and len(data) > 2 * MAX_FEATURES:  # each takes two bytes
+            if (field, wire) == (1, LENGTH) and len(data) > 2 * MAX_FEATURES:  # each takes two bytes
                 for _ in islice(fields_in(data, begin, end), MAX_FEATURES + 1):
                     count += 1
             if count > MAX_FEATURES:

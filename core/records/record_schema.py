@@ -136,9 +136,9 @@ def infer_schema(records: Sequence[bytes]) -> RecordSchema:
     for name in sorted(set().union(*examples)):
         features = [example[name] for example in examples if name in example]
         types = {feature.type for feature in features if feature.type is not None}
-        known = _KNOWN_SPECS.get(name)
-        if known is not None and types <= {known.type}:
-            specs.append(replace(known, optional=True))
+        known_spec = _KNOWN_SPECS.get(name)
+        if known_spec is not None and types <= {known_spec.type}:
+            specs.append(replace(known_spec, optional=True))
         if len(types) != 1 or name not in shared or name in _KNOWN_SPECS:
             continue
         type_: FeatureType = types.pop()

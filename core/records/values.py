@@ -57,11 +57,11 @@ def named(numbers: Sequence[int], texts: Sequence[str], class_names: Mapping[int
     if not numbers:
         return Classes(tuple(texts))
     names, ids = [], []
-    for number, text in zip(numbers, texts or [""] * len(numbers)):
-        name = text or ("" if number == UNLABELLED else class_names.get(number, str(number)))
+    for class_id, text in zip(numbers, texts or [""] * len(numbers)):
+        name = text or ("" if class_id == UNLABELLED else class_names.get(class_id, str(class_id)))
         names.append(name)
-        if name and number != UNLABELLED:
-            ids.append(ClassId(name, number))
+        if name and class_id != UNLABELLED:
+            ids.append(ClassId(name, class_id))
     return Classes(tuple(names), tuple(ids))
 
 
@@ -102,10 +102,10 @@ def classes_of_image(
         numbers = [values.index(1)] if one_hot else _whole_numbers(label, values)
     if len(texts) == 1 and len(numbers) > 1:
         texts = []
-    found = named(numbers, texts if exact else [text.strip() for text in texts], class_names)
-    if called and len(called) == len(found.names) == len(found.ids):
-        found = found._replace(ids=tuple(i._replace(text=text) for i, text in zip(found.ids, called)))
-    return found._replace(names=tuple(dict.fromkeys(filter(None, found.names))))
+    classes = named(numbers, texts if exact else [text.strip() for text in texts], class_names)
+    if called and len(called) == len(classes.names) == len(classes.ids):
+        classes = classes._replace(ids=tuple(i._replace(text=text) for i, text in zip(classes.ids, called)))
+    return classes._replace(names=tuple(dict.fromkeys(filter(None, classes.names))))
 
 
 def _whole_numbers(name: str, values: Sequence[Any]) -> list[int]:
