@@ -105,18 +105,18 @@ def commit_salvage(job: SalvageJob, damaged: Dataset | None, saved: Sequence[Sav
             write_text(job.output, files.OUTCOME_JSON, pretty_json(outcome), job.hold)
             _write_lost(job, saved)
             return outcome
-        made = describe_saved(job, damaged, {item.file: item for item in saved})
-        check_shards(job.output, made, listed)
-        made, sidecars = with_sidecars(made, draw_card_samples(job.output, made))
-        outcome |= {"fingerprint": made.fingerprint, "ledger": made.ledger}
-        written = _copy_other_ledgers(job, damaged)
-        written[files.QUARANTINE_JSONL] = _write_quarantine(job, saved)
-        written[LOST_JSONL] = _write_lost(job, saved)
-        made = replace(made, files={**made.files, **written})
+        dataset = describe_saved(job, damaged, {item.file: item for item in saved})
+        check_shards(job.output, dataset, listed)
+        dataset, sidecars = with_sidecars(dataset, draw_card_samples(job.output, dataset))
+        outcome |= {"fingerprint": dataset.fingerprint, "ledger": dataset.ledger}
+        digests = _copy_other_ledgers(job, damaged)
+        digests[files.QUARANTINE_JSONL] = _write_quarantine(job, saved)
+        digests[LOST_JSONL] = _write_lost(job, saved)
+        dataset = replace(dataset, files={**dataset.files, **digests})
         facts = {"salvaged": printable(job.dataset), "convert_seconds": 0.0, "reused_shards": 0}
         write_commit(
             job.output,
-            made,
+            dataset,
             sidecars,
             run_document(job.run, job.output, job.started, facts),
             outcome,
@@ -127,19 +127,19 @@ def commit_salvage(job: SalvageJob, damaged: Dataset | None, saved: Sequence[Sav
 
 
 def _outcome(job: SalvageJob, saved: Sequence[SavedShard]) -> dict[str, Any]:
-    kept, lost = sum(item.records for item in saved), sum(len(item.lost) for item in saved)
+    record_count, lost = sum(item.records for item in saved), sum(len(item.lost) for item in saved)
     codes = Counter(lost.code for item in saved for lost in item.lost)
-    if lost and not kept:
-        shown = ", ".join(f"{count} {code}" for code, count in codes.most_common(_SHOWN))
+    if lost and not record_count:
+        codes_text = ", ".join(f"{count} {code}" for code, count in codes.most_common(_SHOWN))
         raise DataRefused(
-            f"No record of {printable(job.dataset)} could be saved ({shown}), so nothing was published; "
+            f"No record of {printable(job.dataset)} could be saved ({codes_text}), so nothing was published; "
             "restore its files, or convert the images again."
         )
     return {
         **new_outcome(job.started, job.hold),
         "shards": len(saved),
         "copied_shards": sum(item.copied for item in saved),
-        "records": kept,
+        "records": record_count,
         "lost": lost,
         "lost_codes": dict(codes.most_common()),
         "unnamed": sum(lost.key is None for item in saved for lost in item.lost),
@@ -181,7 +181,7 @@ def _moved(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]])
 def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> dict[str, str]:
     """Copies the ledgers without a shard (files without a key of their own); returns their digests."""
     digests = {}
-    own = {ledger_file(split, number, count) for split, number, count, _ in damaged.placed_shards()}
+    own = {ledger_file(split, index, count) for split, index, count, _ in damaged.placed_shards()}
     for file in storage.list_files(job.directory):
         if file.startswith(f"{files.SHARDS_DIR}/{NO_SPLIT}-") and file not in own:
             data = storage.read_bytes(storage.join(job.directory, file))

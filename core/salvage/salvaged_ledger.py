@@ -54,7 +54,7 @@ class Match(Enum):
 
 
 def match_records(
-    found: Sequence[Frame], written: Sequence[Frame], size: int, has_all_keys: bool = False
+    frames: Sequence[Frame], written: Sequence[Frame], size: int, has_all_keys: bool = False
 ) -> list[int | Match]:
     """Returns for each found record its number among the written ones.
 
@@ -62,77 +62,77 @@ def match_records(
     place.
 
     Args:
-      found: Records that were found, by offset.
+      frames: Records that were found, by offset.
       written: Records that were written, in order.
       size: Size of the damaged file.
       has_all_keys: Whether the written records have exactly the keys that are in their bytes. Then a record
         with another key was not written to this shard, even if none matches: the file is that of another.
     """
-    numbers: list[int | Match | None] = [None] * len(found)
-    taken: set[int] = set()
-    _by_name([item.key for item in found], [item.key for item in written], found, written, numbers, taken)
-    if has_all_keys or any(isinstance(number, int) for number in numbers):
+    numbers: list[int | Match | None] = [None] * len(frames)
+    used: set[int] = set()
+    _by_name([item.key for item in frames], [item.key for item in written], frames, written, numbers, used)
+    if has_all_keys or any(isinstance(index, int) for index in numbers):
         # Keys can be compared, so a record with an unknown key does not belong to this shard.
-        for i, item in enumerate(found):
+        for i, item in enumerate(frames):
             if numbers[i] is None and item.key is not None:
                 numbers[i] = Match.UNEXPECTED
     _by_name(
-        [item.source for item in found], [item.source for item in written], found, written, numbers, taken
+        [item.source for item in frames], [item.source for item in written], frames, written, numbers, used
     )
-    _by_place(found, written, size, numbers, taken)
+    _by_place(frames, written, size, numbers, used)
     # The remaining records may be second copies, which damage can leave behind.
-    names = [item.key or item.source for item in found]
-    known = {name for name, number in zip(names, numbers, strict=True) if isinstance(number, int)}
+    names = [item.key or item.source for item in frames]
+    matched_names = {name for name, index in zip(names, numbers, strict=True) if isinstance(index, int)}
     matches: list[int | Match] = []
-    for name, number in zip(names, numbers, strict=True):
-        if number is None:
-            number = Match.UNEXPECTED if name and name in known else Match.UNKNOWN
-            known.add(name)
-        matches.append(number)
+    for name, index in zip(names, numbers, strict=True):
+        if index is None:
+            index = Match.UNEXPECTED if name and name in matched_names else Match.UNKNOWN
+            matched_names.add(name)
+        matches.append(index)
     return matches
 
 
 def _by_name(
     names: Sequence[str | None],
-    known: Sequence[str | None],
-    found: Sequence[Frame],
+    written_names: Sequence[str | None],
+    frames: Sequence[Frame],
     written: Sequence[Frame],
     numbers: list[int | Match | None],
-    taken: set[int],
+    used: set[int],
 ) -> None:
     """Matches records with a unique name and the expected length."""
-    often = Counter(name for name in known if name)
-    index = {name: number for number, name in enumerate(known) if name and often[name] == 1}
+    often = Counter(name for name in written_names if name)
+    by_name = {name: index for index, name in enumerate(written_names) if name and often[name] == 1}
     for i, name in enumerate(names):
-        number = index.get(name) if name else None
-        if numbers[i] is None and number is not None and written[number].length == found[i].length:
-            numbers[i] = Match.UNEXPECTED if number in taken else number
-            taken.add(number)
+        index = by_name.get(name) if name else None
+        if numbers[i] is None and index is not None and written[index].length == frames[i].length:
+            numbers[i] = Match.UNEXPECTED if index in used else index
+            used.add(index)
 
 
 def _by_place(
-    found: Sequence[Frame],
+    frames: Sequence[Frame],
     written: Sequence[Frame],
     size: int,
     numbers: list[int | Match | None],
-    taken: set[int],
+    used: set[int],
 ) -> None:
     """Matches a record at its written place, or after a known record."""
-    at = {item.offset: number for number, item in enumerate(written)}
+    at = {item.offset: index for index, item in enumerate(written)}
     shifts = {0, size - (written[-1].offset + written[-1].length) if written else 0}
     same = {
-        item.source: written[number]
-        for item, number in zip(found, numbers, strict=True)
-        if isinstance(number, int) and item.source
+        item.source: written[index]
+        for item, index in zip(frames, numbers, strict=True)
+        if isinstance(index, int) and item.source
     }
     undamaged_to = 0
-    for i, item in enumerate(found):
+    for i, item in enumerate(frames):
         certain = item.offset == undamaged_to
         if certain:
             undamaged_to += item.length
         if numbers[i] is not None:
             continue
-        before = found[i - 1] if i else None
+        before = frames[i - 1] if i else None
         follows = before is not None and before.offset + before.length == item.offset
         last = numbers[i - 1] if follows else None
         if certain:
@@ -144,22 +144,22 @@ def _by_place(
         else:
             possible = {at.get(item.offset - shift, -1) for shift in shifts}
         possible = {
-            number
-            for number in possible - taken
-            if 0 <= number < len(written)
-            and written[number].length == item.length
+            index
+            for index in possible - used
+            if 0 <= index < len(written)
+            and written[index].length == item.length
             and (
                 certain
                 or (other := same.get(item.source or "")) is None
-                or (bool(written[number].source) and written[number].source == other.source)
+                or (bool(written[index].source) and written[index].source == other.source)
             )
         }
         if len(possible) == 1:
-            number = possible.pop()
-            numbers[i] = number
-            taken.add(number)
+            index = possible.pop()
+            numbers[i] = index
+            used.add(index)
             if item.source:
-                same.setdefault(item.source, written[number])
+                same.setdefault(item.source, written[index])
 
 
 Problem = tuple[FindingCode, str]
@@ -171,7 +171,7 @@ class FoundRecord(NamedTuple):
     """A record of a shard with a sound frame, and the result of its check.
 
     Attributes:
-      found: Its place and identity.
+      frame: Its place and identity.
       problem: Reason why it cannot be kept. None if it can.
       label: Its classes, as a ledger writes them. Empty if they were not read.
       format: Format of its image. Empty if it was not read.
@@ -179,7 +179,7 @@ class FoundRecord(NamedTuple):
       file_name: File name in the record, if that is all it says about its key.
     """
 
-    found: Frame
+    frame: Frame
     problem: Problem | None
     label: str
     format: str
@@ -232,7 +232,7 @@ def reconcile(
       records: Number of records that it should have.
       intact: Whether its bytes are those that were written.
     """
-    found = [record.found for record in content.records]
+    frames = [record.frame for record in content.records]
     is_placed = ledger is not None or index is not None
     written = list(index or [Frame(0, 0)] * records)
     if ledger is not None:
@@ -241,11 +241,11 @@ def reconcile(
             for entry in ledger
             if entry.outcome == Outcome.WRITTEN
         ]
-    numbers: list[int | Match] = list(range(len(found)))
-    if not (is_placed and intact and len(found) == len(written)):
+    numbers: list[int | Match] = list(range(len(frames)))
+    if not (is_placed and intact and len(frames) == len(written)):
         # Version 0.1 stored the key where the ledger has a file name.
         has_all_keys = ledger is not None and not any(entry.file_name for entry in ledger)
-        numbers = match_records(found, written, content.size, has_all_keys)
+        numbers = match_records(frames, written, content.size, has_all_keys)
     unmatched = sorted(set(range(len(written))).difference(numbers))
     unknown = [i for i, number in enumerate(numbers) if number is Match.UNKNOWN]
     unknown.sort(key=lambda i: content.records[i].problem is not None)  # those that can be kept come first
@@ -297,15 +297,15 @@ def _new_entries(
     offset = 0
     for number, i in kept:
         record = content.records[i]
-        place = (offset, record.found.length)
+        place = (offset, record.frame.length)
         offset += place[1]
         if ledger is not None and number >= 0:
             places[number] = place
         else:
             entry = Entry(
-                key=record.found.key or "",
+                key=record.frame.key or "",
                 outcome=Outcome.WRITTEN,
-                sha256=record.found.source or "",
+                sha256=record.frame.source or "",
                 label=record.label,
                 format=record.format,
                 dtype=record.dtype,
@@ -363,7 +363,7 @@ def _unnamed(
     lost = []
     for record in map(content.records.__getitem__, bad):
         if record.problem:
-            lost.append(LostRecord(record.found.key, file, None, *record.found[:2], *record.problem))
+            lost.append(LostRecord(record.frame.key, file, None, *record.frame[:2], *record.problem))
     damages = content.damages[:missing]
     lost += [lost_range(file, damage, damage.number if one_each else None) for damage in damages]
     last: Problem = (content.damages[-1].code, content.damages[-1].message) if content.damages else _NO_TRACE
@@ -375,18 +375,18 @@ def _why_lost(
     unmatched: Sequence[int], content: Content, numbers: Sequence[int | Match]
 ) -> dict[int, Problem]:
     """Returns, for each record that was not found, the damage in its place."""
-    found = sorted((number, i) for i, number in enumerate(numbers) if isinstance(number, int))
-    known = [number for number, _ in found]
+    placed = sorted((number, i) for i, number in enumerate(numbers) if isinstance(number, int))
+    placed_numbers = [number for number, _ in placed]
     begins = [damage.offset for damage in content.damages]
     problems: dict[int, Problem] = {}
     before, in_gap = -1, 0
     for number in unmatched:
-        place = bisect_left(known, number)
+        place = bisect_left(placed_numbers, number)
         in_gap = in_gap + 1 if place == before else 0
         before = place
-        last = content.records[found[place - 1][1]].found if place else Frame(0, 0)
+        last = content.records[placed[place - 1][1]].frame if place else Frame(0, 0)
         low = bisect_left(begins, last.offset + last.length)
-        end = content.records[found[place][1]].found.offset if place < len(found) else content.size + 1
+        end = content.records[placed[place][1]].frame.offset if place < len(placed) else content.size + 1
         high = bisect_left(begins, end)
         if low < high:
             damage = content.damages[min(low + in_gap, high - 1)]

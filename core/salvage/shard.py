@@ -139,7 +139,7 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
         if copied and file is not None and len(salvaged.kept) == len(content.records):
             temporary = _copy(file, task)
         else:
-            frames = [content.records[i].found[:2] for i in salvaged.kept]
+            frames = [content.records[i].frame[:2] for i in salvaged.kept]
             temporary = _write(task, plain, frames, compression_of(task.file, b""))
         result = finish_shard(
             task.output,
@@ -224,23 +224,23 @@ def _read(file: IO[bytes], fault: str | None, schema: RecordSchema, decode: bool
             partial(_check, checker, schema),
             sound(),
             weigh=lambda record: len(record.data),
-            crashed=lambda record, how: _found(record, after_crash(reader.check(record.data), how), schema),
+            crashed=lambda record, how: _combine(record, after_crash(reader.check(record.data), how), schema),
         )
     return Content(list(records), damages, os.fstat(file.fileno()).st_size)
 
 
 def _check(checker: RecordChecker, schema: RecordSchema, record: Record) -> FoundRecord:
     with UNDERWAY.working_on(f"the record at byte {record.offset}", "check"):
-        return _found(record, checker.check(record.data), schema)
+        return _combine(record, checker.check(record.data), schema)
 
 
-def _found(record: Record, checked: CheckedRecord, schema: RecordSchema) -> FoundRecord:
-    found = Frame(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
+def _combine(record: Record, checked: CheckedRecord, schema: RecordSchema) -> FoundRecord:
+    frame = Frame(record.offset, len(record.data) + FRAME_BYTES, checked.key, checked.source)
     problem = checked.problems[0] if checked.problems else None
     picture = checked.picture
     label = _label(record.data, schema, picture.labels) if picture and not problem else ""
     file_name = "" if checked.key is not None else checked.basename or ""
-    return FoundRecord(found, problem, label, picture.format if picture else "", checked.dtype, file_name)
+    return FoundRecord(frame, problem, label, picture.format if picture else "", checked.dtype, file_name)
 
 
 def _label(data: bytes, schema: RecordSchema, labels: Sequence[str]) -> str:
@@ -332,9 +332,9 @@ def _save_foreign(
     kept = []
     for record in content.records:
         if record.problem is None or record.problem[0] not in unusable:
-            kept.append(record.found[:2])
+            kept.append(record.frame[:2])
             continue
-        lost.append(LostRecord(record.found.key, task.file, None, *record.found[:2], *record.problem))
+        lost.append(LostRecord(record.frame.key, task.file, None, *record.frame[:2], *record.problem))
     lost.sort(key=lambda item: item.offset or 0)
     temporary = _write(task, plain, kept, compression) if lost else _copy(file, task)
     with while_held(task.hold):
