@@ -84,12 +84,12 @@ def begin(task: RebuildTask) -> PreviousState:
         return PreviousState(ended=True)
     task.hold.acquire(task.wait_seconds, lambda holder: stage(task, "waiting", holder))
     with storage.translated_errors("read and write the versions in", task.output):
-        found = read_pointer(task.output)
+        current = read_pointer(task.output)
         records = list_versions(task.output)
         others = [record for record in records if record.version != task.version]
-        latest, tag = (found[0].version, found[1]) if found else ("", None)
+        latest, tag = (current[0].version, current[1]) if current else ("", None)
         published = [item for item in others if item.state is VersionState.PUBLISHED and not item.is_unseen]
-        if found is None and published:
+        if current is None and published:
             task.hold.release()
             newest = published[-1].version
             raise UsageError(
@@ -128,8 +128,9 @@ def begin(task: RebuildTask) -> PreviousState:
     if state is not None and state.version == latest:
         checked = state.checked
     for record in others:
-        if found and record.version == latest and record.is_unseen:
-            mark_published(task.output, record, found[0].published)  # its run was interrupted before it could
+        if current and record.version == latest and record.is_unseen:
+            # Its run was interrupted before it could.
+            mark_published(task.output, record, current[0].published)
     # Refused and interrupted builds since the latest version. This run's own comes first: after the loss of a
     # worker, shards that exist are requested again.
     sound = [record for record in others if record.state is not VersionState.DAMAGED]
@@ -206,10 +207,10 @@ def _write_building(task: RebuildTask, previous: str) -> bool:
         task.version, VersionState.BUILDING, task.started, previous=previous, holder=task.holder
     )
     path = storage.join(task.directory, VERSION_JSON)
-    found = storage.read_with_etag(path)
+    stored = storage.read_with_etag(path)
     if read_version_record(task.output, task.version).state is not VersionState.BUILDING:
         return False
-    if storage.write_if_match(path, record.dumps().encode(), found[1] if found else None):
+    if storage.write_if_match(path, record.dumps().encode(), stored[1] if stored else None):
         return True
     return read_version_record(task.output, task.version).state is VersionState.BUILDING  # another attempt
 

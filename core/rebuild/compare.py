@@ -112,14 +112,14 @@ def scrub_shard(directory: str, file: str, sha256: str) -> str:
     with storage.translated_errors("read", path):
         try:
             with storage.open_local(path) as opened:
-                found = storage.sha256_of(opened)
+                digest = storage.sha256_of(opened)
         except FileNotFoundError:
             return "it is missing"
         except OSError as error:
             if error.errno not in _BROKEN:
                 raise
             return "the disk cannot read it any more"
-    return "" if found == sha256 else "its bytes do not match its sha256"
+    return "" if digest == sha256 else "its bytes do not match its sha256"
 
 
 def chosen_shards(task: RebuildTask, previous: PreviousState) -> list[Shard]:

@@ -62,8 +62,8 @@ def publish(task: RebuildTask, previous: PreviousState, record: VersionRecord | 
     if record is None or record.state is not VersionState.PUBLISHED or read_outcome(task) is not None:
         return record
     with storage.translated_errors("publish a version in", task.output):
-        found = read_pointer(task.output)
-        if found is None or found[0].version != task.version:
+        current = read_pointer(task.output)
+        if current is None or current[0].version != task.version:
             text = f"{counted(record.records, 'record')}, {format_size(record.total_bytes)}"
             pointer = Pointer(record.version, record.fingerprint, time.time(), previous.version)
             task.hold.keep()
@@ -126,8 +126,8 @@ def _tidy_up(
     gone: list[str] = []
     to_go: list[str] = []
     with warned(warnings, f"Old versions of {printable(task.output)} could not be listed"):
-        found, records = read_pointer(task.output), list_versions(task.output)
-        latest = found[0].version if found else ""
+        current, records = read_pointer(task.output), list_versions(task.output)
+        latest = current[0].version if current else ""
         left = [one for one in records if one.version in previous.abandoned and is_abandoned(one, latest)]
         stay = [one for one in records if one not in left]
         to_go = [*(one.version for one in left), *surplus(stay, latest, task.rules, time.time())]
@@ -181,8 +181,8 @@ def _write_metrics(task: RebuildTask, record: VersionRecord | None, outcome: Map
         values["shardwright_dataset_size_bytes"] = record.total_bytes
         values["shardwright_dataset_classes"] = record.classes
     values["shardwright_dataset_versions"] = len(version_names(task.output))
-    if found := read_pointer(task.output):
-        latest = found[0].fingerprint, found[0].version
+    if current := read_pointer(task.output):
+        latest = current[0].fingerprint, current[0].version
         values["shardwright_dataset_latest_version_info"] = {latest: 1.0}
     outcome["warnings"].extend(write_metrics(task.output, values))
 
@@ -275,21 +275,21 @@ def remember_input(
         return  # the next run has to build and judge the same again
     version = record.version if record is not None else previous.version
     with warned(warnings, f"{INPUT_JSON} could not be written"):
-        made = previous.dataset if record is None else read_dataset(version_path(task.output, version))
-        if made is None or may_become_readable(version_path(task.output, version), made):
+        dataset = previous.dataset if record is None else read_dataset(version_path(task.output, version))
+        if dataset is None or may_become_readable(version_path(task.output, version), dataset):
             return
-        state = replace(decision.input, version=version, fingerprint=made.fingerprint)
+        state = replace(decision.input, version=version, fingerprint=dataset.fingerprint)
         if state != read_input(task.output) and read_holder(task.output) == task.holder:
             storage.write_bytes(storage.join(task.output, INPUT_JSON), state.dumps().encode())
 
 
-def may_become_readable(directory: str, made: Dataset) -> bool:
+def may_become_readable(directory: str, dataset: Dataset) -> bool:
     """Returns whether an image of a version could not be read, so that each run tries it again.
 
     Raises:
       OSError: If the list of bad images cannot be read.
     """
-    if not made.ledger["quarantined"]:
+    if not dataset.ledger["quarantined"]:
         return False
     lines = storage.read_bytes(storage.join(directory, QUARANTINE_JSONL)).splitlines()
     try:

@@ -141,20 +141,20 @@ class Accepted:
         code = violation.name
         count, before = report.counts[code], self.counts.get(code, 0)
         stored = [finding for finding in report.findings if finding.code == code]
-        known = self.findings.get(code, frozenset())
-        if (len(stored), len(known)) != (count, before):
+        accepted = self.findings.get(code, frozenset())
+        if (len(stored), len(accepted)) != (count, before):
             return self._weigh(violation, max(0, count - before))
-        new = [finding for finding in stored if _identity(finding) not in known]
+        new = [finding for finding in stored if _identity(finding) not in accepted]
         first = new[0] if new else None
         return self._weigh(
             violation, len(new), f"{first.key or first.shard}: {first.sentence}" if first else ""
         )
 
-    def weigh_images(self, violation: Violation, made: Dataset) -> Violation:
+    def weigh_images(self, violation: Violation, dataset: Dataset) -> Violation:
         """Returns a violation about the number of bad images, as a warning if there are no more of them."""
         if not self._covers(violation):
             return violation
-        return self._weigh(violation, max(0, made.ledger["quarantined"] - self.bad_images))
+        return self._weigh(violation, max(0, dataset.ledger["quarantined"] - self.bad_images))
 
     def _covers(self, violation: Violation) -> bool:
         return violation.severity is Severity.ERROR and is_accepted(violation, self.names)
@@ -195,7 +195,7 @@ def read_accepted(output: str, version: str, dataset: Dataset) -> Accepted:
         record.accepted,
         dataset.ledger["quarantined"],
         record.findings,
-        {code: frozenset(found) for code, found in identities.items()},
+        {code: frozenset(of_code) for code, of_code in identities.items()},
     )
 
 
@@ -237,16 +237,18 @@ def gate_version(
         return recorded
     with storage.translated_errors("write to", directory):
         task.hold.keep()
-        made = read_dataset(directory)
+        dataset = read_dataset(directory)
         listed = storage.list_files(directory)
-        found = FindingSummary().add(check_directory(made, listed))
-        found.add(check_sidecars(made, directory))
-        found.add(repaired_shards(previous.version, committed["rejected"]))
+        summary = FindingSummary().add(check_directory(dataset, listed))
+        summary.add(check_sidecars(dataset, directory))
+        summary.add(repaired_shards(previous.version, committed["rejected"]))
         depth = CheckDepth.of_verification(task.settings.verify)
         report = write_results(
             # The page is drawn last.
             ResultFiles.in_folder(directory, statistics is not None, hold=task.hold, option="--output"),
-            Results(printable(directory), made, depth, checks, found.merge(findings), statistics, directory),
+            Results(
+                printable(directory), dataset, depth, checks, summary.merge(findings), statistics, directory
+            ),
             task.gates.findings,
             # The limits apply to differences, so a first version has nothing to check.
             task.gates.expectations if previous.dataset is not None else task.gates.alone,
@@ -255,7 +257,7 @@ def gate_version(
         if previous.dataset is not None:
             accepted = read_accepted(task.output, previous.version, previous.dataset)
             old = _described(task.output, previous.version, previous.dataset)
-            drift = drift_between(old, _described(task.output, task.version, made), changes)
+            drift = drift_between(old, _described(task.output, task.version, dataset), changes)
             digests[DIFF_JSON] = write_text(directory, DIFF_JSON, pretty_json(drift.as_json()), task.hold)
         judged = []
         for code in map(FindingCode, report.counts):
@@ -263,14 +265,14 @@ def gate_version(
             if severity is not Severity.NOTE:
                 item = Violation("findings", code.value, severity, report.line(code))
                 judged.append((item, accepted.weigh_findings(item, report)))
-        limit, bad = task.settings.max_bad_fraction, made.ledger["quarantined"]
-        if made.bad_fraction > limit:
-            value, most = percent_beside_limit(made.bad_fraction, limit)
-            tried = bad + made.ledger["written"]
+        limit, bad = task.settings.max_bad_fraction, dataset.ledger["quarantined"]
+        if dataset.bad_fraction > limit:
+            value, most = percent_beside_limit(dataset.bad_fraction, limit)
+            tried = bad + dataset.ledger["written"]
             text = f"{value} of the images are bad ({bad:,} of {tried:,}; limit {most})"
             item = Violation("bad_images", "max_bad_fraction", Severity.ERROR, text)
-            judged.append((item, accepted.weigh_images(item, made)))
-        same = (about for fingerprint, about in previous.rolled_back if fingerprint == made.fingerprint)
+            judged.append((item, accepted.weigh_images(item, dataset)))
+        same = (about for fingerprint, about in previous.rolled_back if fingerprint == dataset.fingerprint)
         again = [f"it is identical to {about}" for about in same]
         refusals = (
             *(item for _, item in judged),
@@ -284,16 +286,18 @@ def gate_version(
             created=task.started,
             finished=time.time() if refused else 0.0,
             previous=previous.version,
-            fingerprint=made.fingerprint,
-            records=made.all_records,
-            total_bytes=sum(shard.bytes for shard in made.shards),
-            classes=len(made.classes),
+            fingerprint=dataset.fingerprint,
+            records=dataset.all_records,
+            total_bytes=sum(shard.bytes for shard in dataset.shards),
+            classes=len(dataset.classes),
             findings=report.counts,
             work=committed["work"],
             changes={kind.value: changes.total(kind) for kind in Kind} if drift is not None else {},
             refusals=refusals,
             # The next version is compared with this one, so what was accepted stays accepted.
-            accepted=tuple(item.name for found, item in judged if item.severity is not found.severity),
+            accepted=tuple(
+                item.name for violation, item in judged if item.severity is not violation.severity
+            ),
             holder=task.holder,
             files=digests,
         )
@@ -321,12 +325,12 @@ def _write_check_list(
     Raises:
       EngineError: If the lease was lost, or the storage failed.
     """
-    known = {check_file(check.file): check.stored for check in checks if check.stored}
+    known_digests = {check_file(check.file): check.stored for check in checks if check.stored}
     stored = [file for file in listed if file.startswith(f"{CHECKS_DIR}/") and file != CHECK_LIST]
 
     def sha256(file: str) -> str:
-        if file in known:
-            return known[file]
+        if file in known_digests:
+            return known_digests[file]
         # A reused shard brought its stored check along, and this run checks less deeply.
         return hashlib.sha256(storage.read_bytes(storage.join(task.directory, file))).hexdigest()
 
@@ -338,16 +342,16 @@ def _write_check_list(
     return {CHECK_LIST: write_text(task.directory, CHECK_LIST, text, task.hold)}
 
 
-def _described(output: str, version: str, made: Dataset) -> Described:
+def _described(output: str, version: str, dataset: Dataset) -> Described:
     """Returns a version with its statistics; damaged statistics are ignored."""
     directory = version_path(output, version)
-    found: list[Mapping[str, Any] | None] = []
+    documents: list[Mapping[str, Any] | None] = []
     for file in (files.FINDINGS_JSON, files.STATISTICS_JSON):
         try:
-            found.append(read_measured(directory, file, made.fingerprint))
+            documents.append(read_measured(directory, file, dataset.fingerprint))
         except ValueError:
-            found.append(None)
-    return Described(printable(version), made, *found)
+            documents.append(None)
+    return Described(printable(version), dataset, *documents)
 
 
 def _refused_drift(drift: Drift, gates: JobGates) -> Iterator[Violation]:
@@ -362,11 +366,11 @@ def _refused_drift(drift: Drift, gates: JobGates) -> Iterator[Violation]:
     limits = [name for name in IMAGE_LIMITS if getattr(gates.limits, name) is not None]
     records, changes = drift.all_records, drift.changes
     # Every new image is either added or stems from an image of the old version; the others were removed.
-    known = records.new - changes.total(Kind.ADDED) + changes.total(Kind.REMOVED)
-    if known < records.old:
+    compared = records.new - changes.total(Kind.ADDED) + changes.total(Kind.REMOVED)
+    if compared < records.old:
         message = (
-            f"{records.old - known:,} of the {counted(records.old, 'image')} of {drift.datasets.old} cannot "
-            "be compared, because ledgers of that version are missing or damaged"
+            f"{records.old - compared:,} of the {counted(records.old, 'image')} of {drift.datasets.old} "
+            "cannot be compared, because ledgers of that version are missing or damaged"
         )
         if limits:
             yield Violation("drift", limits[0], Severity.ERROR, f"{limits[0]}: {message}")

@@ -88,7 +88,7 @@ def _sentence(event: str, facts: Mapping[str, Any]) -> str:
 
 def _run(command: Sequence[str], facts: Mapping[str, Any]) -> str:
     """Runs a command; returns the error, or an empty text."""
-    shown = f"The hook {one_line(command[0])}"
+    hook_name = f"The hook {one_line(command[0])}"
     with contextlib.ExitStack() as stack:
         try:
             # Files and not pipes, which a command need not read, and its children may keep open.
@@ -101,7 +101,7 @@ def _run(command: Sequence[str], facts: Mapping[str, Any]) -> str:
             )  # fmt: skip
         except (OSError, ValueError) as error:
             reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
-            return f"{shown} did not start ({reason.lower()}); check its path in the job file."
+            return f"{hook_name} did not start ({reason.lower()}); check its path in the job file."
         try:
             status = process.wait(COMMAND_SECONDS)
         except BaseException as error:
@@ -110,14 +110,15 @@ def _run(command: Sequence[str], facts: Mapping[str, Any]) -> str:
             process.wait()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            return f"{shown} did not end within {COMMAND_SECONDS:.0f} seconds and was killed; make it faster."
+            limit = f"{COMMAND_SECONDS:.0f} seconds"
+            return f"{hook_name} did not end within {limit} and was killed; make it faster."
         errors.seek(max(0, errors.seek(0, os.SEEK_END) - _LAST_BYTES))
         lines = errors.read(_LAST_BYTES).decode("utf-8", "replace").strip().splitlines()
     if status == 0:
         return ""
     ended = f"exit status {status}" if status > 0 else f"signal {-status}"
     words = f": {one_line(lines[-1])[:_MAX_ERROR_CHARACTERS]}" if lines else ""
-    return f"{shown} failed with {ended}{words}; run it by hand with the JSON of a run on stdin."
+    return f"{hook_name} failed with {ended}{words}; run it by hand with the JSON of a run on stdin."
 
 
 def _variables(facts: Mapping[str, Any]) -> dict[str, str]:
@@ -127,8 +128,8 @@ def _variables(facts: Mapping[str, Any]) -> dict[str, str]:
         name = f"SHARDWRIGHT_{key.upper()}"
         if name.isidentifier() and isinstance(value, str | int | float):
             text = value if isinstance(value, str) else json.dumps(value)
-            kept = text.replace("\0", "").encode("utf-8", "replace")[:_MAX_VARIABLE]
-            variables[name] = kept.decode("utf-8", "ignore")
+            encoded = text.replace("\0", "").encode("utf-8", "replace")[:_MAX_VARIABLE]
+            variables[name] = encoded.decode("utf-8", "ignore")
     return variables
 
 
@@ -136,10 +137,10 @@ def _post(url: str, facts: Mapping[str, Any]) -> str:
     """Posts the facts to a web address, in several attempts; returns the error, or an empty text."""
     try:
         parts = urlsplit(url)
-        shown = f"The webhook {parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
+        webhook = f"The webhook {parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
         sound = parts.scheme in ("http", "https") and bool(parts.hostname)
     except ValueError:
-        sound, shown = False, "A webhook"
+        sound, webhook = False, "A webhook"
     if not sound:
         return "A webhook of the job file is not a web address; write https://HOST/..."
     # Escaped, so that a class named `<!channel>` does not notify everybody in a chat.
@@ -149,7 +150,7 @@ def _post(url: str, facts: Mapping[str, Any]) -> str:
         if not wrong or lasting or pause is None:
             break
         time.sleep(pause)
-    return wrong and f"{one_line(shown)} did not accept the message ({wrong}); check hooks in the job file."
+    return wrong and f"{one_line(webhook)} did not accept the message ({wrong}); check hooks in the job file."
 
 
 def _within(seconds: float, send: Callable[[], tuple[str, bool]]) -> tuple[str, bool]:
@@ -273,12 +274,12 @@ def metrics_text(dataset: str, values: Mapping[str, Value], before: str = "") ->
     samples = {**_stored(before), **samples}
     registry = CollectorRegistry()
     for name, (labels, meaning) in _METRICS.items():
-        if found := samples.get(name):
+        if metric_samples := samples.get(name):
             gauge = Gauge(name, meaning, ("dataset", *labels), registry=registry)
-            for of_labels in sorted(found):
+            for of_labels in sorted(metric_samples):
                 # Without the surrogates of undecodable bytes.
                 texts = (printable(text).encode("utf-8", "replace") for text in (dataset, *of_labels))
-                gauge.labels(*(text.decode() for text in texts)).set(found[of_labels])
+                gauge.labels(*(text.decode() for text in texts)).set(metric_samples[of_labels])
     return generate_latest(registry).decode()
 
 

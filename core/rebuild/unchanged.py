@@ -58,10 +58,10 @@ def end_if_unchanged(
     if state is None:
         return False
     previous = begin(task)
-    made = previous.dataset
-    if previous.ended or made is None or previous.missing:
+    dataset = previous.dataset
+    if previous.ended or dataset is None or previous.missing:
         return False
-    if (previous.version, made.fingerprint) != (state.version, state.fingerprint):
+    if (previous.version, dataset.fingerprint) != (state.version, state.fingerprint):
         return False
     directory = version_path(task.output, previous.version)
 
@@ -115,9 +115,9 @@ def _list(task: RebuildTask, request: ConversionRequest, touched: TouchedFiles) 
 
     def digest_of(part: InputSplit) -> tuple[ListingDigest, bool]:
         digest, doubt = ListingDigest(), False
-        for found in list_part(part, context):
-            digest.add(found, context.spool.path)
-            doubt = doubt or (isinstance(found, ImageRef) and found.is_candidate and touched.has(found))
+        for item in list_part(part, context):
+            digest.add(item, context.spool.path)
+            doubt = doubt or (isinstance(item, ImageRef) and item.is_candidate and touched.has(item))
         task.hold.renew()
         return digest, doubt
 
@@ -132,10 +132,10 @@ def _has_sound_ledgers(
     task: RebuildTask, previous: PreviousState, planned: int, executor: ThreadPoolExecutor
 ) -> bool:
     """Returns whether all ledgers of the latest version have the sha256 in its `dataset.json`."""
-    made, directory = previous.dataset, version_path(task.output, previous.version)
-    assert made is not None
-    ledgers = {file: digest for file, digest in made.files.items() if file.startswith(f"{SHARDS_DIR}/")}
-    if len(ledgers) != planned or not ledgers.keys() >= set(ledger_files(made).values()):
+    dataset, directory = previous.dataset, version_path(task.output, previous.version)
+    assert dataset is not None
+    ledgers = {file: digest for file, digest in dataset.files.items() if file.startswith(f"{SHARDS_DIR}/")}
+    if len(ledgers) != planned or not ledgers.keys() >= set(ledger_files(dataset).values()):
         return False
 
     def sha256_of(file: str) -> str:
