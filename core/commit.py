@@ -287,9 +287,9 @@ def _box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> I
     """Yields a warning for each kind of annotation that could not be used."""
     if boxes.get("dropped"):
         shards = sorted(results, key=lambda result: result.header.file)
-        shown = [text for result in shards for text in result.header.bad_boxes][:_SHOWN]
+        texts = [text for result in shards for text in result.header.bad_boxes][:_SHOWN]
         count = boxes["dropped"]
-        examples = "; ".join(map(printable, shown))
+        examples = "; ".join(map(printable, texts))
         yield f"{counted(count, 'bad annotation')} {is_or_are(count)} left out, such as {examples}."
     if boxes.get("unlisted"):
         count = boxes["unlisted"]
@@ -344,9 +344,9 @@ def _refusal(job: ConversionSpec, made: Dataset, report: ValidationReport) -> st
         convert = bad_reasons[QuarantineReason.UNSUPPORTED_FORMAT]
         advice = f"convert (to JPEG or PNG), {'fix' if written else 'or fix'}" if convert else "fix"
         unlisted = job.settings.class_names and bad_reasons[QuarantineReason.UNKNOWN_LABEL]
-        if unlisted and (name := _found_in(quarantine, _UNLISTED_CLASS)):
+        if unlisted and (name := _search(quarantine, _UNLISTED_CLASS)):
             advice = f"list the class {name} in --class_names {job.settings.class_names}, {advice}"
-        if convert and (option := _found_in(quarantine, _CHANNELS)):
+        if convert and (option := _search(quarantine, _CHANNELS)):
             advice = f"keep those of many channels with {option}, {advice}"
         of_hook = bad_reasons[QuarantineReason.MAP_FAILED]
         advice += f"{' or remove' if written else ''} {'the others' if of_hook else 'them'}"
@@ -365,10 +365,10 @@ def _refusal(job: ConversionSpec, made: Dataset, report: ValidationReport) -> st
     return None
 
 
-def _found_in(quarantine: str, pattern: re.Pattern[bytes]) -> str:
+def _search(quarantine: str, pattern: re.Pattern[bytes]) -> str:
     """Returns what a pattern finds in the first lines of a quarantine list; empty if nothing."""
-    found = pattern.search(storage.read_range(quarantine, 0, _SEARCHED_BYTES))
-    return found[1].decode() if found else ""
+    match = pattern.search(storage.read_range(quarantine, 0, _SEARCHED_BYTES))
+    return match[1].decode() if match else ""
 
 
 def _first_failure_of_hook(quarantine: str) -> str:
@@ -407,7 +407,7 @@ def _folds(forecast: Forecast, results: Iterable[ShardResult]) -> dict[str, list
     for result in results:
         if result.header.split != NO_SPLIT:
             counts[result.header.split].update(result.header.folds)
-    return {split: [found[str(fold)] for fold in numbers] for split, found in counts.items()}
+    return {split: [fold_counts[str(fold)] for fold in numbers] for split, fold_counts in counts.items()}
 
 
 def _remove_stale(

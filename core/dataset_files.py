@@ -177,9 +177,9 @@ def missing_shards(
     files = [shard.file for shard in made.shards]
     if with_indexes:
         files += [
-            index_file(split, number, len(shards))
+            index_file(split, index, len(shards))
             for split, shards in made.splits.items()
-            for number, shard in enumerate(shards)
+            for index, shard in enumerate(shards)
             if shard.records and not is_compressed(shard.file)
         ]
     return [file for file in files if file not in present]

@@ -87,12 +87,12 @@ def list_pairs(old_directory: str, new_directory: str, old: Dataset, new: Datase
         sides.append({ledger_file(split, n, of): (split, shard) for split, n, of, shard in placed})
     records = old.all_records + new.all_records
     for file in sorted(sides[OLD].keys() | sides[NEW].keys()):
-        found = [side.get(file) for side in sides]
-        shards = [item[1] if item else None for item in found]
+        entries = [side.get(file) for side in sides]
+        shards = [item[1] if item else None for item in entries]
         yield LedgerPair(
             file=file,
-            split=next(item[0] for item in found if item),
-            places=(old_directory if found[OLD] else None, new_directory if found[NEW] else None),
+            split=next(item[0] for item in entries if item),
+            places=(old_directory if entries[OLD] else None, new_directory if entries[NEW] else None),
             sha256=(shards[0].sha256 if shards[0] else "", shards[1].sha256 if shards[1] else ""),
             records=records,
         )
@@ -167,14 +167,14 @@ def by_key(rows: Iterable[LedgerRow], whose: str) -> dict[str, LedgerRow]:
     Raises:
       UsageError: If a key occurs twice.
     """
-    found: dict[str, LedgerRow] = {}
+    indexed: dict[str, LedgerRow] = {}
     for row in rows:
-        if found.setdefault(row.key, row) is not row:
+        if indexed.setdefault(row.key, row) is not row:
             raise UsageError(
                 f"The {whose} dataset's ledgers name {printable(row.key)!r} twice, so its images cannot be "
                 "told apart by their keys; convert again."
             )
-    return found
+    return indexed
 
 
 def bucket_count(records: int) -> int:
@@ -204,8 +204,8 @@ class Packer:
     def rest(self) -> Iterator[PackedRows]:
         """Yields the remaining rows."""
         rows, self._rows, self._count = self._rows, defaultdict(list), 0
-        for (bucket, side), found in rows.items():
-            yield bucket, (side, hash_buckets.pack_rows(found))
+        for (bucket, side), bucket_rows in rows.items():
+            yield bucket, (side, hash_buckets.pack_rows(bucket_rows))
 
 
 def unpack_rows(pack: bytes) -> Iterator[LedgerRow]:
@@ -250,25 +250,25 @@ def compare_rows(
 
 def note_changes(old: LedgerRow, new: LedgerRow, changes: Changes) -> None:
     """Records the differences of an image that both datasets contain."""
-    found = []
+    differences = []
     if old.key != new.key:
-        found.append((Kind.RENAMED, old.key, new.key))
+        differences.append((Kind.RENAMED, old.key, new.key))
     if old.source != new.source:
-        found.append((Kind.CHANGED, old.source, new.source))
+        differences.append((Kind.CHANGED, old.source, new.source))
     # Only with equal keys and classes can the lengths of the two records be compared.
     elif old.stored != new.stored or (
         old.length != new.length and (old.key, old.label) == (new.key, new.label)
     ):
-        found.append((Kind.RE_ENCODED, _stored(old), _stored(new)))
+        differences.append((Kind.RE_ENCODED, _stored(old), _stored(new)))
     if old.label != new.label:
-        found.append((Kind.RELABELLED, old.label, new.label))
+        differences.append((Kind.RELABELLED, old.label, new.label))
         changes.relabels[old.label, new.label] += 1
     if old.split != new.split:
-        found.append((Kind.MOVED, old.split, new.split))
+        differences.append((Kind.MOVED, old.split, new.split))
         changes.moves[old.split, new.split] += 1
-    for kind, was, now in found:
+    for kind, was, now in differences:
         changes.note(kind, new.split, Change(new.key, was, now))
-    changes.unchanged += not found
+    changes.unchanged += not differences
 
 
 def _stored(row: LedgerRow) -> str:
@@ -347,7 +347,7 @@ def _losses(side: int, lost_is_empty: bool) -> contextlib.AbstractContextManager
 
 
 def _compare_lists(rows: _Rows, changes: Changes) -> Iterator[tuple[int, LedgerRow]]:
-    old, new = (by_key(found, whose) for found, whose in zip(rows, _WHOSE, strict=True))
+    old, new = (by_key(side_rows, whose) for side_rows, whose in zip(rows, _WHOSE, strict=True))
     return compare_rows(old, new, changes)
 
 

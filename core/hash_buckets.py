@@ -62,9 +62,9 @@ def packed_by(rows: Iterable[tuple[K, Sequence[Any]]], most: int = _WAITING) -> 
       most: Number of rows that are packed together.
     """
     waiting: defaultdict[K, list[Sequence[Any]]] = defaultdict(list)
-    for number, (bucket, row) in enumerate(rows, 1):
+    for count, (bucket, row) in enumerate(rows, 1):
         waiting[bucket].append(row)
-        if number % most == 0:
+        if count % most == 0:
             yield from ((bucket, pack_rows(some)) for bucket, some in waiting.items())
             waiting.clear()
     yield from ((bucket, pack_rows(some)) for bucket, some in waiting.items())

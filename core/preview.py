@@ -109,13 +109,13 @@ def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequ
     """
     marked = image.copy()
     draw = ImageDraw.Draw(marked)
-    for box, number in zip(boxes, ids):
+    for box, class_id in zip(boxes, ids):
         if not all(map(math.isfinite, box)) or box[0] > box[2] or box[1] > box[3]:
             continue
         low, high = ((min(max(x, 0), 1), min(max(y, 0), 1)) for x, y in (box[:2], box[2:]))
         right, lower = image.width - 1, image.height - 1
         corners = (low[0] * right, low[1] * lower, high[0] * right, high[1] * lower)
-        draw.rectangle(corners, outline=_color_of(number), width=2)
+        draw.rectangle(corners, outline=_color_of(class_id), width=2)
     return marked
 
 
@@ -159,15 +159,15 @@ def with_masks(image: Image.Image, masks: Sequence[bytes], bounds: Bounds = DEFA
         ids = Image.fromarray(np.asarray(whole if has_ids else whole.convert("L")).astype(np.int32))
         numbers += np.asarray(ids.resize(image.size, Image.Resampling.NEAREST), np.int64) * _INSTANCE**place
     present, places = np.unique(numbers, return_inverse=True)
-    colors = np.array([_color_of(int(number)) for number in present], np.uint8)
+    colors = np.array([_color_of(int(value)) for value in present], np.uint8)
     return Image.blend(image, Image.fromarray(colors[places].reshape(*image.size[::-1], 3)), 0.5)
 
 
-def _color_of(number: int) -> tuple[int, int, int]:
+def _color_of(value: int) -> tuple[int, int, int]:
     """Returns a color that differs clearly from those of nearby numbers; black for nothing."""
-    if number == 0:
+    if value == 0:
         return (0, 0, 0)
-    red, green, blue = colorsys.hsv_to_rgb(number * _GOLDEN % 1, 1, 0.9 if number % 2 else 0.7)
+    red, green, blue = colorsys.hsv_to_rgb(value * _GOLDEN % 1, 1, 0.9 if value % 2 else 0.7)
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
@@ -363,8 +363,8 @@ def read_tiles(places: Sequence[RecordLocation], schema: RecordSchema) -> list[T
             None, f"{QuarantineReason.DECODER_CRASHED} {_class_names(record[0])}"
         ),
     )
-    found = dict(zip(read, list(tiles), strict=True))
-    return [tile for place in dict.fromkeys(places) if (tile := found.get(place)) is not None]
+    tile_of = dict(zip(read, list(tiles), strict=True))
+    return [tile for place in dict.fromkeys(places) if (tile := tile_of.get(place)) is not None]
 
 
 def _class_names(label: str) -> str:
@@ -385,8 +385,8 @@ def _tile(schema: RecordSchema, record: tuple[str, bytes]) -> Tile | None:
     except Exception as error:  # a damaged record may raise any error in a library; the sheet is drawn anyway
         return Tile(None, f"{type(error).__name__} {caption}")
     labels = schema.labels or ()
-    number = str(schema.first_label + labels.index(label)) if label in labels else ""
-    return None if image is None else Tile(image, caption, number)
+    id_text = str(schema.first_label + labels.index(label)) if label in labels else ""
+    return None if image is None else Tile(image, caption, id_text)
 
 
 def draw_card_samples(directory: str, dataset: Dataset) -> bytes:
@@ -420,9 +420,9 @@ def draw_card_samples(directory: str, dataset: Dataset) -> bytes:
 
 def _places(directory: str, dataset: Dataset) -> Iterator[RecordLocation]:
     """Yields locations of records: the first shard of each split first, then the second ones, and so on."""
-    for split, number, count, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
+    for split, index, count, shard in islice(dataset.filled_shards_in_turn(), _MAX_LEDGERS):
         path = storage.join(directory, shard.file)
-        for entry in ledger_entries(directory, (split, number, count), shard):
+        for entry in ledger_entries(directory, (split, index, count), shard):
             if entry.offset is not None and (entry.length or 0) <= MAX_BYTES:
                 yield RecordLocation(path, entry.offset, entry.label)
 
@@ -487,17 +487,17 @@ def pick_evenly(
       total: Number of wanted records.
       max_seen: Number of locations to consume at most.
     """
-    wanted = even_quota(counts, total)
-    missing = sum(wanted.values())
+    quota = even_quota(counts, total)
+    missing = sum(quota.values())
     seen: dict[str, list[RecordLocation]] = {}
     for place in islice(places, max_seen):
         of_class = seen.setdefault(place.label, [])
         if len(of_class) < total:
             of_class.append(place)
-            missing -= len(of_class) <= wanted.get(place.label, 0)
-        if wanted and not missing:
+            missing -= len(of_class) <= quota.get(place.label, 0)
+        if quota and not missing:
             break
-    if missing or not wanted:
+    if missing or not quota:
         names = [
             *(name for name in counts if name in seen),
             *sorted(
@@ -506,5 +506,5 @@ def pick_evenly(
                 key=lambda name: (len(name) if name.isdecimal() else 1 << 30, name),
             ),
         ]
-        wanted = even_quota({name: len(seen[name]) for name in names}, total)
-    return [place for name, count in wanted.items() for place in seen[name][:count]]
+        quota = even_quota({name: len(seen[name]) for name in names}, total)
+    return [place for name, count in quota.items() for place in seen[name][:count]]

@@ -28,17 +28,17 @@ def stats_pb(statistics: Statistics) -> bytes:
     """Returns the bytes of `stats.pb`, which are equal for equal statistics."""
     from tensorflow_metadata.proto.v0 import statistics_pb2
 
-    made = statistics_pb2.DatasetFeatureStatisticsList()
-    _add_dataset(made, ALL_EXAMPLES, statistics.total().records)
+    document = statistics_pb2.DatasetFeatureStatisticsList()
+    _add_dataset(document, ALL_EXAMPLES, statistics.total().records)
     for split, sums in sorted(statistics.splits.items()):
         if split:
-            _add_dataset(made, split, sums.records)
-    data: bytes = made.SerializeToString(deterministic=True)
+            _add_dataset(document, split, sums.records)
+    data: bytes = document.SerializeToString(deterministic=True)
     return data
 
 
-def _add_dataset(made: Any, name: str, records: RecordStatistics) -> None:
-    dataset = made.datasets.add(name=name, num_examples=records.records)
+def _add_dataset(proto: Any, name: str, records: RecordStatistics) -> None:
+    dataset = proto.datasets.add(name=name, num_examples=records.records)
     seen = set()
     for (feature, _), sums in records.first_features().items():
         # Validation reports a feature with values of two types; TFDV allows each name only once.
@@ -47,50 +47,50 @@ def _add_dataset(made: Any, name: str, records: RecordStatistics) -> None:
         seen.add(feature)
 
 
-def _fill(made: Any, name: str, sums: FeatureStatistics, records: int) -> None:
-    made.path.step.append(name)
+def _fill(proto: Any, name: str, sums: FeatureStatistics, records: int) -> None:
+    proto.path.step.append(name)
     if sums.type is FeatureType.BYTES:
-        made.type = made.STRING if is_texts(sums) else made.BYTES
+        proto.type = proto.STRING if is_texts(sums) else proto.BYTES
     else:
-        made.type = made.INT if sums.type is FeatureType.INT64 else made.FLOAT
+        proto.type = proto.INT if sums.type is FeatureType.INT64 else proto.FLOAT
     if sums.values is not None:
-        _fill_string(made.string_stats, sums, sums.values, records)
+        _fill_string(proto.string_stats, sums, sums.values, records)
     elif sums.type is FeatureType.BYTES:
-        _fill_common(made.bytes_stats.common_stats, sums, records)
+        _fill_common(proto.bytes_stats.common_stats, sums, records)
         if sums.numbers.count:
-            made.bytes_stats.avg_num_bytes = sums.numbers.mean
-            made.bytes_stats.min_num_bytes = sums.numbers.low
-            made.bytes_stats.max_num_bytes = sums.numbers.high
-            made.bytes_stats.max_num_bytes_int = int(sums.numbers.high)
-        _add_formats(made, sums.formats)
+            proto.bytes_stats.avg_num_bytes = sums.numbers.mean
+            proto.bytes_stats.min_num_bytes = sums.numbers.low
+            proto.bytes_stats.max_num_bytes = sums.numbers.high
+            proto.bytes_stats.max_num_bytes_int = int(sums.numbers.high)
+        _add_formats(proto, sums.formats)
     else:
-        _fill_numeric(made.num_stats, sums, records)
+        _fill_numeric(proto.num_stats, sums, records)
 
 
-def _fill_common(made: Any, sums: FeatureStatistics, records: int) -> None:
+def _fill_common(proto: Any, sums: FeatureStatistics, records: int) -> None:
     lengths = sums.lengths
-    made.num_non_missing = lengths.count
-    made.num_missing = records - lengths.count
-    made.tot_num_values = int(lengths.sum)
+    proto.num_non_missing = lengths.count
+    proto.num_missing = records - lengths.count
+    proto.tot_num_values = int(lengths.sum)
     if lengths.count:
-        made.min_num_values, made.max_num_values = int(lengths.low), int(lengths.high)
-        made.avg_num_values = lengths.mean
-        _fill_quantiles(made.num_values_histogram, lengths)
+        proto.min_num_values, proto.max_num_values = int(lengths.low), int(lengths.high)
+        proto.avg_num_values = lengths.mean
+        _fill_quantiles(proto.num_values_histogram, lengths)
 
 
-def _fill_string(made: Any, sums: FeatureStatistics, value_counts: ValueCounts, records: int) -> None:
-    _fill_common(made.common_stats, sums, records)
-    made.unique = value_counts.unique
+def _fill_string(proto: Any, sums: FeatureStatistics, value_counts: ValueCounts, records: int) -> None:
+    _fill_common(proto.common_stats, sums, records)
+    proto.unique = value_counts.unique
     if sums.numbers.count:
-        made.avg_length = sums.text_bytes / sums.numbers.count
-    made.invalid_utf8_count = sums.not_utf8
+        proto.avg_length = sums.text_bytes / sums.numbers.count
+    proto.invalid_utf8_count = sums.not_utf8
     # TFDV sorts values of equal frequency in descending order.
     pairs = sorted(value_counts.most_common(), key=lambda pair: (pair[1], pair[0]), reverse=True)
     for rank, (value, count) in enumerate(pairs[:_RANKS]):
         text = _text(value)
         if rank < _TOP_VALUES:
-            made.top_values.add(value=text, frequency=count)
-        made.rank_histogram.buckets.add(low_rank=rank, high_rank=rank, label=text, sample_count=count)
+            proto.top_values.add(value=text, frequency=count)
+        proto.rank_histogram.buckets.add(low_rank=rank, high_rank=rank, label=text, sample_count=count)
 
 
 def _text(value: bytes) -> str:
@@ -100,51 +100,51 @@ def _text(value: bytes) -> str:
         return _NOT_UTF8
 
 
-def _add_formats(made: Any, formats: Mapping[str, int]) -> None:
+def _add_formats(proto: Any, formats: Mapping[str, int]) -> None:
     """Adds counts of image formats, which TFDV compares with the schema's `image_domain`."""
     total = sum(formats.values())
     if total - formats.get("", 0) < _IMAGES * max(1, total):
         return
-    made.custom_stats.add(name="domain_info", str="image_domain {}")
-    histogram = made.custom_stats.add(name="image_format_histogram").rank_histogram
+    proto.custom_stats.add(name="domain_info", str="image_domain {}")
+    histogram = proto.custom_stats.add(name="image_format_histogram").rank_histogram
     for name, count in sorted(formats.items()):
         histogram.buckets.add(label=name or "UNKNOWN", sample_count=count)
 
 
-def _fill_numeric(made: Any, sums: FeatureStatistics, records: int) -> None:
-    _fill_common(made.common_stats, sums, records)
+def _fill_numeric(proto: Any, sums: FeatureStatistics, records: int) -> None:
+    _fill_common(proto.common_stats, sums, records)
     numbers = sums.numbers
-    standard = made.histograms.add(type=0, num_nan=sums.nan)
-    quantiles = made.histograms.add(type=1, num_nan=sums.nan)
+    standard = proto.histograms.add(type=0, num_nan=sums.nan)
+    quantiles = proto.histograms.add(type=1, num_nan=sums.nan)
     if numbers.count:
-        made.mean, made.std_dev = numbers.mean, numbers.deviation
-        made.num_zeros = numbers.zeros
-        made.min, made.max = numbers.low, numbers.high
-        made.median = numbers.quantiles([0.5])[0]
+        proto.mean, proto.std_dev = numbers.mean, numbers.deviation
+        proto.num_zeros = numbers.zeros
+        proto.min, proto.max = numbers.low, numbers.high
+        proto.median = numbers.quantiles([0.5])[0]
         buckets = numbers.equal_buckets(numbers.low, numbers.high, _BUCKETS)
         for (low, high), count in zip(pairwise(buckets.edges), buckets.counts):
             standard.buckets.add(low_value=low, high_value=high, sample_count=count)
         _fill_quantiles(quantiles, numbers)
-    _add_infinite(made, standard, sums)
+    _add_infinite(proto, standard, sums)
 
 
-def _add_infinite(made: Any, standard: Any, sums: FeatureStatistics) -> None:
+def _add_infinite(proto: Any, standard: Any, sums: FeatureStatistics) -> None:
     """Adds infinite values, which are not in any bin."""
     low, high = sums.low_infinite, sums.high_infinite
     if not low and not high:
         return
-    made.min = float("-inf") if low else sums.numbers.low
-    made.max = float("inf") if high else sums.numbers.high
-    made.mean = float("nan") if low and high else float("inf") if high else float("-inf")
-    made.std_dev = float("nan")
+    proto.min = float("-inf") if low else sums.numbers.low
+    proto.max = float("inf") if high else sums.numbers.high
+    proto.mean = float("nan") if low and high else float("inf") if high else float("-inf")
+    proto.std_dev = float("nan")
     for count, value in ((low, float("-inf")), (high, float("inf"))):
         if count:
             standard.buckets.add(low_value=value, high_value=value, sample_count=count)
 
 
-def _fill_quantiles(made: Any, spread: Histogram) -> None:
+def _fill_quantiles(proto: Any, spread: Histogram) -> None:
     """Adds buckets that hold equal numbers of values."""
-    made.type = made.QUANTILES
+    proto.type = proto.QUANTILES
     edges = spread.quantiles([part / _BUCKETS for part in range(_BUCKETS + 1)])
     for low, high in pairwise(edges):
-        made.buckets.add(low_value=low, high_value=high, sample_count=spread.count / _BUCKETS)
+        proto.buckets.add(low_value=low, high_value=high, sample_count=spread.count / _BUCKETS)

@@ -147,12 +147,12 @@ def mark_published(output: str, record: VersionRecord, when: float) -> VersionRe
     """
     path = storage.join(version_path(output, record.version), VERSION_JSON)
     with storage.translated_errors("write", path):
-        found = storage.read_with_etag(path)
+        stored = storage.read_with_etag(path)
         now = read_version_record(output, record.version)
-        if found is None or not now.is_unseen:
+        if stored is None or not now.is_unseen:
             return now
         seen = replace(now, finished=when)
-        return seen if storage.write_if_match(path, seen.dumps().encode(), found[1]) else now
+        return seen if storage.write_if_match(path, seen.dumps().encode(), stored[1]) else now
 
 
 def no_such_version(output: str, version: str, names: Sequence[str] | None = None) -> UsageError:
@@ -164,14 +164,14 @@ def no_such_version(output: str, version: str, names: Sequence[str] | None = Non
       names: Names of the versions to choose from; None for all.
     """
     names = version_names(output) if names is None else names
-    shown = f"{printable(output)} has no version {printable(version)}"
+    message = f"{printable(output)} has no version {printable(version)}"
     if not names:
         return UsageError(f"{printable(output)} holds no versions; check the path.")
     hint = nearest(version, [*names][::-1])
     if hint:
-        return UsageError(shown + hint)
+        return UsageError(message + hint)
     newest = ", ".join(sorted(names)[: -_NAMED - 1 : -1])
-    return UsageError(f"{shown}; its newest are {newest}.")
+    return UsageError(f"{message}; its newest are {newest}.")
 
 
 #: Number of attempts to follow the pointer while versions are published and removed.
@@ -200,10 +200,10 @@ def _parse(output: str, data: bytes) -> Pointer:
 
 
 def _useless(output: str, why: str) -> UsageError:
-    shown, path = shell_word(output), printable(storage.join(output, LATEST_JSON))
+    output_word, path = shell_word(output), printable(storage.join(output, LATEST_JSON))
     return UsageError(
-        f"{path} {why}; choose a version V that shardwright versions {shown} lists, with shardwright "
-        f"rollback {shown} V."
+        f"{path} {why}; choose a version V that shardwright versions {output_word} lists, with shardwright "
+        f"rollback {output_word} V."
     )
 
 
@@ -216,15 +216,15 @@ def current_pointer(output: str, damaged_is_none: bool) -> tuple[Pointer | None,
     """
     path = storage.join(output, LATEST_JSON)
     with storage.translated_errors("read", path):
-        found = storage.read_with_etag(path)
-    if found is None:
+        stored = storage.read_with_etag(path)
+    if stored is None:
         return None, None
     try:
-        return _parse(output, found[0]), found[1]
+        return _parse(output, stored[0]), stored[1]
     except UsageError:
         if not damaged_is_none:
             raise
-        return None, found[1]
+        return None, stored[1]
 
 
 def switch_pointer(output: str, pointer: Pointer, tag: str | None) -> bool:
@@ -245,9 +245,9 @@ def switch_pointer(output: str, pointer: Pointer, tag: str | None) -> bool:
     with storage.translated_errors("switch", path):
         if storage.write_if_match(path, pointer.dumps().encode(), tag):
             return True
-        found = storage.read_with_etag(path)
+        stored = storage.read_with_etag(path)
     try:
-        return found is not None and Pointer.loads(found[0]).version == pointer.version
+        return stored is not None and Pointer.loads(stored[0]).version == pointer.version
     except ValueError:
         return False
 
@@ -288,19 +288,19 @@ def follow(output: str) -> str:
         data = storage.read_if_exists(storage.join(output, LATEST_JSON))
         if data is None:
             if names := version_names(output):
-                shown = printable(output)
+                name = printable(output)
                 raise UsageError(
-                    f"{shown} has versions, but none is published; read one by its name, such as "
-                    f"{shown}@{names[-1]}, or see with shardwright versions {shell_word(output)} why none is."
+                    f"{name} has versions, but none is published; read one by its name, such as "
+                    f"{name}@{names[-1]}, or see with shardwright versions {shell_word(output)} why none is."
                 )
             return ""
-        found = _parse(output, data)
-        directory = version_path(output, found.version)
+        pointer = _parse(output, data)
+        directory = version_path(output, pointer.version)
         if _is_dataset(directory):
             return directory
-        if gone == found.version:
+        if gone == pointer.version:
             break
-        gone = found.version  # the pointer may have changed, and retention may have removed the version
+        gone = pointer.version  # the pointer may have changed, and retention may have removed the version
     raise _useless(output, f"names version {gone}, which is missing or incomplete")
 
 
@@ -378,8 +378,8 @@ def remove_version(output: str, version: str) -> bool:
     """
     directory = version_path(output, version)
     with storage.translated_errors("remove", directory):
-        found = read_pointer(output)
-        if (found and found[0].version == version) or storage.exists(storage.join(directory, PINNED_JSON)):
+        stored = read_pointer(output)
+        if (stored and stored[0].version == version) or storage.exists(storage.join(directory, PINNED_JSON)):
             return False
         for file in (VERSION_JSON, *COMMIT_FILES):
             storage.remove(storage.join(directory, file))

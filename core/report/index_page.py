@@ -103,6 +103,14 @@ class VersionView:
       errors: Number of violations that are errors, accepted or not.
       warnings: Number of violations that are warnings.
       accept: Command that publishes a refused version. Empty for other versions.
+      latest: Whether readers get this version.
+      records: Number of records in all splits, as text.
+      share: Percentage of the records of the largest listed version.
+      size: Size of all shards, as text.
+      changes: Numbers and kinds of changed images since the previous version.
+      no_changes: Text if there are no changes.
+      work: Work that was done for the version, one line for each kind.
+      links: Labels and files of its links.
     """
 
     record: VersionRecord
@@ -114,6 +122,14 @@ class VersionView:
     errors: int
     warnings: int
     accept: str
+    latest: bool
+    records: str
+    share: float
+    size: str
+    changes: tuple[tuple[str, str], ...]
+    no_changes: str
+    work: tuple[str, ...]
+    links: tuple[tuple[str, str], ...]
 
     @property
     def name(self) -> str:
@@ -121,13 +137,23 @@ class VersionView:
         return self.record.version
 
 
-def version_view(place: str, record: VersionRecord, most: int = MAX_REFUSALS) -> VersionView:
+def version_view(
+    place: str,
+    record: VersionRecord,
+    most: int = MAX_REFUSALS,
+    latest: bool = False,
+    largest: int = 0,
+    files: Collection[str] = (),
+) -> VersionView:
     """Returns a version as pages show it.
 
     Args:
       place: Name of the version for commands, `OUT@V`.
       record: Its `version.json`.
       most: Largest number of violations that are listed.
+      latest: Whether readers get this version.
+      largest: Number of records of the largest listed version; 0 for no share.
+      files: Names of the linked files that exist.
     """
     seconds = created_at(record.version)  # eight digits are not always a date
     began, stamp = (
@@ -137,11 +163,13 @@ def version_view(place: str, record: VersionRecord, most: int = MAX_REFUSALS) ->
     refusals = sorted(record.refusals, key=lambda refusal: refusal.severity is not Severity.ERROR)
     accepted = [one for one in refusals if is_accepted(one, record.accepted)]
     errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)
+    state, built = _STATES[record.state], bool(record.fingerprint)
+    unchanged = "no image" if record.previous else "the first version"
     return VersionView(
         record=record,
         began=began,
         stamp=stamp,
-        state=_STATES[record.state],
+        state=state,
         refusals=tuple(
             # Limits have their name at the beginning of their message, too.
             (one._replace(message=one.message.removeprefix(f"{one.name}: ")), one in accepted)
@@ -151,6 +179,14 @@ def version_view(place: str, record: VersionRecord, most: int = MAX_REFUSALS) ->
         errors=errors,
         warnings=len(refusals) - errors,
         accept=accept_command(place, record) if record.state is VersionState.REFUSED else "",
+        latest=latest,
+        records=f"{_count(record.records):,}" if built else "–",
+        share=round(100 * _count(record.records) / largest, 2) if built and largest else 0,
+        size=format_size(_count(record.total_bytes)) if built else "–",
+        changes=_changes(record.changes),
+        no_changes=unchanged if built else state.meaning,
+        work=_work(record.work),
+        links=tuple(link for link in _LINKS if link[1] in files),
     )
 
 
@@ -175,32 +211,6 @@ class IndexData:
     drawn: str = ""
 
 
-class VersionRow(NamedTuple):
-    """A version in the table.
-
-    Attributes:
-      view: Name, state and refusals of the version.
-      latest: Whether readers get this version.
-      records: Number of records in all splits, as text.
-      share: Percentage of the records of the largest listed version.
-      size: Size of all shards, as text.
-      changes: Numbers and kinds of changed images since the previous version.
-      no_changes: Text if there are no changes.
-      work: Work that was done for the version, one line for each kind.
-      links: Labels and files of its links.
-    """
-
-    view: VersionView
-    latest: bool
-    records: str
-    share: float
-    size: str
-    changes: tuple[tuple[str, str], ...]
-    no_changes: str
-    work: tuple[str, ...]
-    links: tuple[tuple[str, str], ...]
-
-
 def render_index(data: IndexData) -> str:
     """Draws the page of all versions, with fewer versions if it would be too large."""
     page = ""
@@ -215,9 +225,13 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
     pointer, word = data.pointer, shell_word(data.output)
     names = shown_versions(data.records, pointer, most)
     largest = max((_count(data.records[name].records) for name in names), default=0)
-    rows = {name: _row(data, name, refusals, largest) for name in names}
+    rows = {}
+    for name in names:
+        is_latest = pointer is not None and pointer.version == name
+        place, files = f"{data.output.rstrip('/')}@{name}", data.files.get(name, ())
+        rows[name] = version_view(place, data.records[name], refusals, is_latest, largest, files)
     latest = rows.get(pointer.version) if pointer else None
-    newest = next((row for row in rows.values() if row.view.state.word in _COMPLETE), None)
+    newest = next((row for row in rows.values() if row.state.word in _COMPLETE), None)
     problem = data.problem
     if pointer and not latest:
         problem = (
@@ -236,7 +250,7 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
         "problem": problem,
         "published": time_text(pointer.published) if pointer else "",
         "fingerprint": pointer.fingerprint if pointer and latest else "",
-        "refused": newest if newest and newest.view.accept and newest is not latest else None,
+        "refused": newest if newest and newest.accept and newest is not latest else None,
         "states": [(state, counts[state]) for state in (*_COMPLETE, "building", "damaged") if counts[state]],
         "commands": _commands(data.output, list(rows.values()), latest),
         "fewer": (most, refusals) != _AMOUNTS[0],
@@ -252,27 +266,6 @@ def shown_versions(names: Mapping[str, Any], pointer: Pointer | None, most: int 
     if pointer and pointer.version in names and pointer.version not in versions:
         versions[-1] = pointer.version
     return versions
-
-
-def _row(data: IndexData, version: str, refusals: int, largest: int) -> VersionRow:
-    record, files = data.records[version], data.files.get(version, ())
-    view = version_view(f"{data.output.rstrip('/')}@{version}", record, refusals)
-    built = bool(record.fingerprint)
-    return VersionRow(
-        view=view,
-        latest=data.pointer is not None and data.pointer.version == version,
-        records=f"{_count(record.records):,}" if built else "–",
-        share=round(100 * _count(record.records) / largest, 2) if built and largest else 0,
-        size=format_size(_count(record.total_bytes)) if built else "–",
-        changes=_changes(record.changes),
-        no_changes=view.state.meaning
-        if not built
-        else "no image"
-        if record.previous
-        else "the first version",
-        work=_work(record.work),
-        links=tuple(link for link in _LINKS if link[1] in files),
-    )
 
 
 def _changes(changes: Mapping[str, int]) -> tuple[tuple[str, str], ...]:
@@ -300,18 +293,18 @@ def _count(value: int) -> int:
     return min(max(value, 0), _MAX_COUNT)
 
 
-def _commands(output: str, rows: Sequence[VersionRow], latest: VersionRow | None) -> list[tuple[str, str]]:
+def _commands(output: str, rows: Sequence[VersionView], latest: VersionView | None) -> list[tuple[str, str]]:
     """Returns what can be done with the versions, with the command for each action."""
     word = shell_word(output)
     commands = [("list them", f"shardwright versions {word}")]
     if latest:
-        at = shell_word(f"{output.rstrip('/')}@{latest.view.name}")
+        at = shell_word(f"{output.rstrip('/')}@{latest.name}")
         commands += [
             ("read one fixed version", f"shardwright inspect {at}"),
-            ("keep one from removal", f"shardwright versions {word} --pin {latest.view.name}"),
+            ("keep one from removal", f"shardwright versions {word} --pin {latest.name}"),
         ]
-        older = (row.view for row in rows if row.view.name < latest.view.name)
-        before = next((view.name for view in older if view.state.word == VersionState.PUBLISHED), "")
+        older = (row for row in rows if row.name < latest.name)
+        before = next((row.name for row in older if row.state.word == VersionState.PUBLISHED), "")
         if before:
             commands.append(("go back to the one before", f"shardwright rollback {word} {before}"))
     return commands
@@ -329,8 +322,8 @@ def gather_index(output: str, now: float) -> IndexData:
     """
     problem, pointer = "", None
     try:
-        found = read_pointer(output)
-        pointer = found[0] if found else None
+        current = read_pointer(output)
+        pointer = current[0] if current else None
     except UsageError as error:
         problem = error.message
 
