@@ -319,10 +319,10 @@ def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) ->
     return bool(stored_document(job.output, dataset.DATASET_JSON).get("fingerprint") == result.fingerprint)
 
 
-def _refusal(job: ConversionSpec, made: Dataset, report: ValidationReport) -> str | None:
+def _refusal(job: ConversionSpec, built: Dataset, report: ValidationReport) -> str | None:
     """Returns the reason why nothing is published, as one sentence, or None."""
-    bad, written = made.ledger[Outcome.QUARANTINED], made.ledger[Outcome.WRITTEN]
-    bad_reasons = Counter(made.ledger["reasons"].get(Outcome.QUARANTINED, {}))
+    bad, written = built.ledger[Outcome.QUARANTINED], built.ledger[Outcome.WRITTEN]
+    bad_reasons = Counter(built.ledger["reasons"].get(Outcome.QUARANTINED, {}))
     if report.errors:
         counts = ", ".join(
             f"{count:,} {code}"
@@ -337,7 +337,7 @@ def _refusal(job: ConversionSpec, made: Dataset, report: ValidationReport) -> st
         )
     if not bad and not written:
         return "No image was written, because all were filtered; nothing was published. Check --input."
-    if made.bad_fraction > job.settings.max_bad_fraction or not written:
+    if built.bad_fraction > job.settings.max_bad_fraction or not written:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in bad_reasons.most_common(_SHOWN))
         too_many = f", more than --max_bad_fraction {job.settings.max_bad_fraction:g} allows"
         quarantine = storage.join(job.directory, dataset.QUARANTINE_JSONL)
@@ -354,7 +354,7 @@ def _refusal(job: ConversionSpec, made: Dataset, report: ValidationReport) -> st
             fix = f"fix the function {job.settings.map} ({_first_failure_of_hook(quarantine)})"
             advice = fix if of_hook == bad else f"{fix} and {advice}"
         if written:
-            enough = math.ceil(made.bad_fraction * 1000) / 1000
+            enough = math.ceil(built.bad_fraction * 1000) / 1000
             advice += f", or allow more with --max_bad_fraction {enough:g},"
         return (
             f"{bad:,} of {counted(bad + written, 'image')} {is_or_are(bad)} bad "

@@ -376,9 +376,6 @@ def compare_elsewhere(
 def compare_small(pairs: Iterable[LedgerPair]) -> Changes:
     """Returns the changes between two datasets.
 
-    Args:
-      pairs: All ledgers of the two datasets.
-
     Raises:
       UsageError: If a ledger is missing or damaged.
       EngineError: If the storage failed.

@@ -94,9 +94,7 @@ def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS, side: int = SIDE)
         raise no_image(encoded) from None
     shorter = min(opened.image.size)
     opened.reduce(next((factor for factor in (8, 4, 2) if shorter >= 2 * side * factor), 1))
-    return _fitted(
-        upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation), side
-    )
+    return _fit(upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation), side)
 
 
 def with_boxes(image: Image.Image, boxes: Sequence[tuple[float, ...]], ids: Sequence[int]) -> Image.Image:
@@ -164,14 +162,14 @@ def with_masks(image: Image.Image, masks: Sequence[bytes], bounds: Bounds = DEFA
 
 
 def _color_of(value: int) -> tuple[int, int, int]:
-    """Returns a color that differs clearly from those of nearby numbers; black for nothing."""
+    """Returns a color that differs clearly from the colors of nearby values; black for 0."""
     if value == 0:
         return (0, 0, 0)
     red, green, blue = colorsys.hsv_to_rgb(value * _GOLDEN % 1, 1, 0.9 if value % 2 else 0.7)
     return round(red * 255), round(green * 255), round(blue * 255)
 
 
-def _fitted(image: Image.Image, side: int) -> Image.Image:
+def _fit(image: Image.Image, side: int) -> Image.Image:
     # Small pictures are enlarged by whole factors, so that their pixels stay visible.
     resample = Image.Resampling.NEAREST if 2 * max(image.size) <= side else Image.Resampling.BICUBIC
     colored = to_color(image, "rgb", _WHITE)
@@ -234,7 +232,7 @@ def _drawable(font: ImageFont.FreeTypeFont, char: str) -> str:
 def _has(font: ImageFont.FreeTypeFont, char: str) -> bool:
     if char.isascii():
         return True
-    # No font has U+FFFF, so its picture is that of all missing letters.
+    # No font has U+FFFF, so it is drawn like every missing letter.
     mask, lacking = font.getmask(char), font.getmask("\uffff")
     return mask.size != lacking.size or bytes(mask) != bytes(lacking)
 
@@ -280,7 +278,7 @@ def record_thumbnail(data: bytes, schema: RecordSchema, side: int = SIDE) -> Ima
         reason = error.reason if isinstance(error, NoImage) else QuarantineReason.CORRUPT
         raise ImageFault(reason, Stage.READ, str(error)) from error
     with contextlib.suppress(ValueError):  # validation reports lists that do not fit
-        return _annotated(image, record, schema)
+        return _annotate(image, record, schema)
     return image
 
 
@@ -308,11 +306,11 @@ def _image_of(record: SourceRecord, schema: RecordSchema, side: int) -> Image.Im
     if dtype and image.method in BARE_PIXELS:  # floats are stretched, and channels chosen
         height, width, channels = image.shape
         samples = decode_raw(bare_pixels(stored, image), dtype, (height, width, channels))
-        return _fitted(displayed(samples), side)
+        return _fit(displayed(samples), side)
     return thumbnail(as_image_file(stored, image), schema.bounds, side)
 
 
-def _annotated(image: Image.Image, record: SourceRecord, schema: RecordSchema) -> Image.Image:
+def _annotate(image: Image.Image, record: SourceRecord, schema: RecordSchema) -> Image.Image:
     """Draws the annotations of a record on its thumbnail.
 
     Raises:
@@ -332,10 +330,6 @@ def _annotated(image: Image.Image, record: SourceRecord, schema: RecordSchema) -
 
 def read_tiles(places: Sequence[RecordLocation], schema: RecordSchema) -> list[Tile]:
     """Reads records and draws their images.
-
-    Args:
-      places: Locations of the records.
-      schema: Schema of the records.
 
     Returns:
       A tile for each sound record that has an image, in the order of the locations. A tile whose image cannot

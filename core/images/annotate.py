@@ -153,8 +153,8 @@ def _panoptic_values(
     annotations, frame, settings = source.annotations, source.frame, source.settings
     if annotations.category_place and annotations.instance_place:
         return {
-            FeatureRole.PANOPTIC_CATEGORY: [_placed_part(annotations.category_place, source)],
-            FeatureRole.PANOPTIC_INSTANCE: [_placed_part(annotations.instance_place, source)],
+            FeatureRole.PANOPTIC_CATEGORY: [_place_part(annotations.category_place, source)],
+            FeatureRole.PANOPTIC_INSTANCE: [_place_part(annotations.instance_place, source)],
         }
     if data is None or not annotations.panoptic_mask:
         return _no_mask(settings, next(role for role in _PANOPTIC if role in source.roles))
@@ -172,7 +172,7 @@ def _panoptic_values(
     }
 
 
-def _placed_part(place: str, source: AnnotatedSource) -> bytes:
+def _place_part(place: str, source: AnnotatedSource) -> bytes:
     """Reads a mask that is part of a file, and maps it to the stored picture."""
     uri = source.ref.uri
     with masks.faults_of_mask(uri):

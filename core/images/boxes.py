@@ -78,10 +78,6 @@ def is_upright(size: tuple[int, int], frame: Frame, what: str) -> bool:
 def are_upright(annotations: Annotations, frame: Frame) -> bool:
     """Returns whether objects are described for the upright picture, not as the file stores it.
 
-    Args:
-      annotations: The annotations of a picture.
-      frame: Sizes and orientation of the picture.
-
     Raises:
       ImageFault: If they are for a picture of another size.
     """

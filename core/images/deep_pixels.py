@@ -179,7 +179,7 @@ def to_color(
     else:
         channels = 3
     if alpha is not None:
-        colors = _flattened(colors, alpha, header.highest, background)
+        colors = _flatten(colors, alpha, header.highest, background)
     if colors.shape[-1] > channels:
         return luma(colors)
     return np.repeat(colors, channels // colors.shape[-1], axis=-1) if channels > colors.shape[-1] else colors
@@ -234,7 +234,7 @@ def luma(colors: np.ndarray) -> np.ndarray:
     return np.asarray(gray[..., None], colors.dtype)
 
 
-def _flattened(
+def _flatten(
     colors: np.ndarray, alpha: np.ndarray, highest: int, background: tuple[int, int, int]
 ) -> np.ndarray:
     """Puts colors onto the background."""
@@ -352,12 +352,12 @@ def displayed(pixels: np.ndarray) -> Image.Image:
             low = float(samples.min(where=finite, initial=np.inf))
             high = float(samples.max(where=finite, initial=-np.inf))
         for top in range(0, len(samples), rows):
-            eight[top : top + rows] = _stretched(samples[top : top + rows], low, high)
+            eight[top : top + rows] = _stretch(samples[top : top + rows], low, high)
         samples = eight
     return Image.fromarray(np.ascontiguousarray(samples[:, :, 0] if samples.shape[2] == 1 else samples))
 
 
-def _stretched(values: np.ndarray, low: float, high: float) -> np.ndarray:
+def _stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """Returns uint8 values from 0 at `low` to 255 at `high`; 0 for all values if both are equal."""
     if high <= low:
         return np.zeros(values.shape, np.uint8)

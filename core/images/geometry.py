@@ -86,16 +86,16 @@ def plan_geometry(width: int, height: int, target: tuple[int, int] | None, fit: 
     if fit == "stretch":
         return Geometry(whole, target, target)
     if fit in ("contain", "cover"):
-        size = _scaled(width, height, target, inside=fit == "contain")
+        size = _scale(width, height, target, inside=fit == "contain")
         return Geometry(whole, size, size)
     if fit == "fit":
         return Geometry(_middle(width, height, target), target, target)
-    size = _scaled(width, height, target, inside=True)
+    size = _scale(width, height, target, inside=True)
     offset = (round((target[0] - size[0]) * 0.5), round((target[1] - size[1]) * 0.5))
     return Geometry(whole, size, target, offset)
 
 
-def _scaled(width: int, height: int, target: tuple[int, int], inside: bool) -> tuple[int, int]:
+def _scale(width: int, height: int, target: tuple[int, int], inside: bool) -> tuple[int, int]:
     """Returns a size with the same aspect ratio that fits inside the target, or covers it."""
     ratio, target_ratio = width / height, target[0] / target[1]
     if ratio == target_ratio:
@@ -170,7 +170,7 @@ def place(
     Args:
       image: Picture in mode RGB or L, or in any mode if the filter is nearest.
       geometry: Sizes of the result.
-      box: The part: that of the geometry, in pixels of the image.
+      box: The part of the geometry, in pixels of the image.
       resample: Pillow's name of the filter, in lower case.
       fill: Value or color around the picture.
     """

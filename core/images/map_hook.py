@@ -23,7 +23,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, LeftOut, UsageError, words_of
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, one_label
 
-#: Stands between the key of a source image and the suffix of a picture that was made of it.
+#: Separator between the key of a source image and the suffix of a picture that was made of it.
 SUFFIX_SEPARATOR = "#"
 #: Number of hex digits of the source's digest in `dataset.json`.
 _HEX = 16
@@ -116,14 +116,14 @@ def load_hook(spec: str) -> Hook:
             ) from None
         raise UsageError(f"--map {spec}: its module cannot be imported: {error}.") from error
     except Exception as error:  # the user's module may raise any
-        raise UsageError(f"--map {spec}: its module cannot be imported: {_described(error)}.") from error
+        raise UsageError(f"--map {spec}: its module cannot be imported: {_describe(error)}.") from error
     hook = getattr(module, function, None)
     if not callable(hook):
         raise UsageError(f"--map {spec}: module {name} has no function {function!r}.")
     return hook  # type: ignore[no-any-return]
 
 
-def _described(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """Returns the type and the text of an exception of the user's code, in one line."""
     name = type(error).__name__
     try:
@@ -169,11 +169,6 @@ def hook_versions(spec: str) -> Mapping[str, str]:
 def call_hook(hook: Hook, item: DecodedImage, max_pixels: int) -> Iterator[MappedImage]:
     """Calls a hook and yields the pictures that it returns, as soon as they are made.
 
-    Args:
-      hook: The hook.
-      item: The image.
-      max_pixels: Most pixels of a picture.
-
     Raises:
       LeftOut: If the hook leaves the image out.
       ImageFault: If the hook raises an exception or returns something else.
@@ -191,7 +186,7 @@ def call_hook(hook: Hook, item: DecodedImage, max_pixels: int) -> Iterator[Mappe
     except (ImageFault, LeftOut, MemoryError):
         raise
     except (Exception, SystemExit) as error:  # the user's function may raise any
-        raise failed(_described(error)) from error
+        raise failed(_describe(error)) from error
     if not suffixes:
         raise _dropped("the hook returned no picture")
 

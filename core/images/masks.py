@@ -135,7 +135,7 @@ def place_mask(mask: Image.Image, frame: Frame, fill: int = 0, upright: bool | N
       upright: Whether the mask is for the upright picture; None to decide by its size.
 
     Raises:
-      ImageFault: If the size of the mask differs from that of the picture.
+      ImageFault: If the mask and the picture differ in size.
     """
     return place(turned(mask, frame, upright), frame.geometry, frame.geometry.box, "nearest", fill)
 
@@ -144,7 +144,7 @@ def turned(mask: Image.Image, frame: Frame, upright: bool | None = None) -> Imag
     """Rotates a mask upright, unless it is upright already.
 
     Raises:
-      ImageFault: If the size of the mask differs from that of the picture.
+      ImageFault: If the mask and the picture differ in size.
     """
     if upright is None:
         upright = is_upright(mask.size, frame, "it has")

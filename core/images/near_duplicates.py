@@ -113,8 +113,8 @@ def patches_agree(left: Array, right: Array) -> Array:
       left: Rows of uint8.
       right: Rows of the same number.
     """
-    luma_left, mean_left = _centered(left)
-    luma_right, mean_right = _centered(right)
+    luma_left, mean_left = _center(left)
+    luma_right, mean_right = _center(right)
     difference = luma_left - luma_right
     contrast = luma_left.std(axis=-1) * luma_right.std(axis=-1)  # squared, as a variance
     floor = _MIN_CONTRAST**2
@@ -137,7 +137,7 @@ def patches_agree(left: Array, right: Array) -> Array:
     return agree
 
 
-def _centered(patches: Array) -> tuple[Array, Array]:
+def _center(patches: Array) -> tuple[Array, Array]:
     luma = patches[:, :LUMA_BYTES].astype(np.float32)
     means = luma.mean(axis=-1)
     return luma - means[:, None], means

@@ -192,7 +192,7 @@ def _object(
         if placed is None:
             object_counts.counts["vanished"] += 1
             return None
-        drawn = _drawn(annotation, outline, source)
+        drawn = _draw(annotation, outline, source)
     except BadObject as bad:
         if policy == "fail":
             raise bad_annotation(f"object {index}: {bad}") from None
@@ -243,7 +243,7 @@ def _box_of(annotation: ObjectAnnotation, outline: Segmentation | None, source: 
     return xmin * width, ymin * height, xmax * width, ymax * height
 
 
-def _drawn(
+def _draw(
     annotation: ObjectAnnotation, outline: Segmentation | None, source: AnnotatedSource
 ) -> Image.Image | None:
     """Returns the mask of an object in the source image, 1 inside and 0 outside; None without a mask."""

@@ -125,7 +125,7 @@ def check_sha256(ref: ImageRef, digest: str) -> None:
 def _read_remote(ref: ImageRef, max_bytes: int) -> bytes:
     """Reads an object in one request, and again if its bytes do not match the listing."""
     if not ref.crc32c and not ref.version:  # named by a manifest, never listed
-        return _unpacked(_read_object(ref, max_bytes), max_bytes)
+        return _unpack(_read_object(ref, max_bytes), max_bytes)
     checksum = ""
     for _ in range(_READS):
         try:
@@ -135,7 +135,7 @@ def _read_remote(ref: ImageRef, max_bytes: int) -> bytes:
             raise
         checksum = storage.crc32c_of(data) if ref.crc32c else ""
         if (ref.size < 0 or len(data) == ref.size) and checksum == ref.crc32c:
-            return _unpacked(data, max_bytes)
+            return _unpack(data, max_bytes)
     _check_unchanged(ref)
     raise unread(
         QuarantineReason.CHECKSUM_MISMATCH,
@@ -161,7 +161,7 @@ def _check_unchanged(ref: ImageRef) -> None:
         raise storage.changed(ref.uri)
 
 
-def _unpacked(data: bytes, max_bytes: int) -> bytes:
+def _unpack(data: bytes, max_bytes: int) -> bytes:
     """Unpacks an object that was uploaded with `Content-Encoding: gzip`; no image begins like gzip."""
     if not data.startswith(_GZIP):
         return data

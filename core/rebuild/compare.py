@@ -189,14 +189,7 @@ def remember(
 
 
 def report_decision(task: RebuildTask, previous: PreviousState, decision: Decision, seen: InputState) -> None:
-    """Logs the plan, how much was read again, and the decision.
-
-    Args:
-      task: The rebuild.
-      previous: State at the beginning.
-      decision: The decision.
-      seen: Counts of the input.
-    """
+    """Logs the plan, how much was read again, and the decision."""
     message = (
         f"{counted(seen.images, 'image')} of {counted(seen.classes, 'class')} in "
         f"{counted(decision.shards, 'shard')}"

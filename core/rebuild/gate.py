@@ -171,11 +171,6 @@ class Accepted:
 def read_accepted(output: str, version: str, dataset: Dataset) -> Accepted:
     """Returns what somebody accepted in a version. A damaged record or `findings.json` accepts nothing.
 
-    Args:
-      output: Directory that holds the versions.
-      version: Name of the version.
-      dataset: The dataset of the version.
-
     Raises:
       EngineError: If the storage failed.
     """
@@ -256,8 +251,8 @@ def gate_version(
         drift, accepted, digests = None, Accepted(), _write_check_list(task, checks, listed)
         if previous.dataset is not None:
             accepted = read_accepted(task.output, previous.version, previous.dataset)
-            old = _described(task.output, previous.version, previous.dataset)
-            drift = drift_between(old, _described(task.output, task.version, dataset), changes)
+            old = _describe(task.output, previous.version, previous.dataset)
+            drift = drift_between(old, _describe(task.output, task.version, dataset), changes)
             digests[DIFF_JSON] = write_text(directory, DIFF_JSON, pretty_json(drift.as_json()), task.hold)
         judged = []
         for code in map(FindingCode, report.counts):
@@ -342,7 +337,7 @@ def _write_check_list(
     return {CHECK_LIST: write_text(task.directory, CHECK_LIST, text, task.hold)}
 
 
-def _described(output: str, version: str, dataset: Dataset) -> Described:
+def _describe(output: str, version: str, dataset: Dataset) -> Described:
     """Returns a version with its statistics; damaged statistics are ignored."""
     directory = version_path(output, version)
     documents: list[Mapping[str, Any] | None] = []

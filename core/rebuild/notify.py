@@ -271,7 +271,7 @@ def metrics_text(dataset: str, values: Mapping[str, Value], before: str = "") ->
     for name, value in values.items():
         by_labels = value if isinstance(value, Mapping) else {(): value}
         samples[name] = {key if isinstance(key, tuple) else (key,): n for key, n in by_labels.items()}
-    samples = {**_stored(before), **samples}
+    samples = {**_parse_metrics(before), **samples}
     registry = CollectorRegistry()
     for name, (labels, meaning) in _METRICS.items():
         if metric_samples := samples.get(name):
@@ -300,7 +300,7 @@ def write_metrics(output: str, values: Mapping[str, Value]) -> list[str]:
     return warnings
 
 
-def _stored(text: str) -> dict[str, _Samples]:
+def _parse_metrics(text: str) -> dict[str, _Samples]:
     """Returns the samples of an earlier file and skips damaged lines."""
     stored: dict[str, _Samples] = {}
     for line in text.split("\n"):

@@ -282,7 +282,7 @@ def _header_candidates(chunk: bytes, limit: int) -> Iterator[int]:
 
 
 def _times(a: int, b: int) -> int:
-    """Multiplies two polynomials, and returns the remainder of the division by that of CRC-32C."""
+    """Multiplies two polynomials, and returns the remainder after division by CRC-32C's polynomial."""
     product = 0
     for bit in reversed(range(_BITS)):
         if a >> bit & 1:

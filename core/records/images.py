@@ -218,7 +218,7 @@ def _is_rather_pixels(record: SourceRecord, part: ByteRange, pixel_shape: tuple[
     return False
 
 
-def _oriented(sides: Sequence[int]) -> tuple[int, int, int, bool]:
+def _orient(sides: Sequence[int]) -> tuple[int, int, int, bool]:
     height, width, channels = (*sides, 1)[:3]
     if height in _CHANNELS and channels not in _CHANNELS:
         return width, channels, height, True
@@ -247,7 +247,7 @@ def _shape(
     planar: bool | None = None
     sides = sides_in(FeatureRole.SHAPE)
     if len(sides) in (2, 3) and all(sides):
-        *sides, planar = _oriented(sides)
+        *sides, planar = _orient(sides)
     else:
         each = map(sides_in, (FeatureRole.HEIGHT, FeatureRole.WIDTH, FeatureRole.CHANNELS))
         sides = [side[0] if len(side) == 1 else 0 for side in each]
@@ -255,7 +255,7 @@ def _shape(
     height, width, channels = (side or promise or 0 for side, promise in zip(sides, promised, strict=True))
     if height and width:
         shape = (height, width, channels or count // (height * width))
-        return shape if own else _checked(shape), planar
+        return shape if own else _check_shape(shape), planar
     if pixel_shape:
         return pixel_shape, None
     raise NoImage(
@@ -263,7 +263,7 @@ def _shape(
     )
 
 
-def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _check_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     if shape[2] not in _CHANNELS:
         raise NoImage(f"its pixels have {shape[2]} channels, not 1, 3 or 4")
     return shape
@@ -322,6 +322,6 @@ def _serialized_tensor(record: SourceRecord, part: ByteRange) -> ByteRange | Non
         return None
     if prod(sides) * np.dtype(dtype).itemsize != len(content):
         return None
-    *shape, planar = _oriented(sides)
+    *shape, planar = _orient(sides)
     pixels = record.inside(part, content)
-    return pixels._replace(method=PIXELS, shape=_checked(tuple(shape)), planar=planar, dtype=dtype)
+    return pixels._replace(method=PIXELS, shape=_check_shape(tuple(shape)), planar=planar, dtype=dtype)

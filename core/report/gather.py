@@ -119,7 +119,7 @@ def _as_version(
             left_out.append(f"{VERSION_JSON} cannot be read, so the state of version {version} is unknown.")
     drift = data.drift
     if drift is None:
-        drift = _stored(directory, DIFF_JSON, _read_drift, left_out)
+        drift = _read_json(directory, DIFF_JSON, _read_drift, left_out)
         if drift is not None and drift.fingerprints.new != dataset.fingerprint:
             left_out.append(f"{DIFF_JSON} is about another build.")
             drift = None
@@ -164,15 +164,17 @@ def _gather(
     drawn: str,
 ) -> ReportData:
     left_out: list[str] = []
-    when = drawn if validation is not None else _written(directory, FINDINGS_JSON)
+    when = drawn if validation is not None else _time_written(directory, FINDINGS_JSON)
     if validation is None:
-        validation = _stored(directory, FINDINGS_JSON, read_report, left_out)
+        validation = _read_json(directory, FINDINGS_JSON, read_report, left_out)
     if statistics is None:
-        statistics = _stored(directory, STATISTICS_JSON, dict, left_out)
+        statistics = _read_json(directory, STATISTICS_JSON, dict, left_out)
         if statistics is not None and statistics.get("fingerprint") != dataset.fingerprint:
             left_out.append(f"{STATISTICS_JSON} is about another build; validate with --quality again.")
             statistics = None
-    run = _stored(directory, RUN_JSON, _read_run, left_out, "what was converted is not known") or RunFacts()
+    run = (
+        _read_json(directory, RUN_JSON, _read_run, left_out, "what was converted is not known") or RunFacts()
+    )
     paths = {shard.file: storage.join(directory, shard.file) for _, _, _, shard in dataset.placed_shards()}
     checked = select_findings(validation, dataset.fingerprint, when)
     sheets = choose_sheets(directory, dataset)
@@ -197,9 +199,9 @@ def _gather(
         records=dataset.all_records,
         bytes=total,
         shards=len(paths),
-        checked=_visible(checked, seen),
+        checked=_drop_findings(checked, seen),
         measures=_measures(measured, statistics, left_out),
-        sheets=_drawn(sheets, seen),
+        sheets=_drop_samples(sheets, seen),
         pictures={place: picture for place, (picture, _) in seen.items()},
         run=run,
         annotated=has_drawn_annotations(dataset.features),
@@ -211,7 +213,7 @@ def _gather(
 def _measures(
     measured: Callable[[Document | None], Measures], statistics: Document | None, left_out: list[str]
 ) -> Measures:
-    """Returns the measurements, without those of statistics that are damaged."""
+    """Returns the measurements; damaged statistics are left out."""
     try:
         return measured(statistics)
     except _DAMAGES:
@@ -259,7 +261,7 @@ def gather_files(
         records=records,
         bytes=total,
         shards=len(files),
-        checked=_visible(checked, seen),
+        checked=_drop_findings(checked, seen),
         measures=_measures(partial(measure, sampled=sizes), statistics, left_out),
         sheets=(ClassSheet(NO_CLASS, records, samples),) if samples else (),
         pictures={place: picture for place, (picture, _) in seen.items()},
@@ -280,7 +282,7 @@ def _first_records(files: Sequence[str]) -> list[tuple[RecordAt, bytes]]:
     return samples
 
 
-def _stored(
+def _read_json(
     directory: str,
     name: str,
     read: Callable[[Document], _T],
@@ -320,7 +322,7 @@ def _read_run(document: Document) -> RunFacts:
     return run
 
 
-def _written(directory: str, name: str) -> str:
+def _time_written(directory: str, name: str) -> str:
     """Returns when a local file was written; empty if it is missing or the storage does not know."""
     if storage.is_remote(directory):
         return ""
@@ -335,7 +337,7 @@ def as_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
-def _drawn(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[ClassSheet, ...]:
+def _drop_samples(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[ClassSheet, ...]:
     """Removes samples whose record was not found."""
     drawn = (
         sheet._replace(samples=tuple(sample for sample in sheet.samples if sample.at in seen))
@@ -344,7 +346,7 @@ def _drawn(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple
     return tuple(sheet for sheet in drawn if sheet.samples)
 
 
-def _visible(checked: Checked | None, seen: Mapping[RecordAt, Seen]) -> Checked | None:
+def _drop_findings(checked: Checked | None, seen: Mapping[RecordAt, Seen]) -> Checked | None:
     """Removes findings about single images whose image was not found."""
     if checked is None:
         return None
@@ -434,12 +436,7 @@ def _entries(directory: str, dataset: Dataset) -> Iterator[tuple[str, Entry]]:
 
 
 def count_objects(directory: str, dataset: Dataset) -> ObjectCounts | None:
-    """Counts the objects of the images from the ledgers; None if the records have no boxes.
-
-    Args:
-      directory: The dataset directory.
-      dataset: The dataset.
-    """
+    """Counts the objects of the images from the ledgers; None if the records have no boxes."""
     if not any(spec.fill in (FeatureRole.BOX_XMIN, FeatureRole.BOXES) for spec in dataset.features):
         return None
     images: Counter[int] = Counter()

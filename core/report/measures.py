@@ -207,7 +207,7 @@ def histogram(
 
 
 class ComparedSizes(NamedTuple):
-    """A measurement of the originals beside that of the stored images, as text."""
+    """A measurement of the originals and of the stored images, as text."""
 
     what: str
     original: str
@@ -287,7 +287,7 @@ class Measures:
 
     @property
     def best_channels(self) -> Channels | None:
-        """The channels to normalize by: those of the training images only."""
+        """The channels of the training images, by which to normalize."""
         by_split = {row.split.lower(): row for row in self.channels}
         only = self.channels[0] if len(self.channels) == 1 else by_split.get("all")
         return by_split.get("train") or by_split.get("training") or only
@@ -327,7 +327,7 @@ def measure(
         all_images=bool(document),
         sampled=len(sampled),
         originals=sources.images,
-        compared=tuple(_compared(measured, sampled, sources, shard_bytes)),
+        compared=tuple(_compare_sizes(measured, sampled, sources, shard_bytes)),
         spreads=tuple(_spreads(measured, boxes)),
         size_charts=tuple(_size_charts(measured, sampled)),
         channels=tuple(_channels(document)),
@@ -390,7 +390,7 @@ def _size_charts(measured: Document, sampled: Sequence[PictureSize]) -> Iterator
                             what="sampled images")  # fmt: skip
 
 
-def _compared(
+def _compare_sizes(
     measured: Document, sampled: Sequence[PictureSize], sources: SourceSummary, shard_bytes: int
 ) -> Iterator[ComparedSizes]:
     """Yields the sizes of the originals and of the stored images, if they are known."""

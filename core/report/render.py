@@ -161,7 +161,7 @@ def _sections(data: ReportData, about_dataset: Mapping[str, Any]) -> Mapping[str
     return {id_: title for id_, title, content in there if content}
 
 
-#: Up to this many classes all bars are shown, else those of this many largest and smallest classes.
+#: Up to this many classes, all have bars. Else only this many largest and smallest classes have bars.
 _ALL_CLASSES, _SOME_CLASSES = 60, 30
 #: Largest number of classes in the table of all classes.
 _LISTED_CLASSES = 1_000

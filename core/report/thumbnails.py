@@ -118,12 +118,7 @@ def read_thumbnails(
 def draw_thumbnails(
     records: Iterable[tuple[RecordAt, bytes]], schema: RecordSchema
 ) -> Iterator[tuple[RecordAt, Seen]]:
-    """Draws the images of records small, in parallel, and yields them in order.
-
-    Args:
-      records: Places and bytes of the records.
-      schema: Their schema.
-    """
+    """Draws the images of records small, in parallel, and yields them in order."""
     return iter(
         current_converters().map(
             partial(_draw, schema),

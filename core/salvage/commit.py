@@ -154,7 +154,7 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
     bare = replace(
         damaged,
         name=dataset_name(job.output),
-        ledger=_moved(damaged.ledger, of_split),
+        ledger=_salvaged_totals(damaged.ledger, of_split),
         sidecars={},
         # The features come from another version, but the side files are written by this one.
         statements_version=STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0,
@@ -162,7 +162,7 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
     return with_shards(bare, (item.result for item in saved.values() if item.result is not None))
 
 
-def _moved(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]]) -> dict[str, Any]:
+def _salvaged_totals(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]]) -> dict[str, Any]:
     """Returns the ledger totals with the lost records as quarantined instead of written."""
     totals = LedgerTotals(
         {split: Counter(counts) for split, counts in ledger.get("splits", {}).items()},

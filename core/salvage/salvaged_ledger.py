@@ -66,7 +66,7 @@ def match_records(
       written: Records that were written, in order.
       size: Size of the damaged file.
       has_all_keys: Whether the written records have exactly the keys that are in their bytes. Then a record
-        with another key was not written to this shard, even if none matches: the file is that of another.
+        with another key was not written to this shard, even if none matches: the file belongs to another.
     """
     numbers: list[int | Match | None] = [None] * len(frames)
     used: set[int] = set()
@@ -319,7 +319,7 @@ def _new_entries(
         if ledger is not None and item.record is not None:
             lost[item.record] = item
         else:
-            unnamed.append(_quarantined(item, uri))
+            unnamed.append(_quarantine(item, uri))
     entries: list[Entry] = []
     number = -1
     for entry in ledger or ():
@@ -330,7 +330,7 @@ def _new_entries(
         if number in places:
             entries.append(entry._replace(offset=places[number][0], length=places[number][1]))
         elif number in lost:
-            entries.append(_quarantined(lost[number], uri, entry))
+            entries.append(_quarantine(lost[number], uri, entry))
     if entries and unnamed:
         return sorted(entries + unnamed, key=lambda entry: -1 if entry.offset is None else entry.offset)
     return entries + unnamed
@@ -396,7 +396,7 @@ def _why_lost(
     return problems
 
 
-def _quarantined(lost: LostRecord, uri: str, entry: Entry | None = None) -> Entry:
+def _quarantine(lost: LostRecord, uri: str, entry: Entry | None = None) -> Entry:
     """Returns the ledger line of a lost record."""
     return Entry(
         key=lost.key or "",

@@ -104,13 +104,13 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
     started = time.time()
     ledger = _read_ledger(task)
     with ExitStack() as stack, storage.translated_errors("save", task.path):
-        file = _opened(stack, task.path)
+        file = _open(stack, task.path)
         intact = file is not None and _is_intact(file, task.expected)
         misplaced, why_missing = False, "its shard is missing"
         if not intact and task.expected is not None:
             path, holds = find_misplaced(task.directory, task.expected, task.hold.holder if task.hold else "")
             if path is not None:
-                file, intact, misplaced = _opened(stack, path), True, True
+                file, intact, misplaced = _open(stack, path), True, True
             elif holds:
                 file, why_missing = None, f"its file holds the records of {holds}"
         if file is None:  # all its records are lost, and an empty shard takes its place
@@ -156,7 +156,7 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
         return SavedShard(task.file, kept, copied, salvaged.unexpected, lost, result, misplaced)
 
 
-def _opened(stack: ExitStack, path: str) -> IO[bytes] | None:
+def _open(stack: ExitStack, path: str) -> IO[bytes] | None:
     """Opens a file until the end of a stack; returns None if it is missing."""
     try:
         return stack.enter_context(storage.open_local(path))
@@ -359,9 +359,9 @@ def find_misplaced(directory: str, expected: Shard, run: str = "") -> tuple[str 
       EngineError: If the storage failed.
     """
     if not run:
-        _listed.cache_clear()
+        _list_shards.cache_clear()
         _sha256_of.cache_clear()
-    sizes, shards = _listed(directory, run)
+    sizes, shards = _list_shards(directory, run)
     own = {shard.sha256: shard.file for shard in shards if shard.bytes == sizes.get(expected.file)}
     own.pop(expected.sha256, None)
     holds = own.get(_sha256_of(directory, expected.file, run), "") if own else ""
@@ -372,7 +372,7 @@ def find_misplaced(directory: str, expected: Shard, run: str = "") -> tuple[str 
 
 
 @lru_cache(maxsize=1)
-def _listed(directory: str, run: str) -> tuple[dict[str, int], list[Shard]]:
+def _list_shards(directory: str, run: str) -> tuple[dict[str, int], list[Shard]]:
     """Returns the size of each file, and the shards with records, once for all shards that a run saves."""
     shards = [shard for shard in read_dataset(directory).shards if shard.records]
     if storage.is_remote(directory):

@@ -72,7 +72,7 @@ def stray_files(dataset: Dataset, files: Sequence[str]) -> list[str]:
 
 
 def _looks_like_shard(name: str, splits: tuple[str, ...]) -> bool:
-    """Returns whether a name is like that of a shard of one of some splits, in lower case."""
+    """Returns whether a name looks like a shard of one of these splits, which are in lower case."""
     if name.startswith("._"):  # macOS keeps attributes of files in these
         return False
     plain = name.lstrip(".").casefold()
@@ -198,11 +198,6 @@ def check_version_files(directory: str, dataset: Dataset, files: Sequence[str]) 
 
     `version.json` and `pinned.json` change after the version was made, so each has a digest of its own.
     `version.json` states those of `diff.json` and of the list of stored checks, and the list states the rest.
-
-    Args:
-      directory: Directory of the version.
-      dataset: Its `dataset.json`.
-      files: Files in the directory.
 
     Raises:
       EngineError: If the storage failed.

@@ -36,7 +36,7 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.ledger import load_ledger
 from shardwright.schemas.pictures import Picture
 
-#: Message for a record whose source has the same bytes as that of another record.
+#: Message for a record whose source has the same bytes as another record's source.
 SAME_SOURCE = "same source bytes as {}"
 
 
@@ -213,11 +213,6 @@ def bucket_rows(
 
 def rows_of_ledger(data: bytes, split: str, file: str) -> list[ComparedRecord]:
     """Returns the rows for the records in a shard's ledger.
-
-    Args:
-      data: Contents of the ledger.
-      split: Split of the shard.
-      file: Name of the shard.
 
     Raises:
       ValueError, TypeError: If the ledger is damaged.
@@ -428,8 +423,8 @@ def _near(rows: Sequence[PictureRow], band: int) -> Iterator[Link]:
 
 def _rank(rows: Sequence[PictureRow]) -> Rank:
     """Returns a function that ranks many pairs of images at once, with the order of `_link`."""
-    splits = _numbered([row.split for row in rows])
-    classes = _numbered([frozenset(row.labels) for row in rows])
+    splits = _number([row.split for row in rows])
+    classes = _number([frozenset(row.labels) for row in rows])
     unlabelled = np.array([not row.labels for row in rows])
 
     def rank(firsts: npt.NDArray[Any], seconds: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -439,7 +434,7 @@ def _rank(rows: Sequence[PictureRow]) -> Rank:
     return rank
 
 
-def _numbered(values: Sequence[Any]) -> npt.NDArray[Any]:
+def _number(values: Sequence[Any]) -> npt.NDArray[Any]:
     """Returns a number for each value; equal values get equal numbers."""
     numbers: dict[Any, int] = {}
     return np.array([numbers.setdefault(value, len(numbers)) for value in values])

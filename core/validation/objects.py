@@ -171,7 +171,7 @@ def _position_problems(points: Mapping[FeatureRole, Sequence[Any]]) -> Iterator[
         if visibility not in _VISIBILITIES:
             yield f"key point {i}: its visibility {visibility} is not 0, 1 or 2"
     for i, (x, y) in enumerate(zip(xs, ys)):
-        # Without visibilities, a point that is not a number is one that is not labelled.
+        # Without visibilities, a point that is not a number is not labelled.
         labelled = visibilities[i] > 0 if visibilities else math.isfinite(x) and math.isfinite(y)
         if labelled and not all(-_TOLERANCE <= value <= 1 + _TOLERANCE for value in (x, y)):
             yield f"key point {i}: its position ({x:.6g}, {y:.6g}) is not between 0 and 1"
@@ -223,10 +223,6 @@ def dropped_objects(entry: Entry) -> str:
 
 def find_dropped_objects(data: bytes, file: str) -> Iterator[Finding]:
     """Yields a finding for each record of a shard that lacks objects of its source.
-
-    Args:
-      data: Contents of the shard's ledger.
-      file: Name of the shard.
 
     Raises:
       ValueError, TypeError: If the ledger is damaged.

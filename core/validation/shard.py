@@ -390,7 +390,7 @@ def _check_records(
                 records.count(record)
         else:
             items, again = tee(_to_check(record, task, known_records) for record in sound())
-            results = _checked(items, records.schema._replace(split=task.split), depth, task)
+            results = _check_items(items, records.schema._replace(split=task.split), depth, task)
             for result, item in zip(results, again, strict=True):
                 if known_records is not None and item.is_known:
                     result = result._replace(picture=known_records[item.digest])
@@ -422,7 +422,7 @@ def _to_check(record: Record, task: ShardTask, known_records: SoundRecords | Non
     return _RecordToCheck(record, place, digest, known_records is not None and digest in known_records)
 
 
-def _checked(
+def _check_items(
     items: Iterator[_RecordToCheck], schema: RecordSchema, depth: CheckDepth, task: ShardTask
 ) -> Iterator[CheckedRecord]:
     """Yields the results for records, in order."""

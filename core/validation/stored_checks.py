@@ -114,16 +114,10 @@ def store_check(
 
 
 def stored_check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> ShardCheck | None:
-    """Returns the stored result of checking a shard, or None if there is none that applies.
-
-    Args:
-      task: The shard.
-      schema: Record schema of the dataset.
-      depth: Depth of the check.
-    """
+    """Returns the stored result of checking a shard, or None if there is none that applies."""
     try:
         data = storage.read_bytes(_path(task))
-        contents = _parsed(data, schema, task.split)
+        contents = _parse(data, schema, task.split)
         if contents is None or any(contents[name] != value for name, value in _files(task).items()):
             return None
         sound = bool(contents["sound"])
@@ -163,7 +157,7 @@ def sound_records(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> S
     records: dict[Digest, Picture | None] = {}
     for path in task.previous_checks:
         try:
-            contents = _parsed(storage.read_bytes(path), schema, task.split)
+            contents = _parse(storage.read_bytes(path), schema, task.split)
             if contents is None or contents["depth"] < depth:
                 continue
             rows = _rows(contents, task)
@@ -188,13 +182,13 @@ def _path(task: ShardTask) -> str:
     return storage.join(_directory(task), check_file(task.file))
 
 
-def _parsed(data: bytes, schema: RecordSchema, split: str) -> dict[str, Any] | None:
+def _parse(data: bytes, schema: RecordSchema, split: str) -> dict[str, Any] | None:
     """Returns the stored contents, if they were computed on the same terms.
 
     Raises:
       OSError, ValueError or the like: If the contents are damaged.
     """
-    contents: dict[str, Any] = json.loads(_bounded(data))
+    contents: dict[str, Any] = json.loads(_unpack(data))
     there, now = contents["labels"], len(schema.labels or ())
     if there > now or bool(there) != bool(now):
         return None
@@ -202,7 +196,7 @@ def _parsed(data: bytes, schema: RecordSchema, split: str) -> dict[str, Any] | N
     return contents if all(contents[name] == value for name, value in terms.items()) else None
 
 
-def _bounded(data: bytes) -> bytes:
+def _unpack(data: bytes) -> bytes:
     """Unpacks a file within a size limit."""
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
         unpacked = file.read(_MAX_BYTES + 1)

@@ -198,7 +198,7 @@ def shortened_value(value: Any) -> str:
     return repr(value)
 
 
-def _listed(values: Sequence[Any]) -> str:
+def _list(values: Sequence[Any]) -> str:
     """Returns values for a message; of many, only the first few."""
     few = ", ".join(map(shortened_value, values[:_SHOWN_VALUES])) + (
         ", ..." if len(values) > _SHOWN_VALUES else ""
@@ -210,7 +210,7 @@ def _special_problem(values: Sequence[Any], spec: FeatureSpec, split: str) -> st
     """Returns what is wrong with the values of a feature with a special role; an empty text for nothing."""
     if spec.fill is FeatureRole.CONSTANT:
         if tuple(values) != tuple(spec.value):
-            return f"is {_listed(values)}, but should be {_listed(spec.value)}"
+            return f"is {_list(values)}, but should be {_list(spec.value)}"
     elif spec.fill is FeatureRole.SPLIT:
         if split and values and bytes(values[0]) != split.encode():
             return f"is {shortened_value(values[0])}, but the shard's split is {split!r}"
