@@ -336,8 +336,8 @@ def take_sample(candidates: Sequence[ImageRef], recipe: ShardRecipe) -> Sample:
                 rejected.append(ref)
     if faults[QuarantineReason.UNREADABLE] == tried > 1:
         raise EngineError(
-            f"None of the {tried:,} images tried can be read, such as {printable(candidates[0].uri)}: check "
-            "the permissions of the account that reads them."
+            f"None of the {counted(tried, 'image')} tried can be read, such as "
+            f"{printable(candidates[0].uri)}: check the permissions of the account that reads them."
         )
     return Sample(
         tried=tried,

@@ -125,10 +125,11 @@ def _order_of(hashes: NDArray[np.uint64], packed: Iterable[EncodedRefs]) -> NDAr
     ordered = hashes[order]
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(repeated):  # of different keys, hardly any have the same hash; equal keys have
-        tied = frozenset(np.flatnonzero(np.isin(hashes, repeated)).tolist())
-        places = enumerate(ref.key for batch in packed for ref in decode_refs(batch))
-        keys = {place: key for place, key in places if place in tied}
-        order[np.isin(hashes[order], repeated)] = sorted(tied, key=lambda place: (hashes[place], keys[place]))
+        tied = dict.fromkeys(np.flatnonzero(np.isin(hashes, repeated)).tolist(), "")
+        for place, key in enumerate(ref.key for batch in packed for ref in decode_refs(batch)):
+            if place in tied:
+                tied[place] = key
+        order[np.isin(hashes[order], repeated)] = sorted(tied, key=lambda place: (hashes[place], tied[place]))
     return order
 
 

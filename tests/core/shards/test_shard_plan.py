@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 from helpers.ledgers import dump_ledger
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.core.plan.assign import PlannedShard, shard_order
@@ -122,6 +122,13 @@ def few_at_once(patch: pytest.MonkeyPatch, most: int, part: int, together: int) 
     st.integers(1, 9),
     st.integers(1, 4),
     st.sampled_from([1, 3, 2**64]),
+)
+@example(
+    [[ImageRef(key, "x/a", str(place)) for place, key in enumerate(["", "", *"abcde", "", ""])]],
+    0,
+    1,
+    1,
+    2**64,
 )
 def test_parts_are_the_whole(
     batches: list[list[ImageRef]], most: int, part: int, together: int, different_hashes: int
