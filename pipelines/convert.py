@@ -27,6 +27,7 @@ from shardwright.pipelines.places import (
     clear_staging,
     mark_stopped_run,
     one_writer,
+    with_what_is_left,
 )
 from shardwright.pipelines.prepare import (
     as_beam_options,
@@ -168,6 +169,8 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
                 Spool(directory).remove()
             clean_up_empty_output(directory, fresh)
             mark_stopped_run(directory)
+            if isinstance(error, EngineError):
+                error.message = with_what_is_left(error.message, directory)
             raise
 
 

@@ -24,13 +24,16 @@ from shardwright.core.overwrite import is_being_replaced, repair_swap, staging_p
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
 from shardwright.core.records.record_schema import RecordSchema, infer_schema, schema_of_plan
+from shardwright.core.storage.faults import FREE_SPACE
 from shardwright.core.versions import located
 from shardwright.pipelines import log
+from shardwright.pipelines.run import without_resume
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, INDEX_DIR, SHARDS_DIR, WORK_DIR, WRITER_JSON
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
+from shardwright.schemas.units import counted
 from shardwright.schemas.version import (
     INDEX_HTML,
     LATEST_JSON,
@@ -336,6 +339,25 @@ def mark_stopped_run(directory: str) -> None:
     with contextlib.suppress(OSError):  # the error that stopped the run is reported
         if not storage.is_remote(directory) and os.path.isdir(directory) and storage.list_files(directory):
             storage.make_dirs(storage.join(directory, WORK_DIR))
+
+
+def with_what_is_left(message: str, directory: str) -> str:
+    """Returns the message of a full disk with what the stopped run has left; other messages unchanged.
+
+    Args:
+      message: Message of the error that stopped a conversion.
+      directory: Directory of the dataset that was being built.
+    """
+    if FREE_SPACE not in message or storage.is_remote(directory):
+        return message
+    files = storage.list_files(directory)
+    shards = sum(file.startswith(f"{SHARDS_DIR}/") for file in files)
+    if not files:
+        return without_resume(message)
+    if not shards:
+        return message
+    kept = f"the {counted(shards, 'finished shard')} in {printable(directory)}"
+    return f"{message.removesuffix('.')}, which keeps {kept}."
 
 
 def clean_up_empty_output(directory: str, fresh: bool) -> None:
