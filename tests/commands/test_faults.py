@@ -54,6 +54,7 @@ from shardwright.pipelines.process import ENDING, WATCHDOG, graceful_shutdown
 from shardwright.pipelines.run import exit_code_of
 from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.units import counted
+from shardwright.schemas.version import LEASE_JSON
 
 Capture = pytest.CaptureFixture[str]
 IMAGES = 200
@@ -153,6 +154,35 @@ def test_a_signal_is_reported_in_one_line(
     assert done == (130, "", f"shardwright: interrupted; {reason}run again with --resume to go on.\n")
     assert not leftovers(tmp_path / "out")
     finish(capfd, argv, tmp_path / "out", clean)
+
+
+def slow_reads() -> None:
+    """Makes reading every image slow."""
+    real = shard_convert.read_image
+
+    def slow(*args: Any) -> bytes:
+        time.sleep(0.01)
+        return real(*args)
+
+    vars(shard_convert)["read_image"] = slow
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("number", ENDING)
+def test_signals_at_any_time_end_in_order(
+    capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str], number: signal.Signals
+) -> None:
+    argv = argv_of(tree, tmp_path)
+    process = start(tmp_path / "log", *argv, before=slow_reads)
+    deadline = time.monotonic() + 30
+    while len([*(tmp_path / "out").glob("_shards/*.gz")]) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, number)
+    done = wait(process, tmp_path / "log")
+    reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
+    assert done == (130, "", f"shardwright: interrupted; {reason}run again with --resume to go on.\n")
+    assert finish(capfd, argv, tmp_path / "out", clean) >= 2
 
 
 def test_ctrl_c_in_a_command_without_resume_does_not_advise_it(tmp_path: Path, tree: Path) -> None:
@@ -379,7 +409,8 @@ def test_an_unlistable_folder_stops_the_job(
 
 @pytest.mark.slow
 def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tree: Path) -> None:
-    options = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+    # On a busy machine, these commands would print lines of progress.
+    options = ("--direct_running_mode=multi_processing", "--direct_num_workers=2", "--quiet")
     output = tmp_path / "out"
     refused = ("convert", "--input", tree, "--output", output, *options, "--max_bad_fraction=0")
     sentence = sentence_of(run_command(*refused), 1)
@@ -499,15 +530,16 @@ def test_processes_of_the_command_end_with_it_and_others_go_on() -> None:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A conversion with two worker processes that has written a few shards."""
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A conversion, or another command, with two worker processes that has written a few shards."""
     make_tree(tmp_path / "in", 600)
-    command = [str(COMMAND), "convert", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
+    name = getattr(request, "param", "convert")
+    command = [str(COMMAND), name, "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]
     command += ["--direct_running_mode=multi_processing", "--direct_num_workers=2", "--shards=40"]
     command += ["--resize=500", "--image_format=png"]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
-        while not list((tmp_path / "out" / "_shards").glob("*.gz")):
+        while not list((tmp_path / "out").glob("**/_shards/*.gz")):
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
         yield process
@@ -528,17 +560,22 @@ def _workers_of(job: subprocess.Popen[str]) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", ENDING)
-def test_a_conversion_ends_with_its_worker_processes(
-    job: subprocess.Popen[str], number: signal.Signals
+@pytest.mark.parametrize(
+    ("job", "number"),
+    [*(("convert", number) for number in ENDING), ("rebuild", signal.SIGINT)],
+    indirect=["job"],
+)
+def test_a_command_ends_with_its_worker_processes(
+    job: subprocess.Popen[str], number: signal.Signals, tmp_path: Path
 ) -> None:
     assert len(_workers_of(job)) == 2
     job.send_signal(number)
     assert job.wait(60) == 130
     err = job.stderr.read() if job.stderr else ""
     reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
-    assert err.endswith(f"shardwright: interrupted; {reason}run again with --resume to go on.\n")
-    assert not _workers_of(job)
+    assert f"shardwright: interrupted; {reason}run again" in err and "Traceback" not in err
+    assert err.endswith("run again with --resume to go on.\n" if "convert" in job.args else "run again.\n")
+    assert not _workers_of(job) and not (tmp_path / "out" / LEASE_JSON).exists()
 
 
 @pytest.mark.slow
