@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import shutil
@@ -128,6 +129,22 @@ def test_the_directory_has_the_documented_files(sound_dataset: Path) -> None:
         hashes[name] = hashlib.sha256(data).hexdigest()
     assert hashes == shard_hashes(sound_dataset)
     assert document["fingerprint"] == fingerprint(hashes, document["labels"], document["features"])
+
+
+def test_the_shard_ledgers_locate_every_record(sound_dataset: Path) -> None:
+    counted = {"written": 0, "listed": 0}
+    for path in (sound_dataset / "_shards").iterdir():
+        header, *entries = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+        data = (sound_dataset / header["file"]).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (header["bytes"], header["sha256"])
+        for entry in entries:
+            counted["listed"] += 1
+            counted["written"] += entry["outcome"] == "written"
+            frame = data[entry["offset"] : entry["offset"] + entry["length"]]
+            example = tf.train.Example.FromString(frame[12:-4])
+            assert example.features.feature["image/filename"].bytes_list.value == [entry["key"].encode()]
+    ledger = json.loads((sound_dataset / "dataset.json").read_text())["ledger"]
+    assert counted == {name: ledger[name] for name in counted}
 
 
 def test_a_carried_plan_keeps_settings_labels_and_shard_counts(

@@ -470,7 +470,10 @@ def test_leakage_is_found_from_the_ledgers_alone(place: Place) -> None:
     assert len(found["findings"]) == 1
     (place.source / name).unlink()
     draw(place.source / "bee" / "other.png", 77)
-    place.rebuild("", job)  # the finding disappears
+    job = place.job("gates: {fail_on: [SPLIT_LEAKAGE, DARK]}\ninput: x\noutput: y\n")
+    made = place.rebuild("fast", job)  # the finding disappears, and the gate on pictures decodes them
+    assert json.loads((Path(made.path) / "findings.json").read_text())["mode"] == "quality"
+    assert place.watched.decoded > 0
 
 
 def test_a_damaged_ledger_refuses_the_version(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
