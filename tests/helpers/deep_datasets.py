@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import hashlib
-import io
 import json
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ import imagecodecs
 import numpy as np
 from PIL import Image
 
+from helpers import pictures
 from helpers.fewer_imports import late
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import Dataset, Shard
@@ -97,9 +97,7 @@ def encoded(pixels: Pixels, stored: str) -> bytes:
         return pixels.astype(pixels.dtype.newbyteorder("<")).tobytes()
     if stored == "png":
         return bytes(imagecodecs.png_encode(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels))
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "JPEG", quality=95)
-    return out.getvalue()
+    return pictures.file_of(Image.fromarray(pixels), "JPEG", quality=95)
 
 
 @functools.cache

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tifffile
 from PIL import Image, ImageCms
 
 from shardwright.core.images.convert import ConvertedImage, convert_image
@@ -77,6 +78,13 @@ def file_of(image: Image.Image, format: str, orientation: int = 1, **options: An
         exif[274] = orientation
         options["exif"] = exif
     image.save(out, format, **options)
+    return out.getvalue()
+
+
+def tiff_of(pixels: np.ndarray, **options: Any) -> bytes:
+    """Encodes samples with tifffile, as gray unless the options say more."""
+    out = io.BytesIO()
+    tifffile.imwrite(out, pixels, **{"photometric": "minisblack", **options})
     return out.getvalue()
 
 

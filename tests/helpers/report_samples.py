@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import random
 from typing import Any
 
 from PIL import Image
 
+from helpers import pictures
 from shardwright.core.report.data import ClassSheet, Quarantined, RecordAt, ReportData, Sample, Thumbnail
 from shardwright.core.report.gather import PAIRS, read_report, select_findings, shown_places
 from shardwright.core.report.measures import PictureSize, measure
@@ -40,17 +40,14 @@ def thumbnail(number: int, side: int = 96) -> Thumbnail:
     """Returns a picture of one color with a darker corner."""
     image = Image.new("RGB", (side, side * 3 // 4), (37 * number % 256, 91 * number % 256, 53 * number % 256))
     image.paste((20, 20, 20), (0, 0, side // 4, side // 4))
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=70)
-    return Thumbnail(buffer.getvalue(), *image.size)
+    return Thumbnail(pictures.file_of(image, "JPEG", quality=70), *image.size)
 
 
 def noisy_thumbnail(number: int) -> Thumbnail:
     """Returns a picture whose JPEG has the maximum size for these dimensions."""
     noise = random.Random(number).randbytes(128 * 128 * 3)
-    buffer = io.BytesIO()
-    Image.frombytes("RGB", (128, 128), noise).save(buffer, "JPEG", quality=74)
-    return Thumbnail(buffer.getvalue(), 128, 128)
+    image = Image.frombytes("RGB", (128, 128), noise)
+    return Thumbnail(pictures.file_of(image, "JPEG", quality=74), 128, 128)
 
 
 def dataset_of(class_counts: dict[str, dict[str, int]], records: dict[str, int], **fields: Any) -> Dataset:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-import tifffile
 from helpers import pictures
 from helpers.annotated import IDS, annotated, boxes_of, cat, settings_of
 from helpers.examples import examples
@@ -53,14 +51,8 @@ def rectangles(draw: st.DrawFn) -> tuple[int, int, int, int, int, int]:
     """A picture's size and a rectangle in it."""
     width, height = draw(SIDES), draw(SIDES)
     left, upper = draw(st.integers(0, width - 1)), draw(st.integers(0, height - 1))
-    return (
-        width,
-        height,
-        left,
-        upper,
-        draw(st.integers(left + 1, width)),
-        draw(st.integers(upper + 1, height)),
-    )
+    right, lower = draw(st.integers(left + 1, width)), draw(st.integers(upper + 1, height))
+    return width, height, left, upper, right, lower
 
 
 @pytest.mark.sampled(11)
@@ -109,11 +101,10 @@ def test_a_rotated_box_contains_the_rotated_pixels(orientation: int) -> None:
 def test_boxes_in_pictures_of_16_bits_are_those_of_8_bits(fit: str) -> None:
     results = []
     for dtype, depth in ((np.uint8, "8"), (np.uint16, "keep")):
-        out = io.BytesIO()
         pixels = np.zeros((HEIGHT, WIDTH, 3), dtype)
-        tifffile.imwrite(out, pixels, photometric="rgb", extratags=[(274, "H", 1, 6, True)])
+        data = pictures.tiff_of(pixels, photometric="rgb", extratags=[(274, "H", 1, 6, True)])
         found = Annotations((cat(2, 4, 19, 9), cat(0, 0, 4, 28)))
-        image, result = annotated(out.getvalue(), found, resize="12x12", fit=fit, depth=depth)
+        image, result = annotated(data, found, resize="12x12", fit=fit, depth=depth)
         results.append((image.width, image.height, result))
     assert results[0] == results[1]
 

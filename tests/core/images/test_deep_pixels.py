@@ -33,12 +33,10 @@ FLOATS = RANDOM.normal(size=(17, 23)).astype(np.float32) * 1000
 
 
 def tiff_of(pixels: np.ndarray, **options: Any) -> bytes:
-    out = io.BytesIO()
     if pixels.ndim == 3:
         color = "rgb" if pixels.shape[-1] in (3, 4) else "minisblack"
         options = {"photometric": color, "planarconfig": "contig", **options}
-    tifffile.imwrite(out, pixels, **{"photometric": "minisblack", **options})
-    return out.getvalue()
+    return pictures.tiff_of(pixels, **options)
 
 
 def png_of(pixels: np.ndarray) -> bytes:

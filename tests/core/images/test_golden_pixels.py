@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tifffile
 from helpers import pictures
 from PIL import Image, ImageOps, features
 
@@ -204,10 +203,8 @@ def test_gray_of_more_than_8_bits_has_its_own_white(
     values: list[int], white: int, options: dict[str, Any]
 ) -> None:
     pixels = np.array([values], np.int16 if white == 32767 else np.uint16)
-    out = io.BytesIO()
-    tifffile.imwrite(out, pixels, **{"photometric": "minisblack", **options})
     expected = np.rint(pixels / white * 255)
-    shown = pictures.to_png(out.getvalue())[..., 0]
+    shown = pictures.to_png(pictures.tiff_of(pixels, **options))[..., 0]
     assert np.array_equal(shown, 255 - expected if "photometric" in options else expected)
 
 

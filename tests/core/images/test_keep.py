@@ -137,9 +137,7 @@ def exif(latitude: tuple[float, ...] = (47.0, 22.0, 30.0), serial: str = "42", o
 
 
 def encoded(format_: str, mode: str = "RGB", **options: object) -> bytes:
-    file = io.BytesIO()
-    Image.linear_gradient("L").resize((24, 16)).convert(mode).save(file, format_, **options)
-    return file.getvalue()
+    return pictures.file_of(Image.linear_gradient("L").resize((24, 16)).convert(mode), format_, **options)
 
 
 def with_segment(jpeg: bytes, marker: int, content: bytes) -> bytes:

@@ -200,11 +200,10 @@ def test_an_image_without_a_mask_is_left_out_by_default() -> None:
 
 def part_of(path: Path, pixels: np.ndarray) -> str:
     """Appends a mask to a file; returns the place of this part."""
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
+    data = pictures.file_of(Image.fromarray(pixels), "PNG")
     before = path.read_bytes() if path.exists() else b""
-    path.write_bytes(before + out.getvalue())
-    return ByteRange(offset=len(before), length=len(out.getvalue()), file=str(path)).encode()
+    path.write_bytes(before + data)
+    return ByteRange(offset=len(before), length=len(data), file=str(path)).encode()
 
 
 def test_masks_may_be_parts_of_files(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.pictures import file_of
 from PIL import Image, ImageFile
 
 from shardwright.core.images.convert import convert_image
@@ -32,17 +33,13 @@ SETTINGS = ConvertSettings(input=("in",), output="out", resize="32")
 def picture(kind: str, mode: str = "RGB") -> bytes:
     """Returns a picture that is large enough to be processed in strips."""
     values = np.random.default_rng(7).integers(0, 255, (SIDE, SIDE), np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(values).convert(mode).save(buffer, kind)
-    return buffer.getvalue()
+    return file_of(Image.fromarray(values).convert(mode), kind)
 
 
 def disposing_gif() -> bytes:
     """Returns a GIF whose first frame is removed before the second is drawn."""
     frames = [Image.new("P", (SIDE, SIDE), number) for number in (1, 2)]
-    buffer = io.BytesIO()
-    frames[0].save(buffer, "GIF", save_all=True, append_images=frames[1:], disposal=2)
-    return buffer.getvalue()
+    return file_of(frames[0], "GIF", save_all=True, append_images=frames[1:], disposal=2)
 
 
 PICTURES = {
@@ -122,9 +119,7 @@ def test_a_frame_larger_than_its_canvas_is_counted() -> None:
 
 def test_warnings_about_metadata_are_not_printed(recwarn: pytest.WarningsRecorder) -> None:
     cut_off = b"Exif\x00\x00II*\x00\x08\x00\x00\x00\x02\x00\x12\x01"
-    buffer = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(buffer, "JPEG", exif=cut_off)
-    data = buffer.getvalue()
+    data = file_of(Image.new("RGB", (8, 8)), "JPEG", exif=cut_off)
     with pytest.raises(UserWarning), warnings.catch_warnings():
         warnings.simplefilter("error")
         Image.open(io.BytesIO(data)).getexif()

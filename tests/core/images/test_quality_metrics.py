@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import math
-import tracemalloc
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import pictures as files
 from helpers.examples import examples
+from helpers.memory import traced_memory
 from hypothesis import given, settings
 from hypothesis.extra import numpy as arrays
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps, ImageStat
@@ -175,12 +176,9 @@ def test_white_on_transparent_is_measured() -> None:
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "I;16"])
 def test_memory_is_bounded(mode: str) -> None:
     image = Image.new(mode, (6000, 4000))
-    tracemalloc.start()
-    try:
+    with traced_memory() as peak:
         measure_quality(image)
-        assert tracemalloc.get_traced_memory()[1] < 48_000_000  # one byte per pixel is 24,000,000
-    finally:
-        tracemalloc.stop()
+        assert peak() < 48_000_000  # one byte per pixel is 24,000,000
 
 
 _SHAPES = arrays.array_shapes(min_dims=3, max_dims=3, max_side=6)
@@ -234,9 +232,7 @@ def alike(left: list[Image.Image], right: list[Image.Image]) -> np.ndarray:
 
 
 def stored(image: Image.Image, kind: str, **options: int) -> Image.Image:
-    data = io.BytesIO()
-    image.save(data, kind, **options)
-    return Image.open(io.BytesIO(data.getvalue())).convert("RGB")
+    return Image.open(io.BytesIO(files.file_of(image, kind, **options))).convert("RGB")
 
 
 @pytest.fixture(scope="module")

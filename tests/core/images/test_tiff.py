@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tifffile
 from helpers import mutants, pictures
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,9 +21,7 @@ from shardwright.schemas.errors import ImageFault
 
 
 def _saved(image: Image.Image, compression: str, rows: int) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "TIFF", compression=compression, tiffinfo={278: rows})
-    return buffer.getvalue()
+    return pictures.file_of(image, "TIFF", compression=compression, tiffinfo={278: rows})
 
 
 @pytest.mark.sampled(11)
@@ -71,12 +68,11 @@ def test_pixels_equal_tifffiles(
     if compression == "webp" and planes == "separate":
         pytest.skip("WebP stores whole pixels")
     arguments: dict[str, Any] = {"compressionargs": {"lossless": True}} if compression == "webp" else {}
-    buffer = io.BytesIO()
-    tifffile.imwrite(
-        buffer, stored, photometric="rgb", byteorder=order, tile=tile, compression=compression,
+    data = pictures.tiff_of(
+        stored, photometric="rgb", byteorder=order, tile=tile, compression=compression,
         predictor=predictor, planarconfig=planes, rowsperstrip=None if tile else 17, **arguments,
     )  # fmt: skip
-    assert np.array_equal(np.asarray(pictures.opened(buffer.getvalue())), pixels)
+    assert np.array_equal(np.asarray(pictures.opened(data)), pixels)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -84,11 +80,8 @@ def test_pixels_equal_tifffiles(
 @pytest.mark.parametrize("dtype", ["uint16", "int16", "float32"])
 def test_deep_pixels_equal_tifffiles(dtype: str, predictor: bool, order: Any) -> None:
     pixels = (np.asarray(mutants.picture().convert("L")).astype(np.float64) / 255 * 30000).astype(dtype)
-    buffer = io.BytesIO()
-    tifffile.imwrite(
-        buffer, pixels, photometric="minisblack", byteorder=order, compression="zlib", predictor=predictor
-    )
-    assert np.array_equal(np.asarray(pictures.opened(buffer.getvalue())).astype(dtype), pixels)
+    data = pictures.tiff_of(pixels, byteorder=order, compression="zlib", predictor=predictor)
+    assert np.array_equal(np.asarray(pictures.opened(data)).astype(dtype), pixels)
 
 
 @pytest.mark.parametrize("tile", [None, (16, 32)])
@@ -106,22 +99,19 @@ def test_planes_without_compression_equal_whole_pixels(
         found = []
         for planes in ("contig", "separate"):
             stored = np.moveaxis(pixels, -1, 0).copy() if planes == "separate" else pixels
-            buffer = io.BytesIO()
-            tifffile.imwrite(
-                buffer, stored, photometric=photometric, planarconfig=planes, extrasamples=extra,
+            data = pictures.tiff_of(
+                stored, photometric=photometric, planarconfig=planes, extrasamples=extra,
                 byteorder=order, tile=tile, rowsperstrip=None if tile else 17,
             )  # fmt: skip
-            found.append(pictures.opened(buffer.getvalue()))
+            found.append(pictures.opened(data))
         assert found[0].mode == found[1].mode
         assert np.array_equal(*map(np.asarray, found))
 
 
 def test_a_plane_that_ends_early_is_truncated() -> None:
-    buffer = io.BytesIO()
-    pixels = np.zeros((3, 20, 20), np.uint16)
-    tifffile.imwrite(buffer, pixels, photometric="rgb", planarconfig="separate")
+    data = pictures.tiff_of(np.zeros((3, 20, 20), np.uint16), photometric="rgb", planarconfig="separate")
     with pytest.raises(ImageFault, match="the file ends before byte"):
-        pictures.opened(buffer.getvalue()[:-100])
+        pictures.opened(data[:-100])
 
 
 def _strip(data: bytes) -> tuple[int, int]:

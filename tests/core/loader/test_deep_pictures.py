@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import pickle
 import shutil
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from helpers.deep_datasets import KINDS, OF_ONE_SCALE, SIDES, deep_dataset, random_pixels
 from helpers.fewer_imports import late
+from helpers.pictures import file_of
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -193,17 +193,13 @@ def test_a_png_of_16_bits_equals_tensorflows(channels: int) -> None:
 
 
 def test_another_picture_is_not_taken_for_16_bits() -> None:
-    jpeg = io.BytesIO()
-    Image.new("RGB", (4, 4)).save(jpeg, "JPEG")
+    jpeg = file_of(Image.new("RGB", (4, 4)), "JPEG")
     png = bytes(imagecodecs.png_encode(random_pixels("uint8", (5, 7, 3), 1)))
     whole = bytes(imagecodecs.png_encode(random_pixels("uint16", (5, 7, 3), 1)))
     gray = bytes(imagecodecs.png_encode(random_pixels("uint16", (50, 70), 1)))
     for data, what in (
-        (jpeg.getvalue(), "decoded"),
-        (png, "8 bits"),
-        (whole[:90], "decoded"),
-        (gray[:900], "decoded"),
-    ):
+        (jpeg, "decoded"), (png, "8 bits"), (whole[:90], "decoded"), (gray[:900], "decoded"),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=what):
             decode_deep_png(data)
 

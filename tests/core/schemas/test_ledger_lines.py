@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from helpers.ledgers import dump_ledger, result_of
+from helpers.memory import traced_memory
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -104,11 +105,8 @@ def test_lines_take_a_fraction_of_the_memory_of_entries() -> None:
         lines.dump(lines.header(*_PLACE))
         return tracemalloc.get_traced_memory()[1] - before
 
-    tracemalloc.start()
-    try:
+    with traced_memory():
         assert (peak_of(40_000) - peak_of(20_000)) / 20_000 < 120  # an entry takes 600 bytes
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.slow
@@ -116,12 +114,9 @@ def test_entries_that_are_not_wanted_take_no_memory() -> None:
     entries = [Entry("a.jpg", Outcome.WRITTEN, offset=0, length=20), *map(filtered, range(30_000))]
     lines = LedgerLines.of(entries)
     data = lines.dump(replace(lines.header(*_PLACE), sha256="x"))
-    tracemalloc.start()
-    try:
+    with traced_memory() as peak:
         assert written_entries(data, "x") == entries[:1]
-        assert tracemalloc.get_traced_memory()[1] < 5e6
-    finally:
-        tracemalloc.stop()
+        assert peak() < 5e6
 
 
 _TEXTS = st.text(max_size=8) | st.sampled_from(
@@ -181,16 +176,6 @@ LEDGER = dump_ledger(HEADER, ENTRIES)
 LINES = gzip.decompress(LEDGER)
 
 
-def _peak_of(data: bytes) -> int:
-    tracemalloc.start()
-    try:
-        with pytest.raises(ValueError, match="damaged"):
-            load_ledger(data)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize(
     "more",
     [b"{}\n", b"{}", b'{"key": "a", "outcome": "filtered"}\n' * 100_000, bytes(50_000_000)],
@@ -199,7 +184,10 @@ def _peak_of(data: bytes) -> int:
 def test_more_lines_than_the_header_counts_are_damage(more: bytes) -> None:
     data = gzip.compress(LINES + more)
     assert not is_whole(data)
-    assert _peak_of(data) < 40_000_000
+    with traced_memory() as peak:
+        with pytest.raises(ValueError, match="damaged"):
+            load_ledger(data)
+        assert peak() < 40_000_000
 
 
 @pytest.mark.parametrize("counts", [None, {"written": "many"}, [5], {"written": None}])

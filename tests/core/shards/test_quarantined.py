@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from helpers.ledgers import dump_ledger, result_of
+from helpers.memory import traced_memory
 
 from shardwright.core.shards.finish import ShardPlace
 from shardwright.core.shards.quarantined import sorted_lines, write_quarantine
@@ -124,12 +124,10 @@ def test_memory_does_not_grow_with_the_lines() -> None:
 
     peaks = []
     for count in (4_000, 16_000):
-        tracemalloc.start()
-        with sorted_lines(lines(count)) as found:
-            seen = sum(1 for _ in found)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-        assert seen == count
+        with traced_memory() as peak:
+            with sorted_lines(lines(count)) as found:
+                assert sum(1 for _ in found) == count
+            peaks.append(peak())
     assert peaks[1] < 2 * peaks[0]
 
 

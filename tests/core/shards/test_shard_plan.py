@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 from helpers.ledgers import dump_ledger
+from helpers.memory import traced_memory
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -167,11 +168,8 @@ def test_many_references_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> 
         assert sum(1 for _ in OrderedRefs.by_hash(packed, 0)) == count
         return tracemalloc.get_traced_memory()[1] - before
 
-    tracemalloc.start()
-    try:
+    with traced_memory():
         assert (peak_of(20_000) - peak_of(10_000)) / 10_000 < 150  # an unpacked reference takes 700 bytes
-    finally:
-        tracemalloc.stop()
 
 
 SHARDS = {"train": 3, "validation": 1, "test": 1}

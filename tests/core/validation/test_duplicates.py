@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-import tracemalloc
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
 from helpers.duplicate_search import find_duplicates
+from helpers.memory import traced_memory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,14 +37,8 @@ def looks(
     digest: bytes | None = None, hash_: bytes | None = None, patch: bytes | None = None
 ) -> ImageQuality:
     """Returns measurements of a unique picture, except for the given values."""
-    return ImageQuality(
-        (),
-        (),
-        1,
-        digest or SOURCE.randbytes(16),
-        hash_ or SOURCE.randbytes(32),
-        patch or SOURCE.randbytes(288),
-    )
+    unique = (SOURCE.randbytes(size) for size in (16, 32, 288))
+    return ImageQuality((), (), 1, *(given or own for given, own in zip((digest, hash_, patch), unique)))
 
 
 def near(base: ImageQuality, bits: int = 1) -> ImageQuality:
@@ -83,11 +77,8 @@ def test_equal_pixels_equal_sources_and_similar_pictures_are_reported() -> None:
         picture(5, looks()),
     ]
     found = find_duplicates(pictures)
-    assert places_of(found) == [
-        ("EXACT_DUPLICATE", 1, 0),
-        ("NEAR_DUPLICATE", 2, 0),
-        ("EXACT_DUPLICATE", 4, 3),
-    ]
+    codes = ("EXACT_DUPLICATE", "NEAR_DUPLICATE", "EXACT_DUPLICATE")
+    assert places_of(found) == [*zip(codes, (1, 2, 4), (0, 0, 3))]
     assert [one.message for one in found] == [
         "same pixels as record 0 of train-0",
         "it looks like record 0 of train-0 (1 of 256 bits differ)",
@@ -119,12 +110,8 @@ def test_a_pair_gets_the_most_severe_code(kind: str) -> None:
 
 def test_a_group_of_n_gives_n_minus_one_findings() -> None:
     first = looks()
-    for others in (
-        [looks(digest=first.digest) for _ in range(9)],
-        [near(first) for _ in range(9)],
-        [first] * 9,
-        [near(first)] * 9,
-    ):
+    different = [looks(digest=first.digest) for _ in range(9)], [near(first) for _ in range(9)]
+    for others in (*different, [first] * 9, [near(first)] * 9):
         found = find_duplicates([picture(number, one) for number, one in enumerate([first, *others])])
         assert [one.record for one in found] == list(range(1, 10))
         assert {one.other.record for one in found if one.other} <= {0, 1}
@@ -252,13 +239,10 @@ def test_memory_does_not_grow_with_equal_pictures(kind: str) -> None:
     digest = SOURCE.randbytes(16)
     peaks, links = [], []
     for count in (5_000, 15_000):
-        tracemalloc.start()
-        try:
+        with traced_memory() as peak:
             packs = link_pictures(((kind, 0), Stream(count, digest)), 4)
             links.append(sum(sum(1 for _ in unpack_rows(links)) for _, links in packs))
-            peaks.append(tracemalloc.get_traced_memory()[1])
-        finally:
-            tracemalloc.stop()
+            peaks.append(peak())
     assert links == ([0, 0] if kind == "band0" else [4_999, 14_999])
     assert peaks[1] < 1.2 * peaks[0] + 100_000
 

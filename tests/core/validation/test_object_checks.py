@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +11,7 @@ import imagecodecs
 import numpy as np
 import pytest
 from helpers.examples import examples
+from helpers.pictures import file_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -29,9 +29,7 @@ SIZE = (12, 9)
 
 
 def mask_png(width: int = SIZE[0], height: int = SIZE[1], mode: str = "L") -> bytes:
-    out = io.BytesIO()
-    Image.new(mode, (width, height)).save(out, "PNG")
-    return out.getvalue()
+    return file_of(Image.new(mode, (width, height)), "PNG")
 
 
 PICTURE: Mapping[str, Any] = {
@@ -119,7 +117,8 @@ POINTS: Mapping[str, Any] = {
 MASK, FORMAT = "image/segmentation/class/encoded", "image/segmentation/class/format"
 _NO_POINTS = {**{name: [] for name in POINTS if "keypoint" in name}, "image/object/keypoint/num": [0, 0]}
 _THREE_POINTS = {name: values[:3] for name, values in POINTS.items() if "keypoint" in name}
-_PANOPTIC = {"image/panoptic/category_mask": [mask_png()], "image/panoptic/instance_mask": [mask_png(12, 10)]}
+CATEGORIES, INSTANCES = "image/panoptic/category_mask", "image/panoptic/instance_mask"
+_PANOPTIC = {CATEGORIES: [mask_png()], INSTANCES: [mask_png(12, 10)]}
 _WITHOUT_CLASS = {"image/class/label": [-1], "image/class/text": [b""]}
 _RAW = {**OBJECTS, "image/encoded": [bytes(12 * 9 * 3)], "image/format": [b"raw"]}
 
@@ -219,10 +218,9 @@ def test_features_with_a_known_name_but_another_type_are_ignored() -> None:
 def test_tensorflow_reads_the_masks_that_pass() -> None:
     tf = pytest.importorskip("tensorflow")
     assert tf.io.decode_png(mask_png()).shape == (*SIZE[::-1], 1)
-    out = io.BytesIO()
-    Image.fromarray(np.full(SIZE[::-1], 65535, np.uint16)).save(out, "PNG")
-    assert found_in("segmentation", {MASK: [out.getvalue()], FORMAT: [b"png"]}) == []
-    assert (tf.io.decode_png(out.getvalue(), dtype=tf.uint16).numpy() == 65535).all()
+    deep = file_of(Image.fromarray(np.full(SIZE[::-1], 65535, np.uint16)), "PNG")
+    assert found_in("segmentation", {MASK: [deep], FORMAT: [b"png"]}) == []
+    assert (tf.io.decode_png(deep, dtype=tf.uint16).numpy() == 65535).all()
 
 
 @pytest.mark.parametrize(
@@ -230,25 +228,15 @@ def test_tensorflow_reads_the_masks_that_pass() -> None:
     [
         ("segmentation", MASK, 3, "its semantic mask: it holds 3, but classes are 0 to 2"),
         ("segmentation", MASK, 255, ""),
-        (
-            "panoptic",
-            "image/panoptic/category_mask",
-            4,
-            "its mask of categories: it holds 4, but classes are",
-        ),
-        ("panoptic", "image/panoptic/category_mask", 0, ""),
-        ("panoptic", "image/panoptic/instance_mask", 77, ""),
+        ("panoptic", CATEGORIES, 4, "its mask of categories: it holds 4, but classes are"),
+        ("panoptic", CATEGORIES, 0, ""),
+        ("panoptic", INSTANCES, 77, ""),
     ],
 )
 def test_ids_without_a_class_are_reported(layout: str, name: str, value: int, message: str) -> None:
-    out = io.BytesIO()
-    Image.new("L", SIZE, value).save(out, "PNG")
-    sound = {
-        MASK: [mask_png()],
-        "image/panoptic/category_mask": [mask_png()],
-        "image/panoptic/instance_mask": [mask_png()],
-    }
-    found = found_in(layout, {**sound, FORMAT: [b"png"], name: [out.getvalue()]})
+    of_value = file_of(Image.new("L", SIZE, value), "PNG")
+    sound = {feature: [mask_png()] for feature in (MASK, CATEGORIES, INSTANCES)}
+    found = found_in(layout, {**sound, FORMAT: [b"png"], name: [of_value]})
     assert [code for code, _ in found] == ["MASK_MISMATCH"] * bool(message)
     assert all(actual.startswith(message) for _, actual in found)
 
@@ -278,18 +266,11 @@ def record(pixels: Array, stored: str, changed: Mapping[str, Any] | None = None)
     encoded = png(pixels) if stored == "png" else raw(pixels)
     height, width, channels = pixels.shape
     values: dict[str, Any] = {
-        "image/encoded": encoded,
-        "image/filename": b"a.png",
-        "image/format": stored.encode(),
-        "image/height": height,
-        "image/width": width,
-        "image/channels": channels,
-        "image/dtype": pixels.dtype.name.encode(),
-        "image/key/sha256": b"0" * 64,
-        "image/class/label": 0,
-        "image/class/text": b"cat",
-        **(changed or {}),
-    }
+        "image/encoded": encoded, "image/filename": b"a.png", "image/format": stored.encode(),
+        "image/height": height, "image/width": width, "image/channels": channels,
+        "image/dtype": pixels.dtype.name.encode(), "image/key/sha256": b"0" * 64, "image/class/label": 0,
+        "image/class/text": b"cat", **(changed or {}),
+    }  # fmt: skip
     return encode_example(
         {
             spec.name: Feature(spec.type, [values[spec.name]])
@@ -391,9 +372,7 @@ def test_any_statements_and_bytes_give_findings(
 
 
 def test_a_jpeg_has_samples_of_8_bits() -> None:
-    out = io.BytesIO()
-    Image.new("RGB", (5, 6)).save(out, "JPEG")
-    jpeg = {"image/encoded": out.getvalue(), "image/format": b"jpg"}
+    jpeg = {"image/encoded": file_of(Image.new("RGB", (5, 6)), "JPEG"), "image/format": b"jpg"}
     assert problems(record(noise("uint8", 3), "raw", jpeg)) == []
     ((code, _),) = problems(record(noise("uint16", 3), "raw", jpeg))
     assert code == "FORMAT_MISMATCH"

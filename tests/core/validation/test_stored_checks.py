@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.pictures import file_of
+from helpers.resealing import frame, read_shard
 from PIL import Image
 
-from shardwright.core import storage
 from shardwright.core.lease import HeldLease, Lease
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation import image as checks_image
@@ -33,19 +33,13 @@ from shardwright.core.validation.stored_checks import (
 )
 from shardwright.pipelines.places import Target, schema_of
 from shardwright.schemas.codes import CheckDepth, FindingCode
-from shardwright.schemas.dataset import Dataset
+from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 from shardwright.schemas.feature_roles import FeatureRole
 from shardwright.schemas.layouts import layout_by_name
 
 DEEP = (CheckDepth.FAST, CheckDepth.FULL, CheckDepth.QUALITY)
-
-
-@pytest.fixture
-def folder(sound_dataset: Path, tmp_path: Path) -> Path:
-    """A copy of a sound dataset."""
-    return shutil.copytree(sound_dataset, tmp_path / "version")
 
 
 def _tasks(folder: Path) -> list[ShardTask]:
@@ -59,6 +53,11 @@ def _schema(folder: Path) -> RecordSchema:
 
 def _check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> ShardCheck:
     return sum_up(check_shard(task, schema, depth, sound={}), depth)
+
+
+def _store(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> None:
+    """Checks a shard, and stores the findings."""
+    store_check(task, schema, depth, _check(task, schema, depth))
 
 
 def _content(checked: ShardCheck | None) -> dict[str, Any] | None:
@@ -75,36 +74,23 @@ def _content(checked: ShardCheck | None) -> dict[str, Any] | None:
     return value
 
 
-def _break_one(folder: Path, task: ShardTask) -> ShardTask:
+def _break_one(task: ShardTask) -> ShardTask:
     """Replaces a shard's middle record by one with a broken picture, and updates all checksums."""
-    from shardwright.core.records.framing import masked_crc32c
-    from shardwright.schemas.dataset import Shard
-
     path = Path(task.path)
-    data = bytearray(path.read_bytes())
-    start = data.index(b"\xff\xd8\xff", len(data) // 2)
-    begin, records = 0, []
-    while begin < len(data):
-        length = int.from_bytes(data[begin : begin + 8], "little")
-        records.append((begin, length))
-        begin += length + 16
-    begin, length = next(item for item in reversed(records) if item[0] < start)
-    data[start : start + 3] = b"abc"
-    crc = masked_crc32c(bytes(data[begin + 12 : begin + 12 + length]))
-    data[begin + 12 + length : begin + 16 + length] = crc.to_bytes(4, "little")
+    records = read_shard(path)
+    middle = len(records) // 2
+    records[middle] = records[middle].replace(b"\xff\xd8\xff", b"abc", 1)
+    data = b"".join(map(frame, records))
     path.unlink()
     path.write_bytes(data)
-    with path.open("rb") as file:
-        sha256 = storage.sha256_of(file)
-    assert task.expected is not None
-    return task._replace(expected=Shard(task.file, task.expected.records, len(data), sha256))
+    return task._replace(expected=Shard(task.file, len(records), len(data), hashlib.sha256(data).hexdigest()))
 
 
 @pytest.mark.parametrize("depth", DEEP)
-def test_stored_findings_are_reused_exactly(folder: Path, depth: CheckDepth) -> None:
-    schema = _schema(folder)
-    tasks = _tasks(folder)
-    tasks[0] = _break_one(folder, tasks[0])
+def test_stored_findings_are_reused_exactly(copied: Path, depth: CheckDepth) -> None:
+    schema = _schema(copied)
+    tasks = _tasks(copied)
+    tasks[0] = _break_one(tasks[0])
     for task in tasks:
         found = _check(task, schema, depth)
         assert found.rows
@@ -122,16 +108,16 @@ def test_stored_findings_are_reused_exactly(folder: Path, depth: CheckDepth) -> 
     assert len(wrong.rows) == wrong.records
 
 
-def test_a_sound_check_also_serves_shallower_ones(folder: Path) -> None:
-    schema, (broken, *tasks) = _schema(folder), _tasks(folder)
+def test_a_sound_check_also_serves_shallower_ones(copied: Path) -> None:
+    schema, (broken, *tasks) = _schema(copied), _tasks(copied)
     for task in tasks:
         found = _check(task, schema, CheckDepth.FULL)
-        store_check(task, schema, CheckDepth.QUALITY, _check(task, schema, CheckDepth.QUALITY))
+        _store(task, schema, CheckDepth.QUALITY)
         assert _content(stored_check(task, schema, CheckDepth.FULL)) == _content(found)
         store_check(task, schema, CheckDepth.FULL, found)
         assert stored_check(task, schema, CheckDepth.QUALITY) is None
-    broken = _break_one(folder, broken)
-    store_check(broken, schema, CheckDepth.QUALITY, _check(broken, schema, CheckDepth.QUALITY))
+    broken = _break_one(broken)
+    _store(broken, schema, CheckDepth.QUALITY)
     assert stored_check(broken, schema, CheckDepth.QUALITY) is not None
     assert stored_check(broken, schema, CheckDepth.FULL) is None
 
@@ -167,31 +153,31 @@ def _no_json(folder: Path, task: ShardTask) -> ShardTask:
     "alter", [_other_ledger, _other_index, _other_shard, _damaged, _no_json, lambda _, task: task]
 )
 def test_checks_of_other_files_are_not_used(
-    folder: Path, alter: Callable[[Path, ShardTask], ShardTask]
+    copied: Path, alter: Callable[[Path, ShardTask], ShardTask]
 ) -> None:
-    schema, task = _schema(folder), _tasks(folder)[0]
-    store_check(task, schema, CheckDepth.FULL, _check(task, schema, CheckDepth.FULL))
-    altered = alter(folder, task)
+    schema, task = _schema(copied), _tasks(copied)[0]
+    _store(task, schema, CheckDepth.FULL)
+    altered = alter(copied, task)
     known = stored_check(altered, schema, CheckDepth.FULL)
     assert (known is not None) == (alter.__name__ == "<lambda>")
 
 
-def test_other_software_checks_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    schema, task = _schema(folder), _tasks(folder)[0]
-    store_check(task, schema, CheckDepth.FULL, _check(task, schema, CheckDepth.FULL))
+def test_other_software_checks_again(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schema, task = _schema(copied), _tasks(copied)[0]
+    _store(task, schema, CheckDepth.FULL)
     here = stored_checks._software()
     monkeypatch.setattr(stored_checks, "_software", lambda: {**here, "pillow": "0"})
     assert stored_check(task, schema, CheckDepth.FULL) is None
-    later = task._replace(previous_checks=(str(folder / "_checks" / f"{task.file}.json.gz"),))
+    later = task._replace(previous_checks=(str(copied / "_checks" / f"{task.file}.json.gz"),))
     assert sound_records(later, schema, CheckDepth.FULL) == {}
 
 
-def test_new_classes_do_not_affect_sound_records(folder: Path) -> None:
-    schema, (broken, task, *_) = _schema(folder), _tasks(folder)
+def test_new_classes_do_not_affect_sound_records(copied: Path) -> None:
+    schema, (broken, task, *_) = _schema(copied), _tasks(copied)
     names = schema.labels or ()
-    broken = _break_one(folder, broken)
+    broken = _break_one(broken)
     for item in (broken, task):
-        store_check(item, schema, CheckDepth.QUALITY, _check(item, schema, CheckDepth.QUALITY))
+        _store(item, schema, CheckDepth.QUALITY)
     more = schema._replace(labels=(*names, "a new one"))
     assert _content(stored_check(task, more, CheckDepth.QUALITY)) == _content(
         _check(task, more, CheckDepth.QUALITY)
@@ -215,8 +201,8 @@ def test_new_classes_do_not_affect_sound_records(folder: Path) -> None:
     assert stored_check(task._replace(split="another"), schema, CheckDepth.QUALITY) is None
 
 
-def test_findings_from_other_bytes_are_not_stored(folder: Path) -> None:
-    schema, (task, gone, *_) = _schema(folder), _tasks(folder)
+def test_findings_from_other_bytes_are_not_stored(copied: Path) -> None:
+    schema, (task, gone, *_) = _schema(copied), _tasks(copied)
     with open(task.path, "ab") as file:
         file.write(b"more")
     os.unlink(gone.path)
@@ -224,16 +210,16 @@ def test_findings_from_other_bytes_are_not_stored(folder: Path) -> None:
         found = _check(item, schema, CheckDepth.FULL)
         assert not found.sound
         store_check(item, schema, CheckDepth.FULL, found)
-    assert not (folder / "_checks").exists()
+    assert not (copied / "_checks").exists()
 
 
 @pytest.mark.parametrize("depth", DEEP)
 def test_records_that_were_sound_are_not_decoded_again(
-    folder: Path, depth: CheckDepth, monkeypatch: pytest.MonkeyPatch
+    copied: Path, depth: CheckDepth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same records in another order, one broken and one changed: the result is as if all were decoded."""
-    schema, task = _schema(folder), _tasks(folder)[0]
-    store_check(task, schema, depth, _check(task, schema, depth))
+    schema, task = _schema(copied), _tasks(copied)[0]
+    _store(task, schema, depth)
     decoded = []
     check = RecordChecker.check
 
@@ -242,8 +228,8 @@ def test_records_that_were_sound_are_not_decoded_again(
         return check(self, data)
 
     monkeypatch.setattr(RecordChecker, "check", counted)
-    later = task._replace(previous_checks=(str(folder / "_checks" / f"{task.file}.json.gz"),))
-    broken = _break_one(folder, later)
+    later = task._replace(previous_checks=(str(copied / "_checks" / f"{task.file}.json.gz"),))
+    broken = _break_one(later)
     sound = sound_records(later, schema, depth)
     whole = check_shard(broken, schema, depth, sound={})
     decoded.clear()
@@ -259,9 +245,9 @@ def test_records_that_were_sound_are_not_decoded_again(
     assert shard_module.record_digest(b"") not in sound
 
 
-def test_the_stored_file_is_json_without_dates(folder: Path) -> None:
-    schema, task = _schema(folder), _tasks(folder)[0]
-    path = folder / "_checks" / f"{task.file}.json.gz"
+def test_the_stored_file_is_json_without_dates(copied: Path) -> None:
+    schema, task = _schema(copied), _tasks(copied)[0]
+    path = copied / "_checks" / f"{task.file}.json.gz"
     found = _check(task, schema, CheckDepth.QUALITY)
     store_check(task, schema, CheckDepth.QUALITY, found)
     first = path.read_bytes()
@@ -273,21 +259,21 @@ def test_the_stored_file_is_json_without_dates(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_a_run_that_lost_its_lease_stores_nothing(folder: Path, removed: bool) -> None:
-    output = folder.parent
+def test_a_run_that_lost_its_lease_stores_nothing(copied: Path, removed: bool) -> None:
+    output = copied.parent
     mine, other = (HeldLease(str(output), Lease(holder, "v", seconds=60.0)) for holder in ("me", "other"))
-    schema, (task, *_) = _schema(folder), _tasks(folder)
+    schema, (task, *_) = _schema(copied), _tasks(copied)
     found = _check(task, schema, CheckDepth.FAST)
     mine.acquire()
     assert store_check(task, schema, CheckDepth.FAST, found, mine)
-    shutil.rmtree(folder / "_checks")
+    shutil.rmtree(copied / "_checks")
     mine.release()
     other.acquire()
     if removed:
-        shutil.rmtree(folder)
+        shutil.rmtree(copied)
     with pytest.raises(EngineError, match="lost its lease"):
         store_check(task, schema, CheckDepth.FAST, found, mine)
-    assert not (folder / "_checks").exists() and folder.exists() != removed
+    assert not (copied / "_checks").exists() and copied.exists() != removed
     assert store_check(task, schema, CheckDepth.FAST, found, None if removed else other)
 
 
@@ -297,11 +283,10 @@ BYTES_A_PIXEL = 8
 
 
 def record_of(file_format: str) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", SIDES, "teal").save(buffer, file_format)
+    data = file_of(Image.new("RGB", SIDES, "teal"), file_format)
     (image,) = (spec.name for spec in MINIMAL.features if spec.fill is FeatureRole.ENCODED)
     features = {spec.name: Feature(FeatureType.INT64, [0]) for spec in MINIMAL.features}
-    return encode_example({**features, image: Feature(FeatureType.BYTES, [buffer.getvalue()])})
+    return encode_example({**features, image: Feature(FeatureType.BYTES, [data])})
 
 
 @pytest.mark.parametrize(("look", "file_format", "reduction"), [

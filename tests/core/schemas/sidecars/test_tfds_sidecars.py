@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from helpers.described import STATED, described
 from helpers.fewer_imports import late
+from helpers.pictures import file_of
 from helpers.tfds_reading import check_all, converted, in_order, load, made, read_dataset
 from hypothesis import given
 from hypothesis import strategies as st
@@ -277,9 +278,8 @@ def test_webp_stays_bytes(tmp_path: Path) -> None:
     directory = described("webp")
     image, _ = in_order(check_all(directory, read_dataset(directory)), "train", as_supervised=True)[0]
     assert max(Image.open(io.BytesIO(image)).size) == 24
-    out = io.BytesIO()
-    Image.new("RGB", (9, 7), (1, 2, 3)).save(out, "WEBP")
-    records = [{"image": [out.getvalue()]}, {"image": [_png(np.zeros((7, 9, 3), np.uint8))]}]
+    webp = file_of(Image.new("RGB", (9, 7), (1, 2, 3)), "WEBP")
+    records = [{"image": [webp]}, {"image": [_png(np.zeros((7, 9, 3), np.uint8))]}]
     directory, _ = made(tmp_path / "d", (FeatureSpec("image", BYTES, (), FeatureRole.ENCODED),), records)
     found = in_order(load(directory), "train", decoders={"image": tfds.decode.SkipDecoding()})
     assert [example["image"] for example in found] == [record["image"][0] for record in records]
@@ -295,9 +295,7 @@ def test_records_may_have_several_classes_or_none(tmp_path: Path) -> None:
 
 
 def _png(values: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    Image.fromarray(values).save(out, "PNG")
-    return out.getvalue()
+    return file_of(Image.fromarray(values), "PNG")
 
 
 def test_masks_are_read(tmp_path: Path) -> None:
