@@ -156,14 +156,17 @@ def sums(results: list[ShardResult]) -> object:
     return totals.as_json(), classes, formats, source_sizes(results).as_json()
 
 
+def sent(results: list[ShardResult]) -> list[Any]:
+    """Returns results as workers send them: condensed, in parts."""
+    parts = (results[start : start + 7] for start in range(0, len(results), 7))
+    return [pickle.loads(pickle.dumps(condense(part))) for part in parts]
+
+
 def test_condensed_results_add_up_to_the_same() -> None:
     results = [result(split, i, 40, i) for split in ("train", "test") for i in range(40)]
     rng = random.Random(1)
     rng.shuffle(results)
-    parts = [
-        pickle.loads(pickle.dumps(condense(results[start : start + 7])))
-        for start in range(0, len(results), 7)
-    ]
+    parts = sent(results)
     rng.shuffle(parts)
     condensed = condense(chain.from_iterable(parts))
     assert sums(condensed) == sums(results)
@@ -197,12 +200,7 @@ def test_results_of_salvaged_shards_can_be_condensed() -> None:
     foreign = SavedShard("a.tfrecord", 3, True, 0, ())
     random.Random(2).shuffle(saved)
     bare = [replace(item, result=None) for item in (*saved, foreign)]
-    parts = [
-        pickle.loads(
-            pickle.dumps(condense([item.result for item in saved[start : start + 7] if item.result]))
-        )
-        for start in range(0, len(saved), 7)
-    ]
+    parts = sent([item.result for item in saved if item.result])
     condensed = with_results(bare, chain.from_iterable(parts))
     assert [item.file for item in condensed] == sorted(item.file for item in [foreign, *saved])
     assert foreign in condensed

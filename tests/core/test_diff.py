@@ -39,6 +39,8 @@ from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.plan import ledger_file
 from shardwright.transforms.diff import CompareDatasets
 
+SPLITS = ("train", "test")
+
 
 @dataclass(frozen=True)
 class Image:
@@ -73,7 +75,7 @@ def write(
 def write_all(directory: Path, images: Sequence[Image], shards: int) -> dict[str, Shard]:
     """Writes the ledgers of a dataset; returns its shards by the ledger's path."""
     found = {}
-    for split in ("train", "test"):
+    for split in SPLITS:
         for number in range(shards):
             own = [
                 entry(image)
@@ -136,7 +138,7 @@ def edit(random: Random, images: list[Image]) -> tuple[list[Image], Changes]:
             expected.note(Kind.RE_ENCODED, split, Change(key, stored[0], stored[1]))
         edited.append(new)
     for number in range(random.randrange(5)):
-        new = Image(f"added/{number}", f"added {number}", split=random.choice(["train", "test"]))
+        new = Image(f"added/{number}", f"added {number}", split=random.choice(SPLITS))
         expected.note(Kind.ADDED, new.split, Change(new.key, "", new.split))
         edited.append(new)
     expected.pairs = len(expected.relabels)
@@ -146,10 +148,7 @@ def edit(random: Random, images: list[Image]) -> tuple[list[Image], Changes]:
 def make_images(random: Random, count: int) -> list[Image]:
     return [
         Image(
-            f"{number}\n<é>.jpg",
-            f"source {number}",
-            random.choice(["cat", "dog", ""]),
-            random.choice(["train", "test"]),
+            f"{number}\n<é>.jpg", f"source {number}", random.choice(["cat", "dog", ""]), random.choice(SPLITS)
         )
         for number in range(count)
     ]

@@ -32,12 +32,6 @@ SHARDS = {"train": 3, "validation": 1, "test": 1}
 INDEXES = [index_file(split, i, count) for split, count in SHARDS.items() for i in range(count)]
 
 
-@pytest.fixture
-def dataset(sound_dataset: Path, tmp_path: Path) -> Path:
-    """A copy of a dataset, which a test may change."""
-    return Path(shutil.copytree(sound_dataset, tmp_path / "dataset"))
-
-
 def shard_of(index: Path) -> Path:
     return index.parent.parent / f"{index.stem}.tfrecord"
 
@@ -65,15 +59,13 @@ def run(script: str, *arguments: Path) -> str:
 
 
 def test_every_uncompressed_shard_has_the_same_index_as_from_the_tools(
-    sound_dataset: Path, tmp_path: Path
+    sound_dataset: Path, copied: Path
 ) -> None:
     assert sorted(INDEXES) == sorted(f"_index/{path.name}" for path in (sound_dataset / "_index").iterdir())
-    shutil.copytree(sound_dataset, tmp_path / "copy")
-    tool = "from tfrecord.tools.tfrecord2idx import main; main()"
-    run(tool, tmp_path / "copy")  # it writes beside each shard
+    run("from tfrecord.tools.tfrecord2idx import main; main()", copied)  # it writes beside each shard
     for name in INDEXES:
         index = sound_dataset / name
-        theirs = (tmp_path / "copy" / f"{index.stem}.tfindex").read_bytes()
+        theirs = (copied / f"{index.stem}.tfindex").read_bytes()
         assert index.read_bytes() == theirs == dali_index(shard_of(index))
 
 
@@ -164,43 +156,43 @@ def test_an_empty_shard_has_no_index(sparse: Path) -> None:
     ],
 )
 def test_an_index_of_another_shard_is_reported(
-    dataset: Path, damage: Callable[[bytes], bytes], message: str
+    copied: Path, damage: Callable[[bytes], bytes], message: str
 ) -> None:
-    path = dataset / INDEXES[1]
+    path = copied / INDEXES[1]
     path.write_bytes(damage(path.read_bytes()))
-    report = validate(str(dataset), mode="fast")
+    report = validate(str(copied), mode="fast")
     (finding,) = report.findings
     assert (finding.code, finding.shard) == ("INDEX_MISMATCH", "train-00001-of-00003.tfrecord")
     assert message in finding.message
     assert not report.sound
 
 
-def test_missing_and_unexpected_indexes_are_reported(dataset: Path) -> None:
-    (dataset / INDEXES[2]).rename(dataset / "_index" / "train-00009-of-00003.idx")
-    report = validate(str(dataset), mode="fast")
+def test_missing_and_unexpected_indexes_are_reported(copied: Path) -> None:
+    (copied / INDEXES[2]).rename(copied / "_index" / "train-00009-of-00003.idx")
+    report = validate(str(copied), mode="fast")
     assert {(finding.code, finding.shard) for finding in report.findings} == {
         ("INDEX_MISMATCH", "train-00002-of-00003.tfrecord"),
         ("INDEX_MISMATCH", "_index/train-00009-of-00003.idx"),
     }
 
 
-def test_the_index_of_a_damaged_shard_is_not_reported(dataset: Path) -> None:
-    shard = shard_of(dataset / INDEXES[0])
+def test_the_index_of_a_damaged_shard_is_not_reported(copied: Path) -> None:
+    shard = shard_of(copied / INDEXES[0])
     data = bytearray(shard.read_bytes())
     data[40] ^= 1
     shard.write_bytes(data)
-    assert codes(dataset) == {"SHARD_CHECKSUM": 1, "DATA_CRC": 1, "COUNT_MISMATCH": 1}
+    assert codes(copied) == {"SHARD_CHECKSUM": 1, "DATA_CRC": 1, "COUNT_MISMATCH": 1}
 
 
-def test_resume_restores_missing_and_damaged_indexes(dataset: Path) -> None:
-    whole = {name: (dataset / name).read_bytes() for name in INDEXES}
-    (dataset / INDEXES[0]).unlink()
-    (dataset / INDEXES[1]).write_bytes(b"0 5\n")
-    before = (dataset / INDEXES[2]).stat().st_mtime_ns
-    result = convert(input=str(PHOTOS), output=str(dataset), **SETTINGS, resume=True)
+def test_resume_restores_missing_and_damaged_indexes(copied: Path) -> None:
+    whole = {name: (copied / name).read_bytes() for name in INDEXES}
+    (copied / INDEXES[0]).unlink()
+    (copied / INDEXES[1]).write_bytes(b"0 5\n")
+    before = (copied / INDEXES[2]).stat().st_mtime_ns
+    result = convert(input=str(PHOTOS), output=str(copied), **SETTINGS, resume=True)
     assert result.outcome["reused_shards"] == 5
-    assert {name: (dataset / name).read_bytes() for name in INDEXES} == whole
-    assert (dataset / INDEXES[2]).stat().st_mtime_ns == before  # sound files are not written again
+    assert {name: (copied / name).read_bytes() for name in INDEXES} == whole
+    assert (copied / INDEXES[2]).stat().st_mtime_ns == before  # sound files are not written again
 
 
 def test_indexes_of_an_earlier_plan_are_removed(convert_photos: Callable[..., ConvertResult]) -> None:

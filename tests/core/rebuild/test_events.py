@@ -44,25 +44,15 @@ def test_lines_have_a_format_for_people(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_lines_have_a_format_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     show_stages()
-    stage(
-        replace(TASK, log_format="json"),
-        "compared",
-        "3 of 16 shards changed",
-        changed=3,
-        level="no",
-        output="no",
-    )
+    task = replace(TASK, log_format="json")
+    stage(task, "compared", "3 of 16 shards changed", changed=3, level="no", output="no")
     (line,) = shown(capsys)
     value = json.loads(line)
     assert value.pop("time")[-1] == "Z" and value.pop("seconds") >= 0
     assert value == {
-        "level": "INFO",
-        "stage": "compared",
-        "version": TASK.version,
-        "output": TASK.output,
-        "message": "3 of 16 shards changed",
-        "changed": 3,
-    }
+        "level": "INFO", "stage": "compared", "version": TASK.version, "output": TASK.output,
+        "message": "3 of 16 shards changed", "changed": 3,
+    }  # fmt: skip
 
 
 anything = st.recursive(

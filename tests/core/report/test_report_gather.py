@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from helpers.report_samples import HOSTILE, dataset_of, made_up
 from helpers.repository import PHOTOS
+from helpers.resealing import read_document, read_ledger, write_document
+from helpers.tfds_reading import read_dataset
 from PIL import Image, ImageOps
 
 from shardwright.core.report import thumbnails
@@ -30,23 +32,6 @@ from shardwright.schemas.drift import Changes, ClassDrift, Distance, Drift, Pair
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.version import VersionRecord, VersionState
-
-
-@pytest.fixture
-def copied(sound_dataset: Path, tmp_path: Path) -> Path:
-    """A dataset that a test may damage."""
-    shutil.copytree(sound_dataset, tmp_path / "dataset")
-    return tmp_path / "dataset"
-
-
-def _dataset(directory: Path) -> Dataset:
-    return Dataset.from_bytes((directory / "dataset.json").read_bytes(), "dataset.json")
-
-
-def _ledger(directory: Path, shard: str) -> list[dict[str, Any]]:
-    name = shard.replace(".tfrecord", ".jsonl.gz")
-    lines = gzip.decompress((directory / "_shards" / name).read_bytes()).splitlines()
-    return [json.loads(line) for line in lines[1:]]
 
 
 def _findings_json(
@@ -64,7 +49,7 @@ def _findings_json(
 
 def test_every_class_has_pictures_and_the_ledger_is_shown(sound_dataset: Path) -> None:
     data = gather(str(sound_dataset))
-    dataset = _dataset(sound_dataset)
+    dataset = read_dataset(sound_dataset)
     assert [sheet.label for sheet in data.sheets] == list(dataset.labels)
     for sheet in data.sheets:
         assert sheet.records == sum(counts.get(sheet.label, 0) for counts in dataset.class_counts.values())
@@ -86,9 +71,9 @@ def test_the_pictures_match_the_records(sound_dataset: Path) -> None:
     sample = data.sheets[0].samples[0]
     lines = [
         line
-        for shards in _dataset(sound_dataset).splits.values()
+        for shards in read_dataset(sound_dataset).splits.values()
         for shard in shards
-        for line in _ledger(sound_dataset, shard.file)
+        for line in read_ledger(sound_dataset, Path(shard.file).stem)[1:]
     ]
     assert (sample.key, sample.at.offset) in {(line["key"], line.get("offset")) for line in lines}
     again = gather(str(sound_dataset))
@@ -109,7 +94,7 @@ def test_for_many_classes_the_extremes_and_some_between_are_shown() -> None:
 
 
 def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
-    lines = _ledger(copied, "train-00000-of-00003.tfrecord")
+    lines = read_ledger(copied, "train-00000-of-00003")[1:]
     written = [line for line in lines if line["outcome"] == "written"][:2]
     first, second = (
         {"shard": "train-00000-of-00003.tfrecord", "record": i, "offset": line["offset"], "key": line["key"]}
@@ -123,7 +108,7 @@ def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
         {"severity": "note", "code": "LIGHT", "message": "elsewhere", **outside},
     ]
     counts = {"NEAR_DUPLICATE": 1, "DARK": 1, "BLURRY": 1, "LIGHT": 1}
-    validation = _findings_json("quality", _dataset(copied).fingerprint, counts, findings)
+    validation = _findings_json("quality", read_dataset(copied).fingerprint, counts, findings)
     (copied / "findings.json").write_text(json.dumps(validation))
     data = gather(str(copied))
     checked = data.checked
@@ -146,15 +131,13 @@ def test_a_validation_of_another_build_is_not_used(copied: Path) -> None:
 
 
 def test_statistics_of_another_build_are_not_shown(copied: Path) -> None:
-    fingerprint = json.loads((copied / "dataset.json").read_text())["fingerprint"]
-    for build, shown in ((fingerprint, True), ("0" * 64, False)):
+    for build, shown in ((read_dataset(copied).fingerprint, True), ("0" * 64, False)):
         measured = {"fingerprint": build, "total": {"all": {"width": {"count": 0}}}}
         (copied / "statistics.json").write_text(json.dumps(measured))
         data = gather(str(copied))
         assert data.measures.all_images == shown
-        assert (
-            any("statistics.json is about another build" in sentence for sentence in data.left_out) != shown
-        )
+        left_out = "\n".join(data.left_out)
+        assert ("statistics.json is about another build" in left_out) != shown
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"counts": 3}', "nul", "[" * 100_000, '{"a": "\\ud800"}'])
@@ -196,14 +179,8 @@ def test_compressed_shards_have_pictures_too(convert_photos: Callable[..., Any])
 def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path) -> None:
     files = sorted(map(str, sound_dataset.glob("*.tfrecord")))
     name = os.path.basename(files[0])
-    finding = {
-        "code": "SIZE_MISMATCH",
-        "message": "small",
-        "shard": name,
-        "record": 0,
-        "offset": 0,
-        "key": None,
-    }
+    place = {"shard": name, "record": 0, "offset": 0, "key": None}
+    finding = {"code": "SIZE_MISMATCH", "message": "small", **place}
     validation = _findings_json("full", None, {"SIZE_MISMATCH": 1}, [finding])
     report = read_report(validation)
     data = gather_files("some/*.tfrecord", [*files, "/gone.tfrecord"], validation=report)
@@ -282,7 +259,7 @@ def test_inputs_sizes_of_originals_and_the_origin_of_splits_are_shown(sound_data
     assert path == str(PHOTOS) and kind
     assert data.run.splits_from == "hash"
     assert (
-        split_text(_dataset(sound_dataset), data.run.splits_from)
+        split_text(read_dataset(sound_dataset), data.run.splits_from)
         == "train 60%, validation 20%, test 20%, by a hash of the key (seed 0)"
     )
     pictures = [path for path in PHOTOS.rglob("*.*") if path.is_file()]
@@ -315,6 +292,9 @@ def test_a_damaged_run_json_is_ignored(copied: Path, damaged: str) -> None:
     assert "Splits and classes" in render(data)
 
 
+_HUGE = {"count": 1, **dict.fromkeys(("min", "max", "mean", "std", "median"), 10**400)}
+
+
 @pytest.mark.parametrize(
     "measured",
     [
@@ -322,19 +302,13 @@ def test_a_damaged_run_json_is_ignored(copied: Path, damaged: str) -> None:
         {"splits": [], "total": None},
         {"total": {"all": {"pixels": {"mean": [float("nan")], "std": ["a"]}, "width": 3, "boxes": []}}},
         {"total": {"all": {"samples": {"uint16": {"3": {"images": "x", "min": [1]}}, "<b>": 7}}}},
-        {
-            "total": {
-                "all": {
-                    "width": {"count": 1, **dict.fromkeys(("min", "max", "mean", "std", "median"), 10**400)}
-                }
-            }
-        },
+        {"total": {"all": {"width": _HUGE}}},
     ],
 )
 def test_damaged_statistics_are_named_and_the_report_continues(
     copied: Path, measured: dict[str, Any]
 ) -> None:
-    build = _dataset(copied).fingerprint
+    build = read_dataset(copied).fingerprint
     (copied / "statistics.json").write_text(json.dumps({"fingerprint": build, **measured}))
     data = gather(str(copied))
     assert data.left_out == (
@@ -394,9 +368,8 @@ def version(sound_dataset: Path, tmp_path: Path) -> Callable[..., Path]:
         directory = tmp_path / "pets" / "versions" / _VERSION
         directory.parent.mkdir(parents=True)
         shutil.copytree(sound_dataset, directory)
-        path = directory / "dataset.json"
-        document = json.loads(path.read_text())
-        path.write_text(json.dumps({**document, "name": _VERSION}))
+        document = read_document(directory)
+        write_document(directory, {**document, "name": _VERSION})
         if record:
             (directory / "version.json").write_text(record.dumps())
         if drift:

@@ -197,17 +197,10 @@ _TEXT = st.text(
 _PLACES = st.sampled_from(["", "/data/", "gs://bucket/raw/", "/da\udcffta/"])
 _REFS = st.builds(
     ImageRef,
-    key=_TEXT,
-    uri=_TEXT,
-    label=_TEXT,
-    split=_TEXT,
-    group=_TEXT,
     size=st.integers(-1, 2**63),
-    version=_TEXT,
-    sha256=_TEXT,
-    outcome=_TEXT,
-    reason=_TEXT,
-    crc32c=_TEXT,
+    **dict.fromkeys(
+        ("key", "uri", "label", "split", "group", "version", "sha256", "outcome", "reason", "crc32c"), _TEXT
+    ),
 )
 #: As sources produce them: the URI ends with the key, and many fields are equal.
 _LIKELY_REFS = st.builds(
