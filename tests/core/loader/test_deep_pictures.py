@@ -197,9 +197,7 @@ def test_another_picture_is_not_taken_for_16_bits() -> None:
     png = bytes(imagecodecs.png_encode(random_pixels("uint8", (5, 7, 3), 1)))
     whole = bytes(imagecodecs.png_encode(random_pixels("uint16", (5, 7, 3), 1)))
     gray = bytes(imagecodecs.png_encode(random_pixels("uint16", (50, 70), 1)))
-    for data, what in (
-        (jpeg, "decoded"), (png, "8 bits"), (whole[:90], "decoded"), (gray[:900], "decoded"),
-    ):  # fmt: skip
+    for data, what in ((jpeg, "decoded"), (png, "8 bits"), (whole[:90], "decoded"), (gray[:900], "decoded")):
         with pytest.raises(ValueError, match=what):
             decode_deep_png(data)
 

@@ -50,9 +50,13 @@ def test_lines_have_a_format_for_programs(capsys: pytest.CaptureFixture[str]) ->
     value = json.loads(line)
     assert value.pop("time")[-1] == "Z" and value.pop("seconds") >= 0
     assert value == {
-        "level": "INFO", "stage": "compared", "version": TASK.version, "output": TASK.output,
-        "message": "3 of 16 shards changed", "changed": 3,
-    }  # fmt: skip
+        "level": "INFO",
+        "stage": "compared",
+        "version": TASK.version,
+        "output": TASK.output,
+        "message": "3 of 16 shards changed",
+        "changed": 3,
+    }
 
 
 anything = st.recursive(

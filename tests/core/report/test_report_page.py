@@ -180,8 +180,13 @@ def test_equal_data_give_equal_pages() -> None:
 
 def _spread(counts: list[int], edges: list[float]) -> dict[str, Any]:
     summary = {
-        "min": edges[0], "median": 2.0, "mean": 2.5, "max": edges[-1], "std": 1.0, "count": sum(counts),
-    }  # fmt: skip
+        "min": edges[0],
+        "median": 2.0,
+        "mean": 2.5,
+        "max": edges[-1],
+        "std": 1.0,
+        "count": sum(counts),
+    }
     return {**summary, "histogram": {"counts": counts, "edges": edges}}
 
 

@@ -203,12 +203,15 @@ def test_settings_versions_and_features_are_compared(described: Described) -> No
 
 
 SAME = Drift(
-    datasets=Pair("old", "new"), fingerprints=Pair("a", "b"), changes=Changes(unchanged=100),
+    datasets=Pair("old", "new"),
+    fingerprints=Pair("a", "b"),
+    changes=Changes(unchanged=100),
     records={"train": Pair(80, 80), "test": Pair(20, 20)},
     bytes={"train": Pair(800, 800), "test": Pair(200, 200)},
-    classes=ClassDrift(Distance(0, "", 0), {"train": Distance(0, "", 0)}, (), (), {}, {}), left_out={},
+    classes=ClassDrift(Distance(0, "", 0), {"train": Distance(0, "", 0)}, (), (), {}, {}),
+    left_out={},
     bad_fraction=Pair(0.0, 0.0),
-)  # fmt: skip
+)
 
 
 def with_changes(**counts: int) -> Drift:

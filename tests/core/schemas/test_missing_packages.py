@@ -19,11 +19,15 @@ from shardwright.schemas.missing_packages import FULL, PACKAGES, READER, Missing
 
 #: Name for `import` -> name of the distribution, where they differ.
 _DISTRIBUTIONS = {
-    "apache_beam": "apache-beam", "cykooz_resizer": "cykooz-resizer", "google": "google-cloud-storage",
-    "google.cloud.dataflow": "apache-beam[gcp]", "pillow_heif": "pillow-heif",
-    "prometheus_client": "prometheus-client", "tensorflow_metadata": "tensorflow-metadata",
+    "apache_beam": "apache-beam",
+    "cykooz_resizer": "cykooz-resizer",
+    "google": "google-cloud-storage",
+    "google.cloud.dataflow": "apache-beam[gcp]",
+    "pillow_heif": "pillow-heif",
+    "prometheus_client": "prometheus-client",
+    "tensorflow_metadata": "tensorflow-metadata",
     "yaml": "pyyaml",
-}  # fmt: skip
+}
 #: What every installation has, because reading needs it.
 _ALWAYS = {"protobuf", "psutil", "google-crc32c", "numpy", "pillow", "rich", "simplejpeg"}
 

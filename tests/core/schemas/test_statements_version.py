@@ -21,13 +21,18 @@ def made(layout: str) -> Dataset:
     settings = replace(ConvertSettings(), layout=layout, resize="32x32", image_format="jpeg").identity()
     features = {"classification": CLASSIFICATION, "detection": DETECTION}[layout]
     return Dataset(
-        name="pets", layout=layout, features=features.features,
+        name="pets",
+        layout=layout,
+        features=features.features,
         plan=Plan(("cat", "dog"), {"train": 1}, {"train": 10}, settings),
         versions={"shardwright": "0.1.0", "pillow": "12.0.0"},
-        splits={"train": (Shard("train-00000-of-00001.tfrecord", 2, 10, "a" * 64),)}, ledger={},
-        class_counts={"train": {"cat": 1, "dog": 1}}, first_label=features.first_label,
-        formats={"train": {"jpg": 2}}, statements_version=STATEMENTS_VERSION,
-    )  # fmt: skip
+        splits={"train": (Shard("train-00000-of-00001.tfrecord", 2, 10, "a" * 64),)},
+        ledger={},
+        class_counts={"train": {"cat": 1, "dog": 1}},
+        first_label=features.first_label,
+        formats={"train": {"jpg": 2}},
+        statements_version=STATEMENTS_VERSION,
+    )
 
 
 def test_changed_statements_need_another_version() -> None:

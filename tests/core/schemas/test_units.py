@@ -72,10 +72,22 @@ def test_shares_are_exact_and_keep_their_order() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "train", "train=", "=1", "train=0.5", "a=0.5,a=0.5", "a=1,b=0", "a=1.5,b=-0.5", "a b=1",
-        "a=nan", "a=inf", "a=1/0", "../x=1", "a=1,",
+        "",
+        "train",
+        "train=",
+        "=1",
+        "train=0.5",
+        "a=0.5,a=0.5",
+        "a=1,b=0",
+        "a=1.5,b=-0.5",
+        "a b=1",
+        "a=nan",
+        "a=inf",
+        "a=1/0",
+        "../x=1",
+        "a=1,",
     ],
-)  # fmt: skip
+)
 def test_other_texts_are_not_shares(text: str) -> None:
     with pytest.raises(ValueError):
         units.parse_splits(text)

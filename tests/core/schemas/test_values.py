@@ -154,10 +154,24 @@ def test_a_float_is_never_truncated_to_an_integer(type_: ValueType, value: float
 @pytest.mark.parametrize(
     "text",
     [
-        "3.0", "1_000", "٣", "３", "²", "0x10", "1e3", "", " ", "3 4", "--3", "+", "3,000", "1" * 5000,
-        "\udcff", "n",
+        "3.0",
+        "1_000",
+        "٣",
+        "３",
+        "²",
+        "0x10",
+        "1e3",
+        "",
+        " ",
+        "3 4",
+        "--3",
+        "+",
+        "3,000",
+        "1" * 5000,
+        "\udcff",
+        "n",
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("type_", WHOLE)
 def test_whole_numbers_in_text_are_read_strictly(type_: ValueType, text: str) -> None:
     with pytest.raises(ValueError, match=f"is not a valid {type_}"):

@@ -37,12 +37,20 @@ from shardwright.schemas.version import (
 
 V = "20261121T020000Z"
 RECORD = VersionRecord(
-    V, VersionState.REFUSED, created=1.5, finished=2.5, previous="20261120T020000Z", fingerprint="ab",
-    records=7, total_bytes=700, work={"shards": 3}, changes={"added": 2},
+    version=V,
+    state=VersionState.REFUSED,
+    created=1.5,
+    finished=2.5,
+    previous="20261120T020000Z",
+    fingerprint="ab",
+    records=7,
+    total_bytes=700,
+    work={"shards": 3},
+    changes={"added": 2},
     refusals=(Violation("drift", "max_count_drop", Severity.ERROR, "é"),),
     accepted=("drift",),
     acceptances=(Acceptance(("drift",), "ana@trainer", 1790000000.5, "the shoes are gone for good"),),
-)  # fmt: skip
+)
 
 #: Whole milliseconds, because a float rounds the last microsecond of a second up in a distant year.
 moments = st.datetimes(datetime(1970, 1, 1), datetime(9990, 1, 1)).map(

@@ -266,11 +266,18 @@ def record(pixels: Array, stored: str, changed: Mapping[str, Any] | None = None)
     encoded = png(pixels) if stored == "png" else raw(pixels)
     height, width, channels = pixels.shape
     values: dict[str, Any] = {
-        "image/encoded": encoded, "image/filename": b"a.png", "image/format": stored.encode(),
-        "image/height": height, "image/width": width, "image/channels": channels,
-        "image/dtype": pixels.dtype.name.encode(), "image/key/sha256": b"0" * 64, "image/class/label": 0,
-        "image/class/text": b"cat", **(changed or {}),
-    }  # fmt: skip
+        "image/encoded": encoded,
+        "image/filename": b"a.png",
+        "image/format": stored.encode(),
+        "image/height": height,
+        "image/width": width,
+        "image/channels": channels,
+        "image/dtype": pixels.dtype.name.encode(),
+        "image/key/sha256": b"0" * 64,
+        "image/class/label": 0,
+        "image/class/text": b"cat",
+        **(changed or {}),
+    }
     return encode_example(
         {
             spec.name: Feature(spec.type, [values[spec.name]])

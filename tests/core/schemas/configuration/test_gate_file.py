@@ -107,10 +107,16 @@ def test_messages_name_the_line_the_value_and_what_to_write(text: str, says: str
 
 
 FACTS = DatasetFacts(
-    records={"train": 80, "test": 20}, classes={"cat": 70, "dog": 30, "yak": 0},
-    formats={"jpeg": 90, "png": 10}, dtypes={"uint8": 100}, bad_fraction=0.02, findings={"DARK": 5},
-    widths=(32, 640), heights=(48, 480), aspect_ratio=3.5,
-)  # fmt: skip
+    records={"train": 80, "test": 20},
+    classes={"cat": 70, "dog": 30, "yak": 0},
+    formats={"jpeg": 90, "png": 10},
+    dtypes={"uint8": 100},
+    bad_fraction=0.02,
+    findings={"DARK": 5},
+    widths=(32, 640),
+    heights=(48, 480),
+    aspect_ratio=3.5,
+)
 
 #: A value that the facts meet exactly, the closest value that they miss, and the message then.
 CASES = [

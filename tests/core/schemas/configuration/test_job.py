@@ -104,8 +104,13 @@ def test_values_of_variables_are_not_expanded(value: str) -> None:
 
 def test_a_variable_can_supply_a_number() -> None:
     values = {
-        "a": "${N}", "b": "${NOPE:-0.25}", "c": "${NOPE:-1e-3}", "d": "7", "e": "v${N}", "f": "${NOPE:-7x}",
-    }  # fmt: skip
+        "a": "${N}",
+        "b": "${NOPE:-0.25}",
+        "c": "${NOPE:-1e-3}",
+        "d": "7",
+        "e": "v${N}",
+        "f": "${NOPE:-7x}",
+    }
     result = expanded(values, VARIABLES, numbers=True)
     assert result == {"a": 7, "b": 0.25, "c": 0.001, "d": "7", "e": "v7", "f": "7x"}
     assert [type(value) for value in result.values()] == [int, float, float, str, str, str]
