@@ -16,6 +16,7 @@ from helpers.array_files import refused
 from helpers.fewer_imports import late
 from helpers.hostile import check_books, picture
 from helpers.listing import found_in
+from helpers.pictures import file_of
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import COMPRESSION, read_records
 from shardwright.pipelines.convert import convert
@@ -57,9 +58,7 @@ def write(path: Path, records: Iterable[Mapping[str, Any] | bytes], compression:
 
 def png_of(pixels: np.ndarray) -> bytes:
     """Returns pixels as a PNG file."""
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
-    return out.getvalue()
+    return file_of(Image.fromarray(pixels), "PNG")
 
 
 def features_of(data: bytes) -> dict[str, list[Any]]:

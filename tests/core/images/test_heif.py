@@ -258,32 +258,26 @@ def test_sound_parts_reach_libheif(made: Heif, accepted: list[bytes]) -> None:
     assert accepted == [made.bytes()]
 
 
-def test_lists_of_boxes_that_are_not_a_picture() -> None:
+def test_incomplete_lists_and_films_are_told_from_damage() -> None:
     assert _fault_of_parts(FTYP) == ("TRUNCATED", "it ends before its header")
     film = FTYP + box(b"moov", b"")
-    assert _fault_of_parts(film) == (
-        "UNSUPPORTED_FORMAT",
-        "it is a film without a picture; extract its frames",
-    )
-    for name in (b"pitm", b"iloc", b"iinf", b"iprp"):
-        lost = Heif(lost=frozenset((name,)))
-        assert _fault_of_parts(lost.bytes()) == ("CORRUPT", f"its header lacks {name.decode()}")
-    beyond = struct.pack(">I", 99) + b"free"
-    assert _fault_of_parts(Heif(more=beyond).bytes()) == (
-        "CORRUPT",
-        "a box of its header is larger than the header",
-    )
+    advice = "it is a film without a picture; extract its frames"
+    assert _fault_of_parts(film) == ("UNSUPPORTED_FORMAT", advice)
+    short_list_of_tiles = Heif(kind=b"grid", content=b"\0\0\0").bytes()
+    assert _fault_of_parts(short_list_of_tiles) == ("TRUNCATED", "the list of its tiles ends early")
 
 
-def test_a_list_that_states_billions_of_parts_is_refused_at_once() -> None:
-    parts = _full(b"iloc", struct.pack(">HI", 0x4400, 2**32 - 1), 2)
-    data = Heif(lost=frozenset((b"iloc",)), more=parts).bytes()
-    assert _fault_of_parts(data) == ("CORRUPT", "the list of its parts is damaged")
+LISTS = (b"pitm", b"iloc", b"iinf", b"iprp")
+#: It states billions of parts, and is refused at once.
+ENDLESS = _full(b"iloc", struct.pack(">HI", 0x4400, 2**32 - 1), 2)
 
 
 @pytest.mark.parametrize(
     ("made", "message"),
     [
+        *((Heif(lost=frozenset((name,))), f"its header lacks {name.decode()}") for name in LISTS),
+        (Heif(more=struct.pack(">I", 99) + b"free"), "a box of its header is larger than the header"),
+        (Heif(lost=frozenset((b"iloc",)), more=ENDLESS), "the list of its parts is damaged"),
         (Heif(stated_extents=40), "the list of its parts is damaged"),
         (Heif(references=box(b"dimg", struct.pack(">HHH", 1, 9, 2))), "the list of its tiles is damaged"),
         (Heif(count_of_owned=99), "the list of its properties is damaged"),
@@ -298,13 +292,6 @@ def test_a_list_that_states_billions_of_parts_is_refused_at_once() -> None:
 )
 def test_damaged_lists_are_named(made: Heif, message: str) -> None:
     assert _fault_of_parts(made.bytes()) == ("CORRUPT", message)
-
-
-def test_a_short_list_of_tiles_is_truncated() -> None:
-    assert _fault_of_parts(Heif(kind=b"grid", content=b"\0\0\0").bytes()) == (
-        "TRUNCATED",
-        "the list of its tiles ends early",
-    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import shutil
 import sys
@@ -15,6 +14,7 @@ import pytest
 from helpers.deep_datasets import KINDS, OF_ONE_SCALE, SIDES, deep_dataset, random_pixels
 from helpers.fewer_imports import late
 from helpers.pictures import file_of
+from helpers.resealing import read_document, write_document
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -214,9 +214,7 @@ def test_a_record_of_another_type_or_size_is_damaged(tmp_path: Path) -> None:
         ):
             records.image(number)
     shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
-    document = json.loads((tmp_path / "dataset.json").read_text())
-    document["dtypes"] = {"float32": 3}
-    (tmp_path / "dataset.json").write_text(json.dumps(document))
+    write_document(tmp_path, {**read_document(tmp_path), "dtypes": {"float32": 3}})
     with pytest.raises(EngineError, match="480 bare bytes are not 6 x 8 x 5 pixels of float32"):
         Records(tmp_path).image(0)
 
@@ -231,9 +229,7 @@ def test_gray_16_bits_need_no_further_package(monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_unknown_type_needs_another_version(tmp_path: Path) -> None:
     shutil.copytree(deep_dataset("floats")[0], tmp_path, dirs_exist_ok=True)
-    document = json.loads((tmp_path / "dataset.json").read_text())
-    document["dtypes"] = {"float64": 2}
-    (tmp_path / "dataset.json").write_text(json.dumps(document))
+    write_document(tmp_path, {**read_document(tmp_path), "dtypes": {"float64": 2}})
     for read in (Records, loader.load):
         with pytest.raises(UsageError, match="images of the type float64, which this version"):
             read(tmp_path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -28,12 +30,6 @@ def test_sizes_are_parsed(text: str, size: int) -> None:
     assert units.parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "MB", "-1", "1.5.1MB", "12 parsecs", "0", "0.1", "1e9", "1_000", "nan"])
-def test_other_texts_are_not_sizes(text: str) -> None:
-    with pytest.raises(ValueError):
-        units.parse_size(text)
-
-
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -54,9 +50,6 @@ def test_sizes_are_printed_for_people(value: float, text: str) -> None:
 def test_resize_boxes_are_parsed() -> None:
     assert units.parse_resize("224") == (224, 224)
     assert units.parse_resize(" 320x240 ") == units.parse_resize("320X240") == (320, 240)
-    for text in ("", "0", "224x", "x224", "0x5", "-5", "1x2x3", "224.0", "123456", "224 x 224"):
-        with pytest.raises(ValueError):
-            units.parse_resize(text)
 
 
 def test_shares_are_exact_and_keep_their_order() -> None:
@@ -67,30 +60,6 @@ def test_shares_are_exact_and_keep_their_order() -> None:
         ("test", Fraction(1, 10)),
     ]
     assert units.parse_splits("a=1/3,b=2/3")["a"] == Fraction(1, 3)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "train",
-        "train=",
-        "=1",
-        "train=0.5",
-        "a=0.5,a=0.5",
-        "a=1,b=0",
-        "a=1.5,b=-0.5",
-        "a b=1",
-        "a=nan",
-        "a=inf",
-        "a=1/0",
-        "../x=1",
-        "a=1,",
-    ],
-)
-def test_other_texts_are_not_shares(text: str) -> None:
-    with pytest.raises(ValueError):
-        units.parse_splits(text)
 
 
 @given(
@@ -107,29 +76,37 @@ def test_any_shares_that_add_up_are_accepted(weights: dict[str, int]) -> None:
 def test_numbers_of_shards_are_parsed() -> None:
     assert units.parse_shards("8") == 8
     assert units.parse_shards("train=8, test=1") == {"train": 8, "test": 1}
-    for text in ("", "0", "-1", "100000", "8.0", "train=0", "train=8,train=9", "train=", "=3", "a=1,"):
-        with pytest.raises(ValueError):
-            units.parse_shards(text)
 
 
 def test_colors_are_parsed() -> None:
     assert units.parse_color("white") == units.parse_color("#fff") == (255, 255, 255)
     assert units.parse_color("#0a141e") == units.parse_color("rgb(10, 20, 30)") == (10, 20, 30)
-    for text in ("", "whitish", "#12", "255,255,255", "rgb(1,2)"):
-        with pytest.raises(ValueError):
-            units.parse_color(text)
 
 
 def test_fractions_and_whole_numbers_are_parsed() -> None:
     assert units.parse_fraction("0.01") == 0.01
-    for text in ("", "nan", "inf", "-0.1", "1.1", "1%"):
-        with pytest.raises(ValueError):
-            units.parse_fraction(text)
     assert units.parse_int("+7", 0, 9) == 7
     assert units.parse_int(str(2**63 - 1), 0, 2**63 - 1) == 2**63 - 1
-    for text in ("", "10", "-1", "7.0", "1e1", "seven", "9" * 30):
-        with pytest.raises(ValueError):
-            units.parse_int(text, 0, 9)
+
+
+#: Functions, and texts that each refuses.
+REFUSED: list[tuple[Callable[[str], object], tuple[str, ...]]] = [
+    (units.parse_size, ("", "MB", "-1", "1.5.1MB", "12 parsecs", "0", "0.1", "1e9", "1_000", "nan")),
+    (units.parse_resize, ("", "0", "224x", "x224", "0x5", "-5", "1x2x3", "224.0", "123456", "224 x 224")),
+    (units.parse_splits, ("", "train", "train=", "=1", "train=0.5", "a=0.5,a=0.5", "a=1,b=0", "a=1,")),
+    (units.parse_splits, ("a=1.5,b=-0.5", "a b=1", "a=nan", "a=inf", "a=1/0", "../x=1")),
+    (units.parse_shards, ("", "0", "-1", "100000", "8.0")),
+    (units.parse_shards, ("train=0", "train=8,train=9", "train=", "=3", "a=1,")),
+    (units.parse_color, ("", "whitish", "#12", "255,255,255", "rgb(1,2)")),
+    (units.parse_fraction, ("", "nan", "inf", "-0.1", "1.1", "1%")),
+    (partial(units.parse_int, low=0, high=9), ("", "10", "-1", "7.0", "1e1", "seven", "9" * 30)),
+]
+
+
+@pytest.mark.parametrize(("parse", "text"), [(parse, text) for parse, texts in REFUSED for text in texts])
+def test_other_texts_are_refused(parse: Callable[[str], object], text: str) -> None:
+    with pytest.raises(ValueError):
+        parse(text)
 
 
 @pytest.mark.parametrize(
