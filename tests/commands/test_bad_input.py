@@ -112,7 +112,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, dataset: P
         ("diff out out --thresholds none.yaml", "no such file"),
         ("diff out out --thresholds gates.yaml", "line 1, column 1"),
         ("diff out out --treshold x", "did you mean --thresholds?"),
-        ("diff out out --report latin.yaml/x.json", "latin.yaml is not a directory; choose another place"),
+        ("diff out out --report latin.yaml/x.json", "latin.yaml is not a directory; choose another place."),
         ("layouts detectoin", "There is no layout detectoin; did you mean detection?"),
         ("layouts xyzzy", "There is no layout xyzzy; choose one of classification, "),
         ("layouts raw minimal", "Name one layout, not 2."),
@@ -173,7 +173,10 @@ def test_wrong_commands_are_refused(capfd: Capture, here: Path, argv: str, says:
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        ("inspect out --contact_sheet out/labels.txt/sheet.png", "choose another place"),
+        (
+            "inspect out --contact_sheet out/labels.txt/x.png",
+            "Cannot write the contact sheet to out/labels.txt/x.png: file exists; choose another place.",
+        ),
         ("diff out out --report /proc/here.json", "choose another place with --report"),
         ("report out --output /proc/here.html", "choose another place with --output"),
     ],
