@@ -121,9 +121,8 @@ def test_the_size_shows_that_boxes_are_for_the_upright_picture(orientation: int)
         expected = (2, 4, 19, 9)
         if size == (WIDTH, HEIGHT):
             expected = turn(expected, size, orientation)
-        assert boxes_of(*annotated(plain_file(orientation=orientation), annotations)) == [
-            pytest.approx(expected)
-        ]
+        found = annotated(plain_file(orientation=orientation), annotations)
+        assert boxes_of(*found) == [pytest.approx(expected)]
 
 
 def test_a_wrong_size_is_a_fault_of_an_image_without_objects_too() -> None:

@@ -173,10 +173,8 @@ def test_objects_of_a_hook_replace_those_of_the_source() -> None:
     mapped = MappedImage(Image.new("RGB", (4, 4)), suffix="left", objects=[moved])
     found = mapped_ref(ref, mapped, False, DETECTION)
     assert found.key == "a.png#left"
-    assert (
-        found.annotations
-        == Annotations((moved,), captions=("a cat",), upright=True, keypoint_names=names).encode()
-    )
+    expected = Annotations((moved,), captions=("a cat",), upright=True, keypoint_names=names)
+    assert found.annotations == expected.encode()
 
 
 @pytest.mark.parametrize(

@@ -100,9 +100,8 @@ def test_a_truncated_picture_is_a_fault_whatever_the_settings(odd_process: None)
 def test_each_call_has_its_own_limit(odd_process: None) -> None:
     for name, data in PICTURES.items():
         open_image(data, "x", SIDE * SIDE)
-        with pytest.raises(
-            ImageFault, match=f"{SIDE * SIDE} pixels are more than {SIDE * SIDE - 1}; raise --max_pixels"
-        ) as raised:
+        message = f"{SIDE * SIDE} pixels are more than {SIDE * SIDE - 1}; raise --max_pixels"
+        with pytest.raises(ImageFault, match=message) as raised:
             open_image(data, "x", SIDE * SIDE - 1)
         assert raised.value.reason == "TOO_MANY_PIXELS", name
 

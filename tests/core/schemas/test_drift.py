@@ -177,11 +177,8 @@ def test_numbers_are_named_by_their_path() -> None:
         "odd": [True, None, {"a": 1}],
         "infinite": math.inf,
     }
-    assert numbers_in(document) == {
-        "splits.train.all.mean.0": 1,
-        "splits.train.all.mean.1": 2.5,
-        "splits.train.all.mean.2": 3,
-    }
+    numbers = {0: 1, 1: 2.5, 2: 3}
+    assert numbers_in(document) == {f"splits.train.all.mean.{i}": value for i, value in numbers.items()}
     assert numbers_in({"a": [{"b": 1}]}) == numbers_in(None) == numbers_in("7") == {}
 
 

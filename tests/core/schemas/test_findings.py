@@ -91,9 +91,8 @@ def test_reports_survive_being_stored(findings: list[Finding]) -> None:
     report = report_of(findings, Gates(("DARK",), ("DATA_CRC",)))
     stored = json.loads(json.dumps(report.as_json()))
     assert ValidationReport.from_json(stored) == report
-    assert (stored["errors"], stored["warnings"], stored["notes"]) == (
-        report.errors, report.warnings, report.notes,
-    )  # fmt: skip
+    for number in ("errors", "warnings", "notes"):
+        assert stored[number] == getattr(report, number)
 
 
 def cases_of(xml: bytes) -> dict[str, ElementTree.Element]:
@@ -172,9 +171,8 @@ def test_a_fast_check_keeps_what_quality_found_with_its_depth_and_time() -> None
         check("quality", 7, found(CODE.LABEL_CONFLICT), found(CODE.DARK, 1), found(CODE.LABEL_TEXT)),
     )
     assert report.counts == {"BOX_RANGE": 1, "DARK": 1, "LABEL_CONFLICT": 1}
-    assert known(report) == {
-        "BOX_RANGE": ("fast", 9), "LABEL_CONFLICT": ("quality", 7), "DARK": ("quality", 7),
-    }  # fmt: skip
+    before = ("quality", 7)
+    assert known(report) == {"BOX_RANGE": ("fast", 9), "LABEL_CONFLICT": before, "DARK": before}
     assert (report.errors, report.warnings, report.notes) == (1, 1, 1)
     assert [(run.depth, run.time[11:13]) for run in report.previous] == [("quality", "07")]
     assert report.run.counts == {"BOX_RANGE": 1}
@@ -248,9 +246,8 @@ def test_findings_in_a_repaired_shard_are_dropped() -> None:
     assert [one.shard for one in repaired.findings] == ["train-1"] and repaired.counts == {"UNDECODABLE": 1}
     still = after(check("fast", 9, damaged[0]), check("full", 7, *damaged))
     assert still.counts == {"SHARD_CHECKSUM": 1, "UNDECODABLE": 2}
-    assert after(check("fast", 11), check("full", 7, *damaged), check("fast", 9, damaged[0])).counts == {
-        "UNDECODABLE": 1
-    }
+    later = after(check("fast", 11), check("full", 7, *damaged), check("fast", 9, damaged[0]))
+    assert later.counts == {"UNDECODABLE": 1}
 
 
 def test_a_comparison_with_the_source_is_kept_until_the_next_one() -> None:

@@ -18,10 +18,8 @@ from shardwright.schemas.plain_text import escape_controls
 
 def test_control_characters_are_written_as_python_does() -> None:
     assert escape_controls("caf\u00e9 \U0001f600 \u200d") == "caf\u00e9 \U0001f600 \u200d"
-    assert (
-        escape_controls("a\x1b[31m\n\t\x00\x7f\x9b\u2028\u202e")
-        == "a\\x1b[31m\\n\\t\\x00\\x7f\\x9b\\u2028\\u202e"
-    )
+    escaped = escape_controls("a\x1b[31m\n\t\x00\x7f\x9b\u2028\u202e")
+    assert escaped == "a\\x1b[31m\\n\\t\\x00\\x7f\\x9b\\u2028\\u202e"
     assert escape_controls("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
 
 
@@ -37,9 +35,8 @@ def test_tables_texts_and_labels_escape_control_characters() -> None:
 @pytest.mark.parametrize("file", ["train\x00-00000-of-00001.tfrecord", "train\x1b[31m.tfrecord"])
 def test_shard_names_with_control_characters_are_refused(file: str) -> None:
     document = {"format_version": 1, "splits": {"train": {"shards": [{"file": file}]}}}
-    with pytest.raises(
-        UsageError, match=r"^x/dataset\.json lists a shard 'train.x.*, a name that no shard has"
-    ):
+    message = r"^x/dataset\.json lists a shard 'train.x.*, a name that no shard has"
+    with pytest.raises(UsageError, match=message):
         Dataset.from_json(document, "x/dataset.json")
 
 
@@ -69,9 +66,8 @@ def test_addresses_are_left_out() -> None:
     "path", ["/var/tmp/tmpa1b2c3d4", "/data/out/_work/spool/0123", "out/_work/spool/0123"]
 )
 def test_names_of_temporary_files_are_left_out(path: str) -> None:
-    assert words_of(OSError(f"cannot open '{path}': no magic bytes")) == (
-        "cannot open 'its file': no magic bytes"
-    )
+    words = words_of(OSError(f"cannot open '{path}': no magic bytes"))
+    assert words == "cannot open 'its file': no magic bytes"
     assert words_of(OSError("cannot open '/data/tmp/a.png'")) == "cannot open '/data/tmp/a.png'"
 
 

@@ -173,10 +173,8 @@ COUNTS = {"train": {"cat": 70, "dog": 11}, "test": {"cat": 20, "bird": 1}}
 def test_exact_splits_say_how_many_records_were_wanted() -> None:
     found = compare_shares("exact", SHARES, {"train": 81, "test": 21}, COUNTS)
     assert found.sentence == "exact splits: train 81 (wanted 81.6), test 21 (wanted 20.4)"
-    assert found.as_json() == {
-        "mode": "exact",
-        "splits": {"train": {"records": 81, "wanted": 81.6}, "test": {"records": 21, "wanted": 20.4}},
-    }
+    splits = {"train": {"records": 81, "wanted": 81.6}, "test": {"records": 21, "wanted": 20.4}}
+    assert found.as_json() == {"mode": "exact", "splits": splits}
 
 
 def test_stratified_splits_name_the_class_that_is_farthest_from_its_share() -> None:
