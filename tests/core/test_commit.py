@@ -53,9 +53,8 @@ def _check(forecast: Any, headers: list[ShardHeader], **read_back: int) -> None:
 
 
 def _fault(forecast: Any, headers: list[ShardHeader], **read_back: int) -> str:
-    with pytest.raises(
-        EngineError, match=r"^The counts do not agree: .*; run again with --resume\.$"
-    ) as error:
+    message = r"^The counts do not agree: .*; run again with --resume\.$"
+    with pytest.raises(EngineError, match=message) as error:
         _check(forecast, headers, **read_back)
     return str(error.value)
 

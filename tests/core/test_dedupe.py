@@ -55,9 +55,8 @@ def test_batches_stay_packed_and_unreadable_images_stay(tmp_path: Path) -> None:
         for number in range(40):
             ref = marked[f"{number:02}"]
             assert ref.sha256 == hashlib.sha256(b"%d" % (number % 7)).hexdigest()
-            assert (ref.outcome, ref.reason) == (
-                ("", "") if number < 7 else (Outcome.DEDUPLICATED, f"{number % 7:02}")
-            )
+            copied = (Outcome.DEDUPLICATED, f"{number % 7:02}")
+            assert (ref.outcome, ref.reason) == (("", "") if number < 7 else copied)
         assert marked["missing"].is_candidate and not marked["missing"].sha256
 
     with beam.Pipeline("FnApiRunner") as pipeline:

@@ -209,9 +209,8 @@ def test_a_record_of_another_type_or_size_is_damaged(tmp_path: Path) -> None:
     shard.write_bytes(shard.read_bytes().replace(b"float32", b"float33").replace(b"uint16", b"uint8\0"))
     records = Records(tmp_path, verify=False)
     for number, stated in enumerate((r"uint8\\x00", "float33")):
-        with pytest.raises(
-            EngineError, match=f"'{stated}' is not one of the dataset: uint8, uint16, float32"
-        ):
+        message = f"'{stated}' is not one of the dataset: uint8, uint16, float32"
+        with pytest.raises(EngineError, match=message):
             records.image(number)
     shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
     write_document(tmp_path, {**read_document(tmp_path), "dtypes": {"float32": 3}})

@@ -133,9 +133,8 @@ def test_keys_equal_those_of_the_records(datasets: dict[str, Path]) -> None:
 
 def test_a_class_name_without_an_id_is_a_class(datasets: dict[str, Path]) -> None:
     records = Records(datasets["raw_with_shape"])
-    assert [records.labels[int(records.label(i))].encode() for i in range(len(records))] == [
-        record["name"] for record in records
-    ]
+    names = [records.labels[int(records.label(i))].encode() for i in range(len(records))]
+    assert names == [record["name"] for record in records]
 
 
 def test_a_layout_without_classes_of_images_is_reported(datasets: dict[str, Path]) -> None:

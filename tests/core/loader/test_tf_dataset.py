@@ -140,9 +140,8 @@ def test_a_cache_gives_the_same_examples_in_another_order_each_epoch(
     if not in_memory:
         assert any(cache.iterdir())
         # Other files in the cache's folder are not used.
-        assert loader.load(small, "test", cache=cache).num_examples == len(
-            rows(loader.load(small, "test", cache=cache))
-        )
+        test = loader.load(small, "test", cache=cache)
+        assert test.num_examples == len(rows(loader.load(small, "test", cache=cache)))
         assert Counter(rows(loader.load(small, cache=cache))) == Counter(first)
 
 

@@ -37,10 +37,8 @@ def test_a_pair_is_the_same_in_either_order() -> None:
     accepted = Accepted("v1", (CODE.value,), counts={CODE.value: 1}, findings={CODE.value: known})
     assert accepted.weigh_findings(REFUSED, _report(1, _pair("b", "a"))).severity is Severity.WARNING
     new = accepted.weigh_findings(REFUSED, _report(2, _pair("b", "a"), _pair("c", "a")))
-    assert (new.severity, new.message) == (
-        Severity.ERROR,
-        "some leak; 1 is new since version v1, the first: c: same source bytes",
-    )
+    message = "some leak; 1 is new since version v1, the first: c: same source bytes"
+    assert (new.severity, new.message) == (Severity.ERROR, message)
 
 
 def test_findings_of_a_code_that_nobody_accepted_refuse() -> None:

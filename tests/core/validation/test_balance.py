@@ -166,10 +166,8 @@ def test_a_source_in_two_classes_is_reported() -> None:
 
 
 def test_a_source_in_two_classes_and_two_splits_is_reported_as_both() -> None:
-    assert found_in(row(0, "test", "cat"), row(1, "train", "dog")) == [
-        ("LABEL_CONFLICT", "key 1", "key 0"),
-        ("SPLIT_LEAKAGE", "key 1", "key 0"),
-    ]
+    found = found_in(row(0, "test", "cat"), row(1, "train", "dog"))
+    assert found == [(code, "key 1", "key 0") for code in ("LABEL_CONFLICT", "SPLIT_LEAKAGE")]
 
 
 def test_records_without_a_class_hide_no_conflict() -> None:

@@ -220,9 +220,8 @@ def test_a_changed_file_of_statistics_is_found(copied: Path, made: Dataset) -> N
     for name in listed:
         (copied / name).write_bytes(b"changed")
     found = parts_of(check_reports(str(copied), made, files_of(copied)))
-    assert sorted((code, file) for code, file, _ in found) == sorted(
-        ("REPORT_MISMATCH", name) for name in listed
-    )
+    expected = [("REPORT_MISMATCH", name) for name in sorted(listed)]
+    assert sorted((code, file) for code, file, _ in found) == expected
     assert all("findings.json" in message for _, _, message in found)
 
 

@@ -179,9 +179,8 @@ def test_new_classes_do_not_affect_sound_records(copied: Path) -> None:
     for item in (broken, task):
         _store(item, schema, CheckDepth.QUALITY)
     more = schema._replace(labels=(*names, "a new one"))
-    assert _content(stored_check(task, more, CheckDepth.QUALITY)) == _content(
-        _check(task, more, CheckDepth.QUALITY)
-    )
+    found = _check(task, more, CheckDepth.QUALITY)
+    assert _content(stored_check(task, more, CheckDepth.QUALITY)) == _content(found)
     assert stored_check(broken, more, CheckDepth.QUALITY) is None
     spec = next(spec for spec in schema.features if spec.fill is FeatureRole.KEY)
     others = [

@@ -119,9 +119,8 @@ def test_versions_are_listed(out: str, sound_dataset: Path) -> None:
     records = list_versions(out)
     assert [record.version for record in records] == [V1, V2, V3, V4, "20261125T020000Z"]
     assert [record.pinned for record in records] == [False, True, False, False, False]
-    assert (
-        records[-1].state is VersionState.BUILDING and records[-1].created == records[0].created + 4 * 86_400
-    )
+    first, *_, last = records
+    assert last.state is VersionState.BUILDING and last.created == first.created + 4 * 86_400
     assert list_versions(f"{out}/nowhere") == list_versions(f"{out}/latest.json") == []
 
 
