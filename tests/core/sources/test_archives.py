@@ -239,8 +239,7 @@ def test_resume_uses_the_spool_again(tmp_path: Path) -> None:
     }
     first = convert(**settings)
     (tmp_path / "out" / "dataset.json").unlink()
-    again = convert(**settings, resume=True)
-    assert again.dataset.fingerprint == first.dataset.fingerprint
+    assert convert(**settings, resume=True).dataset.fingerprint == first.dataset.fingerprint
     assert not (tmp_path / "out" / "_work" / "spool").exists()
 
 
@@ -275,8 +274,7 @@ def test_class_numbers_in_shards_are_read(tmp_path: Path) -> None:
         write(tmp_path / "in" / f"shard-{shard:03d}.tar", members)
     convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), resize=32)
     assert len(check_books(tmp_path / "out")) == 12
-    made = document(tmp_path / "out")
-    assert made["labels"] == ["0", "1", "2", "3", "4"]
+    assert document(tmp_path / "out")["labels"] == ["0", "1", "2", "3", "4"]
     for key, features in read(tmp_path / "out").items():
         assert features["image/class/label"] == [2 * int(key.partition("!")[2][:6]) % 5]
 
@@ -332,8 +330,7 @@ def test_several_files_of_a_sample_can_give_the_class(tmp_path: Path) -> None:
         members[f"{key}.{name}"] = value if isinstance(value, bytes) else json.dumps(value).encode()
     write(tmp_path / "a.tar", members)
     assert labels(tmp_path) == {f"{key}.jpg": expected for key, (_, _, expected) in says.items()}
-    several = labels(tmp_path, label_separator="|")
-    assert several["j.jpg"] == (LABEL_SEPARATOR.join("xy"), "")
+    assert labels(tmp_path, label_separator="|")["j.jpg"] == (LABEL_SEPARATOR.join("xy"), "")
     ids = {item for item in list_refs(tmp_path / "a.tar", "webdataset") if isinstance(item, ClassId)}
     assert ids == {ClassId("3", 3), ClassId("7", 7), ClassId("2", 2)}
 

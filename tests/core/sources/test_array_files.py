@@ -205,8 +205,7 @@ def test_wrong_arrays_are_reported_before_anything_is_written(
     }
     values = {name: eval(text, {"np": np, **known}) for name, text in arrays.items()}
     np.savez(tmp_path / "a.npz", **values)
-    message = refused(tmp_path / "out", input=tmp_path / "a.npz")
-    assert says in message
+    assert says in refused(tmp_path / "out", input=tmp_path / "a.npz")
 
 
 def test_a_truncated_file_loses_only_its_last_images(tmp_path: Path) -> None:
@@ -241,10 +240,8 @@ def test_a_damaged_byte_is_never_written(tmp_path: Path, save: Any) -> None:
     (tmp_path / "a.npz").write_bytes(data)
     made = to_png(tmp_path / "a.npz", tmp_path / "out", max_bad_fraction=0.9)
     assert balanced(made.dataset.ledger) and made.dataset.ledger["quarantined"] == 9
-    assert {entry["reason"] for entry in quarantine(tmp_path / "out").values()} <= {
-        "CORRUPT",
-        "CHECKSUM_MISMATCH",
-    }
+    reasons = {entry["reason"] for entry in quarantine(tmp_path / "out").values()}
+    assert reasons <= {"CORRUPT", "CHECKSUM_MISMATCH"}
 
 
 def test_pixels_out_of_range_fail_one_image(tmp_path: Path) -> None:
@@ -252,10 +249,8 @@ def test_pixels_out_of_range_fail_one_image(tmp_path: Path) -> None:
     pictures[4, 3, 3], pictures[7, 0, 0] = 1.5, np.nan
     np.savez(tmp_path / "a.npz", images=pictures, labels=digits(9))
     to_png(tmp_path / "a.npz", tmp_path / "out", max_bad_fraction=0.5)
-    assert {key[-1]: entry["reason"] for key, entry in quarantine(tmp_path / "out").items()} == {
-        "4": "CORRUPT",
-        "7": "CORRUPT",
-    }
+    reasons = {key[-1]: entry["reason"] for key, entry in quarantine(tmp_path / "out").items()}
+    assert reasons == {"4": "CORRUPT", "7": "CORRUPT"}
 
 
 def test_a_header_with_too_many_images_loses_none(tmp_path: Path) -> None:
@@ -307,8 +302,7 @@ def test_folders_of_other_content_are_left_to_other_sources(tmp_path: Path, phot
 def test_several_datasets_in_one_folder_need_a_choice(tmp_path: Path) -> None:
     for name in ("mnist", "fashion"):
         np.savez(tmp_path / f"{name}.npz", x_train=grays(4), y_train=digits(4))
-    message = refused(tmp_path.parent / "no", input=tmp_path)
-    assert "fashion.npz and mnist.npz" in message
+    assert "fashion.npz and mnist.npz" in refused(tmp_path.parent / "no", input=tmp_path)
     out = tmp_path.parent / f"{tmp_path.name}_out"
     assert to_png(tmp_path, out, source="arrays").dataset.ledger["written"] == 8
 

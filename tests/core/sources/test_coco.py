@@ -109,8 +109,7 @@ def test_a_folder_of_splits_may_have_captions_points_and_stuff(tmp_path: Path, p
             assert found_refs.annotations_of(key).captions == (f"{name} no. 0", f"{name} no. 1")
     made = convert(input=tmp_path, output=tmp_path.parent / "made", layout="detection")
     assert set(made.dataset.splits) == {"train", "val"}
-    record = examples(tmp_path.parent / "made")["train"][0]
-    assert len(values(record, "image/caption")) == 2
+    assert len(values(examples(tmp_path.parent / "made")["train"][0], "image/caption")) == 2
 
 
 def test_one_file_gives_no_split_and_captions_alone_suffice(tmp_path: Path, photos: list[Photo]) -> None:
@@ -135,8 +134,7 @@ def test_images_are_found_in_the_usual_places_and_in_image_root(tmp_path: Path, 
     path = save(tmp_path / "elsewhere" / "deep" / "labels.json", coco_of(photos))
     with pytest.raises(UsageError, match="name the folder of its images with --image_root"):
         listed(path)
-    found = listed(path, image_root=tmp_path / "val2017")
-    assert not found.reasons()
+    assert not listed(path, image_root=tmp_path / "val2017").reasons()
     with pytest.raises(UsageError, match=r"--image_root .* is not a folder"):
         listed(path, image_root=tmp_path / "nowhere")
     # The names of images may be at the end of a file.
@@ -308,8 +306,7 @@ def test_gaps_in_ids_are_not_classes(
     assert (tmp_path / "out" / "labels.txt").read_text() == "3:thing\n16:bird\n"
     label_map = (tmp_path / "out" / "label_map.pbtxt").read_text()
     assert label_map.count("item") == 2 and "id: 3" in label_map and "id: 16" in label_map
-    croissant = json.loads((tmp_path / "out" / "croissant.json").read_text())
-    assert " of 2 classes" in croissant["description"]
+    assert " of 2 classes" in json.loads((tmp_path / "out" / "croissant.json").read_text())["description"]
     assert main(["inspect", str(tmp_path / "out")]) == 0
     shown = capsys.readouterr().out
     assert "thing" in shown and " 15 " not in shown

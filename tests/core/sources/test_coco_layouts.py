@@ -143,8 +143,7 @@ def test_a_wrong_number_of_values_is_a_bad_object(tmp_path: Path, photos: list[P
     birds = [item for item in document["annotations"] if "keypoints" in item]
     birds[0]["keypoints"] = [1, 2]
     path = save(tmp_path / "instances_val2017.json", document)
-    made = convert(input=path, output=tmp_path / "out", layout="keypoints")
-    assert made.outcome["boxes"]["dropped"] == 1
+    assert convert(input=path, output=tmp_path / "out", layout="keypoints").outcome["boxes"]["dropped"] == 1
 
 
 def test_sources_without_key_points_say_so(tmp_path: Path) -> None:
@@ -200,8 +199,7 @@ def test_bad_panoptic_annotations_are_faults(tmp_path: Path) -> None:
     third["segments_info"] = None
     fourth["file_name"] = "gone.png"
     path = save(tmp_path / "panoptic_val2017.json", document)
-    found = listed(path, layout="panoptic")
-    assert set(found.reasons()) == {photo.name for photo in photos[:3]}
+    assert set(listed(path, layout="panoptic").reasons()) == {photo.name for photo in photos[:3]}
     made = convert(input=path, output=tmp_path / "out", layout="panoptic", max_bad_fraction=1, source="coco")
     assert made.dataset.ledger["reasons"]["quarantined"] == {"BAD_ANNOTATION": 4}
 

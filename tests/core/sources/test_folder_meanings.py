@@ -25,6 +25,8 @@ from shardwright.schemas import units
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import parse_example
 
+Capture = pytest.CaptureFixture[str]
+
 JPEG = (PHOTOS / "fruit" / "apple.jpg").read_bytes()
 SPLITS = ("train/cat/1.jpg", "train/dog/2.jpg", "validation/cat/3.jpg")
 FLAT = ("train/1.jpg", "train/2.jpg", "val/3.jpg")
@@ -180,9 +182,7 @@ def test_numbers_of_shards_are_recognized(numbers: list[str], expected: bool) ->
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("paths", [FLAT, SHARDS, [*SPLITS, "unlabelled/4.jpg"]])
-def test_both_options_in_the_message_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], paths: list[str]
-) -> None:
+def test_both_options_in_the_message_work(tmp_path: Path, capsys: Capture, paths: list[str]) -> None:
     source = write_files(tmp_path / "in", paths)
     argv = ["--input", str(source), "--output", str(tmp_path / "out"), "--resize", "8"]
     assert main(["convert", *argv]) == 2
@@ -211,9 +211,7 @@ def test_the_setting_is_stored_and_refused_if_it_has_no_meaning(tmp_path: Path) 
         convert(input=str(source), output=str(tmp_path / "no"), folders="classes", label_regex="(?P<label>.)")
 
 
-def test_plan_and_convert_print_the_detected_folders(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_and_convert_print_the_detected_folders(tmp_path: Path, capsys: Capture) -> None:
     """Before the work: the tree, and what is left out."""
     source = write_files(
         tmp_path / "in", [*SPLITS, "Test/dog/4.jpg", "docs/x.txt", ".hidden", "train/cat/x.psd"]

@@ -65,8 +65,7 @@ def test_ids_stay_unless_there_are_fewer_names() -> None:
 @pytest.mark.parametrize("name", ["a\u2028b", "c\x85d", "e\x1cf"])
 def test_names_may_contain_characters_that_end_lines_elsewhere(tmp_path: Path, name: str) -> None:
     (tmp_path / "keep.txt").write_text(f"{name}\nplain\n")
-    rules = make_rules(ConvertSettings(keep_labels=str(tmp_path / "keep.txt")))
-    assert rules.keep == {name, "plain"}
+    assert make_rules(ConvertSettings(keep_labels=str(tmp_path / "keep.txt"))).keep == {name, "plain"}
 
 
 def test_names_with_percent_signs_match_folders_as_written_and_as_shown(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -120,24 +121,9 @@ def test_packed_numbers_beyond_pixels_are_faults(tmp_path: Path) -> None:
         read_part(str(tmp_path / "f"), place, 12, 1 << 20)
 
 
-_TEXTS = FeatureSpec(
-    "x",
-    FeatureType.BYTES,
-    (),
-    FeatureRole.CAPTION,
-    encoding=Encoding.TENSOR,
-    dtype="object",
-    tensor_shape=(None,),
-)
-_NUMBERS = FeatureSpec(
-    "x",
-    FeatureType.BYTES,
-    (),
-    FeatureRole.BOXES,
-    encoding=Encoding.TENSOR,
-    dtype="float32",
-    tensor_shape=(None, 4),
-)
+_tensor = partial(FeatureSpec, "x", FeatureType.BYTES, (), encoding=Encoding.TENSOR)
+_TEXTS = _tensor(FeatureRole.CAPTION, dtype="object", tensor_shape=(None,))
+_NUMBERS = _tensor(FeatureRole.BOXES, dtype="float32", tensor_shape=(None, 4))
 _BASE64 = FeatureSpec("x", FeatureType.BYTES, (None,), FeatureRole.CAPTION, encoding=Encoding.BASE64)
 _FLOATS = st.floats(width=32, allow_nan=False)
 
