@@ -101,7 +101,7 @@ def parse_bounds(text: str) -> Bounds:
     Raises:
       ValueError: If a code is unknown or occurs twice, or a number is not a positive whole number.
     """
-    given: dict[str, int] = {}
+    bounds: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         code, equals, number = (part.strip() for part in item.partition("="))
         if code not in _NAMES:
@@ -110,13 +110,13 @@ def parse_bounds(text: str) -> Bounds:
             raise ValueError(
                 f"{code!r} needs a number, such as {code}={getattr(DEFAULT_BOUNDS, _NAMES[code])}"
             )
-        if _NAMES[code] in given:
+        if _NAMES[code] in bounds:
             raise ValueError(f"{code} occurs twice")
         try:
-            given[_NAMES[code]] = parse_int(number, low=1, high=_HIGHEST)
+            bounds[_NAMES[code]] = parse_int(number, low=1, high=_HIGHEST)
         except ValueError as error:
             raise ValueError(f"{code}: {error}") from None
-    return Bounds(**given)
+    return Bounds(**bounds)
 
 
 def format_bounds(bounds: Bounds) -> str:

@@ -382,5 +382,5 @@ def found_completely(depth: CheckDepth, with_source: bool = False) -> frozenset[
       depth: Depth of the check.
       with_source: Whether the check compares the dataset with its source.
     """
-    found = sought(depth, with_source and depth >= CheckDepth.FULL)
-    return found if depth is CheckDepth.QUALITY else found - OF_EQUAL_PICTURES
+    codes = sought(depth, with_source and depth >= CheckDepth.FULL)
+    return codes if depth is CheckDepth.QUALITY else codes - OF_EQUAL_PICTURES

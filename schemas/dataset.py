@@ -339,11 +339,11 @@ def strict_json(data: bytes) -> Any:
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"it names {twice!r} twice")
-    return found
+    return members
 
 
 def with_digest(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Changes:
 
     def settle(self) -> None:
         """Drops all changes except those to list."""
-        self.listed = {kind: sorted(found)[:MAX_LISTED] for kind, found in self.listed.items()}
+        self.listed = {kind: sorted(items)[:MAX_LISTED] for kind, items in self.listed.items()}
 
     def merge(self, other: Changes) -> None:
         """Adds the changes of other images."""
@@ -89,8 +89,8 @@ class Changes:
         self.counts.update(other.counts)
         self.moves.update(other.moves)
         self.relabels.update(other.relabels)
-        for kind, found in other.listed.items():
-            self.listed.setdefault(kind, []).extend(found)
+        for kind, items in other.listed.items():
+            self.listed.setdefault(kind, []).extend(items)
         self.settle()
 
     def total(self, kind: Kind) -> int:
@@ -144,9 +144,9 @@ class Changes:
                 }
             ),
             listed={
-                kind: [Change(*(_joined(item[name]) for name in Change._fields)) for item in found]
-                for kind, found in value["listed"].items()
-                if found
+                kind: [Change(*(_joined(item[name]) for name in Change._fields)) for item in items]
+                for kind, items in value["listed"].items()
+                if items
             },
             moves=Counter({(item["from"], item["to"]): item["images"] for item in value["split_moves"]}),
             relabels=Counter(
@@ -410,12 +410,12 @@ def _class_drift(old: Dataset, new: Dataset) -> ClassDrift:
 
 
 def _left_out(old: Dataset, new: Dataset) -> dict[str, dict[str, Pair]]:
-    found: dict[str, dict[str, Pair]] = {}
+    left_out: dict[str, dict[str, Pair]] = {}
     for outcome in (Outcome.QUARANTINED, Outcome.FILTERED):
         sides = [dataset.ledger["reasons"].get(outcome.value, {}) for dataset in (old, new)]
-        found[outcome.value] = _pairs(sides[0], sides[1], 0)
+        left_out[outcome.value] = _pairs(sides[0], sides[1], 0)
     copies = Pair(*(int(dataset.ledger[Outcome.DEDUPLICATED.value]) for dataset in (old, new)))
-    return {**found, Outcome.DEDUPLICATED.value: {"copy": copies} if any(copies) else {}}
+    return {**left_out, Outcome.DEDUPLICATED.value: {"copy": copies} if any(copies) else {}}
 
 
 def _rate(described: Described, code: str) -> float | None:
@@ -436,12 +436,12 @@ def numbers_in(document: Any) -> dict[str, float]:
 
     Omits numbers of single classes and of long lists.
     """
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, value in _leaves(document, ""):
-        if len(found) >= _MAX_NUMBERS:
+        if len(numbers) >= _MAX_NUMBERS:
             break
-        found[name] = value
-    return found
+        numbers[name] = value
+    return numbers
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, float]]:

@@ -96,7 +96,7 @@ class Feature(NamedTuple):
 
 _FIELD_OF = {FeatureType.BYTES: 1, FeatureType.FLOAT: 2, FeatureType.INT64: 3}
 _KIND_OF = {f"{kind}_list": kind for kind in FeatureType}
-#: Package of the descriptor, in a pool of its own, so that it never meets that of TensorFlow.
+#: Package of the descriptor, in a pool of its own, so that it never meets the package of TensorFlow.
 _PROTO_PACKAGE = "shardwright"
 
 

@@ -173,7 +173,7 @@ class ValidationReport:
 
     @property
     def depth(self) -> str:
-        """The same word as `mode`."""
+        """The depth of the checks: it has the same value as `mode`."""
         return self.mode
 
     @property
@@ -340,7 +340,7 @@ class FindingSummary:
 
     def by_place(self) -> tuple[Finding, ...]:
         """Returns the stored findings by place."""
-        return tuple(sorted((f for found in self.first.values() for f in found), key=Finding.order))
+        return tuple(sorted((f for group in self.first.values() for f in group), key=Finding.order))
 
 
 def _keep_first(findings: list[Finding]) -> None:
@@ -439,10 +439,10 @@ def _merged(report: ValidationReport, past: Sequence[_Past]) -> ValidationReport
         return report
     counts = dict(report.counts)
     findings = list(report.findings)
-    known = set(map(_identity, findings))
+    identities = set(map(_identity, findings))
     for run, found in past:
-        findings += (one for one in found if _identity(one) not in known)
-        known.update(map(_identity, found))
+        findings += (one for one in found if _identity(one) not in identities)
+        identities.update(map(_identity, found))
         for code, count in run.counts.items():  # the deeper check finds all that the other finds
             counts[code] = max(counts.get(code, 0), count)
     by_code: dict[str, list[Finding]] = {}

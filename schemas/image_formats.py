@@ -84,7 +84,7 @@ def parse_formats(text: str) -> frozenset[str]:
     Raises:
       ValueError: If a format is not known.
     """
-    found = set()
+    formats = set()
     for item in filter(None, (part.strip() for part in text.split(","))):
         name = item.lower().lstrip(".")
         if name not in _KIND_OF_NAME:
@@ -93,8 +93,8 @@ def parse_formats(text: str) -> frozenset[str]:
             close = nearest(name, sorted(_KIND_OF_NAME))
             advice = close or "; write the extension of its files, such as heic"
             raise ValueError(f"there is no image format {item!r}{advice}")
-        found.add(_KIND_OF_NAME[name])
-    return frozenset(found)
+        formats.add(_KIND_OF_NAME[name])
+    return frozenset(formats)
 
 
 #: Stored format -> value of `image/format`.

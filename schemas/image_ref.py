@@ -84,8 +84,8 @@ class ImageRef(NamedTuple):
         if not self.place:
             return self.uri
         container = key_from_bytes(os.fsencode(self.uri.rpartition("/")[2])) + "!"
-        _, found, member = self.key.partition(container)
-        return f"{self.uri}!{member}" if found else self.uri
+        _, separator, member = self.key.partition(container)
+        return f"{self.uri}!{member}" if separator else self.uri
 
     @property
     def is_candidate(self) -> bool:

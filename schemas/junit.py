@@ -33,15 +33,15 @@ def junit_xml(report: ValidationReport, expectations: Iterable[str] = ()) -> byt
     for code in FindingCode:
         is_shown = code.value in report.counts or code in codes
         if is_shown and code is not FindingCode.EXPECTATION:  # each of these has its own test case
-            found = [finding for finding in report.findings if finding.code is code]
-            cases.append(_case("findings", code.value, report, report.counts.get(code.value, 0), found))
+            findings = [finding for finding in report.findings if finding.code is code]
+            cases.append(_case("findings", code.value, report, report.counts.get(code.value, 0), findings))
     for name in expectations:
-        found = [
+        findings = [
             finding
             for finding in report.findings
             if finding.code is FindingCode.EXPECTATION and finding.message.startswith(f"{name}: ")
         ]
-        cases.append(_case("expectations", name, report, len(found), found))
+        cases.append(_case("expectations", name, report, len(findings), findings))
     failures = sum(case.find("failure") is not None for case in cases)
     counts = {"tests": str(len(cases)), "failures": str(failures), "errors": "0", "skipped": "0"}
     suites = ElementTree.Element("testsuites", {"name": "shardwright", **counts})
@@ -52,17 +52,17 @@ def junit_xml(report: ValidationReport, expectations: Iterable[str] = ()) -> byt
 
 
 def _case(
-    group: str, name: str, report: ValidationReport, count: int, found: list[Finding]
+    group: str, name: str, report: ValidationReport, count: int, findings: list[Finding]
 ) -> ElementTree.Element:
     names = {"classname": f"shardwright.{group}", "name": name, "time": "0"}
     case = ElementTree.Element("testcase", names)
     if not count:
         return case
-    text = "\n".join(_line(finding) for finding in found[:_SHOWN])
+    text = "\n".join(_line(finding) for finding in findings[:_SHOWN])
     if count > _SHOWN:
         text += f"\nand {count - _SHOWN} more, see the report"
-    message = found[0].message if count == 1 else counted(count, "finding")
-    if report.gates.severity(found[0].code) is Severity.ERROR:
+    message = findings[0].message if count == 1 else counted(count, "finding")
+    if report.gates.severity(findings[0].code) is Severity.ERROR:
         failure = ElementTree.SubElement(case, "failure", {"message": _clean(message), "type": name})
         failure.text = _clean(text)
     else:

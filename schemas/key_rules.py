@@ -167,11 +167,11 @@ def pattern_regex(pattern: str) -> str:
                 rest, part = rest[len(text) :], regex
                 break
         else:
-            found = _CLASS.match(rest)
-            if found:
-                inside = found[2].replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
-                part = f"(?!/)[{'^' if found[1] else ''}{inside}]"
-                rest = rest[found.end() :]
+            match = _CLASS.match(rest)
+            if match:
+                inside = match[2].replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
+                part = f"(?!/)[{'^' if match[1] else ''}{inside}]"
+                rest = rest[match.end() :]
             else:
                 rest, part = rest[1:], re.escape(rest[0])
         parts.append(part)

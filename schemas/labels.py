@@ -55,8 +55,8 @@ def order_labels(
         beyond = carried[len(kept) :]
         if set(kept).isdisjoint(beyond):
             return (*kept, *beyond)
-    known = set(carried)
-    new = sorted((name for name in seen if name not in known), key=str.encode)
+    names = set(carried)
+    new = sorted((name for name in seen if name not in names), key=str.encode)
     return (*carried, *new)
 
 
@@ -224,7 +224,7 @@ def check_numbering(seen: Container[str], names: Sequence[str], first_label: int
 
 
 def first_number_of(text: str) -> int:
-    """Returns the number of the first name in a `--class_names` file: that of its `id:name` lines, else 0."""
+    """Returns the number of the first name of a `--class_names` file: from `id:name` lines, else 0."""
     names = lines_of(text)
     if names and all(re.match(r"[0-9]+:", name) for name in names):
         return int(names[0].split(":", 1)[0])

@@ -242,9 +242,9 @@ def extended(
         nested = any(spec.name.startswith("image/") for spec in layout.features)
         fold = FeatureSpec("image/fold" if nested else "fold", FeatureType.INT64, (), FeatureRole.FOLD)
         layout = replace(layout, features=(*layout.features, fold))
-    taken = {spec.name for spec in layout.features}
+    names = {spec.name for spec in layout.features}
     for column in columns:
-        if column.name in taken:
+        if column.name in names:
             raise UsageError(
                 f"--extra_columns {column.name}: layout {layout.name} has a feature of that name; "
                 "rename the column."
@@ -263,15 +263,15 @@ def extended(
 
 def _with_dtype(layout: Layout, one_size: bool) -> Layout:
     """Returns a layout that also stores the type of the samples, and the shape, unless they are known."""
-    wanted = [] if layout.pixel_type else [FeatureRole.DTYPE]
+    roles = [] if layout.pixel_type else [FeatureRole.DTYPE]
     if not layout.stores_channels:
-        wanted.append(FeatureRole.CHANNELS)
+        roles.append(FeatureRole.CHANNELS)
     if not layout.stores_size and not one_size:
-        wanted += [FeatureRole.HEIGHT, FeatureRole.WIDTH]
+        roles += [FeatureRole.HEIGHT, FeatureRole.WIDTH]
     names = {spec.name for spec in layout.features}
     prefix = "image/" if any(name.startswith("image/") for name in names) else ""
     added = []
-    for role in wanted:
+    for role in roles:
         if role in layout.by_role():
             continue
         name = f"{prefix}{role}"

@@ -381,10 +381,10 @@ def parsed_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:
     Raises:
       ValueError or RecursionError: if a line is not an object.
     """
-    found: list[dict[str, Any]] = json.loads(b"[" + b",".join(lines) + b"]")
-    if len(found) != len(lines) or not all(isinstance(item, dict) for item in found):
+    rows: list[dict[str, Any]] = json.loads(b"[" + b",".join(lines) + b"]")
+    if len(rows) != len(lines) or not all(isinstance(item, dict) for item in rows):
         raise ValueError("a line is not an object")
-    return found
+    return rows
 
 
 class OtherBuild(ValueError):

@@ -239,7 +239,7 @@ class Forecast:
         parts = [counted(classes, "class")] if classes else []
         if self.splits_from is not SplitsFrom.HASH:
             parts.insert(0, counted(sum(count > 0 for count in self.candidates.values()), "split"))
-        found = ", ".join(filter(None, (" x ".join(parts), counted(self.total, "image"))))
+        text = ", ".join(filter(None, (" x ".join(parts), counted(self.total, "image"))))
         filtered = sum(self.filtered.values())
         bad = sum(self.listed.values()) - self.total - filtered - self.deduplicated
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.filtered.items())
@@ -248,7 +248,7 @@ class Forecast:
             counted(bad, "bad image") if bad else "",
             f"{counted(self.deduplicated, 'copy')}" if self.deduplicated else "",
         ]
-        return "; left out: ".join(filter(None, (found, ", ".join(filter(None, left_out)))))
+        return "; left out: ".join(filter(None, (text, ", ".join(filter(None, left_out)))))
 
     @property
     def total(self) -> int:

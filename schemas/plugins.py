@@ -13,8 +13,10 @@ from shardwright.schemas.errors import ShardwrightError
 @functools.cache
 def entry_points_by_group() -> Mapping[str, list[EntryPoint]]:
     """Returns all entry points. They are read once, because each look reads a file of every package."""
-    found = entry_points()
-    return {group: sorted(found.select(group=group), key=lambda point: point.name) for group in found.groups}
+    entries = entry_points()
+    return {
+        group: sorted(entries.select(group=group), key=lambda point: point.name) for group in entries.groups
+    }
 
 
 def entry_points_of(group: str) -> list[EntryPoint]:

@@ -55,10 +55,10 @@ class Provenance:
     @property
     def license_id(self) -> str:
         """The license in lower case; for the address of a Creative Commons license its identifier."""
-        if found := _COMMONS.match(self.license):
-            return f"cc-{found[1]}-{found[2]}"
-        if found := _COMMONS_ZERO.match(self.license):
-            return f"cc0-{found[1]}"
+        if match := _COMMONS.match(self.license):
+            return f"cc-{match[1]}-{match[2]}"
+        if match := _COMMONS_ZERO.match(self.license):
+            return f"cc0-{match[1]}"
         return self.license.lower()
 
     def as_json(self) -> dict[str, str]:
@@ -72,9 +72,9 @@ class Provenance:
         Raises:
           TypeError, ValueError or AttributeError: if it is not such a result.
         """
-        known = {item.name for item in fields(Provenance)}
+        names = {item.name for item in fields(Provenance)}
         for name, text in value.items():
-            if name not in known or not isinstance(text, str) or not text:
+            if name not in names or not isinstance(text, str) or not text:
                 raise ValueError(f"{name!r}: {text!r} is not a statement of provenance")
         return Provenance(**value)
 

@@ -176,11 +176,11 @@ class Moments:
     @classmethod
     def from_json(cls, state: list[Any]) -> Self:
         """Reads the result of `as_json`."""
-        made = cls(int(state[0]))
+        sketch = cls(int(state[0]))
         if len(state) > 1:
-            made.count, total, squares, made.low, made.high = state[1:6]
-            made.total, made.squares = int(total, 16), int(squares, 16)
-        return made
+            sketch.count, total, squares, sketch.low, sketch.high = state[1:6]
+            sketch.total, sketch.squares = int(total, 16), int(squares, 16)
+        return sketch
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and self.as_json() == other.as_json()
@@ -229,14 +229,14 @@ class Histogram(Moments):
                 return self.high if rank else self.low
             return self._middle(places[bisect_right(ends, rank)])
 
-        found = []
+        quantile_values = []
         for share in shares:
             rank, part = divmod(share * (self.count - 1), 1)
             value = at(int(rank))
             if part:
                 value = value * (1 - part) + at(int(rank) + 1) * part
-            found.append(value)
-        return found
+            quantile_values.append(value)
+        return quantile_values
 
     def _middle(self, place: int) -> float:
         low, high = bin_edges(place)
@@ -319,10 +319,10 @@ class Histogram(Moments):
     @classmethod
     def from_json(cls, state: list[Any]) -> Self:
         """Reads the result of `as_json`."""
-        made = super().from_json(state)
+        sketch = super().from_json(state)
         if len(state) > 1:
-            made.bins = dict(zip(accumulate(state[6]), state[7]))
-        return made
+            sketch.bins = dict(zip(accumulate(state[6]), state[7]))
+        return sketch
 
 
 def _hex(number: int) -> str:
@@ -356,9 +356,9 @@ class ValueCounts:
         if self.counts is None:
             self._add_hash(_hash(value))
             return
-        known = self.counts.get(value, 0)
-        self.counts[value] = known + times
-        if not known:
+        count = self.counts.get(value, 0)
+        self.counts[value] = count + times
+        if not count:
             self.bytes += len(value)
             # Depends on the set of all values, so the order in which they come does not matter.
             if len(self.counts) > self.most or self.bytes > self.most * _VALUE_BYTES:

@@ -162,16 +162,16 @@ def compare_splits(class_counts: Mapping[str, Mapping[str, int]], records: Mappi
                     ClassShare(largest, counts[largest][name], records[largest]),
                 )
                 less, more = sorted(pair, key=lambda share: share.share)
-                found = UnevenClass(name, more, less)
+                uneven_class = UnevenClass(name, more, less)
                 worst = uneven.get(name)
-                if _is_uneven(more, less, tests) and (worst is None or _gap(found) > _gap(worst)):
-                    uneven[name] = found
-    ordered = sorted(uneven.values(), key=lambda found: (-_gap(found), found.name))
+                if _is_uneven(more, less, tests) and (worst is None or _gap(uneven_class) > _gap(worst)):
+                    uneven[name] = uneven_class
+    ordered = sorted(uneven.values(), key=lambda uneven_class: (-_gap(uneven_class), uneven_class.name))
     return SplitBalance(tuple(ordered), tuple(missing), len(totals))
 
 
-def _gap(found: UnevenClass) -> float:
-    return found.more.share - found.less.share
+def _gap(uneven: UnevenClass) -> float:
+    return uneven.more.share - uneven.less.share
 
 
 def _is_uneven(more: ClassShare, less: ClassShare, tests: int) -> bool:
@@ -185,10 +185,10 @@ def _is_uneven(more: ClassShare, less: ClassShare, tests: int) -> bool:
     if more.share < MIN_RATIO * less.share:
         return False
     count = more.number + less.number
-    found, expected = more.number / count, more.records / (more.records + less.records)
-    entropy = found * math.log(found / expected)
-    if found < 1:
-        entropy += (1 - found) * math.log((1 - found) / (1 - expected))
+    share, expected = more.number / count, more.records / (more.records + less.records)
+    entropy = share * math.log(share / expected)
+    if share < 1:
+        entropy += (1 - share) * math.log((1 - share) / (1 - expected))
     return math.log(2 * tests) - count * entropy < math.log(MAX_CHANCE)
 
 
@@ -253,20 +253,20 @@ class SplitShares(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Returns the numbers as `run.json` stores them."""
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "mode": self.mode,
             "splits": {
                 item.split: {"records": item.records, "wanted": round(item.wanted, 3)} for item in self.splits
             },
         }
         if self.worst is not None:
-            found["worst_class"] = {
+            document["worst_class"] = {
                 "class": self.worst.label,
                 "split": self.worst.split,
                 "records": self.worst.records,
                 "wanted": round(self.worst.wanted, 3),
             }
-        return found
+        return document
 
 
 def compare_shares(

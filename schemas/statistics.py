@@ -148,8 +148,8 @@ class FeatureStatistics:
     def _add_bytes(self, value: bytes) -> None:
         self.numbers.add(len(value))
         if self.values is None:
-            found = (name for name, magic in _FORMATS.items() if value.startswith(magic))
-            format_ = next(found, "")
+            formats = (name for name, magic in _FORMATS.items() if value.startswith(magic))
+            format_ = next(formats, "")
             self.formats[format_] = self.formats.get(format_, 0) + 1
             return
         self.values.add(value)
@@ -263,8 +263,8 @@ class RecordStatistics:
     @staticmethod
     def from_json(state: Mapping[str, Any]) -> RecordStatistics:
         """Reads the result of `as_json`."""
-        made = [(name, from_json(FeatureStatistics, sums)) for name, sums in state["features"]]
-        return RecordStatistics(state["records"], {(name, sums.type): sums for name, sums in made})
+        features = [(name, from_json(FeatureStatistics, sums)) for name, sums in state["features"]]
+        return RecordStatistics(state["records"], {(name, sums.type): sums for name, sums in features})
 
 
 FORMAT_VERSION = 1
@@ -385,8 +385,8 @@ class SampleStatistics:
     def _of(self, kind: Kind) -> KindStatistics:
         if kind not in self.kinds:
             bits = FLOAT32_BITS if kind.dtype == _FLOAT else 0
-            made = [ChannelStatistics(Moments(bits)) for _ in range(kind.channels)]
-            self.kinds[kind] = KindStatistics(channels=made)
+            channels = [ChannelStatistics(Moments(bits)) for _ in range(kind.channels)]
+            self.kinds[kind] = KindStatistics(channels=channels)
         return self.kinds[kind]
 
     @property
@@ -650,12 +650,12 @@ class SplitStatistics:
 
     def _objects(self) -> dict[str, int]:
         """Returns the number of objects of each class, by class name or, if there are no names, by id."""
-        found = {
+        document = {
             sums.fill: sums.values
             for sums in self.records.first_features().values()
             if sums.values is not None
         }
-        value_counts = found.get(FeatureRole.OBJECT_TEXT) or found.get(FeatureRole.OBJECT_LABEL)
+        value_counts = document.get(FeatureRole.OBJECT_TEXT) or document.get(FeatureRole.OBJECT_LABEL)
         counted = value_counts.most_common() if value_counts is not None else ()
         return dict(sorted((name.decode("utf-8", "replace"), count) for name, count in counted))
 

@@ -75,10 +75,10 @@ def listed(words: Iterable[str], most: int = 0, before_last: str = "and") -> str
     >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d"], 2)
     ('a, b and c', 'a, b and 2 more')
     """
-    shown = list(words)
-    if 0 < most < len(shown):
-        shown[most:] = [f"{len(shown) - most:,} more"]
-    return f" {before_last} ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+    items = list(words)
+    if 0 < most < len(items):
+        items[most:] = [f"{len(items) - most:,} more"]
+    return f" {before_last} ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
 
 
 def is_or_are(number: int) -> str:
@@ -107,8 +107,8 @@ def beside_limit(value: float, limit: float, scale: float = 1, digits: int = 3) 
     bound = _plain(limit * scale, 12)
     for number in range(digits, _MAX_DIGITS + 1):
         text = _plain(value * scale, number)
-        shown = float(text)
-        if (shown > float(bound)) == (value > limit) and (shown < float(bound)) == (value < limit):
+        rounded = float(text)
+        if (rounded > float(bound)) == (value > limit) and (rounded < float(bound)) == (value < limit):
             return text, bound
     return repr(value * scale), repr(limit * scale)
 
@@ -206,10 +206,10 @@ def parse_splits(text: str) -> dict[str, Fraction]:
             raise ValueError(f"the share of split {name!r} must be above 0 and at most 1")
     total = sum(splits.values())
     if total != 1:
-        shown = f"{float(total):g}"
-        if shown == "1":
-            shown = f"slightly {'more' if total > 1 else 'less'} than 1"
-        raise ValueError(f"the shares add up to {shown}; they must add up to 1")
+        total_text = f"{float(total):g}"
+        if total_text == "1":
+            total_text = f"slightly {'more' if total > 1 else 'less'} than 1"
+        raise ValueError(f"the shares add up to {total_text}; they must add up to 1")
     return splits
 
 

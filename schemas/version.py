@@ -179,7 +179,7 @@ class Pointer(Document):
 
 
 def is_version(name: str) -> bool:
-    """Returns whether a name is that of a version, such as `20261121T020000Z`."""
+    """Returns whether a name is a name of a version, such as `20261121T020000Z`."""
     return bool(_VERSION.fullmatch(name))
 
 
@@ -195,13 +195,13 @@ def next_version(now: float, existing: Iterable[str]) -> str:
     """
     newest = max(filter(is_version, existing), default="")
     earliest = int(created_at(newest)) + 1 if newest else 0
-    made = time.strftime(_TIME_FORMAT, time.gmtime(max(int(now), earliest)))
-    if not is_version(made) or made <= newest:
+    name = time.strftime(_TIME_FORMAT, time.gmtime(max(int(now), earliest)))
+    if not is_version(name) or name <= newest:
         raise UsageError(
             f"Version {newest} is named after a time that no version can follow; rename or remove its "
             "directory."
         )
-    return made
+    return name
 
 
 def split_version(path: str) -> tuple[str, str]:
@@ -379,8 +379,8 @@ def scrub_text(facts: Mapping[str, Any]) -> str:
     share = f"{format_size(facts['bytes'])} of {format_size(facts['of_bytes'])}"
     read = f"{facts['shards']:,} of {counted(facts['of_shards'], 'shard')} of {facts['version']} read again"
     damaged = facts["damaged"]
-    found = f"{len(damaged):,} damaged: {listed(damaged)}" if damaged else "none is damaged"
-    return f"{read} ({share}), {found}"
+    damage = f"{len(damaged):,} damaged: {listed(damaged)}" if damaged else "none is damaged"
+    return f"{read} ({share}), {damage}"
 
 
 def listed(files: Sequence[str]) -> str:

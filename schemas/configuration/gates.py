@@ -67,11 +67,11 @@ def _codes(value: Any) -> Any:
 
 def _list_of(what: str, choice: Any) -> Any:
     """Returns the type of a list of choices."""
-    known = get_args(choice)
+    choices = get_args(choice)
 
     def check(value: Any) -> Any:
-        if not isinstance(value, list | tuple) or not value or any(name not in known for name in value):
-            raise wrong(f"choose {what} from {', '.join(known)}, not {quoted_value(value)}")
+        if not isinstance(value, list | tuple) or not value or any(name not in choices for name in value):
+            raise wrong(f"choose {what} from {', '.join(choices)}, not {quoted_value(value)}")
         return value
 
     return Annotated[tuple[choice, ...], Field(min_length=1), BeforeValidator(check)]
@@ -242,10 +242,10 @@ def _unmet(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str, s
             if count and name not in expected.allowed_dtypes:
                 have = "has" if count == 1 else "have"
                 yield "allowed_dtypes", f"{counted(count, 'image')} {have} samples of type {name}"
-    for side, found in (("width", facts.widths), ("height", facts.heights)):
-        if found is not None:
-            yield from _between(expected, side, found[0], f"the smallest {side} is {{}}", above=False)
-            yield from _between(expected, side, found[1], f"the largest {side} is {{}}", below=False)
+    for side, values in (("width", facts.widths), ("height", facts.heights)):
+        if values is not None:
+            yield from _between(expected, side, values[0], f"the smallest {side} is {{}}", above=False)
+            yield from _between(expected, side, values[1], f"the largest {side} is {{}}", below=False)
     most = expected.max_aspect_ratio
     if most is not None and facts.aspect_ratio is not None and facts.aspect_ratio > most:
         value, limit = beside_limit(facts.aspect_ratio, most)
@@ -299,16 +299,16 @@ def _classes(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str,
 
 
 def _counted(counts: Mapping[str, int]) -> str:
-    shown = sorted(counts.items(), key=lambda item: (item[1], item[0]))
-    names = ", ".join(f"{name!r} ({count})" for name, count in shown[:_SHOWN])
-    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    return f"class {names} has" if len(shown) == 1 else f"classes {names}{more} have"
+    pairs = sorted(counts.items(), key=lambda item: (item[1], item[0]))
+    names = ", ".join(f"{name!r} ({count})" for name, count in pairs[:_SHOWN])
+    more = f" and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
+    return f"class {names} has" if len(pairs) == 1 else f"classes {names}{more} have"
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(map(repr, names[:_SHOWN]))
+    text = ", ".join(map(repr, names[:_SHOWN]))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"class {shown} is" if len(names) == 1 else f"classes {shown}{more} are"
+    return f"class {text} is" if len(names) == 1 else f"classes {text}{more} are"
 
 
 _DRIFT = "drift"
@@ -622,10 +622,10 @@ def gates_from(value: Any) -> JobGates:
     value = {} if value is None else value
     if not isinstance(value, Mapping):
         raise WrongValue("write one `gate: value` on each line, such as min_images: 1000")
-    known = list(GateFile.model_fields)
+    fields_of_file = list(GateFile.model_fields)
     for name in value:
-        if name not in known:
-            hint = nearest(str(name), known) or f"; choose from {', '.join(known)}"
+        if name not in fields_of_file:
+            hint = nearest(str(name), fields_of_file) or f"; choose from {', '.join(fields_of_file)}"
             raise WrongValue(f"there is no gate {quoted_value(name)}{hint}", name)
         if value[name] is None:
             raise WrongValue(f"{name} has no value; write one or take it out", name)
@@ -635,19 +635,19 @@ def gates_from(value: Any) -> JobGates:
         where, message = first_error(error, list(value))
         path = [part for part in where if part != "[key]"]
         raise WrongValue(f"{path[0]}: {message}", *path) from None
-    given = {name: getattr(model, name) for name in model.model_fields_set}
+    sections = {name: getattr(model, name) for name in model.model_fields_set}
     for what in _PAIRS:
-        low, high = given.get(f"min_{what}"), given.get(f"max_{what}")
+        low, high = sections.get(f"min_{what}"), sections.get(f"max_{what}")
         if low is not None and high is not None and low > high:
             raise WrongValue(f"min_{what} {low} is above max_{what} {high}", f"min_{what}")
     for code in model.fail_on:
         if code in model.warn_on:
             raise WrongValue(f"{code} is in both fail_on and warn_on; choose one", "fail_on")
-    limits = Thresholds(**_of(Thresholds, given))
-    expectations = Expectations(**_of(Expectations, {**given, "max_bad_fraction": None}))
+    limits = Thresholds(**_of(Thresholds, sections))
+    expectations = Expectations(**_of(Expectations, {**sections, "max_bad_fraction": None}))
     return JobGates(Gates(model.fail_on, model.warn_on), expectations, limits)
 
 
-def _of(model: type[Limits], given: Mapping[str, Any]) -> dict[str, Any]:
+def _of(model: type[Limits], limits: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the gates of a group."""
-    return {name: value for name, value in given.items() if name in model.model_fields}
+    return {name: value for name, value in limits.items() if name in model.model_fields}

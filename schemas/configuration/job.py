@@ -194,6 +194,6 @@ def without_secrets(message: str, texts: Iterable[str], environ: Mapping[str, st
     for name in sorted(names, key=lambda name: (-len(environ.get(name, "")), name)):
         value = environ.get(name, "")
         for form in {repr(value)[1:-1], value} if value else ():
-            wanted = re.escape(form) if len(form) >= _SHORT else rf"(?<!\w){re.escape(form)}(?!\w)"
-            message = re.sub(wanted, f"${{{name}}}", message)  # a name contains no backslash
+            pattern = re.escape(form) if len(form) >= _SHORT else rf"(?<!\w){re.escape(form)}(?!\w)"
+            message = re.sub(pattern, f"${{{name}}}", message)  # a name contains no backslash
     return message

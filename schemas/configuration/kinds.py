@@ -115,16 +115,16 @@ def parse_drop(text: str) -> tuple[str, ...]:
     Raises:
       ValueError: If a code is unknown or does not depend on one image alone.
     """
-    wanted = {item.strip().upper() for item in text.split(",") if item.strip()}
-    known = [code.value for code in OF_ONE_PICTURE]
-    for code in sorted(wanted.difference(known)):
+    names = {item.strip().upper() for item in text.split(",") if item.strip()}
+    choices = [code.value for code in OF_ONE_PICTURE]
+    for code in sorted(names.difference(choices)):
         if code in set(QUALITY):
             advice = {"ODD_SIZE": "use --min_side", "EXACT_DUPLICATE": "use --dedupe exact"}
             advice["NEAR_DUPLICATE"] = "use --dedupe near"
-            wording = advice.get(code, f"choose from {', '.join(known)}")
+            wording = advice.get(code, f"choose from {', '.join(choices)}")
             raise ValueError(f"{code} does not depend on one image alone; {wording}")
-        raise ValueError(f"{code} is not a finding about one image; choose from {', '.join(known)}")
-    return tuple(code for code in known if code in wanted)
+        raise ValueError(f"{code} is not a finding about one image; choose from {', '.join(choices)}")
+    return tuple(code for code in choices if code in names)
 
 
 def list_entries(text: str) -> tuple[list[str], list[str]]:

@@ -81,12 +81,12 @@ def _twice(names: Sequence[str]) -> str:
 
 def _check_shape(value: Any) -> Sequence[int | None]:
     sides = value if isinstance(value, list) else [value]
-    known = [side for side in sides if side is not None or value is None]
-    if any(type(side) is not int or side < 1 for side in known):
+    sizes = [side for side in sides if side is not None or value is None]
+    if any(type(side) is not int or side < 1 for side in sizes):
         raise wrong(f"{short_repr(value)} is not a shape; write [4], [2, 3] or [null] for any number")
-    if len(sides) - len(known) > 1:
+    if len(sides) - len(sizes) > 1:
         raise wrong("only one side of a shape can be null")
-    if math.prod(known) > _MAX_VALUES:
+    if math.prod(sizes) > _MAX_VALUES:
         raise wrong(f"{short_repr(value)} has more than {_MAX_VALUES:,} values; make it smaller")
     return sides
 
@@ -185,13 +185,13 @@ def _refusal(path: str, why: str) -> UsageError:
 
 def _layout(file: LayoutFile, stem: str) -> Layout:
     base = LAYOUTS.get(file.extends, Layout("", ()))
-    given = {
+    values = {
         name: getattr(file, name)
         for name in ("first_label", "needs", "format_names", "pixels")
         if name in file.model_fields_set
     }
     base = replace(
-        base, **given, name=stem if file.name is None else file.name, summary="a layout of your own"
+        base, **values, name=stem if file.name is None else file.name, summary="a layout of your own"
     )
     if base.name in LAYOUTS:
         raise wrong(
@@ -224,13 +224,13 @@ def _inherited(features: Sequence[FeatureSpec], file: LayoutFile) -> list[Featur
 
 
 def _feature(name: str, block: FeatureBlock, pixels: bool) -> FeatureSpec:
-    given = block.model_fields_set
-    if len(given & {"fill", "column", "constant"}) != 1:
+    fields_set = block.model_fields_set
+    if len(fields_set & {"fill", "column", "constant"}) != 1:
         raise wrong("write one of fill, column and constant, which say what fills it")
     if block.tensor and block.base64:
         raise wrong("write tensor or base64, not both")
     spec = replace(_filled(name, block), optional=block.optional)
-    if "dtype" in given:
+    if "dtype" in fields_set:
         if spec.fill is not FeatureRole.ENCODED or not pixels:
             raise wrong(
                 "dtype is the type of bare pixels; write it beside fill: encoded in a layout with "
@@ -250,19 +250,19 @@ def _feature(name: str, block: FeatureBlock, pixels: bool) -> FeatureSpec:
 
 def _filled(name: str, block: FeatureBlock) -> FeatureSpec:
     """Returns a feature without its encoding."""
-    given = block.model_fields_set
-    if "fill" in given:
+    fields_set = block.model_fields_set
+    if "fill" in fields_set:
         role = FeatureRole(block.fill)
-        if given & {"type", "values", "shape"}:
+        if fields_set & {"type", "values", "shape"}:
             raise wrong(f"{role} has its own type and shape; leave type, values and shape out")
         return FeatureSpec(name, role.type, role.shape, role)
-    if "type" not in given:
+    if "type" not in fields_set:
         raise wrong(f"write its type, one of {', '.join(TYPE_NAMES)}")
     type_ = value_type(block.type)
     if block.values and type_ is not ValueType.ENUM:
         raise wrong("values are the names of an enum; write type: enum")
     spec = FeatureSpec(name, feature_type(type_), block.shape, value_type=type_)
-    if "constant" in given:
+    if "constant" in fields_set:
         return _with_constant(spec, block)
     column = block.column if block.column != name else ""
     return replace(spec, fill=FeatureRole.EXTRA, value=block.values, column=column)

@@ -77,7 +77,7 @@ class Kind:
       metavar: Placeholder in `--help`; empty to show the choices.
       check: Raises ValueError for a wrong value and says what to write instead; the result is not used.
       pattern: Regular expression, without anchors, of the values that a Dataflow template accepts.
-      accepts: Type of the argument in Python if it is not that of the stored value.
+      accepts: Type of the argument in Python if it differs from the type of the stored value.
       parameter: Type of a template's parameter, if the stored value does not decide it.
       between: Text between a name and its value, for a value that can also be a mapping.
       choices: All values, if they are few.

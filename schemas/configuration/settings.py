@@ -361,8 +361,8 @@ class ConvertSettings:
     def parsed_extra_columns(self) -> tuple[ExtraColumn, ...]:
         """The columns to store as features. Those that the layout names come first."""
         named = layout_by_name(self.layout).columns
-        known = {column.name for column in named}
-        return (*named, *(column for column in self._option_columns if column.name not in known))
+        names = {column.name for column in named}
+        return (*named, *(column for column in self._option_columns if column.name not in names))
 
     def option_of(self, column: ExtraColumn) -> str:
         """Returns the origin of an extra column for messages: an option, or the layout."""

@@ -35,11 +35,11 @@ class FileModel(BaseModel):
     def _check_keys(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):
             raise wrong(f"write `key: value` lines, such as `{next(iter(cls.model_fields))}: ...`")
-        known = list(cls.model_fields)
+        names = list(cls.model_fields)
         for key in value:
-            if key not in known:
-                close = nearest(str(key), known)
-                raise wrong(f"{quoted_value(key)} is not a key here; write {', '.join(known)}{close}")
+            if key not in names:
+                close = nearest(str(key), names)
+                raise wrong(f"{quoted_value(key)} is not a key here; write {', '.join(names)}{close}")
         return value
 
 

@@ -156,7 +156,7 @@ def _splits(dataset: Dataset) -> Iterator[str]:
 def _classes(dataset: Dataset) -> Iterator[str]:
     """Yields a table of the classes: id, name, and the number of records with it in each split."""
     texts = dict(zip(dataset.labels, dataset.plan.label_texts))
-    shown = [*dataset.classes.items()][:MAX_CLASSES]
+    classes = [*dataset.classes.items()][:MAX_CLASSES]
     counts = [dataset.class_counts.get(split, {}) for split in dataset.splits]
     rows = (
         (
@@ -164,11 +164,11 @@ def _classes(dataset: Dataset) -> Iterator[str]:
             _plain(name if texts.get(name, name) == name else f"{name} ({texts[name]})"),
             *(f"{count.get(name, 0):,}" for count in counts),
         )
-        for number, name in shown
+        for number, name in classes
     )
     yield from _table(("id", "class", *map(_code, dataset.splits)), rows)
-    if len(shown) < len(dataset.classes):
-        more = counted(len(dataset.classes) - len(shown), "more class", "more classes")
+    if len(classes) < len(dataset.classes):
+        more = counted(len(dataset.classes) - len(classes), "more class", "more classes")
         yield from ("", f"`labels.txt` lists {more}.")
 
 

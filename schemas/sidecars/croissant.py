@@ -88,7 +88,7 @@ def croissant_json(dataset: Dataset) -> str:
 
 def _provenance(provenance: Provenance) -> _Json:
     """Returns the properties that only a person knows, if they are given."""
-    found = {
+    values = {
         "license": provenance.license,
         "citeAs": provenance.citation,
         "url": provenance.url,
@@ -98,7 +98,7 @@ def _provenance(provenance: Provenance) -> _Json:
             for creator in provenance.creators
         ],
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in values.items() if value}
 
 
 def _description(dataset: Dataset) -> str:

@@ -244,8 +244,8 @@ def _picture_function(dataset: Dataset) -> str:
     """Returns the source of `_picture`, which decodes pictures of several sample types."""
     types, shape = sample_types(dataset), picture_shape(dataset)
     target = widest(types)
-    found = [_find(dataset, role) for role in (FeatureRole.ENCODED, FeatureRole.DTYPE)]
-    stored, dtype = (_item(spec) for spec in found if spec is not None)
+    specs = [_find(dataset, role) for role in (FeatureRole.ENCODED, FeatureRole.DTYPE)]
+    stored, dtype = (_item(spec) for spec in specs if spec is not None)
     branches = "".join(
         f"    def of_{name}():\n" + indent("\n".join(_branch_lines(dataset, name, target)), " " * 8) + "\n\n"
         for name in types
@@ -311,8 +311,8 @@ def _side(size: int | None, spec: FeatureSpec | None) -> str:
     return f"tf.cast({_item(spec)}, tf.int64)" if spec.encoding is Encoding.TENSOR else _item(spec)
 
 
-def _find(dataset: Dataset, wanted: FeatureRole) -> FeatureSpec | None:
-    return next((spec for spec in dataset.features if spec.fill is wanted), None)
+def _find(dataset: Dataset, role: FeatureRole) -> FeatureSpec | None:
+    return next((spec for spec in dataset.features if spec.fill is role), None)
 
 
 def _item(spec: FeatureSpec) -> str:

@@ -89,11 +89,11 @@ def tfds_name(name: str) -> str:
 
 def class_names(labels: Sequence[str], first_label: int) -> list[str]:
     """Returns the name of each id from 0 on; ids below the first class get a placeholder."""
-    taken = set(labels)
+    used_names = set(labels)
     names: list[str] = []
     for number in range(first_label):
         name = f"__unused_{number}__"
-        while name in taken:
+        while name in used_names:
             name += "_"
         names.append(name)
     return [*names, *labels]

@@ -134,8 +134,8 @@ def _domain(spec: FeatureSpec, dataset: Dataset) -> _Domain | None:
         return _constant(spec)
     if spec.fill is FeatureRole.EXTRA:
         return _declared(spec)
-    known = _DOMAINS.get(spec.fill)
-    return known(dataset) if callable(known) else known
+    domain = _DOMAINS.get(spec.fill)
+    return domain(dataset) if callable(domain) else domain
 
 
 _DECLARED: Mapping[str, _Domain] = {
@@ -148,8 +148,8 @@ _DECLARED: Mapping[str, _Domain] = {
 
 def _declared(spec: FeatureSpec) -> _Domain | None:
     if spec.value_type == ValueType.ENUM:
-        known = [("min", 0), ("max", len(spec.value) - 1)] if spec.value else []  # names of numbers
-        return "int_domain", [*known, ("is_categorical", True)]
+        limits = [("min", 0), ("max", len(spec.value) - 1)] if spec.value else []  # names of numbers
+        return "int_domain", [*limits, ("is_categorical", True)]
     return _DECLARED.get(spec.value_type)
 
 
