@@ -55,12 +55,12 @@ class _CompareShard(beam.DoFn):
         yield from _sorted(compare_shard(*place, refs, self._comparison, self._facts), KEY, buckets)
 
 
-def _sorted(found: Iterable[Finding | Leftover], what: str, buckets: int) -> Iterator[Any]:
+def _sorted(items: Iterable[Finding | Leftover], what: str, buckets: int) -> Iterator[Any]:
     """Yields findings as summaries, and leftovers packed by bucket under their own tag."""
     leftovers: list[Leftover] = []
 
     def findings() -> Iterator[Finding]:
-        for item in found:
+        for item in items:
             if isinstance(item, Leftover):
                 leftovers.append(item)
             else:
@@ -75,8 +75,8 @@ def _sorted(found: Iterable[Finding | Leftover], what: str, buckets: int) -> Ite
 
 
 def _meet_by_source(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> FindingSummary:
-    found = meet(bucket)
-    return FindingSummary().add(item.finding if isinstance(item, Leftover) else item for item in found)
+    unpaired = meet(bucket)
+    return FindingSummary().add(item.finding if isinstance(item, Leftover) else item for item in unpaired)
 
 
 @composite

@@ -96,8 +96,8 @@ def DedupeExact(
 
     def hashed_ref(ref: ImageRef) -> ImageRef:
         # An image of an unknown class is quarantined, so no copy may be removed in its favor.
-        known = not names or names.issuperset(ref.labels)
-        return hash_ref(ref, max_bytes) if ref.is_candidate and known else ref._replace(sha256="")
+        is_listed = not names or names.issuperset(ref.labels)
+        return hash_ref(ref, max_bytes) if ref.is_candidate and is_listed else ref._replace(sha256="")
 
     def hash_sources(batch: EncodedRefs) -> EncodedRefs:
         return encode_refs(map_refs(hashed_ref, list(decode_refs(batch))))

@@ -64,12 +64,12 @@ def _fingerprint_sources(
         for ref in decode_refs(batch)
         if ref.is_candidate and (not class_names or class_names.issuperset(ref.labels))
     ]
-    found = map_reads(partial(fingerprint_read, recipe.settings), refs, recipe)
+    reads = map_reads(partial(fingerprint_read, recipe.settings), refs, recipe)
     # A batch that is processed again gets the same name.
     name = hashlib.blake2b("\n".join(ref.key for ref in refs).encode(), digest_size=_NAME_BYTES).hexdigest()
     pictures = [
         picture_of(name, place, ref.key, seen)
-        for place, (ref, seen) in enumerate(zip(refs, found, strict=True))
+        for place, (ref, seen) in enumerate(zip(refs, reads, strict=True))
         if seen is not None
     ]
     yield from pictures_by_place(pictures, _BUCKETS)
@@ -93,9 +93,9 @@ def link_similar(bucket: tuple[Bucket, Iterable[bytes]]) -> Iterator[list[tuple[
         rows = sorted(group, key=lambda row: str(row.key))  # the order of arrival does not count
         for begin in range(0, len(rows), MAX_IN_BAND):
             part = rows[begin : begin + MAX_IN_BAND]
-            found = alike([row.hash for row in part], [row.patch for row in part], band=band_number(kind))
+            pairs = alike([row.hash for row in part], [row.patch for row in part], band=band_number(kind))
             ranked = [(-row.offset, str(row.key)) for row in part]
-            links = join_groups((ranked[first], ranked[second]) for first, second, _ in found)
+            links = join_groups((ranked[first], ranked[second]) for first, second, _ in pairs)
             if links:
                 yield list(links.items())
 

@@ -72,9 +72,9 @@ class _ListPart(beam.DoFn):
         self._digest = ListingDigest()
 
     def process(self, part: InputSplit) -> Iterator[ImageRef | beam.pvalue.TaggedOutput]:
-        for found in list_part(part, self._context, self._matches):
-            self._digest.add(found, self._context.spool.path)
-            yield beam.pvalue.TaggedOutput(_CLASS_IDS, found) if isinstance(found, ClassId) else found
+        for item in list_part(part, self._context, self._matches):
+            self._digest.add(item, self._context.spool.path)
+            yield beam.pvalue.TaggedOutput(_CLASS_IDS, item) if isinstance(item, ClassId) else item
 
     def finish_bundle(self) -> Iterator[beam.pvalue.TaggedOutput]:
         yield beam.pvalue.TaggedOutput(_MATCHES, in_global_window(self._matches))
@@ -90,7 +90,7 @@ def ListSources(
     """Lists the inputs. `PBegin -> (PCollection[ImageRef], PCollection[ClassId], ...)`.
 
     The second result contains the ids that sources give to class names; it may have duplicates. The third is
-    a PCollection of RuleMatches, and the fourth of ListingDigests, which together are that of all items.
+    a PCollection of RuleMatches, and the fourth of ListingDigests, whose sum is the digest of all items.
 
     Args:
       begin: The pipeline, or a PCollection of one element, to list the inputs once that element is ready.

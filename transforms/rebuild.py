@@ -247,8 +247,8 @@ def GateVersion(
     ) -> VersionRecord | None:  # fmt: skip
         if outcome is None:
             return None
-        found = added_findings(findings)
-        return gate_version(task, previous, outcome, list(checks), found, statistics, changes)
+        added = added_findings(findings)
+        return gate_version(task, previous, outcome, list(checks), added, statistics, changes)
 
     changes = (
         committed

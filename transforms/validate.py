@@ -94,10 +94,10 @@ def _check_shard(
         yield beam.pvalue.TaggedOutput(_SIZES, sizes_of(check.file, check.pictures))
         yield beam.pvalue.TaggedOutput(_CLASSES, count_classes(check.pictures))
         yield beam.pvalue.TaggedOutput(_STATISTICS, check.statistics)
-    found = sum(check.summary.counts.values())
-    if found:
+    count = sum(check.summary.counts.values())
+    if count:
         yield beam.pvalue.TaggedOutput(_FINDINGS, check.summary)
-    PROGRESS.add(checked_records=check.records, checked_shards=1, findings=found)
+    PROGRESS.add(checked_records=check.records, checked_shards=1, findings=count)
     yield ShardCheck(
         check.file,
         check.split,
@@ -110,9 +110,9 @@ def _check_shard(
 
 def _checked(task: ShardTask, schema: RecordSchema, depth: CheckDepth, hold: HeldLease | None) -> ShardCheck:
     """Checks a shard and stores the result, or returns the stored result of an earlier check."""
-    known = stored_check(task, schema, depth)
-    if known is not None:
-        return known
+    check = stored_check(task, schema, depth)
+    if check is not None:
+        return check
     # A check that decodes no image cannot save anything with the digests of sound records.
     sound = sound_records(task, schema, depth) if depth >= CheckDepth.FULL else None
     checked = sum_up(check_shard(task, schema, depth, sound), depth)
@@ -239,14 +239,14 @@ def CompareLedgers(
       forecast: Side input of the one Forecast.
     """
     read = beam.FlatMap(_read_ledger, forecast, directory).with_output_types(FindingSummary)
-    found = results | "ReadLedger" >> read.with_outputs(_ROWS, main="damaged")
+    rows = results | "ReadLedger" >> read.with_outputs(_ROWS, main="damaged")
     # FindingSummary, ((what, bucket), rows)
     equal = (
-        found[_ROWS]
+        rows[_ROWS]
         | "GroupBySource" >> beam.GroupByKey()  # ((what, bucket), [rows])
         | "CompareSources" >> beam.Map(_summing(compare_bucket)).with_output_types(FindingSummary)
     )  # FindingSummary
-    return found.damaged, equal
+    return rows.damaged, equal
 
 
 def _read_ledger(result: ShardResult, forecast: Forecast, directory: str) -> Iterator[Any]:
@@ -306,9 +306,9 @@ def verify_results(
         tasks = results | "NameShardTasks" >> beam.FlatMap(tasks_of, *sides).with_output_types(
             ShardTask
         )  # ShardTask
-        checks, found, statistics = tasks | "VerifyShards" >> ValidateShards(schema, depth, stores, hold)
+        checks, summaries, statistics = tasks | "VerifyShards" >> ValidateShards(schema, depth, stores, hold)
         # ShardCheck, FindingSummary, Statistics
-        findings.append(found)
+        findings.append(summaries)
     if depth <= CheckDepth.FRAMES:  # a deeper check compares the records
         compare = CompareLedgers(directory, beam.pvalue.AsSingleton(forecast))
         findings += results | "CompareLedgers" >> compare  # FindingSummary

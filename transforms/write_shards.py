@@ -225,20 +225,20 @@ class _WriteShard(beam.DoFn):
         take = partial(
             take_over, self._directory, place=place, digest=plan.digest, hold=hold, recipe=plan.recipe
         )
-        if self._resume and (taken := take(self._directory)):
-            return taken
+        if self._resume and (reused := take(self._directory)):
+            return reused
         if place[:2] in reusable.content_changed:
             return None
         build = reusable.finished
         if build is not None and shard_file(*place, build.suffix) not in reusable.damaged:
             # Its sources were checked again if needed.
-            taken = take(build.directory, final=False, digests=build.digests, recorded=build.files)
-            if taken:
-                return dataclasses.replace(taken, carried=True)
+            reused = take(build.directory, final=False, digests=build.digests, recorded=build.files)
+            if reused:
+                return dataclasses.replace(reused, carried=True)
         trusted = reusable.trust_mtime and plan.digests.has_known_states
         for source in reusable.unfinished if trusted else ():
-            if taken := take(source):
-                return taken
+            if reused := take(source):
+                return reused
         return None
 
     def _write_records(
