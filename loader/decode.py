@@ -79,32 +79,32 @@ class FeatureReader:
           ValueError: If the record's value does not match the layout.
         """
         spec = self.spec
-        found = example.feature(spec.name)
-        values = found.values
-        if self._plain and len(values) == 1 and found.type is spec.type:
+        feature = example.feature(spec.name)
+        values = feature.values
+        if self._plain and len(values) == 1 and feature.type is spec.type:
             return values[0]
-        values = self._checked(found)
+        values = self._checked(feature)
         if spec.encoding is Encoding.TENSOR:
             return read_tensor(values[0])
         if spec.encoding is Encoding.BASE64:
-            values = plain_feature(spec, found).values or values  # a missing feature has a default
+            values = plain_feature(spec, feature).values or values  # a missing feature has a default
         if self._single:
             return values[0]
         array = np.empty(len(values), self._dtype)
         array[:] = values
         return array.reshape(self._shape)
 
-    def _checked(self, found: Feature) -> Sequence[Any]:
+    def _checked(self, feature: Feature) -> Sequence[Any]:
         """Returns values after checking their type and number."""
-        spec, values = self.spec, found.values
-        if found.type is None:
+        spec, values = self.spec, feature.values
+        if feature.type is None:
             if self._shape[:1] == (-1,):
                 return ()
             if self._default is None:
                 raise ValueError(f"feature {spec.name!r} is missing")
             return self._default if isinstance(self._default, tuple) else (self._default,)
-        if found.type is not spec.type:
-            raise ValueError(f"feature {spec.name!r} is {found.type.value}, not {spec.type.value}")
+        if feature.type is not spec.type:
+            raise ValueError(f"feature {spec.name!r} is {feature.type.value}, not {spec.type.value}")
         known = prod(side for side in self._shape if side != -1)
         fits = len(values) % known == 0 if self._shape[:1] == (-1,) and known else len(values) == known
         if not fits:
@@ -160,12 +160,12 @@ class PictureReader:
           UsageError: If the layout stores no image.
           ValueError: If it cannot be decoded.
         """
-        found = self._stored(example)
-        if isinstance(found, Image.Image):
-            pixels = np.array(self._in_color(found))  # a copy, because Pillow's own buffer is read-only
+        stored = self._stored(example)
+        if isinstance(stored, Image.Image):
+            pixels = np.array(self._in_color(stored))  # a copy, because Pillow's own buffer is read-only
             pixels = pixels if pixels.ndim == 3 else pixels[:, :, None]
         else:
-            pixels = self._with_channels(found)
+            pixels = self._with_channels(stored)
         if self._dtype is None:
             return pixels
         return converted(converted(pixels, widest(self._types)), self._dtype)  # in two steps, as `load` does
@@ -177,10 +177,10 @@ class PictureReader:
           UsageError: If the layout stores no image.
           ValueError: If it cannot be decoded.
         """
-        found = self._stored(example)
-        if isinstance(found, Image.Image):
-            return self._in_color(found)
-        return displayed(self._with_channels(found))
+        stored = self._stored(example)
+        if isinstance(stored, Image.Image):
+            return self._in_color(stored)
+        return displayed(self._with_channels(stored))
 
     def _with_channels(self, pixels: Pixels) -> Pixels:
         """Returns pixels, which may be gray or have alpha, with the dataset's number of channels."""
@@ -270,8 +270,8 @@ def _on_white(pixels: Pixels) -> Pixels:
     """Returns the gray levels or colors of pixels with alpha on a white background, rounded; uint16."""
     wide = pixels.astype(np.uint64)
     color, alpha, white = wide[:, :, :-1], wide[:, :, -1:], np.uint64(HIGHEST["uint16"])
-    shown: Pixels = (color * alpha + white * (white - alpha) + white // np.uint64(2)) // white
-    return shown.astype(np.uint16)
+    blended: Pixels = (color * alpha + white * (white - alpha) + white // np.uint64(2)) // white
+    return blended.astype(np.uint16)
 
 
 def decode_picture(data: bytes) -> Image.Image:

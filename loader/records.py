@@ -138,8 +138,8 @@ class Records:
           UsageError: If a ledger is missing.
         """
         rows = read_labels(self.directory, self.dataset, self._slices)
-        found = [entry.key for _, of_slice in rows for _, entry in of_slice]
-        return found if len(self) == len(found) else [found[i] for i in self._positions]
+        all_keys = [entry.key for _, of_slice in rows for _, entry in of_slice]
+        return all_keys if len(self) == len(all_keys) else [all_keys[i] for i in self._positions]
 
     def __len__(self) -> int:
         return len(self._positions)
@@ -246,7 +246,7 @@ class Records:
             order = np.argsort(np.random.PCG64(seed).random_raw(len(self)), kind="stable")
             tasks = (partial(self.pictures(transform).__getitem__, number) for number in order)
         else:
-            tasks = (partial(read, *found) for found in self._stored())
+            tasks = (partial(read, *arguments) for arguments in self._stored())
         return _iterate_batches(tasks, batch_size, drop_remainder, threads)
 
     def _place(self, index: int | np.integer[Any]) -> tuple[ShardSlice, int]:
@@ -296,11 +296,11 @@ class Records:
     def _class(self, example: ParsedExample) -> int | np.ndarray[Any, Any]:
         reader = self._by_role.get(FeatureRole.LABEL)
         if reader is not None:
-            found = reader.read(example)
-            if isinstance(found, np.ndarray):
-                found = found.astype(np.int64)
-                return np.where(found == UNLABELLED, UNLABELLED, found - self.dataset.first_label)
-            return UNLABELLED if found == UNLABELLED else int(found) - self.dataset.first_label
+            values = reader.read(example)
+            if isinstance(values, np.ndarray):
+                values = values.astype(np.int64)
+                return np.where(values == UNLABELLED, UNLABELLED, values - self.dataset.first_label)
+            return UNLABELLED if values == UNLABELLED else int(values) - self.dataset.first_label
         reader = next((self._by_role[role] for role in _NAMES if role in self._by_role), None)
         if reader is None:
             raise UsageError(

@@ -265,8 +265,8 @@ def _of_slice(item: ShardSlice, path: str, sha256: str) -> list[tuple[int, Entry
             raise EngineError(
                 f"{printable(path)} is damaged ({error}); restore it or convert again."
             ) from error
-    wanted = item.numbers if isinstance(item.numbers, range) else frozenset(item.numbers)
-    return [(number, entry) for number, entry in enumerate(written) if number in wanted]
+    chosen = item.numbers if isinstance(item.numbers, range) else frozenset(item.numbers)
+    return [(number, entry) for number, entry in enumerate(written) if number in chosen]
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,7 @@ def slices_of(
     if resplit is not None and not isinstance(resplit, Resplit):
         resplit = Resplit(resplit)
     if keep is not None or fold is not None:
-        wanted = _predicate(dataset, keep) if keep is not None else None
+        predicate = _predicate(dataset, keep) if keep is not None else None
         needed = _names_in(split) | (_names_in(resplit.of) if resplit is not None else set())
         for name in splits if ALL in needed else [name for name in splits if name in needed]:
             splits[name] = [
@@ -351,7 +351,7 @@ def slices_of(
                     (
                         number
                         for number, entry in rows
-                        if (wanted is None or wanted(entry.key, entry.label))
+                        if (predicate is None or predicate(entry.key, entry.label))
                         and (fold is None or (entry.fold == fold) is (part == VALIDATION))
                     ),
                 )
@@ -372,12 +372,12 @@ def number_of_records(slices: Iterable[ShardSlice]) -> int:
 
 def _chosen(item: ShardSlice, numbers: Iterable[int]) -> ShardSlice:
     """Returns a slice of these records. Consecutive numbers become a range."""
-    found = array("q", numbers)
-    if not found:
+    indices = array("q", numbers)
+    if not indices:
         return item._replace(numbers=range(0))
-    if found[-1] - found[0] + 1 == len(found):
-        return item._replace(numbers=range(found[0], found[-1] + 1))
-    return item._replace(numbers=found)
+    if indices[-1] - indices[0] + 1 == len(indices):
+        return item._replace(numbers=range(indices[0], indices[-1] + 1))
+    return item._replace(numbers=indices)
 
 
 def _check_fold(dataset: Dataset, fold: int | None, part: str) -> None:
@@ -531,11 +531,11 @@ def _bounds(slices: Sequence[ShardSlice], begin: str, end: str, expression: str)
 
 def _between(slices: Iterable[ShardSlice], begin: int, end: int) -> list[ShardSlice]:
     """Returns the records from one position in a split to another."""
-    found = []
+    parts = []
     first = 0
     for item in slices:
         count = len(item.numbers)
         numbers = item.numbers[max(0, begin - first) : max(0, min(count, end - first))]
-        found.append(item._replace(numbers=numbers))
+        parts.append(item._replace(numbers=numbers))
         first += count
-    return found
+    return parts

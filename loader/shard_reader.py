@@ -200,16 +200,16 @@ class ShardReader:
 
     def _ends_of(self, file: str) -> Ends:
         """Returns the ends of a shard's records, found once in each process."""
-        found = self._ends.get(file)
-        if found is None:
-            found = find_ends(self._directory, *self._shards[file])
-            if found is None:
+        ends = self._ends.get(file)
+        if ends is None:
+            ends = find_ends(self._directory, *self._shards[file])
+            if ends is None:
                 shard = self._shards[file][3]
                 with translated_shard_errors(self._path(file)):
                     size = shard.bytes if self._is_remote(file) else self._open(file).size
-                found = self._walk(file, size, shard.records)
-            self._ends[file] = found
-        return found
+                ends = self._walk(file, size, shard.records)
+            self._ends[file] = ends
+        return ends
 
     def _walk(self, file: str, size: int, records: int) -> Ends:
         """Finds the records of a shard without index and ledger, from the lengths in the frames."""
@@ -252,21 +252,21 @@ class ShardReader:
             lock = own.unpacking[file]
         with lock:  # other threads that need this shard wait for it
             with own.lock:
-                found = own.unpacked.get(file)
-                if found is not None:
+                opened = own.unpacked.get(file)
+                if opened is not None:
                     own.unpacked.move_to_end(file)
-                    return found
+                    return opened
             with storage.open_local(self._path(file)) as packed:
                 unpacked, error = decompress(packed, compression_of(file, b""))
-            found = _OpenFile(unpacked)
+            opened = _OpenFile(unpacked)
             if error:
                 ends = find_ends(self._directory, *self._shards[file])
                 ends = np.zeros(2, np.int64) if ends is None else ends
-                number = min(int(np.searchsorted(ends, found.size, side="right")) - 1, len(ends) - 2)
+                number = min(int(np.searchsorted(ends, opened.size, side="right")) - 1, len(ends) - 2)
                 raise self.damaged(file, number, int(ends[number]), f"from there on {error}")
             with own.lock:
-                own.unpacked[file] = found
+                own.unpacked[file] = opened
                 total = sum(item.size for item in own.unpacked.values())
                 while total > self._unpacked_bytes and len(own.unpacked) > 1:
                     total -= own.unpacked.popitem(last=False)[1].size
-            return found
+            return opened

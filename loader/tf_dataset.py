@@ -124,40 +124,40 @@ def load(
       EngineError: If the storage failed.
     """
     directory = located(dataset)
-    made = read_dataset(directory)
+    contents = read_dataset(directory)
     size = _size(image_size)
-    dtype = _dtype(dtype, stored_types(made))
+    dtype = _dtype(dtype, stored_types(contents))
     _check(batch_size, shuffle, seed, repeat, augment)
-    slices = slices_of(made, split, directory, keep=keep, fold=fold, part=part, resplit=resplit)
+    slices = slices_of(contents, split, directory, keep=keep, fold=fold, part=part, resplit=resplit)
     count = number_of_records(slices)
     if not count:
         raise UsageError(f"split {split!r} holds no records{' that are kept' if keep is not None else ''}.")
     if shuffle is None:
         shuffle = part == TRAIN and any(term.strip().startswith("train") for term in split.split("+"))
-    picture = Picture(made, size)
-    make_element, kind = _element(made, picture, size, as_dict)
+    picture = Picture(contents, size)
+    make_element, kind = _element(contents, picture, size, as_dict)
     if batch_size is not None and None in picture.shape:
-        picture.assume_one_size(_serialized_records(directory, made, slices, mixed=False, seed=None))
+        picture.assume_one_size(_serialized_records(directory, contents, slices, mixed=False, seed=None))
     shape = picture.shape
 
     # The order of the shards cannot change once elements are cached.
     data = _serialized_records(
         directory,
-        made,
+        contents,
         slices,
         mixed=bool(shuffle) or not deterministic,
         seed=seed if shuffle and not cache else None,
     )
     if shuffle and not cache:
-        data = data.shuffle(_buffer(made, slices, shuffle), seed=seed)
+        data = data.shuffle(_buffer(contents, slices, shuffle), seed=seed)
     data = data.map(make_element, num_parallel_calls=tf.data.AUTOTUNE)
     if cache:
-        data = _cached(data, cache, (made.fingerprint, slices, size, kind, bool(shuffle)))
+        data = _cached(data, cache, (contents.fingerprint, slices, size, kind, bool(shuffle)))
         if shuffle:
             # Elements that are cached in memory take no more memory in the buffer.
             pixels = math.prod(side or 0 for side in shape)
             size_of_one = pixels * tf.as_dtype(picture.dtype).size
-            buffer = count if cache is True else _buffer(made, slices, shuffle, size_of_one)
+            buffer = count if cache is True else _buffer(contents, slices, shuffle, size_of_one)
             data = data.shuffle(buffer, seed=seed)
     if augment is not None:
         data = _augmented(data, augment, seed)
@@ -173,7 +173,7 @@ def load(
     options.deterministic = deterministic
     data = data.prefetch(tf.data.AUTOTUNE).with_options(options)
     data.num_examples = count
-    data.class_names = list(made.labels)
+    data.class_names = list(contents.labels)
     return data
 
 
@@ -187,7 +187,7 @@ def _size(image_size: int | Sequence[int] | None) -> Size | None:
 
 
 def _dtype(dtype: str | tf.DType | None, stored: Sequence[str]) -> str:
-    """Returns the name of a type of TensorFlow or NumPy; for None that of the stored images."""
+    """Returns the name of a type of TensorFlow or NumPy; for None the type of the stored images."""
     name = None
     if dtype is not None:
         try:

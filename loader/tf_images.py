@@ -52,12 +52,12 @@ class Picture:
         Raises:
           UsageError: If the records have no image.
         """
-        found = feature_of(dataset.features, FeatureRole.ENCODED)
-        if found is None:
+        encoded = feature_of(dataset.features, FeatureRole.ENCODED)
+        if encoded is None:
             raise UsageError(
                 "The dataset's records contain no image; read them with tf.data.TFRecordDataset."
             )
-        self.feature = found
+        self.feature = encoded
         self._formats = stored_formats(dataset)
         self._types = stored_types(dataset)
         self.dtype = widest(self._types)
@@ -66,7 +66,7 @@ class Picture:
         self._stored = (height, width, channels)
         #: Transparent pixels of kept originals become white.
         self._translucent = channels is None and dataset.plan.settings["image_format"] == "keep"
-        self._is_tensor = found.holds_pixels
+        self._is_tensor = encoded.holds_pixels
         #: Size to resize images to; None if that is never needed.
         self._target = size if self._stored[:2] != size else None
         self._size = size
@@ -78,7 +78,7 @@ class Picture:
         )
         self._shape, *self._sides = size_features
         self._type_feature = feature_of(dataset.features, FeatureRole.DTYPE) if len(self._types) > 1 else None
-        self.needed: tuple[FeatureSpec, ...] = (found,)
+        self.needed: tuple[FeatureSpec, ...] = (encoded,)
         if "raw" in self._formats and not self._is_tensor and None in self._stored:
             self.needed += tuple(spec for spec in (self._shape, *self._sides) if spec is not None)
         if self._type_feature is not None:
@@ -91,7 +91,7 @@ class Picture:
         return height, width, self._channels
 
     def assume_one_size(self, records: tf.data.Dataset) -> None:
-        """Takes the size of the first images for that of all, so that they can be batched.
+        """Takes the size of the first images for the size of all, so that they can be batched.
 
         From then on, `decode` fails for an image of another size.
 
@@ -103,10 +103,10 @@ class Picture:
         """
         parse = parser(self.needed)
         sizes = records.take(_FIRST).map(lambda record: tf.shape(self.decode(parse(record)))[:2])
-        found = {(int(height), int(width)) for height, width in sizes.as_numpy_iterator()}
-        if len(found) != 1:
+        distinct = {(int(height), int(width)) for height, width in sizes.as_numpy_iterator()}
+        if len(distinct) != 1:
             raise UsageError(f"{_DIFFERENT}.")
-        self._common = found.pop()
+        self._common = distinct.pop()
 
     def decode(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns a record's image with samples of the type `dtype`."""
@@ -233,8 +233,8 @@ def _on_white(image: tf.Tensor) -> tf.Tensor:
     """Returns the colors of pixels with alpha on a white background, rounded; 8 bits as in Pillow."""
     pixels = tf.cast(image, tf.int32 if image.dtype == tf.uint8 else tf.int64)
     white = image.dtype.max
-    shown = pixels[:, :, :3] * pixels[:, :, 3:] + white * (white - pixels[:, :, 3:])
-    return tf.cast((shown + white // 2) // white, image.dtype)
+    blended = pixels[:, :, :3] * pixels[:, :, 3:] + white * (white - pixels[:, :, 3:])
+    return tf.cast((blended + white // 2) // white, image.dtype)
 
 
 def _resized(image: tf.Tensor, size: Size) -> tf.Tensor:
@@ -309,8 +309,8 @@ def feature_of(features: Sequence[FeatureSpec], role: FeatureRole) -> FeatureSpe
 
 def class_feature(features: Sequence[FeatureSpec]) -> FeatureSpec | None:
     """Returns the feature with an image's class or classes, if there is one."""
-    found = (feature_of(features, role) for role in _CLASS_FILLS)
-    return next((spec for spec in found if spec is not None), None)
+    candidates = (feature_of(features, role) for role in _CLASS_FILLS)
+    return next((spec for spec in candidates if spec is not None), None)
 
 
 def class_index(dataset: Dataset, spec: FeatureSpec) -> Callable[[tf.Tensor], tf.Tensor]:

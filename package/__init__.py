@@ -60,10 +60,10 @@ def __getattr__(name: str) -> Any:
     with needed_by(name):
         if name in _NEED_BEAM and find_spec("apache_beam") is None:
             raise ModuleNotFoundError(name="apache_beam")
-        found = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
+        value = getattr(import_module(f"{__name__}.{HOMES[name]}"), name)
     if HOMES[name].startswith("pipelines."):
         from shardwright.pipelines.python_calls import called_from_python
 
-        found = called_from_python(found)
-    globals()[name] = found
-    return found
+        value = called_from_python(value)
+    globals()[name] = value
+    return value
