@@ -70,53 +70,55 @@ class Command:
         """Runs the command and returns its exit code.
 
         Args:
-          argv: Command line without the command's name; by default that of the process.
+          argv: Command line without the command's name; by default the process's own.
         """
         if argv is None:
             argv = sys.argv[1:]
-        wanted = cli_options.output_options(argv)
+        output = cli_options.output_options(argv)
         stdout: TextIO | None = None
         fields: Mapping[str, Any] = {}
 
         def command() -> int:
             nonlocal stdout, fields
             parser = self.parser()
-            given, rest = cli_options.parse(parser, argv)
-            if given.log_format not in LOG_FORMATS:
-                raise UsageError(f"--log_format {given.log_format}: choose one of {', '.join(LOG_FORMATS)}.")
-            if given.quiet and given.verbose:
+            options, rest = cli_options.parse(parser, argv)
+            if options.log_format not in LOG_FORMATS:
+                raise UsageError(
+                    f"--log_format {options.log_format}: choose one of {', '.join(LOG_FORMATS)}."
+                )
+            if options.quiet and options.verbose:
                 raise UsageError(
                     "--quiet shows only errors and --verbose shows everything; leave one of them out."
                 )
             stdout = sys.stdout
             # Only the object may appear on stdout; libraries may print there, too.
-            elsewhere = contextlib.redirect_stdout(sys.stderr) if wanted.json else contextlib.nullcontext()
+            elsewhere = contextlib.redirect_stdout(sys.stderr) if output.json else contextlib.nullcontext()
             with needed_by(f"shardwright {self.name}"):
-                if getattr(given, "pool", None):
-                    rest.append(f"--pool={given.pool}")
-                with suppress_beam_logs(wanted.verbose), elsewhere:
-                    known = cli_options.names_of(parser)
+                if getattr(options, "pool", None):
+                    rest.append(f"--pool={options.pool}")
+                with suppress_beam_logs(output.verbose), elsewhere:
+                    names = cli_options.names_of(parser)
                     if rest and self.beam is BeamOptions.ALL:
-                        cli_options.beam_options(rest, known)
+                        cli_options.beam_options(rest, names)
                     elif rest:
                         storage = self.beam is BeamOptions.STORAGE
-                        cli_options.use_without_job(rest, known, self.name, storage)
-                    outcome = self.run(argparse.Namespace(**vars(given), beam_options=rest))
-                if not (wanted.json or wanted.quiet):
+                        cli_options.use_without_job(rest, names, self.name, storage)
+                    outcome = self.run(argparse.Namespace(**vars(options), beam_options=rest))
+                if not (output.json or output.quiet):
                     outcome.show()
-                if wanted.json:
+                if output.json:
                     fields = outcome.fields()
             code = int(ExitCode.REFUSED if outcome.error else ExitCode.DONE)
-            if wanted.json or wanted.quiet or log.is_json():  # otherwise people have read the error
+            if output.json or output.quiet or log.is_json():  # otherwise people have read the error
                 log.end(outcome.error, code)
             return code
 
         def print_object(message: str, code: int) -> None:
-            if wanted.json:
+            if output.json:
                 print_result(self.name, code, message if code else "", fields, stdout)
 
-        with log.log_as(wanted.log_format, wanted.quiet, print_object):
-            return exit_code_of(command, wanted.verbose, self.resumable)
+        with log.log_as(output.log_format, output.quiet, print_object):
+            return exit_code_of(command, output.verbose, self.resumable)
 
     def parser(self) -> argparse.ArgumentParser:
         """Returns the parser of the command's own options."""

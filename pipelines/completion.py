@@ -73,11 +73,11 @@ def _describe(action: argparse.Action) -> None:
 
 def _choices(action: argparse.Action) -> Iterable[str]:
     """Returns the allowed values of an option, if there are few."""
-    shown = str(action.metavar)
-    if shown == "true|false":
+    metavar = str(action.metavar)
+    if metavar == "true|false":
         return ("true", "false")
-    if shown.startswith("{"):
-        return shown.strip("{}").split(",")
+    if metavar.startswith("{"):
+        return metavar.strip("{}").split(",")
     if action.dest == "layout":
         return tuple(LAYOUTS)
     item = setting_fields().get(action.dest)

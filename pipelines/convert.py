@@ -127,11 +127,11 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
       EngineError: The engine, the storage or the machine failed; `resume=True` continues.
     """
     started = time.time()
-    given = given_options(beam_options)
-    if given != []:  # the first checks may read from a bucket
+    options = given_options(beam_options)
+    if options != []:  # the first checks may read from a bucket
         beam_options = as_beam_options(beam_options)
     request = make_request(values, with_output=True)
-    with converting(given):
+    with converting(options):
         beam_options = as_beam_options(beam_options)
         settings, described = request.settings, bool(description_of(beam_options))
         facts = run_facts(request, beam_options, workers_of(beam_options))
@@ -182,18 +182,20 @@ def _run(job: ConversionSpec, request: ConversionRequest, beam_options: Any) -> 
         refusal = _refusal_of(job)
         if refusal:
             raise refusal from error
-        made = _committed(job)
-        if made is None:
+        conversion = _committed(job)
+        if conversion is None:
             raise
         warning = f"The dataset is published and complete; after that the run failed: {error.message}"
-        return replace(made, outcome={**made.outcome, "warnings": [*made.outcome["warnings"], warning]})
-    made = load_result(job.output, metrics_of(result))
-    count = made.metrics.get("images_on_background")
-    if count is None or made.outcome.get("reused_shards") or not made.dataset.ledger["written"]:
-        return made
+        return replace(
+            conversion, outcome={**conversion.outcome, "warnings": [*conversion.outcome["warnings"], warning]}
+        )
+    conversion = load_result(job.output, metrics_of(result))
+    count = conversion.metrics.get("images_on_background")
+    if count is None or conversion.outcome.get("reused_shards") or not conversion.dataset.ledger["written"]:
+        return conversion
     # Settings that had no effect on the images, which is known if no shard was reused.
     shown = replace(request.facts, on_background=count)
-    return replace(made, notes=tuple(without_effect(request.given, shown, request.facts)))
+    return replace(conversion, notes=tuple(without_effect(request.given, shown, request.facts)))
 
 
 def _refusal_of(job: ConversionSpec) -> DataRefused | None:
@@ -211,11 +213,11 @@ def _refusal_of(job: ConversionSpec) -> DataRefused | None:
 def _committed(job: ConversionSpec) -> ConvertResult | None:
     """Returns the dataset that a run published although the engine reports a failure; None if none."""
     try:
-        made = load_result(job.output, {})
+        result = load_result(job.output, {})
     except (OSError, ValueError, KeyError, TypeError, ShardwrightError):
         return None
-    done = made.outcome.get("exit_code") == ExitCode.DONE and made.outcome.get("run") == job.started
-    return made if done and made.outcome.get("fingerprint") == made.dataset.fingerprint else None
+    done = result.outcome.get("exit_code") == ExitCode.DONE and result.outcome.get("run") == job.started
+    return result if done and result.outcome.get("fingerprint") == result.dataset.fingerprint else None
 
 
 def load_result(path: str, metrics: Mapping[str, Any]) -> ConvertResult:
@@ -244,8 +246,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     settings = cli_options.given_settings(options)
-    made = convert(beam_options=options.beam_options, progress=True, **settings)
-    return Outcome(lambda: print_convert_summary(made), made.as_json)
+    result = convert(beam_options=options.beam_options, progress=True, **settings)
+    return Outcome(lambda: print_convert_summary(result), result.as_json)
 
 
 if __name__ == "__main__":

@@ -176,8 +176,8 @@ def images_since(previous: str, directory: str, beam_options: Any, progress: boo
     """
     before, after = _describe("--previous", previous), _describe("--dataset", directory)
     changes = _changes(before, after, "", beam_options, progress)
-    shown = printable(version_name(before.name))
-    return Previous(_with_measurements(before)._replace(name=shown), changes)
+    name = printable(version_name(before.name))
+    return Previous(_with_measurements(before)._replace(name=name), changes)
 
 
 def _compared(old: Described, new: Described, report: str, beam_options: Any, progress: bool) -> Drift:
@@ -227,15 +227,15 @@ def _gates(thresholds: Thresholds | Mapping[str, Any] | str | None) -> JobGates 
 
 def _violations(gates: JobGates, drift: Drift, dataset: Dataset) -> tuple[Violation, ...]:
     """Returns the gates that a dataset does not pass, judged by its `dataset.json` and the drift."""
-    found = check(drift, gates.limits)
+    violations = check(drift, gates.limits)
     if gates.expectations.names:
         from shardwright.core.validation.results import facts_of
 
         records = {split: dataset.records(split) for split in dataset.splits}
         facts = replace(facts_of(dataset, (), FindingSummary(), None), records=records)
         skipped = gates.expectations.names_read_from_shards()
-        found += [one for one in unmet(gates.expectations, facts) if one.name not in skipped]
-    return tuple(found)
+        violations += [one for one in unmet(gates.expectations, facts) if one.name not in skipped]
+    return tuple(violations)
 
 
 def _describe(what: str, name: str) -> Described:
@@ -276,14 +276,14 @@ def _drift(old: Described, new: Described, changes: Changes) -> Drift:
 
 def _with_measurements(described: Described) -> Described:
     """Adds the stored measurements of a dataset if they belong to this build of it."""
-    found: list[Mapping[str, Any] | None] = []
+    measurements: list[Mapping[str, Any] | None] = []
     for file in (FINDINGS_JSON, STATISTICS_JSON):
         try:
-            found.append(read_measured(described.name, file, described.dataset.fingerprint))
+            measurements.append(read_measured(described.name, file, described.dataset.fingerprint))
         except ValueError:
             path = printable(storage.join(described.name, file))
             raise UsageError(f"{path} is damaged; run shardwright validate again, or remove it.") from None
-    validation, statistics = found
+    validation, statistics = measurements
     return described._replace(validation=validation, statistics=statistics)
 
 

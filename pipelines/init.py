@@ -180,15 +180,15 @@ def _check_place(file: str, overwrite: bool) -> None:
 
 def _by_name(options: Sequence[str]) -> dict[str, Any]:
     """Returns options of a command line by name: a text, or several if an option is repeated."""
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     name = ""
     for token in options:
         if token.startswith("--"):
             name, equals, value = token[2:].partition("=")
-            found.setdefault(name, []).append(value if equals else "true")
+            by_name.setdefault(name, []).append(value if equals else "true")
         elif name:
-            found[name][-1] = token
-    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+            by_name[name][-1] = token
+    return {name: values[0] if len(values) == 1 else values for name, values in by_name.items()}
 
 
 def _ask(question: str, default: str, check: Callable[[str], Any]) -> str:
@@ -213,9 +213,9 @@ def _ask(question: str, default: str, check: Callable[[str], Any]) -> str:
         return answer
 
 
-def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
+def _asked(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the given settings, and asks on the terminal for missing ones."""
-    answers = dict(given)
+    answers = dict(settings)
 
     def checked(name: str) -> Callable[[str], object]:
         return lambda answer: checked_value(setting_fields()[name], answer)
@@ -223,7 +223,7 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
     def check_input(answer: str) -> None:
         if not answer:
             raise UsageError("Name a folder, a file or an archive.")
-        check_inputs(settings_from({**given, "input": answer}), None)
+        check_inputs(settings_from({**settings, "input": answer}), None)
 
     def check_output(answer: str) -> None:
         storage.require_known("--output", answer)
@@ -233,7 +233,7 @@ def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
         answers["input"] = _ask("Where are the images (a folder, file or archive)", "", check_input)
     if "output" not in answers:
         answers["output"] = _ask("Where to write the versions of the dataset", "dataset", check_output)
-    if not given:
+    if not settings:
         size = _ask("Resize to, such as 224 or 320x240 (empty: keep their size)", "", checked("resize"))
         answers |= {"resize": size} if size else {}
         answers["splits"] = _ask("Splits, if the input does not name them", _SPLITS, checked("splits"))
@@ -255,36 +255,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     file = "" if options.file == "-" else options.file
-    given = cli_options.own_settings(options)
-    given = {name: value for name, value in given.items() if name not in not_for_rebuilds()}
+    settings = cli_options.own_settings(options)
+    settings = {name: value for name, value in settings.items() if name not in not_for_rebuilds()}
     _check_place(file, options.overwrite)  # before asking questions
     if options.beam_options:  # without options, Beam is not needed
         as_beam_options(options.beam_options)
     if sys.stdin is not None and sys.stdin.isatty() and not (options.json or options.quiet):
-        given = _asked(given)
-    made = init(
+        settings = _asked(settings)
+    result = init(
         file=file,
         keep=getattr(options, "keep", RebuildSettings.keep),
         overwrite=options.overwrite,
         beam_options=options.beam_options,
-        **given,
+        **settings,
     )
-    if made.unseen:
-        log.info(f"the input was not examined: {made.unseen}")
-    return Outcome(lambda: _show(made), made.as_json)
+    if result.unseen:
+        log.info(f"the input was not examined: {result.unseen}")
+    return Outcome(lambda: _show(result), result.as_json)
 
 
-def _show(made: InitResult) -> None:
+def _show(result: InitResult) -> None:
     """Prints the contents of the file if it was not written, or else the next step."""
-    if not made.path:
+    if not result.path:
         sys.stdout.flush()
-        sys.stdout.buffer.write(made.text.encode())
+        sys.stdout.buffer.write(result.text.encode())
         sys.stdout.buffer.flush()
         return
-    for text in made.detected_as:
+    for text in result.detected_as:
         print(f"  the input was detected as {printable(text)}")
-    print(f"  {printable(made.path)} is written; check it, then run:")
-    print(f"  shardwright rebuild --job {shell_word(made.path)}")
+    print(f"  {printable(result.path)} is written; check it, then run:")
+    print(f"  shardwright rebuild --job {shell_word(result.path)}")
 
 
 def job_text(

@@ -96,66 +96,74 @@ def inspect(
     """
     contact_sheet = os.fspath(contact_sheet)
     target = resolve_target(os.fspath(dataset), "inspect")
-    found: dict[str, Any] = {"dataset": printable(target.name)}
+    description: dict[str, Any] = {"dataset": printable(target.name)}
     if target.directory is None:
         if split:
             raise UsageError(f"--split {split}: files without a dataset.json have no splits; leave it out.")
         files = target.files
-        found["files"] = [{"file": printable(path), "bytes": storage.size_of(path)} for path in files]
-        schema, made = schema_of(target), None
+        description["files"] = [{"file": printable(path), "bytes": storage.size_of(path)} for path in files]
+        schema, contents = schema_of(target), None
     else:
-        made = read_dataset(target.directory)
-        found |= _describe_dataset(made, storage.join(target.directory, DATASET_JSON))
-        schema = schema_of_plan(made.features, made.first_label, made.plan)
-        if split and split not in made.splits:
-            hint = nearest(split, list(made.splits)) or f"; choose one of {', '.join(made.splits)}."
+        contents = read_dataset(target.directory)
+        description |= _describe_dataset(contents, storage.join(target.directory, DATASET_JSON))
+        schema = schema_of_plan(contents.features, contents.first_label, contents.plan)
+        if split and split not in contents.splits:
+            hint = nearest(split, list(contents.splits)) or f"; choose one of {', '.join(contents.splits)}."
             raise UsageError(f"--split {printable(split)}: there is no such split{hint}")
-        filled = (name for name in made.splits if made.records(name))
-        found["split"] = split or next(filled, next(iter(made.splits), ""))
-    found["features"] = to_json(schema.features)
-    shards = _shards(target, made, found.get("split", ""))
-    found["records"], found["damages"] = _first_records(shards, schema, records)
-    if made is None and not schema.features:
-        problem = found["damages"][0]["message"] if found["damages"] else "they contain no records"
+        filled = (name for name in contents.splits if contents.records(name))
+        description["split"] = split or next(filled, next(iter(contents.splits), ""))
+    description["features"] = to_json(schema.features)
+    shards = _shards(target, contents, description.get("split", ""))
+    description["records"], description["damages"] = _first_records(shards, schema, records)
+    if contents is None and not schema.features:
+        problem = (
+            description["damages"][0]["message"] if description["damages"] else "they contain no records"
+        )
         raise UsageError(
-            f"--dataset {found['dataset']} names no TFRecord files of tf.train.Example ({problem}); "
+            f"--dataset {description['dataset']} names no TFRecord files of tf.train.Example ({problem}); "
             "name a dataset directory or 'dir/*.tfrecord'."
         )
-    found["contact_sheet"] = None
+    description["contact_sheet"] = None
     if contact_sheet:
         drawn = _write_contact_sheet(
-            contact_sheet, shards, schema, thumbnails, target.directory, made, found.get("split", "")
+            contact_sheet,
+            shards,
+            schema,
+            thumbnails,
+            target.directory,
+            contents,
+            description.get("split", ""),
         )
-        found["contact_sheet"] = {"file": printable(contact_sheet), "thumbnails": drawn}
-    return found
+        description["contact_sheet"] = {"file": printable(contact_sheet), "thumbnails": drawn}
+    return description
 
 
-def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
+def _describe_dataset(dataset: Dataset, where: str) -> dict[str, Any]:
     """Returns the contents of `dataset.json`, with the sums to show."""
     try:
         # The default image format depends on --resize.
-        defaults = replace(ConvertSettings(), resize=str(made.plan.settings.get("resize", ""))).identity()
+        defaults = replace(ConvertSettings(), resize=str(dataset.plan.settings.get("resize", ""))).identity()
         defaults["resize"] = ""
-        ledger_rows(made.ledger)
-        for reasons in made.ledger["reasons"].values():
+        ledger_rows(dataset.ledger)
+        for reasons in dataset.ledger["reasons"].values():
             dict(reasons)
         return {
-            "name": made.name,
-            "layout": made.layout,
-            "fingerprint": made.fingerprint,
-            "provenance": made.provenance.as_json(),
-            "settings": dict(made.plan.settings),
+            "name": dataset.name,
+            "layout": dataset.layout,
+            "fingerprint": dataset.fingerprint,
+            "provenance": dataset.provenance.as_json(),
+            "settings": dict(dataset.plan.settings),
             "changed_settings": {
-                name: value for name, value in made.plan.settings.items() if defaults.get(name) != value
+                name: value for name, value in dataset.plan.settings.items() if defaults.get(name) != value
             },
-            "versions": dict(made.versions),
-            "splits": sizes_of_splits(made),
-            "ledger": dict(made.ledger),
-            "first_label": made.first_label,
-            "labels": list(made.labels),
-            "unused_ids": list(made.plan.unused_ids),
-            "class_counts": {name: dict(counts) for name, counts in by_split(made.class_counts).items()},
-            **({"dtypes": dict(made.dtypes)} if made.dtypes else {}),
+            "versions": dict(dataset.versions),
+            "splits": sizes_of_splits(dataset),
+            "ledger": dict(dataset.ledger),
+            "first_label": dataset.first_label,
+            "labels": list(dataset.labels),
+            "unused_ids": list(dataset.plan.unused_ids),
+            "class_counts": {name: dict(counts) for name, counts in by_split(dataset.class_counts).items()},
+            **({"dtypes": dict(dataset.dtypes)} if dataset.dtypes else {}),
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
@@ -163,11 +171,11 @@ def _describe_dataset(made: Dataset, where: str) -> dict[str, Any]:
         ) from error
 
 
-def _shards(target: Target, made: Dataset | None, split: str) -> list[tuple[str, Shard | None]]:
+def _shards(target: Target, dataset: Dataset | None, split: str) -> list[tuple[str, Shard | None]]:
     """Returns the path of each shard to read, with its entry in `dataset.json`."""
-    if made is None or target.directory is None:
+    if dataset is None or target.directory is None:
         return [(path, None) for path in target.files]
-    shards = made.splits.get(split, ())
+    shards = dataset.splits.get(split, ())
     return [(storage.join(target.directory, shard.file), shard) for shard in shards]
 
 
@@ -266,15 +274,15 @@ def _places(
     """Yields the location and the class of records, from the ledgers if there are any."""
     scanned = scanned_bytes = 0
     listed = [shard for _, shard in shards if shard is not None]
-    for number, (path, shard) in enumerate(shards):
+    for index, (path, shard) in enumerate(shards):
         if shard is not None and not shard.records:
             continue
         if shard is not None and directory is not None:
-            place, known = (split, number, len(listed)), list[Entry]()
+            place, entries = (split, index, len(listed)), list[Entry]()
             with contextlib.suppress(EngineError):
-                known = list(ledger_entries(directory, place, shard))
-            yield from (RecordLocation(path, entry.offset or 0, entry.label) for entry in known)
-            if known:
+                entries = list(ledger_entries(directory, place, shard))
+            yield from (RecordLocation(path, entry.offset or 0, entry.label) for entry in entries)
+            if entries:
                 continue
         for item in read_lazily(path):
             if scanned >= _MAX_SCANNED or scanned_bytes >= _MAX_SCANNED_BYTES:
@@ -345,41 +353,42 @@ def _folded(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     return folded
 
 
-def _print_dataset(out: Any, found: Mapping[str, Any]) -> None:
+def _print_dataset(out: Any, description: Mapping[str, Any]) -> None:
     def pairs(values: Mapping[str, Any]) -> str:
         return "; ".join(f"{name} {as_text(value)}" for name, value in values.items())
 
     # The table of features shows a custom layout.
     changed = {
         name: value
-        for name, value in found["changed_settings"].items()
+        for name, value in description["changed_settings"].items()
         if name != "layout" or not str(value).startswith("{")
     }
     dtypes = [
-        f"{counted(count, 'image')} of {as_text(name)}" for name, count in found.get("dtypes", {}).items()
+        f"{counted(count, 'image')} of {as_text(name)}"
+        for name, count in description.get("dtypes", {}).items()
     ]
 
     print_table(
         out,
-        ("dataset", found["dataset"]),
+        ("dataset", description["dataset"]),
         _folded(
             [
-                ["name", as_text(found["name"])],
-                ["layout", as_text(found["layout"])],
-                *([name, as_text(text)] for name, text in found["provenance"].items()),
+                ["name", as_text(description["name"])],
+                ["layout", as_text(description["layout"])],
+                *([name, as_text(text)] for name, text in description["provenance"].items()),
                 ["settings", pairs(changed) or "the defaults"],
-                ["versions", pairs(found["versions"])],
+                ["versions", pairs(description["versions"])],
                 *([["samples", ", ".join(dtypes)]] if dtypes else []),
             ]
         ),
     )
-    out.print(f"  fingerprint {found['fingerprint']}")
+    out.print(f"  fingerprint {description['fingerprint']}")
     print_table(
         out,
         ("split", "records", "shards", "bytes"),
         [
             [as_text(name), split["records"], split["shards"], format_size(split["bytes"])]
-            for name, split in found["splits"].items()
+            for name, split in description["splits"].items()
         ],
     )
 
@@ -395,11 +404,11 @@ def _shape(item: Mapping[str, Any]) -> str:
     return f"{shape}, optional" if item.get("optional") else shape
 
 
-def _print_classes(out: Any, found: Mapping[str, Any]) -> None:
-    unused, counts = set(found["unused_ids"]), found["class_counts"]
+def _print_classes(out: Any, description: Mapping[str, Any]) -> None:
+    unused, counts = set(description["unused_ids"]), description["class_counts"]
     labels = [
         (number, name)
-        for number, name in enumerate(found["labels"], found["first_label"])
+        for number, name in enumerate(description["labels"], description["first_label"])
         if number not in unused
     ]
     print_table(
@@ -439,7 +448,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
-    found = inspect(
+    description = inspect(
         **cli_options.arguments_of(inspect, options)
         | {
             "records": _number("records", options.records, 0, _MAX_RECORDS),
@@ -448,7 +457,7 @@ def execute(options: argparse.Namespace) -> Outcome:
     )
     if options.thumbnails is not None and not options.contact_sheet:
         log.note("--thumbnails has no effect without --contact_sheet.")
-    return Outcome(lambda: print_inspection(found), lambda: found)
+    return Outcome(lambda: print_inspection(description), lambda: description)
 
 
 def values_of(example: Mapping[str, Feature], schema: RecordSchema) -> Iterator[tuple[str, Any]]:
@@ -463,8 +472,8 @@ def values_of(example: Mapping[str, Feature], schema: RecordSchema) -> Iterator[
                 plain[spec.name] = plain_feature(spec, example[spec.name])
     pixels, raw = schema.spec(FeatureRole.ENCODED), _is_raw(plain, schema)
     single = {spec.name for spec in map(plain_spec, schema.features) if spec.length == 1}
-    known = [spec.name for spec in schema.features if spec.name in example]
-    for name in [*known, *sorted(example.keys() - set(known))]:
+    names = [spec.name for spec in schema.features if spec.name in example]
+    for name in [*names, *sorted(example.keys() - set(names))]:
         if pixels is not None and name == pixels.name:
             values = [_picture(value, raw) for value in plain[name].values]
         else:

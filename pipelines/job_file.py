@@ -243,11 +243,11 @@ def naming_lines(job: JobFile, given: Sequence[str] = ()) -> Iterator[None]:
         raise _wrong(job.path, message[0].lower() + message[1:], line) from None
 
 
-def _lines(document: _Document, given: Mapping[str, Any]) -> dict[str, int]:
+def _lines(document: _Document, settings: Mapping[str, Any]) -> dict[str, int]:
     lines = {
         name: document.places[(key,)][0]
         for name, key in document.keys.items()
-        if name not in SECTIONS and name not in given
+        if name not in SECTIONS and name not in settings
     }
     for keys, (line, _) in document.places.items():
         if keys[0] == "runner" and len(keys) > 1:
@@ -308,14 +308,14 @@ def _read(path: str) -> _Document:
 
 
 def _check_name(document: _Document, key: str, name: str) -> None:
-    known = [*setting_fields(), *SECTIONS]
-    if name in known:
+    names = [*setting_fields(), *SECTIONS]
+    if name in names:
         return
     if name in GateFile.model_fields:
         raise document.wrong(f"{key} is a gate; write it below `gates:`", key)
     if name.startswith("on_"):
         raise document.wrong(f"{key} is a hook; write it below `hooks:`", key)
-    raise document.wrong(f"unknown setting {key!r}{nearest(name, known)}", key)
+    raise document.wrong(f"unknown setting {key!r}{nearest(name, names)}", key)
 
 
 def _section(document: _Document, name: str, variables: Variables, numbers: bool = False) -> Any:
@@ -473,7 +473,7 @@ def read_hooks(section: Any, variables: Variables) -> dict[str, tuple[Hook, ...]
         path = ("hooks", str(key))
         several = isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
         made = (
-            [_hook(item, variables, *path, str(number)) for number, item in enumerate(value)]
+            [_hook(item, variables, *path, str(index)) for index, item in enumerate(value)]
             if several
             else [_hook(value, variables, *path)]
         )

@@ -43,7 +43,7 @@ def layouts(layout: str = "") -> dict[str, Any]:
       UsageError: The layout does not exist, or the file is wrong.
     """
     if not layout:
-        return {"layouts": [_in_short(known) for known in LAYOUTS.values()]}
+        return {"layouts": [_in_short(item) for item in LAYOUTS.values()]}
     return explain(_read(layout))
 
 
@@ -190,6 +190,6 @@ def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     if len(options.layout) > 1:
         raise UsageError(f"Name one layout, not {len(options.layout)}.")
-    found = layouts(options.layout[0] if options.layout else "")
-    show = print_list if "layouts" in found else print_explanation
-    return Outcome(lambda: show(found), lambda: found)
+    description = layouts(options.layout[0] if options.layout else "")
+    show = print_list if "layouts" in description else print_explanation
+    return Outcome(lambda: show(description), lambda: description)

@@ -69,8 +69,8 @@ def make_parser(prog: str, description: str, example: str, note: str = "") -> ar
 
 def _group(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
     """Returns the group of options with a title, which is created on first use."""
-    found = (group for group in parser._action_groups if group.title == title)
-    return next(found, None) or parser.add_argument_group(title)
+    groups = (group for group in parser._action_groups if group.title == title)
+    return next(groups, None) or parser.add_argument_group(title)
 
 
 def use_in_storage(options: Any) -> None:
@@ -122,8 +122,8 @@ def _options_of_beam() -> Mapping[str, argparse.Action]:
 def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
     """Adds an option for each setting of a conversion, and `--job`, except those in `leave_out`."""
     topics = list(Topic)
-    given = [item for name, item in setting_fields().items() if name not in leave_out]
-    for item in sorted(given, key=lambda item: topics.index(item.topic)):
+    items = [item for name, item in setting_fields().items() if name not in leave_out]
+    for item in sorted(items, key=lambda item: topics.index(item.topic)):
         add_setting(_group(parser, item.topic.value), item)
     if "job" not in leave_out:
         group = _group(parser, Topic.RUNNING.value)
@@ -241,11 +241,11 @@ def arguments_of(function: Callable[..., Any], namespace: argparse.Namespace) ->
 
     Options have the names of the function's parameters. The command shows its progress.
     """
-    given = {**vars(namespace), "progress": True}
-    if "place" in given:
-        given["dataset"] = dataset_of(namespace)
+    arguments = {**vars(namespace), "progress": True}
+    if "place" in arguments:
+        arguments["dataset"] = dataset_of(namespace)
     parameters = inspect.signature(function).parameters
-    return {name: value for name, value in given.items() if name in parameters}
+    return {name: value for name, value in arguments.items() if name in parameters}
 
 
 def names_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -259,11 +259,11 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argpars
     Returns:
       Our options, and the options for Beam, each with its value in one token.
     """
-    given, places = _sorted_out(parser, argv)
+    tokens, places = _sorted_out(parser, argv)
     # argparse treats an unknown option as an argument if its value contains a space.
     ours = parser._option_string_actions
-    options = [item for item in given if not item.startswith("--") or item.partition("=")[0] in ours]
-    others = [item for item in given if item.startswith("--") and item.partition("=")[0] not in ours]
+    options = [item for item in tokens if not item.startswith("--") or item.partition("=")[0] in ours]
+    others = [item for item in tokens if item.startswith("--") and item.partition("=")[0] not in ours]
     _refuse_two_values(parser, options)
     # A word that begins with a hyphen is an argument only after `--`; argparse needs all arguments together.
     odd = any(place.startswith("-") and place != "-" for place in places)
@@ -356,29 +356,29 @@ def own_settings(namespace: argparse.Namespace) -> dict[str, Any]:
     Raises:
       UsageError: There are more arguments than missing settings.
     """
-    given = {name: value for name, value in vars(namespace).items() if name in setting_fields()}
+    settings = {name: value for name, value in vars(namespace).items() if name in setting_fields()}
     places = getattr(namespace, "places", ())
-    free = [name for name in ("input", "output") if name not in given]
+    free = [name for name in ("input", "output") if name not in settings]
     if len(places) > len(free):
         extra = printable(places[len(free)])
         raise UsageError(
             f"Unexpected argument {extra!r}; name each of several inputs with --input, and write a pattern "
             "such as 'old/*.tfrecord' in quotes."
         )
-    found: dict[str, Any] = dict(zip(free, places))
-    if "input" in found:
-        found["input"] = [found["input"]]
-    return {**given, **found}
+    from_places: dict[str, Any] = dict(zip(free, places))
+    if "input" in from_places:
+        from_places["input"] = [from_places["input"]]
+    return {**settings, **from_places}
 
 
 def given_settings(namespace: argparse.Namespace) -> dict[str, Any]:
     """Returns the given settings; the command line takes precedence over `--job`."""
-    given = own_settings(namespace)
+    settings = own_settings(namespace)
     if not namespace.job:
-        return given
+        return settings
     from shardwright.pipelines.job_file import read_job_settings  # imports YAML
 
-    return settings_over(read_job_settings(namespace.job, given), given)
+    return settings_over(read_job_settings(namespace.job, settings), settings)
 
 
 def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
@@ -462,7 +462,7 @@ def _beam_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _refuse_unknown(argv: Sequence[str], known: Sequence[str]) -> None:
+def _refuse_unknown(argv: Sequence[str], names: Sequence[str]) -> None:
     if not argv:
         return
     parser = _beam_parser()
@@ -478,12 +478,12 @@ def _refuse_unknown(argv: Sequence[str], known: Sequence[str]) -> None:
             f"Unexpected argument {unknown[0]!r}; options begin with --, and a pattern such as "
             "'old/*.tfrecord' must be in quotes."
         )
-    raise _unknown(first, [*known, *names_of(parser)])
+    raise _unknown(first, [*names, *names_of(parser)])
 
 
-def _unknown(option: str, known: Sequence[str]) -> UsageError:
+def _unknown(option: str, names: Sequence[str]) -> UsageError:
     """Returns the error about an unknown option, which suggests the nearest one."""
-    hint = nearest(option, [f"--{name}" for name in known]) or "; see --help."
+    hint = nearest(option, [f"--{name}" for name in names]) or "; see --help."
     return UsageError(f"Unknown option {option}{hint}")
 
 

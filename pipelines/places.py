@@ -83,7 +83,7 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     """
     if not name:
         raise UsageError("--dataset is missing; name a dataset directory or 'dir/*.tfrecord'.")
-    shown = printable(name)
+    place = printable(name)
     storage.require_known("--dataset", name)
     repair_swap(name)
     directory = located(name)
@@ -94,18 +94,18 @@ def resolve_target(name: str, command: str = "validate") -> Target:
     is_part = re.compile(rf"{WORK_DIR}$|.*\.tfrecord").match
     if os.path.isdir(name) and not any(map(is_part, os.listdir(name))):
         raise UsageError(
-            f"--dataset {shown} has no dataset.json and no TFRecord files; name the --output of a "
+            f"--dataset {place} has no dataset.json and no TFRecord files; name the --output of a "
             "conversion, or make a dataset of the images in it with "
             f"shardwright convert {shell_word(name)} OUT."
         )
     if os.path.isdir(name) or (storage.is_remote(name) and "*" not in name and storage.list_files(name)):
         raise UsageError(
-            f"--dataset {shown} has no dataset.json: the run that wrote it did not finish, or it "
+            f"--dataset {place} has no dataset.json: the run that wrote it did not finish, or it "
             f"is not a Shardwright dataset; finish it with convert --resume, or {command} its files "
-            f"with --dataset '{shown.rstrip('/')}/*.tfrecord*'."
+            f"with --dataset '{place.rstrip('/')}/*.tfrecord*'."
         )
     if not foreign_files(name):
-        raise UsageError(f"--dataset {shown} does not exist; {path_advice(name)}.")
+        raise UsageError(f"--dataset {place} does not exist; {path_advice(name)}.")
     return Target(name, None)
 
 
@@ -158,24 +158,24 @@ def check_output(settings: ConvertSettings, holder: str = "") -> str:
     output = settings.output
     if not output:
         raise UsageError("--output is missing; name the dataset directory to write.")
-    shown = printable(output)
+    place = printable(output)
     remote = storage.is_remote(output)
     _check_no_version(output)
     if not remote:
         repair_swap(output)
     files = files_of_output(output, holder)
     if holder and is_being_replaced(output):
-        raise EngineError(f"{shown} is being replaced by another run; run again when that has ended.")
+        raise EngineError(f"{place} is being replaced by another run; run again when that has ended.")
     folders = (file.split("/") for file in files)
     if LATEST_JSON in files or any(part[0] == VERSIONS_DIR and is_version(part[1]) for part in folders):
         raise UsageError(
-            f"--output {shown} holds versions, and a conversion there would delete all of "
+            f"--output {place} holds versions, and a conversion there would delete all of "
             "them; make the next one with shardwright rebuild, or choose another place."
         )
     staging = staging_path(output)
     if settings.resume and storage.list_files(staging):
         return staging
-    _check_free(shown, files, settings)
+    _check_free(place, files, settings)
     if settings.overwrite and files and not remote:
         _check_replaceable(output, staging)
     return staging if settings.overwrite and files else output
@@ -227,15 +227,15 @@ def check_versioned_output(output: str) -> None:
     """
     if not output:
         raise UsageError("--output is missing; name the directory that holds the versions of the dataset.")
-    shown = printable(output)
+    place = printable(output)
     _check_no_version(output)
     if not storage.is_remote(output):
         check_place(output)
     with storage.translated_errors("list", output):
         if storage.exists(storage.join(output, DATASET_JSON)):
             raise UsageError(
-                f"--output {shown} is a dataset made by convert, and rebuild needs a directory of "
-                f"versions; choose another place, and reuse its plan with --plan_from {shown}."
+                f"--output {place} is a dataset made by convert, and rebuild needs a directory of "
+                f"versions; choose another place, and reuse its plan with --plan_from {place}."
             )
         files = (LATEST_JSON, LEASE_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
         kept = (*files, f"{WORK_DIR}/", f"{VERSIONS_DIR}/")
@@ -245,9 +245,9 @@ def check_versioned_output(output: str) -> None:
     if any(is_version(file.rstrip("/")) for file in found):
         above = printable(os.path.dirname(output.rstrip("/"))) or "."
         raise UsageError(
-            f"--output {shown} is the folder of the versions; name the directory above it, {above}."
+            f"--output {place} is the folder of the versions; name the directory above it, {above}."
         )
-    raise UsageError(f"--output {shown} holds files but no versions; choose another place, or empty it.")
+    raise UsageError(f"--output {place} holds files but no versions; choose another place, or empty it.")
 
 
 def _top_files(output: str) -> list[str]:
@@ -272,7 +272,7 @@ def check_remote_writable(output: str) -> None:
         storage.remove(probe)
 
 
-def _check_free(shown: str, files: Sequence[str], settings: ConvertSettings) -> None:
+def _check_free(place: str, files: Sequence[str], settings: ConvertSettings) -> None:
     """Checks that the output contains nothing that the dataset would mix with."""
     ours = tuple(f"{folder}/" for folder in (SHARDS_DIR, WORK_DIR, INDEX_DIR))
     # A run that ended after its first shard left an empty folder (`mark_stopped_run`).
@@ -283,34 +283,34 @@ def _check_free(shown: str, files: Sequence[str], settings: ConvertSettings) -> 
         return
     if settings.resume:
         raise UsageError(
-            f"--output {shown} holds files but no run that could be resumed; choose another place."
+            f"--output {place} holds files but no run that could be resumed; choose another place."
         )
     if DATASET_JSON in files:
         raise UsageError(
-            f"--output {shown} holds a dataset; choose another place, or replace it with --overwrite."
+            f"--output {place} holds a dataset; choose another place, or replace it with --overwrite."
         )
     raise UsageError(
-        f"--output {shown} holds an unfinished run; finish it with --resume, or start again with --overwrite."
+        f"--output {place} holds an unfinished run; finish it with --resume, or start again with --overwrite."
         if unfinished
-        else f"--output {shown} is not empty; choose another place, or replace its content with --overwrite."
+        else f"--output {place} is not empty; choose another place, or replace its content with --overwrite."
     )
 
 
 def check_place(output: str) -> None:
     """Checks that a local output is a writable directory, or can be created."""
-    shown = printable(output)
+    place = printable(output)
     try:
         os.lstat(output)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
-            raise UsageError(f"--output {shown}: the name is too long; choose a shorter one.") from None
+            raise UsageError(f"--output {place}: the name is too long; choose a shorter one.") from None
     if os.path.islink(output) and not os.path.exists(output):
-        raise UsageError(f"--output {shown} is a broken symbolic link; name a directory.")
+        raise UsageError(f"--output {place} is a broken symbolic link; name a directory.")
     if os.path.lexists(output) and not os.path.isdir(output):
-        raise UsageError(f"--output {shown} is a file; name a directory.")
+        raise UsageError(f"--output {place} is a file; name a directory.")
     existing = nearest_existing(output)
     if not os.path.isdir(existing):
-        raise UsageError(f"--output {shown}: {printable(existing)} is a file.")
+        raise UsageError(f"--output {place}: {printable(existing)} is a file.")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise EngineError(
             f"Cannot write to {printable(existing)}: permission denied; choose another --output or "
@@ -320,15 +320,15 @@ def check_place(output: str) -> None:
 
 def _check_replaceable(output: str, staging: str) -> None:
     """Checks that renames can swap a directory for another."""
-    shown, real = printable(output), os.path.realpath(output)
+    place, real = printable(output), os.path.realpath(output)
     if os.path.ismount(real):
         raise UsageError(
-            f"--output {shown} is the root of a file system, which --overwrite cannot replace; "
+            f"--output {place} is the root of a file system, which --overwrite cannot replace; "
             "name a directory inside it."
         )
     if os.path.commonpath((real, os.getcwd())) == real:
         raise UsageError(
-            f"--output {shown} is the current directory, and --overwrite would replace it; run "
+            f"--output {place} is the current directory, and --overwrite would replace it; run "
             "from another directory."
         )
     check_place(staging)
@@ -391,17 +391,17 @@ def check_result_place(option: str, path: str) -> None:
     storage.require_known(option, path)
     if not path or storage.is_remote(path):
         return
-    shown = printable(path)
+    place = printable(path)
     if path.endswith("/") or os.path.isdir(path):
-        raise UsageError(f"{option} {shown} is a directory; name a file in it.")
+        raise UsageError(f"{option} {place} is a directory; name a file in it.")
     if os.path.exists(path) and not os.path.isfile(path):  # a rename would replace a device by a file
-        raise UsageError(f"{option} {shown} is a device or a pipe; name a file.")
+        raise UsageError(f"{option} {place} is a device or a pipe; name a file.")
     folder = nearest_existing(os.path.dirname(os.path.abspath(path)))
     if not os.path.isdir(folder):
-        raise UsageError(f"{option} {shown}: {printable(folder)} is not a directory; choose another place.")
+        raise UsageError(f"{option} {place}: {printable(folder)} is not a directory; choose another place.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise EngineError(
-            f"Cannot write {shown}: {printable(folder)} is not writable; choose another place with {option}."
+            f"Cannot write {place}: {printable(folder)} is not writable; choose another place with {option}."
         )
 
 

@@ -347,9 +347,9 @@ def listing_software(versions: Mapping[str, str]) -> dict[str, str]:
     Args:
       versions: The result of `software_versions`.
     """
-    found = {**versions, "python": platform.python_version(), "code": _code_state()}
+    software = {**versions, "python": platform.python_version(), "code": _code_state()}
     installed = {package: installed_version(package) for package in _LISTING_PACKAGES}
-    return found | {package: number for package, number in installed.items() if number}
+    return software | {package: version for package, version in installed.items() if version}
 
 
 @cache
@@ -400,8 +400,8 @@ def run_facts(request: ConversionRequest, beam_options: Any, workers: Workers) -
 
 def unstored_settings(settings: ConvertSettings, rules: Rules) -> dict[str, str | int]:
     """Returns the settings by which a source was listed and that `dataset.json` does not store."""
-    given = {name: printable(getattr(settings, name)) for name in UNSTORED}
+    printed_settings = {name: printable(getattr(settings, name)) for name in UNSTORED}
     more: dict[str, str | int] = {FIRST_NUMBER: rules.first_number} if rules.names else {}
     if settings.confine:
         more[CONFINE] = "true"
-    return {name: value for name, value in given.items() if value} | more
+    return {name: value for name, value in printed_settings.items() if value} | more

@@ -104,11 +104,11 @@ def publish(
     fingerprint = read_dataset(located(f"{output}@{name}")).fingerprint  # raises if it is not complete
     pointer, tag = current_pointer(output, damaged_is_none=True)
     current = pointer.version if pointer else ""
-    given = [accept] if isinstance(accept, str) else list(accept)
-    given = [word.strip() for text in given for word in text.split(",") if word.strip()]
-    if reason.strip() and not given:
+    names = [accept] if isinstance(accept, str) else list(accept)
+    names = [word.strip() for text in names for word in text.split(",") if word.strip()]
+    if reason.strip() and not names:
         raise UsageError("--reason says why a refusal is accepted; name the refusal with --accept.")
-    accepted = _accepted(output, record, given)
+    accepted = _accepted(output, record, names)
     if record.state in (VersionState.WITHDRAWN, VersionState.PUBLISHED) and name != current:
         _check_unseen(output, record, current)
     if current != name:
@@ -120,8 +120,8 @@ def publish(
     # After the switch, so that the same command can repeat everything if it is interrupted before.
     acceptance = None
     if record.state is VersionState.REFUSED:
-        if given:
-            acceptance = Acceptance(tuple(given), this_account(), round(time.time(), 3), reason.strip())
+        if names:
+            acceptance = Acceptance(tuple(names), this_account(), round(time.time(), 3), reason.strip())
         acceptances = (*record.acceptances, *([acceptance] if acceptance else ()))
         published = replace(record, state=VersionState.PUBLISHED, accepted=accepted, acceptances=acceptances)
         write_version_record(output, published)
@@ -146,7 +146,7 @@ def _which_one(output: str, records: Mapping[str, VersionRecord]) -> str:
     return f"{text}; refused are {', '.join(refused[: -_SHOWN - 1 : -1])}."
 
 
-def _accepted(output: str, record: VersionRecord, given: Sequence[str]) -> tuple[str, ...]:
+def _accepted(output: str, record: VersionRecord, names: Sequence[str]) -> tuple[str, ...]:
     """Returns the refusals of a version that are accepted now or were accepted before.
 
     Raises:
@@ -156,7 +156,7 @@ def _accepted(output: str, record: VersionRecord, given: Sequence[str]) -> tuple
     place = f"{output}@{record.version}"
     errors = [refusal for refusal in record.refusals if refusal.severity is Severity.ERROR]
     known = dict.fromkeys(word for refusal in record.refusals for word in (refusal.name, refusal.gate))
-    for word in given:
+    for word in names:
         if word not in known and word not in _GATES:
             hint = nearest(word, [*known, *_GATES])
             refused = ", ".join(dict.fromkeys(refusal.name for refusal in errors))
@@ -171,7 +171,7 @@ def _accepted(output: str, record: VersionRecord, given: Sequence[str]) -> tuple
             )
     if not errors:
         return record.accepted
-    accepted = tuple(dict.fromkeys((*record.accepted, *given)))
+    accepted = tuple(dict.fromkeys((*record.accepted, *names)))
     still = [refusal for refusal in errors if not is_accepted(refusal, accepted)]
     if not still or record.state is not VersionState.REFUSED:
         return accepted
@@ -179,7 +179,7 @@ def _accepted(output: str, record: VersionRecord, given: Sequence[str]) -> tuple
     more = f"; and {len(still) - _SHOWN} more" if len(still) > _SHOWN else ""
     command = accept_command(place, replace(record, accepted=accepted))
     base, _, rest = command.partition(" --accept ")
-    words = ",".join(dict.fromkeys((*given, *filter(None, rest.split(",")))))
+    words = ",".join(dict.fromkeys((*names, *filter(None, rest.split(",")))))
     raise DataRefused(
         f"{printable(place)} was not published, because gates refused it: {printable(text)}{more}; to "
         f"publish it anyway, run {base} --accept {words}."
@@ -223,9 +223,9 @@ def execute(options: argparse.Namespace) -> Outcome:
 
 def print_publication(result: PublishResult) -> None:
     """Prints which version readers get now."""
-    out, shown = console(), printable(result.output)
+    out, output = console(), printable(result.output)
     after = f"; before it was {result.left}" if result.left else ""
-    out.print(f"  {shown}: {result.version} is the latest{after}")
+    out.print(f"  {output}: {result.version} is the latest{after}")
     if result.acceptance:
         out.print(f"  {one_line(str(result.acceptance))}")
     if result.warning:

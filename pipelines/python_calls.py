@@ -98,8 +98,8 @@ def in_python_words(message: str, function: Callable[..., Any], given: Iterable[
     }
     values = {printable(os.fspath(value)) for value in given if isinstance(value, str | os.PathLike)}
     # The longest value comes first, because it may begin with another one.
-    known = [re.escape(value) for value in sorted(values, key=len, reverse=True) if value]
-    value_or_word = "|".join([*known, _WORD])
+    patterns = [re.escape(value) for value in sorted(values, key=len, reverse=True) if value]
+    value_or_word = "|".join([*patterns, _WORD])
     option = re.compile(rf"(?<![\w-])--([a-z][a-z0-9_]*)(?:[ =]({value_or_word}))?(:?)")
 
     def argument(match: re.Match[str]) -> str:

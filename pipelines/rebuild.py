@@ -193,11 +193,11 @@ def rebuild(
     started = time.time()
     job_file = read_job(os.fspath(job), values) if job else job_of(values)
     extra = given_options(beam_options)
-    given = None if extra is None else [*job_file.beam, *extra]
+    arguments = None if extra is None else [*job_file.beam, *extra]
     options, described = None, False  # Beam is not imported if there turns out to be nothing to do
     with naming_lines(job_file, extra or ()) if job else contextlib.nullcontext():
-        if given != []:
-            options = as_beam_options(beam_options if given is None else given)
+        if arguments != []:
+            options = as_beam_options(beam_options if arguments is None else arguments)
         request = make_request(job_file.settings, with_output=True)
     if options is not None:
         check_reachable(options, **places_read(request), output=request.settings.output)
@@ -245,7 +245,7 @@ def rebuild(
         except Exception as error:
             raise as_shardwright_error(error) from error
         if not ended:
-            _build(task, request, given, options)
+            _build(task, request, arguments, options)
 
     try:
         for _ in range(_ATTEMPTS - 1):
@@ -261,20 +261,22 @@ def rebuild(
         raise
 
 
-def _build(task: RebuildTask, request: ConversionRequest, given: Sequence[str] | None, options: Any) -> None:
+def _build(
+    task: RebuildTask, request: ConversionRequest, arguments: Sequence[str] | None, options: Any
+) -> None:
     """Runs the job of a rebuild.
 
     Args:
       task: What to rebuild.
       request: The checked request.
-      given: Beam's options as the user wrote them; None if they came as an object.
+      arguments: Beam's options as the user wrote them; None if they came as an object.
       options: Beam's PipelineOptions; None for the defaults.
 
     Raises:
       ShardwrightError: It failed.
     """
-    with converting(given):
-        options = options or as_beam_options(given)
+    with converting(arguments):
+        options = options or as_beam_options(arguments)
         task = replace(task, run=run_facts(request, options, workers_of(options)))
         run_pipeline(lambda pipeline: build_rebuild(pipeline, task, request), options)
 

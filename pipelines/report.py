@@ -122,8 +122,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
-    made = report(**cli_options.arguments_of(report, options))
-    return Outcome(lambda: print_report(made), made.as_json)
+    result = report(**cli_options.arguments_of(report, options))
+    return Outcome(lambda: print_report(result), result.as_json)
 
 
 def print_report(made: ReportResult) -> None:

@@ -117,16 +117,16 @@ class ConvertResult:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the result as `--json` prints it."""
-        made, outcome = self.dataset, self.outcome
-        sizes = sizes_of_splits(made)
+        dataset, outcome = self.dataset, self.outcome
+        sizes = sizes_of_splits(dataset)
         totals = {name: sum(size[name] for size in sizes.values()) for name in ("records", "shards", "bytes")}
         return {
             "output": printable(self.path),
-            "fingerprint": made.fingerprint,
+            "fingerprint": dataset.fingerprint,
             **totals,
-            "classes": len(made.classes),
+            "classes": len(dataset.classes),
             "splits": sizes,
-            "ledger": dict(made.ledger),
+            "ledger": dict(dataset.ledger),
             "findings": self.findings,
             "boxes": dict(outcome.get("boxes") or {}),
             **{name: outcome.get(name, 0) for name in _COUNTS},
@@ -261,22 +261,22 @@ def _boxes_text(layout: str, boxes: Mapping[str, int]) -> str:
 def print_convert_summary(result: ConvertResult) -> None:
     """Prints the result of a conversion, and the next command."""
     out = console()
-    made, outcome = result.dataset, result.outcome
-    print_ledger(out, made.ledger)
-    sizes = sizes_of_splits(made).values()
-    records = made.ledger["written"]
+    dataset, outcome = result.dataset, result.outcome
+    print_ledger(out, dataset.ledger)
+    sizes = sizes_of_splits(dataset).values()
+    records = dataset.ledger["written"]
     seconds = result.run["seconds"]
     # A short run takes most of its time to start.
     speed = f", {records / seconds:,.0f} images/s" if seconds >= _SETTLED_SECONDS else ""
-    layout = layout_by_name(str(made.plan.settings["layout"]))
-    classes = "no classes" if layout.needs is Needs.IMAGE else counted(len(made.classes), "class")
+    layout = layout_by_name(str(dataset.plan.settings["layout"]))
+    classes = "no classes" if layout.needs is Needs.IMAGE else counted(len(dataset.classes), "class")
     out.print(
         f"  {counted(records, 'record')} in {counted(sum(size['shards'] for size in sizes), 'shard')}, "
         f"{format_size(sum(size['bytes'] for size in sizes))}, "
         f"{classes}; {seconds:.1f} s{speed}"
     )
-    if made.split_shares is not None:
-        out.print(f"  {made.split_shares.sentence}")
+    if dataset.split_shares is not None:
+        out.print(f"  {dataset.split_shares.sentence}")
     for split, folds in result.run.get("folds", {}).items():
         out.print(f"  {counted(len(folds), 'fold')} of {split}: {', '.join(f'{n:,}' for n in folds)} records")
     for path, detected_as in zip(result.run["input"], result.run["detected_as"]):
@@ -293,14 +293,14 @@ def print_convert_summary(result: ConvertResult) -> None:
         if outcome.get(name):
             out.print(f"  {counted(outcome[name], noun)} {text}")
     if outcome.get("boxes"):
-        out.print(f"  {_boxes_text(made.layout, outcome['boxes'])}")
-    if made.ledger["quarantined"]:
+        out.print(f"  {_boxes_text(dataset.layout, outcome['boxes'])}")
+    if dataset.ledger["quarantined"]:
         out.print(f"  quarantined images: see {printable(storage.join(result.path, QUARANTINE_JSONL))}")
     for note in result.notes:
         out.print(f"  note: {note}")
     for warning in outcome["warnings"]:
         warn(out, warning)
-    out.print(f"  fingerprint {made.fingerprint}")
+    out.print(f"  fingerprint {dataset.fingerprint}")
     out.print(f"next: shardwright inspect {shell_word(result.path)}")
 
 
@@ -317,8 +317,8 @@ def print_rebuild_summary(result: RebuildResult) -> None:
 
     out, outcome = console(), result.outcome
     if not result.changed:
-        shown = printable(result.output)
-        out.print(f"  nothing changed: {result.version} stays the latest version of {shown}")
+        output = printable(result.output)
+        out.print(f"  nothing changed: {result.version} stays the latest version of {output}")
     else:
         work = outcome["work"]
         out.print(f"  version {result.version}: {counted(outcome['records'], 'record')}; {work_text(work)}")
@@ -367,12 +367,12 @@ def print_findings(report: ValidationReport, stored: bool = False) -> None:
     notes = [code for code in codes if report.gates.severity(code) is Severity.NOTE]
     serious = [code for code in codes if code not in notes]
     if serious:
-        shown = list(examples(report, serious))
-        for finding in shown:
+        findings = list(examples(report, serious))
+        for finding in findings:
             line = Text("  ").append(finding.code.value, _STYLES[report.gates.severity(finding.code)])
             cut = out.width if stored and out.is_terminal else None
             out.print(line.append(f" {example_line(finding, cut, line.cell_len + 1)}"))
-        more = sum(report.counts[code.value] for code in serious) - len(shown)
+        more = sum(report.counts[code.value] for code in serious) - len(findings)
         if more > 0:
             out.print(f"  and {more:,} more")
         out.print()
@@ -383,9 +383,9 @@ def print_findings(report: ValidationReport, stored: bool = False) -> None:
 
 def _worst(report: ValidationReport, code: FindingCode) -> str:
     """Returns the worst findings of a code by the names of their images, for the end of its line."""
-    found = [finding for finding in report.findings if finding.code is code]
-    scored = [finding for finding in found if finding.score is not None]
-    worst = sorted(scored, key=lambda finding: finding.score or 0.0) or found
+    findings = [finding for finding in report.findings if finding.code is code]
+    scored = [finding for finding in findings if finding.score is not None]
+    worst = sorted(scored, key=lambda finding: finding.score or 0.0) or findings
     names = [one_line(finding.key or finding.sentence) for finding in worst[:_EXAMPLES_OF_CODE]]
     if not names:
         return ""
@@ -395,11 +395,11 @@ def _worst(report: ValidationReport, code: FindingCode) -> str:
 
 def _found_before(report: ValidationReport, code: FindingCode) -> str:
     """Returns the earlier check that found the findings of a code that this one did not find."""
-    number = report.counts[code.value] - report.run.counts.get(code.value, 0)
+    count = report.counts[code.value] - report.run.counts.get(code.value, 0)
     run = next((run for run in report.previous if run.counts.get(code.value)), None)
-    if not number or run is None:
+    if not count or run is None:
         return ""
-    some = "" if number == report.counts[code.value] else f"{number:,} of them "
+    some = "" if count == report.counts[code.value] else f"{count:,} of them "
     return f", {some}found by the {run.depth} check of {time_in_words(run.time)}"
 
 
@@ -410,8 +410,8 @@ def examples(report: ValidationReport, codes: list[FindingCode]) -> Iterator[Fin
         if finding.code in of_code:
             of_code[finding.code].append(finding)
     most = max(1, min(_EXAMPLES_OF_CODE, _EXAMPLES // len(codes))) if codes else 0
-    shown = [finding for code in codes for finding in of_code[code][:most]]
-    yield from shown[:_EXAMPLES]
+    findings = [finding for code in codes for finding in of_code[code][:most]]
+    yield from findings[:_EXAMPLES]
 
 
 def example_line(finding: Finding, width: int | None = None, taken: int = 0) -> str:
@@ -445,7 +445,7 @@ def _print_verdict(out: Console, report: ValidationReport) -> None:
         f"{format_size(report.bytes)}"
     )
     numbers = {Severity.ERROR: report.errors, Severity.WARNING: report.warnings, Severity.NOTE: report.notes}
-    found = ", ".join(counted(number, severity.value) for severity, number in numbers.items() if number)
+    totals = ", ".join(counted(count, severity.value) for severity, count in numbers.items() if count)
     line = Text(f"  {one_line(report.dataset)}: ")
     if report.errors:
         line.append("NOT SOUND", ERROR)
@@ -455,7 +455,7 @@ def _print_verdict(out: Console, report: ValidationReport) -> None:
         line.append("not verified", WARNING).append(", no shard was read")
     else:
         line.append("Sound", GOOD).append(_NOT_LOOKED_AT.get(report.run.check_depth, ""))
-    out.print(line.append(f"; {read}" + (f"; {found}" if found else "")))
+    out.print(line.append(f"; {read}" + (f"; {totals}" if totals else "")))
     if report.passed and report.errors:
         errors = _of_severity(report, report.counts, Severity.ERROR)
         out.print(
@@ -467,8 +467,8 @@ def _print_verdict(out: Console, report: ValidationReport) -> None:
 def refusal_of(report: ValidationReport) -> str:
     """Returns why a check did not pass, in one sentence."""
     errors = _of_severity(report, report.run.counts, Severity.ERROR)
-    number = report.number_of(Severity.ERROR, report.run.counts)
-    return f"{one_line(report.dataset)} is not sound: {counted(number, 'error')} ({errors})."
+    count = report.number_of(Severity.ERROR, report.run.counts)
+    return f"{one_line(report.dataset)} is not sound: {counted(count, 'error')} ({errors})."
 
 
 def _of_severity(report: ValidationReport, counts: Mapping[str, int], severity: Severity) -> str:
@@ -513,5 +513,5 @@ def _range(spread: Mapping[str, Any]) -> str:
 
 def _numbers(values: Sequence[float | None]) -> str:
     """Returns the numbers of the first channels as text; None stands for a channel without finite samples."""
-    shown = [_NOTHING if value is None else f"{value:.4f}" for value in values[:_MAX_CHANNELS]]
-    return " ".join([*shown, "..."] if len(values) > _MAX_CHANNELS else shown) or _NOTHING
+    texts = [_NOTHING if value is None else f"{value:.4f}" for value in values[:_MAX_CHANNELS]]
+    return " ".join([*texts, "..."] if len(values) > _MAX_CHANNELS else texts) or _NOTHING

@@ -161,11 +161,11 @@ def moved_meanwhile(output: str) -> EngineError:
 
 def _before(output: str, records: Mapping[str, VersionRecord], pointer: Pointer | None) -> VersionRecord:
     """Returns the version before the latest."""
-    shown = shell_word(output)
+    word = shell_word(output)
     if pointer is None:
         raise UsageError(
             f"No version of {printable(output)} is published yet, so there is nothing to roll back; see "
-            f"shardwright versions {shown}."
+            f"shardwright versions {word}."
         )
     if pointer.previous == pointer.version and pointer.version in records:
         return records[pointer.version]  # a rollback already happened
@@ -176,7 +176,7 @@ def _before(output: str, records: Mapping[str, VersionRecord], pointer: Pointer 
     if not previous:
         raise UsageError(
             f"{printable(output)} has no published version before {pointer.version} to return to; name one "
-            f"that shardwright versions {shown} lists."
+            f"that shardwright versions {word} lists."
         )
     return records[previous]
 
@@ -218,13 +218,13 @@ def execute(options: argparse.Namespace) -> Outcome:
 
 def print_rollback(result: RollbackResult) -> None:
     """Prints which version readers get now, and how to undo the rollback."""
-    out, shown = console(), printable(result.output)
+    out, output = console(), printable(result.output)
     if not result.left:
-        out.print(f"  {shown}: {result.version} is the latest")
+        out.print(f"  {output}: {result.version} is the latest")
     else:
         what = "is withdrawn" if result.withdrawn else "stays published"
         out.print(
-            f"  {shown}: from {result.left} to {result.version}: "
+            f"  {output}: from {result.left} to {result.version}: "
             f"{result.version} is the latest from now on; {result.left} {what}"
         )
         back = f"shardwright rollback {shell_word(result.output)} {result.left}"

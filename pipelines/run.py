@@ -237,14 +237,14 @@ def metrics_of(result: Any) -> dict[str, Any]:
     from apache_beam.metrics import MetricsFilter
 
     try:
-        found = result.metrics().query(MetricsFilter().with_namespace(METRICS_NAMESPACE))
+        query = result.metrics().query(MetricsFilter().with_namespace(METRICS_NAMESPACE))
     except Exception:  # some runners have none, and report that in many ways
         return {}
     metrics: dict[str, Any] = {}
-    for item in found["counters"]:
+    for item in query["counters"]:
         # Prism leaves out the attempted value of a counter whose committed value is 0; `result` is None then.
         metrics[item.key.metric.name] = metrics.get(item.key.metric.name, 0) + (item.result or 0)
-    for item in found["distributions"]:
+    for item in query["distributions"]:
         value = item.result
         if value is None:
             continue
@@ -271,9 +271,9 @@ def _has_processes(options: Any) -> bool:
 def as_shardwright_error(error: BaseException) -> ShardwrightError:
     """Returns the error that an exception of the engine contains or means."""
     for item in _chain(error):
-        found = ShardwrightError.from_text(_BEAM_STEP.sub("", str(item)))
-        if found:
-            return found
+        own_error = ShardwrightError.from_text(_BEAM_STEP.sub("", str(item)))
+        if own_error:
+            return own_error
         if isinstance(item, ShardwrightError):
             return type(item)(item.message)
     lines = [line.strip() for line in _BEAM_STEP.sub("", str(error)).splitlines() if line.strip()]

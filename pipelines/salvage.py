@@ -90,13 +90,13 @@ def list_tasks(target: Target, output: str, hold: HeldLease | None = None) -> It
         for path in target.files:
             yield SalvageTask(path, output, os.path.basename(path), hold=hold)
         return
-    for split, number, count, shard in read_dataset(target.directory).placed_shards():
+    for split, index, count, shard in read_dataset(target.directory).placed_shards():
         yield SalvageTask(
             storage.join(target.directory, shard.file),
             output,
             shard.file,
             target.directory,
-            ShardPlace(split, number, count),
+            ShardPlace(split, index, count),
             shard,
             hold,
         )
@@ -216,7 +216,7 @@ def _target(name: str) -> Target:
     Raises:
       UsageError: There is nothing to save, or its `dataset.json` is missing or damaged.
     """
-    shown = printable(name)
+    place = printable(name)
     target = resolve_target(name, "salvage")
     if target.directory is None:
         by_name: dict[str, str] = {}
@@ -224,27 +224,27 @@ def _target(name: str) -> Target:
             other = by_name.setdefault(os.path.basename(path), path)
             if other != path:
                 raise UsageError(
-                    f"--dataset {shown} names two files that would get the same name, {printable(other)} and "
+                    f"--dataset {place} names two files that would get the same name, {printable(other)} and "
                     f"{printable(path)}; salvage one directory at a time."
                 )
         return target
     try:
         dataset = read_dataset(target.directory)
     except UsageError as error:
-        raise UsageError(f"{error.message.partition(';')[0]}; {_advice(shown)}") from None
-    for split, number, count, shard in dataset.placed_shards():
-        if shard.file not in [shard_file(split, number, count, suffix) for suffix in _SUFFIXES]:
+        raise UsageError(f"{error.message.partition(';')[0]}; {_advice(place)}") from None
+    for split, index, count, shard in dataset.placed_shards():
+        if shard.file not in [shard_file(split, index, count, suffix) for suffix in _SUFFIXES]:
             raise UsageError(
-                f"--dataset {shown}: its dataset.json lists a shard {printable(shard.file)!r}, a name "
-                f"that convert never gives; {_advice(shown)}"
+                f"--dataset {place}: its dataset.json lists a shard {printable(shard.file)!r}, a name "
+                f"that convert never gives; {_advice(place)}"
             )
     return target
 
 
-def _advice(shown: str) -> str:
+def _advice(place: str) -> str:
     return (
         "restore it, or run the same convert command again with --resume, which reuses every sound shard; "
-        f"without the images, save only the records with --dataset '{shown.rstrip('/')}/*.tfrecord*'."
+        f"without the images, save only the records with --dataset '{place.rstrip('/')}/*.tfrecord*'."
     )
 
 
@@ -260,13 +260,13 @@ def _check_output(target: Target, output: str, holder: str = "") -> None:
       UsageError: The output is not empty, or inside the dataset.
       EngineError: The output is not writable, or another run writes there.
     """
-    shown = printable(output)
+    place = printable(output)
     if target.directory and _lies_in(output, target.directory):
-        raise UsageError(f"--output {shown} is inside the dataset; choose another place.")
+        raise UsageError(f"--output {place} is inside the dataset; choose another place.")
     files = files_of_output(output, holder)
     if not files or _is_unfinished(target, output, files):
         return
-    raise UsageError(f"--output {shown} is not empty; choose another place.")
+    raise UsageError(f"--output {place} is not empty; choose another place.")
 
 
 def _lies_in(path: str, directory: str) -> bool:

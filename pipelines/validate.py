@@ -112,17 +112,19 @@ def list_tasks(target: Target) -> Iterator[ShardTask]:
 
 def directory_findings(target: Target) -> FindingSummary:
     """Returns the findings about the directory as a whole."""
-    found = FindingSummary()
+    summary = FindingSummary()
     if target.directory is not None:
         dataset = read_dataset(target.directory)
         with storage.translated_errors("list", target.directory):
             files = storage.list_files(target.directory)
-        found.add(check_directory(dataset, files))
-        found.add(Finding(FindingCode.SHARD_UNEXPECTED, _STRAY, file) for file in stray_files(dataset, files))
-        found.add(check_sidecars(dataset, target.directory))
-        found.add(check_reports(target.directory, dataset, files))
-        found.add(check_version_files(target.directory, dataset, files))
-    return found
+        summary.add(check_directory(dataset, files))
+        summary.add(
+            Finding(FindingCode.SHARD_UNEXPECTED, _STRAY, file) for file in stray_files(dataset, files)
+        )
+        summary.add(check_sidecars(dataset, target.directory))
+        summary.add(check_reports(target.directory, dataset, files))
+        summary.add(check_version_files(target.directory, dataset, files))
+    return summary
 
 
 def statement_findings(target: Target, dataset: Dataset, checks: Sequence[ShardCheck]) -> FindingSummary:
@@ -186,11 +188,13 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     validated = tasks | "ValidateShards" >> ValidateShards(
         schema, CheckDepth.of(request.mode), summaries=True
     )
-    found = [whole, validated.findings]
+    summaries = [whole, validated.findings]
     if request.against is not None:
         from shardwright.transforms.against import CompareWithSource
 
-        found.append(pipeline | "CompareWithSource" >> CompareWithSource(request.against))  # FindingSummary
+        summaries.append(
+            pipeline | "CompareWithSource" >> CompareWithSource(request.against)
+        )  # FindingSummary
     fingerprint = read_dataset(target.directory).fingerprint if target.directory else ""
     against = tuple(printable(item.path) for item in request.against.inputs) if request.against else ()
 
@@ -211,7 +215,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
         report,
         beam.pvalue.AsList(validated.checks),
         added_statistics(validated.statistics),
-        *map(beam.pvalue.AsIter, found),
+        *map(beam.pvalue.AsIter, summaries),
     )  # ValidationReport
 
 
@@ -259,8 +263,8 @@ def validate(
     """
     report, html, junit, previous = (os.fspath(path or "") for path in (report, html, junit, previous))
     gates = _read_gates(fail_on, warn_on)
-    given = given_options(beam_options)
-    if given != []:  # the first checks may read from a bucket
+    options = given_options(beam_options)
+    if options != []:  # the first checks may read from a bucket
         beam_options = as_beam_options(beam_options)
     if isinstance(expect, Expectations):
         expectations = expect
@@ -290,7 +294,7 @@ def validate(
         raise UsageError("--previous needs a page to show the differences on; name one with --html.")
     decodes = mode != "fast" or files.page  # the page shows images
     with (
-        converting(given if decodes else None),
+        converting(options if decodes else None),
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch,
     ):
         beam_options = as_beam_options(beam_options)

@@ -118,8 +118,8 @@ def versions(output: str | os.PathLike[str], *, pin: str = "", unpin: str = "") 
             storage.remove(path)
     problem, latest, latest_fingerprint = "", "", ""
     try:
-        found = read_pointer(output)
-        latest, latest_fingerprint = (found[0].version, found[0].fingerprint) if found else ("", "")
+        pointer = read_pointer(output)
+        latest, latest_fingerprint = (pointer[0].version, pointer[0].fingerprint) if pointer else ("", "")
     except UsageError as error:
         problem = error.message
     if latest and latest not in records and latest not in version_names(output):  # not even since then
@@ -168,19 +168,19 @@ def read_versions(output: str) -> dict[str, VersionRecord]:
     records = {record.version: record for record in list_versions(output)}
     if records:
         return records
-    shown = printable(output)
+    place = printable(output)
     with storage.translated_errors("look for", output):
         if storage.exists(storage.join(output, DATASET_JSON)):
             raise UsageError(
-                f"{shown} is a dataset without versions; shardwright rebuild makes versions in another place."
+                f"{place} is a dataset without versions; shardwright rebuild makes versions in another place."
             )
         there = storage.is_remote(output) or os.path.isdir(output)
         is_file = not there and os.path.lexists(output)
     if is_file:
-        raise UsageError(f"{shown} is not a directory; name the --output of shardwright rebuild.")
+        raise UsageError(f"{place} is not a directory; name the --output of shardwright rebuild.")
     if there:
-        raise UsageError(f"{shown} holds no versions; check the path, or make one with shardwright rebuild.")
-    raise UsageError(f"{shown} does not exist; {path_advice(output)}.")
+        raise UsageError(f"{place} holds no versions; check the path, or make one with shardwright rebuild.")
+    raise UsageError(f"{place} does not exist; {path_advice(output)}.")
 
 
 def redraw_index(output: str) -> str:
@@ -232,14 +232,14 @@ def _row(record: VersionRecord, latest: str) -> list[str]:
         marks.append("latest")
     if record.pinned:
         marks.append("pinned")
-    made = bool(record.fingerprint)
+    complete = bool(record.fingerprint)
     passed = record.state in (VersionState.PUBLISHED, VersionState.WITHDRAWN)
     return [
         record.version,
         ", ".join(marks),
         time_text(record.finished) if passed and record.finished else "",
-        f"{record.records:,}" if made else "",
-        format_size(record.total_bytes) if made else "",
+        f"{record.records:,}" if complete else "",
+        format_size(record.total_bytes) if complete else "",
         what_changed(record),
         record.fingerprint[:_FINGERPRINT_DIGITS],
     ]
