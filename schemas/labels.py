@@ -238,7 +238,7 @@ def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[str, 
 
     Args:
       text: Content of the file.
-      path: Path of the file.
+      path: The file, as the messages name it.
       first_label: Id of the first class; ids may begin there or at 0.
 
     Raises:
@@ -254,12 +254,12 @@ def parse_class_names(text: str, path: str, first_label: int = 0) -> tuple[str, 
                 f"--class_names {path}: ids must begin with {begin}, grow from line to line and end by "
                 f"{MAX_OWN_ID:,}; renumber them."
             )
-        known = {number: name.strip() for number, (_, name) in zip(ids, pairs)}
-        if "" in known.values():
+        by_id = {number: name.strip() for number, (_, name) in zip(ids, pairs)}
+        if "" in by_id.values():
             raise UsageError(
-                f"--class_names {path}: id {next(i for i in ids if not known[i])} has no name; give it one."
+                f"--class_names {path}: id {next(i for i in ids if not by_id[i])} has no name; give it one."
             )
-        names = [known.get(number, "") for number in range(begin, ids[-1] + 1)]
+        names = [by_id.get(number, "") for number in range(begin, ids[-1] + 1)]
     if not names:
         raise UsageError(f"--class_names {path}: the file names no class; put one name on a line.")
     twice = [name for name, count in Counter(filter(None, names)).items() if count > 1]

@@ -156,14 +156,14 @@ class Layout:
             if spec.fill is not FeatureRole.EXTRA:
                 continue
             column = column_of(spec)
-            known, first = named.get(column.name, (column, spec.name))
-            if column._replace(optional=known.optional) != known:
+            definition, first = named.get(column.name, (column, spec.name))
+            if column._replace(optional=definition.optional) != definition:
                 raise UsageError(
                     f"--layout {self.name}: features {first!r} and {spec.name!r} read the column "
                     f"{column.name!r} as different types; give them the same type, values and shape, "
                     "and doubles and uint64 the same tensor."
                 )
-            named[column.name] = column._replace(optional=known.optional and column.optional), first
+            named[column.name] = column._replace(optional=definition.optional and column.optional), first
         return tuple(column for column, _ in named.values())
 
     @cached_property

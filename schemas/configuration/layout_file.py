@@ -211,10 +211,10 @@ def _inherited(features: Sequence[FeatureSpec], file: LayoutFile) -> list[Featur
     if not features and (file.drop or file.rename):
         raise wrong("drop and rename are for the features of a built-in layout; name it with extends")
     kept = [spec for spec in features if spec.name not in file.drop]
-    for key, old_names, known in (("drop", file.drop, features), ("rename", file.rename, kept)):
+    for key, old_names, choices in (("drop", file.drop, features), ("rename", file.rename, kept)):
         for old in old_names:
             try:
-                _check_choice(old, [spec.name for spec in known])
+                _check_choice(old, [spec.name for spec in choices])
             except ValueError as error:
                 raise wrong(f"{key}: {error}") from None
     renamed = [replace(spec, name=file.rename.get(spec.name, spec.name)) for spec in kept]

@@ -39,14 +39,14 @@ def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None =
     Raises:
       UsageError: If a name is unknown or a value has the wrong type.
     """
-    known = setting_fields()
+    allowed = setting_fields()
     merged: dict[str, Any] = {}
     for origin in (dict(carried or {}), dict(values)):
         for name, value in origin.items():
-            if name not in known:
+            if name not in allowed:
                 where = "--plan_from: " if name in (carried or {}) and name not in values else ""
-                raise UsageError(f"{where}unknown setting {name!r}{nearest(name, list(known)) or '.'}")
-            merged[name] = stored_value(known[name], value)
+                raise UsageError(f"{where}unknown setting {name!r}{nearest(name, list(allowed)) or '.'}")
+            merged[name] = stored_value(allowed[name], value)
     if "shards" in values and "shard_size" in values and values["shards"] and values["shard_size"]:
         raise UsageError("--shards and --shard_size both choose the number of shards: leave one out.")
     if carried and "resize" in values and "image_format" not in values:
