@@ -153,7 +153,9 @@ class LowestHashes:
     def cuts(self) -> ClassCuts:
         """Returns the highest hashes that are taken."""
         full = {name: hashes for name, hashes in self._hashes.items() if len(hashes) >= self._limit}
-        return ClassCuts(self._seed, {name: sorted(found)[self._limit - 1] for name, found in full.items()})
+        return ClassCuts(
+            self._seed, {name: sorted(digests)[self._limit - 1] for name, digests in full.items()}
+        )
 
 
 @dataclass(frozen=True)

@@ -438,5 +438,5 @@ def name_planned_shard(
     shard: tuple[ShardId, Iterable[EncodedRefs]], forecast: Forecast, *_checked: Iterable[int]
 ) -> PlannedShard:
     """Converts a grouped shard to a `PlannedShard`."""
-    (split, number), refs = shard
-    return PlannedShard(split, number, forecast.plan.shards.get(split, 1), refs)
+    (split, index), refs = shard
+    return PlannedShard(split, index, forecast.plan.shards.get(split, 1), refs)

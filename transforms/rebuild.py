@@ -167,8 +167,8 @@ def VerifyVersion(
         if build is not None and place.split in build.shards:
             # The stored checks of the latest version's shards that share records with the new one.
             count = build.shards[place.split]
-            for number in near(place, count):
-                shard = shard_file(place.split, number, count, build.suffix)
+            for index in near(place, count):
+                shard = shard_file(place.split, index, count, build.suffix)
                 shared.append(storage.join(build.directory, check_file(shard)))
         yield shard_task_of(task.directory, result.header)._replace(previous_checks=tuple(shared))
 
