@@ -105,10 +105,10 @@ class FeatureReader:
             return self._default if isinstance(self._default, tuple) else (self._default,)
         if feature.type is not spec.type:
             raise ValueError(f"feature {spec.name!r} is {feature.type.value}, not {spec.type.value}")
-        known = prod(side for side in self._shape if side != -1)
-        fits = len(values) % known == 0 if self._shape[:1] == (-1,) and known else len(values) == known
+        size = prod(side for side in self._shape if side != -1)
+        fits = len(values) % size == 0 if self._shape[:1] == (-1,) and size else len(values) == size
         if not fits:
-            raise ValueError(f"feature {spec.name!r} has {counted(len(values), 'value')}, not {known}")
+            raise ValueError(f"feature {spec.name!r} has {counted(len(values), 'value')}, not {size}")
         return values
 
 

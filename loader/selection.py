@@ -463,8 +463,8 @@ def _divided(
                 group = group_of(entry.key, pattern) or entry.key
                 part = bisect_right(bounds, hash64(resplit.seed, "resplit", group))
                 numbers[names_in_order[part]].append(number)
-            for new, found in numbers.items():
-                divided[new].append(_chosen(item, found))
+            for new, indices in numbers.items():
+                divided[new].append(_chosen(item, indices))
     return {**rest, **divided}
 
 
@@ -510,21 +510,21 @@ def _bounds(slices: Sequence[ShardSlice], begin: str, end: str, expression: str)
         raise UsageError(
             f"split {expression!r}: [{begin}:{end}] is not a slice; write [:80%], [10:200] or [-100:]."
         )
-    percent = any(found and found["unit"] for found in (low, high))
+    percent = any(match and match["unit"] for match in (low, high))
 
-    def record(found: re.Match[str] | None, default: int) -> int:
-        if found is None:
+    def record(match: re.Match[str] | None, default: int) -> int:
+        if match is None:
             return default
-        if not percent and not found["value"].lstrip("-").isdigit():
+        if not percent and not match["value"].lstrip("-").isdigit():
             raise UsageError(
-                f"split {expression!r}: {found['value']} is not a whole number; write % after a share."
+                f"split {expression!r}: {match['value']} is not a whole number; write % after a share."
             )
-        value = float(found["value"])
+        value = float(match["value"])
         if abs(value) > (100 if percent else records):
             end = "100%" if percent else f"the end, after {counted(records, 'record')}"
-            raise UsageError(f"split {expression!r}: {found[0]} is beyond {end}.")
-        number = round(value * records / 100.0) if percent else int(value)
-        return number + records if number < 0 else number
+            raise UsageError(f"split {expression!r}: {match[0]} is beyond {end}.")
+        index = round(value * records / 100.0) if percent else int(value)
+        return index + records if index < 0 else index
 
     return record(low, 0), record(high, records)
 

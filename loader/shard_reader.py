@@ -173,14 +173,14 @@ class ShardReader:
     def _path(self, file: str) -> str:
         return storage.join(self._directory, file)
 
-    def _data_of(self, frame: bytes, file: str, number: int, begin: int, end: int) -> bytes:
+    def _data_of(self, frame: bytes, file: str, index: int, begin: int, end: int) -> bytes:
         """Returns a record's data after checking its frame."""
         if len(frame) < end - begin:
-            raise self.damaged(file, number, begin, "the file ends inside it")
+            raise self.damaged(file, index, begin, "the file ends inside it")
         try:
             return data_of(frame, self._verify)
         except FrameDamage as damage:
-            raise self.damaged(file, number, begin, damage.message) from None
+            raise self.damaged(file, index, begin, damage.message) from None
 
     def damaged(self, file: str, number: int, offset: int | None, reason: str) -> EngineError:
         """Returns the error that says which record of which shard is damaged, and how.
@@ -214,12 +214,12 @@ class ShardReader:
     def _walk(self, file: str, size: int, records: int) -> Ends:
         """Finds the records of a shard without index and ledger, from the lengths in the frames."""
         ends = [0]
-        for number in range(records):
+        for index in range(records):
             begin = ends[-1]
             try:
                 length = data_length(self._read_at(file, begin, HEADER_BYTES), size - begin)
             except FrameDamage as damage:
-                raise self.damaged(file, number, begin, damage.message) from None
+                raise self.damaged(file, index, begin, damage.message) from None
             ends.append(begin + length + FRAME_BYTES)
         return np.array(ends, np.int64)
 
@@ -262,8 +262,8 @@ class ShardReader:
             if error:
                 ends = find_ends(self._directory, *self._shards[file])
                 ends = np.zeros(2, np.int64) if ends is None else ends
-                number = min(int(np.searchsorted(ends, opened.size, side="right")) - 1, len(ends) - 2)
-                raise self.damaged(file, number, int(ends[number]), f"from there on {error}")
+                index = min(int(np.searchsorted(ends, opened.size, side="right")) - 1, len(ends) - 2)
+                raise self.damaged(file, index, int(ends[index]), f"from there on {error}")
             with own.lock:
                 own.unpacked[file] = opened
                 total = sum(item.size for item in own.unpacked.values())

@@ -240,18 +240,20 @@ def _element(
     parse = parser(features)
 
     def make(record: tf.Tensor) -> Any:
-        found = parse(record)
-        image = picture.decode(found)
+        record_features = parse(record)
+        image = picture.decode(record_features)
         if kind == "mask" and mask:
-            return image, decode_mask(mask, found[mask.name])
+            return image, decode_mask(mask, record_features[mask.name])
         if kind == "label" and label and index:
-            return image, index(found[label.name])
+            return image, index(record_features[label.name])
         element = {
-            spec.name: decode_mask(spec, found[spec.name]) for spec in features if spec != picture.feature
+            spec.name: decode_mask(spec, record_features[spec.name])
+            for spec in features
+            if spec != picture.feature
         }
         element["image"] = image
         if label and index:
-            element["label"] = index(found[label.name])
+            element["label"] = index(record_features[label.name])
         return element
 
     return tf.autograph.experimental.do_not_convert(make), kind

@@ -279,8 +279,8 @@ def parser(features: Sequence[FeatureSpec]) -> Callable[[tf.Tensor], Features]:
     description = {spec.name: _described(parsing_of(spec)) for spec in features}
 
     def parse(record: tf.Tensor) -> Features:
-        found = tf.io.parse_single_example(record, description)
-        return {spec.name: _unpacked(spec, found[spec.name]) for spec in features}
+        values = tf.io.parse_single_example(record, description)
+        return {spec.name: _unpacked(spec, values[spec.name]) for spec in features}
 
     return parse
 
