@@ -194,8 +194,8 @@ def _run(job: ConversionSpec, request: ConversionRequest, beam_options: Any) -> 
     if count is None or conversion.outcome.get("reused_shards") or not conversion.dataset.ledger["written"]:
         return conversion
     # Settings that had no effect on the images, which is known if no shard was reused.
-    shown = replace(request.facts, on_background=count)
-    return replace(conversion, notes=tuple(without_effect(request.given, shown, request.facts)))
+    facts = replace(request.facts, on_background=count)
+    return replace(conversion, notes=tuple(without_effect(request.given, facts, request.facts)))
 
 
 def _refusal_of(job: ConversionSpec) -> DataRefused | None:

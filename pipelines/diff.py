@@ -270,8 +270,8 @@ def _drift(old: Described, new: Described, changes: Changes) -> Drift:
             f"dataset.json or findings.json of {names} is damaged ({error!r}); restore it, or create it "
             "again."
         ) from error
-    shown = (printable(version_name(name)) for name in drift.datasets)
-    return replace(drift, datasets=type(drift.datasets)(*shown))
+    titles = (printable(version_name(name)) for name in drift.datasets)
+    return replace(drift, datasets=type(drift.datasets)(*titles))
 
 
 def _with_measurements(described: Described) -> Described:

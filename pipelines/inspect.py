@@ -240,12 +240,12 @@ def _write_contact_sheet(
       UsageError: The extension is not an image format, or there is no image to draw.
       EngineError: A shard cannot be read, or the sheet cannot be written.
     """
-    shown = printable(path)
+    place = printable(path)
     extension = os.path.splitext(path)[1].lower()
     if extension not in _FORMATS:
-        raise UsageError(f"--contact_sheet {shown}: name a file that ends in .png, .jpg or .webp.")
+        raise UsageError(f"--contact_sheet {place}: name a file that ends in .png, .jpg or .webp.")
     if os.path.isdir(path):
-        raise UsageError(f"--contact_sheet {shown} is a directory; name a file.")
+        raise UsageError(f"--contact_sheet {place} is a directory; name a file.")
     counts: Mapping[str, int] = {}
     if dataset is not None:
         of_split = dataset.class_counts.get(split, {})
@@ -255,7 +255,7 @@ def _write_contact_sheet(
     with converters(run.uses_processes("")):
         tiles = read_tiles(picked, schema)
     if not tiles:
-        raise UsageError(f"--contact_sheet {shown}: there is no image to draw; choose another --split.")
+        raise UsageError(f"--contact_sheet {place}: there is no image to draw; choose another --split.")
     buffer = io.BytesIO()
     draw_sheet(tiles).save(buffer, _FORMATS[extension])
     try:
@@ -263,7 +263,7 @@ def _write_contact_sheet(
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise EngineError(
-            f"Cannot write the contact sheet to {shown}: {reason}; choose another place."
+            f"Cannot write the contact sheet to {place}: {reason}; choose another place."
         ) from error
     return len(tiles)
 

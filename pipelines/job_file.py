@@ -153,14 +153,14 @@ def read_job(
     Raises:
       UsageError: The file is wrong; the message names the line, the mistake and a correct value.
     """
-    known = rebuild_fields()
+    allowed = rebuild_fields()
     given = dict(overrides or {})
     for name in given:
-        if name not in known:
-            raise UsageError(f"unknown setting {name!r}{nearest(name, list(known)) or '.'}")
+        if name not in allowed:
+            raise UsageError(f"unknown setting {name!r}{nearest(name, list(allowed)) or '.'}")
     variables = variables_at(time.time() if now is None else now, os.environ if environ is None else environ)
     document = _read(path)
-    settings = settings_over(_settings(document, known, given, variables), given)
+    settings = settings_over(_settings(document, allowed, given, variables), given)
     for name, why in not_for_rebuilds().items():
         if is_on(settings.pop(name, False)):
             if name in given:
@@ -472,13 +472,13 @@ def read_hooks(section: Any, variables: Variables) -> dict[str, tuple[Hook, ...]
             raise WrongValue(f"hooks: there is no event {str(key)!r}{hint}", "hooks", key)
         path = ("hooks", str(key))
         several = isinstance(value, list) and any(isinstance(item, Mapping) for item in value)
-        made = (
+        instances = (
             [_hook(item, variables, *path, str(index)) for index, item in enumerate(value)]
             if several
             else [_hook(value, variables, *path)]
         )
         for event in EVENTS if key == "on_any" else (key.removeprefix("on_"),):
-            hooks.setdefault(event, []).extend(made)
+            hooks.setdefault(event, []).extend(instances)
     return {event: tuple(hooks[event]) for event in EVENTS if event in hooks}
 
 

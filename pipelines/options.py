@@ -345,9 +345,9 @@ def _takes_value(parser: argparse.ArgumentParser, name: str, following: str) -> 
         if _is_switch(parser, name):
             return following.lower() in ("true", "false", "yes", "no")
         return parser._option_string_actions[name].nargs != 0
-    known = _options_of_beam()
+    options = _options_of_beam()
     # Beam also treats the token after an unknown option as its value.
-    return bool(known) and (name not in known or known[name].nargs != 0)
+    return bool(options) and (name not in options or options[name].nargs != 0)
 
 
 def own_settings(namespace: argparse.Namespace) -> dict[str, Any]:

@@ -239,10 +239,10 @@ def check_versioned_output(output: str) -> None:
             )
         files = (LATEST_JSON, LEASE_JSON, INDEX_HTML, METRICS_PROM, SCRUB_JSON)
         kept = (*files, f"{WORK_DIR}/", f"{VERSIONS_DIR}/")
-        found = _top_files(output)
-        if all(file.startswith(kept) for file in found):
+        top_files = _top_files(output)
+        if all(file.startswith(kept) for file in top_files):
             return
-    if any(is_version(file.rstrip("/")) for file in found):
+    if any(is_version(file.rstrip("/")) for file in top_files):
         above = printable(os.path.dirname(output.rstrip("/"))) or "."
         raise UsageError(
             f"--output {place} is the folder of the versions; name the directory above it, {above}."

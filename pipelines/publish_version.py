@@ -155,10 +155,10 @@ def _accepted(output: str, record: VersionRecord, names: Sequence[str]) -> tuple
     """
     place = f"{output}@{record.version}"
     errors = [refusal for refusal in record.refusals if refusal.severity is Severity.ERROR]
-    known = dict.fromkeys(word for refusal in record.refusals for word in (refusal.name, refusal.gate))
+    choices = dict.fromkeys(word for refusal in record.refusals for word in (refusal.name, refusal.gate))
     for word in names:
-        if word not in known and word not in _GATES:
-            hint = nearest(word, [*known, *_GATES])
+        if word not in choices and word not in _GATES:
+            hint = nearest(word, [*choices, *_GATES])
             refused = ", ".join(dict.fromkeys(refusal.name for refusal in errors))
             reason = (
                 f"it was refused because of {printable(refused)}"

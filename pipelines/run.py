@@ -324,8 +324,8 @@ def exit_code_of(
                 except Exception as error:
                     if verbose:
                         log.traceback(traceback.format_exc())
-                    known = _as_known(error)
-                    message, code = known.message, int(known.exit_code)
+                    cause = _as_known(error)
+                    message, code = cause.message, int(cause.exit_code)
                     if ending.received and code == ExitCode.ENGINE:  # a result of ending the workers
                         message, code = _interrupted("", ending), int(ExitCode.INTERRUPTED)
                 log.end(without_resume(message, resumable), code)

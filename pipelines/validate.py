@@ -314,11 +314,11 @@ def validate(
 
                 before = images_since(previous, target.directory, beam_options, progress)
             request = ValidationRequest(target, files, mode, gates, expectations, comparison, before)
-            found: ValidationReport = run_for_result(
+            result: ValidationReport = run_for_result(
                 lambda pipeline, _: build_validate(pipeline, request), beam_options, progress
             )
     return replace(
-        found,
+        result,
         files={
             name: path for name in ("report", "page", "junit", "statistics") if (path := getattr(files, name))
         },
