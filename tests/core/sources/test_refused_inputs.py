@@ -15,16 +15,17 @@ from helpers.records import labels_by_key, quarantine
 
 from shardwright.pipelines.cli import main
 
+Capture = pytest.CaptureFixture[str]
 
-def _error(root: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+
+def _error(root: Path, capsys: Capture, *options: str) -> str:
     """Returns the message with which an input is refused, without the name of the input."""
-    output = str(root.with_name("out"))
-    assert main(["convert", "--input", str(root), "--output", output, *options]) == 2
+    assert main(["convert", "--input", str(root), "--output", str(root.with_name("out")), *options]) == 2
     return capsys.readouterr().err.replace(str(root), "IN")
 
 
 @pytest.mark.parametrize("layout", ["classification", "segmentation"])
-def test_images_and_masks(layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_images_and_masks(layout: str, tmp_path: Path, capsys: Capture) -> None:
     root = tmp_path / "in"
     put_masks(root / "images", root / "masks")
     error = _error(root, capsys, "--layout", layout)
@@ -35,7 +36,7 @@ def test_images_and_masks(layout: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert main(args) == 0
 
 
-def test_masks_without_their_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_masks_without_their_folder(tmp_path: Path, capsys: Capture) -> None:
     put_photos(tmp_path / "in", ["eagle"])
     error = _error(tmp_path / "in", capsys, "--layout", "segmentation")
     assert "has no masks; name their folder with --mask_dir." in error
@@ -43,9 +44,7 @@ def test_masks_without_their_folder(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("layout", ["classification", "detection"])
 @pytest.mark.parametrize("split", ["", "train"])
-def test_yolo_without_class_names(
-    layout: str, split: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_yolo_without_class_names(layout: str, split: str, tmp_path: Path, capsys: Capture) -> None:
     root = tmp_path / "in"
     put_labels(root / "labels" / split, put_photos(root / "images" / split))
     error = _error(root, capsys, "--layout", layout)
@@ -57,16 +56,14 @@ def test_yolo_without_class_names(
     assert main(["convert", "--input", str(root), *options]) == 0
 
 
-def test_yolo_labels_beside_images_without_class_names(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_yolo_labels_beside_images_without_class_names(tmp_path: Path, capsys: Capture) -> None:
     put_labels(tmp_path / "in", put_photos(tmp_path / "in"))
     error = _error(tmp_path / "in", capsys, "--layout", "detection")
     assert "add IN/classes.txt with a class on each line and write --source yolo." in error
 
 
 @pytest.mark.parametrize("source", ["auto", "open_images"])
-def test_open_images_without_boxes(source: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_open_images_without_boxes(source: str, tmp_path: Path, capsys: Capture) -> None:
     put_photos(tmp_path / "in" / "train", ["eagle"])
     (tmp_path / "in" / "class-descriptions-boxable.csv").write_text("/m/0thing,thing\n")
     error = _error(tmp_path / "in", capsys, "--layout", "detection", "--source", source)
@@ -75,7 +72,7 @@ def test_open_images_without_boxes(source: str, tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("layout", ["classification", "detection"])
-def test_coco_for_a_folder_of_photos(layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_coco_for_a_folder_of_photos(layout: str, tmp_path: Path, capsys: Capture) -> None:
     put_photos(tmp_path / "in" / "bird", ["eagle"])
     error = _error(tmp_path / "in", capsys, "--source", "coco", "--layout", layout)
     assert "IN holds no COCO JSON; write --input FILE.json" in error and "--source class_folders" in error
@@ -89,17 +86,16 @@ def _encode(path: Path, encoding: str = "utf-16") -> None:
     path.write_bytes(path.read_text().encode(encoding))
 
 
-def _refused(root: Path, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+def _refused(root: Path, capsys: Capture, *options: str) -> str:
     """Checks that an input is refused because of UTF-16; returns the message."""
-    output = str(root.with_name("out"))
-    assert main(["convert", "--input", str(root), "--output", output, *options]) == 2
+    assert main(["convert", "--input", str(root), "--output", str(root.with_name("out")), *options]) == 2
     error = capsys.readouterr().err
     assert _SENTENCE in error
     return error
 
 
 @pytest.mark.parametrize("name", [name for name in SETS if name != "semantic_masks"])
-def test_every_format_refuses_it(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_format_refuses_it(name: str, tmp_path: Path, capsys: Capture) -> None:
     root = tmp_path / "in"
     root.mkdir()
     put, layout = SETS[name]
@@ -113,22 +109,20 @@ def test_every_format_refuses_it(name: str, tmp_path: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("name", ["obj.data", "obj.names", "train.txt"])
-def test_each_file_of_darknet_refuses_it(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_file_of_darknet_refuses_it(name: str, tmp_path: Path, capsys: Capture) -> None:
     put_darknet(tmp_path / "in", DARKNET, "data/")
     _encode(tmp_path / "in" / name)
     assert name in _refused(tmp_path / "in", capsys, "--layout", "detection")
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt", "a.json", "a.xml"])
-def test_a_file_as_input_refuses_it(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_as_input_refuses_it(name: str, tmp_path: Path, capsys: Capture) -> None:
     put_photos(tmp_path, ["eagle"])
     (tmp_path / name).write_text("image,label\neagle.jpg,bird\n", encoding="utf-16")
     assert name in _refused(tmp_path / name, capsys)
 
 
-def test_a_table_beside_images_refuses_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_beside_images_refuses_it(tmp_path: Path, capsys: Capture) -> None:
     put_photos(tmp_path / "in" / "images", ["eagle"])
     (tmp_path / "in" / "a.csv").write_text("image,label\neagle.jpg,bird\n", encoding="utf-16")
     assert "a.csv" in _refused(tmp_path / "in", capsys)
@@ -137,9 +131,7 @@ def test_a_table_beside_images_refuses_it(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     "option", ["--class_names", "--keep_labels", "--rename_labels", "--include", "--exclude"]
 )
-def test_files_that_options_name_refuse_it(
-    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_that_options_name_refuse_it(option: str, tmp_path: Path, capsys: Capture) -> None:
     put_photos(tmp_path / "in" / "bird", ["eagle"])
     put_photos(tmp_path / "in" / "fruit", ["apple"])
     file = tmp_path / "list.txt"
@@ -155,7 +147,7 @@ def test_files_that_options_name_refuse_it(
 
 
 @pytest.mark.parametrize("kind", ["kitti", "voc"])
-def test_lists_of_splits_refuse_it(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_of_splits_refuse_it(kind: str, tmp_path: Path, capsys: Capture) -> None:
     if kind == "kitti":
         put_kitti(tmp_path / "in")
         file = tmp_path / "in" / "ImageSets" / "train.txt"

@@ -40,8 +40,7 @@ def test_classes_can_be_renamed_and_filtered(tmp_path: Path) -> None:
         rename_labels="fruit=food,birds=animals",
         keep_labels=tmp_path / "keep.txt",
     )
-    names = set(labels_by_key(tmp_path / "out").values())
-    assert names == {"food", "animals"} == set(made.dataset.labels)
+    assert set(labels_by_key(tmp_path / "out").values()) == {"food", "animals"} == set(made.dataset.labels)
     assert made.dataset.ledger["reasons"]["filtered"] == {
         "label_not_kept": 61 - made.dataset.ledger["written"]
     }

@@ -230,5 +230,4 @@ def test_ledgers_are_equal_in_two_processes(tmp_path: Path, put: Callable[[Path]
         lines = quarantine(here / f"out{seed}")
         assert len(lines) > 3 and not any(" at 0x" in line["message"] for line in lines.values())
     assert found[0].keys() == found[1].keys()
-    changed = {name for name in found[0] if found[0][name] != found[1][name]}
-    assert changed <= {"dataset.json"}
+    assert {name for name in found[0] if found[0][name] != found[1][name]} <= {"dataset.json"}

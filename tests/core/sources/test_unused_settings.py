@@ -85,8 +85,7 @@ def test_the_sources_use_the_settings_in_the_table() -> None:
         reading = {source for source, text in texts.items() if re.search(rf"settings\.{name}\b", text)}
         assert used_by(name) == reading, name
     assert used_by("label_depth") == used_by("folders")
-    rooted = {source for source, text in texts.items() if "image_root" in text}
-    assert used_by("image_root") == rooted
+    assert used_by("image_root") == {source for source, text in texts.items() if "image_root" in text}
 
 
 @pytest.mark.parametrize(

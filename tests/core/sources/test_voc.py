@@ -84,11 +84,8 @@ def test_two_folders_in_each_split_are_read(tmp_path: Path) -> None:
     for split in ("train", "validation"):
         put_xml(tmp_path / split / "labels", put_photos(tmp_path / split / "data"))
     found = listed(tmp_path)
-    assert {key.split("/")[0]: ref.split for key, ref in found.refs.items()} == {
-        "train": "train",
-        "validation": "validation",
-    }
-    assert not found.reasons()
+    splits = {key.split("/")[0]: ref.split for key, ref in found.refs.items()}
+    assert splits == {"train": "train", "validation": "validation"} and not found.reasons()
 
 
 def put_masks(root: Path, photos: list[Photo]) -> None:
@@ -109,13 +106,8 @@ def test_segmentation_masks_are_read(tmp_path: Path) -> None:
     found = listed(tmp_path / "in", layout="segmentation")
     assert found.reasons() == {"JPEGImages/seagull.jpg": "BAD_ANNOTATION"}
     (tmp_path / "classes.txt").write_text("background\none\ntwo\nthree\n")
-    made = convert(
-        input=tmp_path / "in",
-        output=tmp_path / "out",
-        layout="segmentation",
-        class_names=tmp_path / "classes.txt",
-        max_bad_fraction=1,
-    )
+    settings = {"layout": "segmentation", "class_names": tmp_path / "classes.txt", "max_bad_fraction": 1}
+    made = convert(input=tmp_path / "in", output=tmp_path / "out", **settings)
     assert made.dataset.splits.keys() == {"train", "val"}
     for records in examples(tmp_path / "out").values():
         for record in records:
