@@ -26,14 +26,21 @@ _KINDS = ("coco", "panoptic", "open_images")
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-def test_an_image_has_the_state_of_its_object(bucket: Bucket, tmp_path: Path, kind: str) -> None:
+def test_an_image_and_its_mask_have_the_states_of_their_objects(
+    bucket: Bucket, tmp_path: Path, kind: str
+) -> None:
     put, layout = SETS[kind]
     name = put(tmp_path / "in")
     bucket.put_tree(tmp_path / "in", "in/")
-    refs = listed(f"{bucket.url}/in/{name}", layout).refs.values()
-    (ref,) = (ref for ref in refs if ref.key.endswith("house.jpg"))
+    found = listed(f"{bucket.url}/in/{name}", layout)
+    (ref,) = (ref for ref in found.refs.values() if ref.key.endswith("house.jpg"))
     state = storage.stat(ref.uri)
     assert state is not None and ref.version and (ref.size, ref.version) == (state.size, state.version)
+    if kind == "panoptic":
+        annotations = found.annotations_of("eagle.jpg")
+        state = storage.stat(annotations.panoptic_mask)
+        assert state is not None
+        assert (annotations.mask_size, annotations.mask_version) == (state.size, state.version)
 
 
 @pytest.mark.slow
@@ -53,19 +60,6 @@ def test_resume_detects_a_changed_image(bucket: Bucket, tmp_path: Path, kind: st
     convert(**settings, resume=True)
     (key,) = (key for key in outcomes(tmp_path / "out") if key.endswith("house.jpg"))
     assert outcomes(tmp_path / "out")[key] == "BAD_ANNOTATION"
-
-
-def test_a_mask_has_the_state_of_its_object(bucket: Bucket, tmp_path: Path) -> None:
-    put, layout = SETS["panoptic"]
-    name = put(tmp_path / "in")
-    bucket.put_tree(tmp_path / "in", "in/")
-    found = listed(f"{bucket.url}/in/{name}", layout)
-    annotations = found.annotations_of("eagle.jpg")
-    state = storage.stat(annotations.panoptic_mask)
-    assert state is not None and (annotations.mask_size, annotations.mask_version) == (
-        state.size,
-        state.version,
-    )
 
 
 @pytest.mark.parametrize("most", [10_000, 3])

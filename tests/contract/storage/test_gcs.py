@@ -174,10 +174,8 @@ def test_a_token_that_expires_is_renewed_before_the_request(real: tuple[Token, S
     token.seconds = 60.0  # less than google-auth wants
     for _ in range(2):
         storage.read_bytes("gs://b/x", "7")
-    assert [request.headers["authorization"] for request in served.requests] == [
-        "Bearer token-1",
-        "Bearer token-2",
-    ]
+    sent = [request.headers["authorization"] for request in served.requests]
+    assert sent == ["Bearer token-1", "Bearer token-2"]
 
 
 def test_a_refused_token_is_renewed(real: tuple[Token, Scripted]) -> None:
@@ -392,19 +390,14 @@ def test_a_child_of_fork_reads_with_the_other_client(serve: Serve) -> None:
     assert [is_quick(request) for request in served.requests] == [True, False, False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("GOOGLE_SERVICE_ACCOUNT", "/no/such/file"), ("GOOGLE_API_USE_CLIENT_CERTIFICATE", "true")],
+)
 def test_settings_that_obstore_rejects_are_left_to_the_other_client(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, name: str, text: str
 ) -> None:
-    monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", "/no/such/file")
-    with serve(hold) as served:
-        assert storage.read_bytes("gs://b/x", "7") == BODY
-    assert not any(map(is_quick, served.requests))
-
-
-def test_a_client_certificate_is_left_to_the_other_client(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GOOGLE_API_USE_CLIENT_CERTIFICATE", "true")
+    monkeypatch.setenv(name, text)
     with serve(hold) as served:
         assert storage.read_bytes("gs://b/x", "7") == BODY
     assert not any(map(is_quick, served.requests))

@@ -51,8 +51,7 @@ def test_images_of_rows_are_copied_into_the_output_bucket_and_removed(
     if in_bucket:
         bucket.put(f"in/rows.{kind}", path.read_bytes())
         source = f"{bucket.url}/in"
-    made = convert(input=source, output=f"{bucket.url}/out")
-    assert made.dataset.ledger["written"] == 12
+    assert convert(input=source, output=f"{bucket.url}/out").dataset.ledger["written"] == 12
     assert not [name for name in bucket.names() if "spool" in name]
 
 
@@ -100,8 +99,7 @@ def test_class_folders_are_listed_once_and_at_the_same_time(
     with proxy.watch(slow):
         accepted = [source.name for source in all_sources() if source.accepts(probe, ConvertSettings())]
     assert accepted and accepted[0] == "class_folders"
-    prefixes = proxy.names("list")
-    assert sorted(prefixes) == sorted({"in/", *(f"in/{name}/" for name in range(FOLDERS))})
+    assert sorted(proxy.names("list")) == sorted({"in/", *(f"in/{name}/" for name in range(FOLDERS))})
     assert proxy.max_in_flight["list"] >= FOLDERS // 2
 
 

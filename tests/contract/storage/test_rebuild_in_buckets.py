@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,19 @@ def test_versions_equal_a_full_build(source: Bucket, proxy: Proxy, tree: Path, s
     assert source.get(f"out/{LEASE_JSON}") == b""
 
 
+def gone_from(ending: str, retries: Retries) -> Callable[[Request], Fault | None]:
+    """Returns the rule of a storage that answers nothing from the upload of a file of this ending on."""
+    gone = threading.Event()
+
+    def rule(request: Request) -> Fault | None:
+        if request.kind == "upload" and request.name.endswith(ending):
+            gone.set()
+            retries.end_soon()
+        return Fault("status", 503) if gone.is_set() else None
+
+    return rule
+
+
 @pytest.mark.slow
 def test_a_storage_that_disappears_ends_the_rebuild_and_the_next_one_continues(
     source: Bucket, proxy: Proxy, tree: Path, retries: Retries
@@ -67,14 +81,7 @@ def test_a_storage_that_disappears_ends_the_rebuild_and_the_next_one_continues(
     settings = {"input": f"{source.url}/in", "output": f"{source.url}/out", "shards": 3}
     first = rebuild(**settings)
     source.put(NEW, _picture(tree))
-    gone = threading.Event()
-
-    def rule(request: Request) -> Fault | None:
-        if request.kind == "upload" and request.name.endswith("dataset.json"):
-            gone.set()
-            retries.end_soon()
-        return Fault("status", 503) if gone.is_set() else None
-
+    rule = gone_from("dataset.json", retries)
     with proxy.watch(rule), pytest.raises(EngineError, match="answers with 503"):
         rebuild(**settings)
     retries.as_usual()
@@ -83,26 +90,17 @@ def test_a_storage_that_disappears_ends_the_rebuild_and_the_next_one_continues(
     source.delete(f"out/{LEASE_JSON}")
     second = rebuild(**settings)
     assert second.outcome["work"]["converted"] == 0
-    assert [record.version for record in list_versions(f"{source.url}/out")] == [
-        first.version,
-        second.version,
-    ]
+    versions = [record.version for record in list_versions(f"{source.url}/out")]
+    assert versions == [first.version, second.version]
 
 
 def test_a_lost_storage_is_reported(source: Bucket, proxy: Proxy, tmp_path: Path, retries: Retries) -> None:
-    job, posted, gone = tmp_path / "job.yaml", tmp_path / "told.json", threading.Event()
+    job, posted = tmp_path / "job.yaml", tmp_path / "told.json"
     job.write_text(
         f"input: {source.url}/in\noutput: {source.url}/out\n"
         f"hooks:\n  on_failure: {{command: [sh, -c, 'cat > {posted}']}}\n"
     )
-
-    def rule(request: Request) -> Fault | None:
-        if request.kind == "upload" and request.name.endswith(".tfrecord"):
-            gone.set()
-            retries.end_soon()
-        return Fault("status", 503) if gone.is_set() else None
-
-    with proxy.watch(rule), pytest.raises(EngineError, match="answers with 503"):
+    with proxy.watch(gone_from(".tfrecord", retries)), pytest.raises(EngineError, match="answers with 503"):
         rebuild(job)
     assert json.loads(posted.read_text())["event"] == "failure"
 

@@ -78,5 +78,4 @@ def test_tasks_of_label_studio_may_name_objects_in_a_bucket(bucket: Bucket, tmp_
     made = convert(input=path, output=tmp_path / "out", layout="detection", verify="full")
     assert made.dataset.ledger["written"] == len(photos)
     bucket.delete(f"sets/photos/{photos[1].name}")
-    missing = listed(path).refs[f"sets/photos/{photos[1].name}"]
-    assert missing.reason == "BAD_ANNOTATION"
+    assert listed(path).refs[f"sets/photos/{photos[1].name}"].reason == "BAD_ANNOTATION"

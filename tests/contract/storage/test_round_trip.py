@@ -96,8 +96,7 @@ def test_foreign_files_in_a_bucket_can_be_validated(converted: Bucket) -> None:
     pattern = f"{converted.url}/out/train-*.tfrecord"
     report = validate(pattern)
     assert report.sound and report.shards == 3
-    one = f"{converted.url}/out/test-00000-of-00001.tfrecord"
-    assert validate(one).shards == 1
+    assert validate(f"{converted.url}/out/test-00000-of-00001.tfrecord").shards == 1
     found = inspect(pattern, records=1)
     assert [item["bytes"] for item in found["files"]] == [
         len(converted.get(f"out/train-0000{number}-of-00003.tfrecord")) for number in range(3)
