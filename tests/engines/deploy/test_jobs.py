@@ -91,8 +91,7 @@ def test_a_job_in_a_container_stages_no_package(bucket: Any, capsys: Capture) ->
         "--machine_type=n2-standard-4", "--disk_size_gb=50", "--number_of_worker_harness_threads=1",
         "--max_num_workers=7", "--no_use_public_ips", "--service_account_email=me@example.com",
     ]  # fmt: skip
-    described = describe("convert", *SETTINGS, *DATAFLOW, *IN_CONTAINER, *workers, TEMPLATE)
-    assert described.code == 0
+    assert describe("convert", *SETTINGS, *DATAFLOW, *IN_CONTAINER, *workers, TEMPLATE).code == 0
     assert f"written to the template gs://{BUCKET}/made/job.json" in capsys.readouterr().err
     staged = {name.rpartition("/")[2] for name in objects(bucket, "staging/")}
     assert staged == {"pipeline.pb", "submission_environment_dependencies.txt"}
@@ -145,16 +144,8 @@ def test_the_templates_file_runs_with_only_the_package_installed(source: Path, t
     (ours,) = Path(sys.prefix).glob("lib/python*/site-packages")
     # Its dependencies come from here; lines of .pth files with only a path run no code.
     (site / "dependencies.pth").write_text(f"{ours}\n")
-    build = [
-        sys.executable,
-        "setup.py",
-        "-q",
-        "build",
-        "--build-base",
-        tmp_path / "build",
-        "--build-lib",
-        site,
-    ]
+    folders = ["--build-base", tmp_path / "build", "--build-lib", site]
+    build = [sys.executable, "setup.py", "-q", "build", *folders]
     subprocess.run(build, cwd=source, check=True, timeout=60, capture_output=True)
     shutil.copy(MAIN, tmp_path / "main.py")
     python = [place / "bin" / "python", tmp_path / "main.py"]
