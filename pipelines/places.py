@@ -274,12 +274,13 @@ def check_remote_writable(output: str) -> None:
 
 def _check_free(place: str, files: Sequence[str], settings: ConvertSettings) -> None:
     """Checks that the output contains nothing that the dataset would mix with."""
+    if not files or settings.overwrite:
+        return
     ours = tuple(f"{folder}/" for folder in (SHARDS_DIR, WORK_DIR, INDEX_DIR))
-    # A run that ended after its first shard left an empty folder (`mark_stopped_run`).
-    work = storage.join(settings.output, WORK_DIR)
-    unfinished = any(file.startswith(ours) for file in files)
-    unfinished = unfinished or (not storage.is_remote(work) and os.path.isdir(work))
-    if not files or settings.overwrite or (settings.resume and (unfinished or DATASET_JSON in files)):
+    # A run that ended after its first shard left an empty folder (`mark_stopped_run`), in a bucket its lease.
+    mark = storage.join(settings.output, WRITER_JSON if storage.is_remote(settings.output) else WORK_DIR)
+    unfinished = any(file.startswith(ours) for file in files) or storage.exists(mark)
+    if settings.resume and (unfinished or DATASET_JSON in files):
         return
     if settings.resume:
         raise UsageError(

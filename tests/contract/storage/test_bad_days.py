@@ -192,18 +192,19 @@ def test_missing_credentials_are_reported(tmp_path: Path, tree: Path) -> None:
     assert time.monotonic() - started < 30
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("kind", ["media", "upload"])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("kind", "name"), [("media", "00001-of-00002"), ("upload", "00001-of-00002"), ("upload", "out/_index/")]
+)
 def test_a_storage_that_disappears_ends_the_job_and_resume_continues(
     capfd: Capture, retries: Retries, shared: Bucket, bucket: Bucket, proxy: Proxy,
-    small_local: Path, kind: str,
+    small_local: Path, kind: str, name: str,
 ) -> None:  # fmt: skip
+    """The last case is the moment in which a shard is there, but neither its index nor its ledger."""
     down = threading.Event()
 
     def rule(request: Request) -> Fault | None:
-        if request.kind == kind and (
-            "00001-of-00002" in request.name or (kind == "media" and request.attempt)
-        ):
+        if request.kind == kind and (name in request.name or (kind == "media" and request.attempt)):
             down.set()
             retries.end_soon()
         return Fault("drop") if down.is_set() else None
