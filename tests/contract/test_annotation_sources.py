@@ -19,7 +19,7 @@ from helpers.annotation_sets.formats import FORMATS, Format
 from helpers.annotation_sets.json_exports import ROOT, export, region, task
 from helpers.cloud import storage_emulator, upload
 from helpers.listing import Listed, listed, put_photos
-from helpers.records import balanced, examples, quarantine, value, values
+from helpers.records import balanced, examples, value, values
 from PIL import Image, ImageOps
 
 from shardwright.pipelines.convert import convert
@@ -150,10 +150,10 @@ def test_a_fault_in_the_annotations_is_named_with_its_place(tmp_path: Path, form
     assert form.damage
     form.put(tmp_path / "in")
     form.damage.apply(tmp_path / "in")
-    ((key, message),) = read(form, tmp_path / "in").faults(form.reason).items()
+    found = read(form, tmp_path / "in")
+    ((key, message),) = found.faults(form.reason).items()
     assert key.endswith(form.image.format("house")) and form.damage.message in message
-    made(form, tmp_path / "in", tmp_path / "out", max_bad_fraction=1)
-    assert [*quarantine(tmp_path / "out")] == [key]
+    assert [key for key, entry in found.entries().items() if entry.outcome != "written"] == [key]
 
 
 @formats_with("document")
@@ -170,12 +170,13 @@ def test_a_bad_box_is_dropped_or_fails_its_image(tmp_path: Path, form: Format) -
     assert form.bad_box
     form.put(tmp_path / "in")
     form.bad_box.apply(tmp_path / "in")
-    assert not read(form, tmp_path / "in").faults()
-    done = made(form, tmp_path / "in", tmp_path / "out", max_bad_fraction=1)
-    assert done.outcome["boxes"]["dropped"] == 1
-    made(form, tmp_path / "in", tmp_path / "strict", max_bad_fraction=1, bad_boxes="fail")
-    ((key, line),) = quarantine(tmp_path / "strict").items()
-    assert key.endswith(form.image.format("house")) and line["reason"] == "BAD_ANNOTATION"
+    found = read(form, tmp_path / "in")
+    assert not found.faults()
+    entries = found.entries()
+    assert {entry.outcome for entry in entries.values()} == {"written"}
+    assert sum((entry.boxes or {}).get("dropped", 0) for entry in entries.values()) == 1
+    (entry,) = (entry for entry in found.entries(bad_boxes="fail").values() if entry.outcome != "written")
+    assert entry.key.endswith(form.image.format("house")) and entry.reason == "BAD_ANNOTATION"
 
 
 @pytest.mark.parametrize("source", sorted({form.source for form in FORMATS.values()}))
@@ -234,10 +235,9 @@ def test_inverted_shapes_are_bad(tmp_path: Path, shape: Any, why: str) -> None:
         kind = "ellipselabels" if "radiusX" in shape else "rectanglelabels"
         tasks = [task(ROOT + photo.name, region(kind, "a", photo, **shape)), *export([sound])]
         save(tmp_path / "in" / "out.json", tasks)
-    settings = {"layout": "detection", "bad_boxes": "fail", "max_bad_fraction": 1}
-    convert(input=tmp_path / "in", output=tmp_path / "out", **settings)
-    (line,) = quarantine(tmp_path / "out").values()
-    assert line["reason"] == "BAD_ANNOTATION" and why in line["message"]
+    entries = listed(tmp_path / "in").entries(bad_boxes="fail").values()
+    (entry,) = (entry for entry in entries if entry.outcome == "quarantined")
+    assert entry.reason == "BAD_ANNOTATION" and why in entry.message
 
 
 @formats_with("put")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 from PIL import Image
 
 from helpers.repository import PHOTOS
+from shardwright.core.conversion import ShardRecipe, convert_ref
+from shardwright.core.records.build import label_ids
 from shardwright.core.sources.input_probe import look_at
 from shardwright.core.sources.inputs import recognize
 from shardwright.core.sources.source import Context, Input, source_by_name
@@ -19,6 +22,7 @@ from shardwright.schemas.annotations import Annotations, decode_annotations
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
+from shardwright.schemas.ledger import Entry
 
 
 class Photo(NamedTuple):
@@ -58,6 +62,7 @@ class Listed(NamedTuple):
     refs: dict[str, ImageRef]
     ids: dict[str, int]
     input: Input
+    settings: ConvertSettings
 
     def annotations_of(self, key: str) -> Annotations:
         """Returns the annotations of a candidate."""
@@ -79,6 +84,17 @@ class Listed(NamedTuple):
         assert [item.label for item in objects] == [label for label, *_ in photo.boxes]
         for item, (_, *box) in zip(objects, photo.boxes):
             np.testing.assert_allclose(np.multiply(item.box or (), scale), box, atol=0.01)
+
+    def entries(self, **settings: Any) -> dict[str, Entry]:
+        """Converts the images without Beam; returns key -> ledger entry.
+
+        Args:
+          **settings: Further settings.
+        """
+        classes = sorted({name for ref in self.refs.values() for name in ref.labels})
+        chosen = dataclasses.replace(self.settings, **settings)
+        recipe = ShardRecipe(chosen, chosen.record_layout, label_ids(classes))
+        return {key: convert_ref(ref, recipe).entry for key, ref in self.refs.items()}
 
     def reasons(self) -> Mapping[str, str]:
         """Returns key -> reason for files that are not candidates."""
@@ -110,7 +126,8 @@ def listed(path: Path | str, layout: str = "detection", **settings: Any) -> List
     """Lists an input like a conversion, with the source that `auto` chooses."""
     texts = {name: str(value) for name, value in settings.items()}
     item, found = found_in(path, {"layout": layout, **texts})
+    chosen = ConvertSettings(input=(str(path),), layout=layout, **texts)
     refs = [one for one in found if isinstance(one, ImageRef)]
     by_key = {ref.key: ref for ref in refs}
     assert len(by_key) == len(refs), "a key occurs twice"
-    return Listed(by_key, {one.name: one.id for one in found if isinstance(one, ClassId)}, item)
+    return Listed(by_key, {one.name: one.id for one in found if isinstance(one, ClassId)}, item, chosen)
