@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
-from typing import Any, NamedTuple
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from shardwright.core.images.convert import Reserve
 from shardwright.core.images.metadata import private_metadata, strip_metadata
@@ -38,7 +40,7 @@ from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import Encoding, FeatureRole
+from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.units import counted
 
@@ -85,10 +87,11 @@ class CheckedRecord(NamedTuple):
     dtype: str = ""
 
 
+@dataclass(frozen=True)
 class RecordChecker:
     """Checks records of one schema; several threads can use it.
 
-    Args:
+    Attributes:
       schema: Record schema of the dataset.
       decode: Whether to decode images and compare them with their records.
       look: Whether to compute quality metrics of the decoded images, too.
@@ -97,33 +100,30 @@ class RecordChecker:
       hash_images: Whether to compute the sha256 of the stored images that are decoded.
     """
 
-    def __init__(
-        self,
-        schema: RecordSchema,
-        decode: bool,
-        look: bool = False,
-        picture: bool = False,
-        reserve: Reserve | None = None,
-        hash_images: bool = False,
-    ) -> None:
-        self._arguments = (schema, decode, look, picture, reserve, hash_images)
-        self._stored = schema.features
-        self._encoded = any(spec.encoding is not Encoding.PLAIN for spec in schema.features)
-        if self._encoded:
-            schema = schema._replace(features=tuple(map(plain_spec, schema.features)))
-        self._schema = schema
-        encoded = schema.spec(FeatureRole.ENCODED)
-        self._pixel_type = encoded.pixel_type if encoded is not None else ""
-        self._decode, self._look, self._tell = decode, look, picture or look
-        self._reserve = reserve or nullcontext
-        self._hash_images = hash_images
-        self._with_rules = tuple(filter(has_rules, schema.features))
-        self._with_roles = specs_with_roles(schema.features)
-        roles = {spec.fill for spec in schema.features}
-        self._of_objects = not roles.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES))
+    schema: RecordSchema
+    decode: bool
+    look: bool = False
+    picture: bool = False
+    reserve: Reserve | None = None
+    hash_images: bool = False
 
-    def __reduce__(self) -> tuple[type[RecordChecker], tuple[Any, ...]]:
-        return RecordChecker, self._arguments
+    @cached_property
+    def _plain(self) -> RecordSchema:
+        """The schema of records whose features are decoded."""
+        return self.schema._replace(features=tuple(map(plain_spec, self.schema.features)))
+
+    @cached_property
+    def _with_rules(self) -> tuple[FeatureSpec, ...]:
+        return tuple(filter(has_rules, self._plain.features))
+
+    @cached_property
+    def _with_roles(self) -> tuple[FeatureSpec, ...]:
+        return specs_with_roles(self._plain.features)
+
+    @cached_property
+    def _of_objects(self) -> bool:
+        roles = {spec.fill for spec in self._with_roles}
+        return not roles.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES))
 
     def check(self, data: bytes) -> CheckedRecord:
         """Checks a record.
@@ -137,21 +137,18 @@ class RecordChecker:
             return CheckedRecord(((FindingCode.UNPARSEABLE, f"it is not a tf.train.Example: {error}"),))
         problems: list[Problem] = []
         wrong: set[str] = set()
-        tensors: list[Sequence[int]] = []
-        for spec in self._stored:
+        for spec in self.schema.features:
             if problem := presence_problem(features.get(spec.name), spec):
                 problems.append(problem)
                 wrong.add(spec.name)
-        stored = features if self._look else None
-        if self._encoded:
-            features, faults, tensors = decoded_features(features, self._stored)
-            problems += faults
-        values = values_by_role(features, self._with_roles)
-        problems += self._value_problems(features, values, wrong)
+        decoded, faults, tensors = decoded_features(features, self.schema.features)
+        problems += faults
+        values = values_by_role(decoded, self._with_roles)
+        problems += self._value_problems(decoded, values, wrong)
         if self._of_objects and not problems:
-            problems += check_objects(values, self._schema)
-            problems += check_keypoints(values, self._schema)
-        return self._finish(values, tensors, problems, stored)
+            problems += check_objects(values, self._plain)
+            problems += check_keypoints(values, self._plain)
+        return self._finish(values, tensors, problems, features if self.look else None)
 
     def _value_problems(
         self, features: Mapping[str, Feature], values: ValuesByRole, wrong: set[str]
@@ -163,65 +160,32 @@ class RecordChecker:
           values: Their values by role.
           wrong: Names of those with a problem, which are not looked at.
         """
-        schema = self._schema
-        own, split = schema.own, schema.split
+        schema = self._plain
         for spec in self._with_rules:
             feature = features.get(spec.name)
             if (
                 feature is not None
                 and spec.name not in wrong
                 and feature.type in (spec.type, None)
-                and (problem := value_problem(feature, spec, own, split))
+                and (problem := value_problem(feature, spec, schema.own, schema.split))
             ):
                 wrong.add(spec.name)
                 yield problem
         if not any(spec.fill in _LABELS for spec in schema.features if spec.name in wrong):
             yield from _check_labels(values, schema)
 
-    def _check_encoded(
-        self, encoded: bytes, declared: DeclaredImage, held: ExitStack, problems: list[Problem]
-    ) -> tuple[str, bool, tuple[str, ...], Seen]:
-        """Checks an image, and adds its problems.
-
-        Args:
-          encoded: Bytes of the image.
-          declared: What its record declares about it.
-          held: Stack that holds the memory of the decoded image.
-          problems: Where the problems go.
-
-        Returns:
-          Its sha256 if requested, whether it is bare, its private data, and the result of the check.
-        """
-        stored_sha256 = hashlib.sha256(encoded).hexdigest() if self._hash_images else ""
-        seen = check_image(
-            encoded,
-            declared,
-            self._look,
-            lambda size: held.enter_context(self._reserve(size)),
-            self._schema.damaged_too,
-            self._schema.bounds,
-        )
-        problems += seen.problems
-        kind = "" if declared.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
-        bare = strip_metadata(encoded, kind) == encoded
-        private = (
-            private_metadata(encoded, kind) if seen.image is not None and (not bare or kind == "tiff") else ()
-        )
-        return stored_sha256, bare, private, seen
-
     def _declared(self, values: ValuesByRole, tensors: Sequence[Sequence[int]]) -> DeclaredImage:
         """Returns what a record declares about its image."""
+        dtype = only_text(values, FeatureRole.DTYPE)
+        if dtype is None and (encoded := self.schema.spec(FeatureRole.ENCODED)):
+            dtype = encoded.pixel_type or None
         return DeclaredImage(
-            _declared_shapes(values, tensors, self._schema),
+            _declared_shapes(values, tensors, self.schema),
             only_text(values, FeatureRole.FORMAT),
             only_bytes(values, FeatureRole.COLORSPACE),
-            self._schema.pixels is not None,
-            self._dtype(values),
+            self.schema.pixels is not None,
+            dtype,
         )
-
-    def _dtype(self, values: ValuesByRole) -> str | None:
-        dtype = only_text(values, FeatureRole.DTYPE)
-        return dtype if dtype is not None else self._pixel_type or None
 
     def _finish(
         self,
@@ -231,7 +195,7 @@ class RecordChecker:
         stored: Mapping[str, Feature] | None,
     ) -> CheckedRecord:
         """Checks the image, and combines the results for the record."""
-        schema = self._schema
+        schema = self._plain
         key, basename, sha256 = (
             only_text(values, role)
             for role in (FeatureRole.KEY, FeatureRole.FILE_BASENAME, FeatureRole.SOURCE_SHA256)
@@ -241,16 +205,21 @@ class RecordChecker:
             problems.append((FindingCode.WRONG_VALUE, message))
         encoded = only_bytes(values, FeatureRole.ENCODED)
         classes = _class_names(values, schema)
+        declared = self._declared(values, tensors)
         picture, stored_sha256, bare = None, "", None
         private: tuple[str, ...] = ()
-        if self._decode:
+        if self.decode:
             with ExitStack() as held:
                 if encoded is not None:
-                    declared = self._declared(values, tensors)
-                    stored_sha256, bare, private, seen = self._check_encoded(
-                        encoded, declared, held, problems
-                    )
-                    if self._tell:
+                    seen = self._see(encoded, declared, held)
+                    problems += seen.problems
+                    kind = "" if declared.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
+                    bare = strip_metadata(encoded, kind) == encoded
+                    if seen.image is not None and (not bare or kind == "tiff"):
+                        private = private_metadata(encoded, kind)
+                    if self.hash_images:
+                        stored_sha256 = hashlib.sha256(encoded).hexdigest()
+                    if self.picture or self.look:
                         picture = self._picture(values, classes, seen, encoded, sha256)
                     del seen  # free the memory for others
                 problems += check_masks(values, schema)
@@ -264,8 +233,20 @@ class RecordChecker:
         return CheckedRecord(
             tuple(problems), key, source, picture, sha256 is not None, classes, basename, stored,
             stored_sha256, bare, None if boxes is None else len(boxes), private,
-            folds[0] if folds else None, self._dtype(values) or "",
+            folds[0] if folds else None, declared.dtype or "",
         )  # fmt: skip
+
+    def _see(self, encoded: bytes, declared: DeclaredImage, held: ExitStack) -> Seen:
+        """Decodes an image and compares it with what its record declares; `held` holds its memory."""
+        reserve = self.reserve
+        return check_image(
+            encoded,
+            declared,
+            self.look,
+            (lambda size: held.enter_context(reserve(size))) if reserve else None,
+            self.schema.damaged_too,
+            self.schema.bounds,
+        )
 
     def _picture(
         self,
@@ -281,7 +262,7 @@ class RecordChecker:
         if labels is None:
             labels = tuple(map(str, integers(values, FeatureRole.LABEL)))
         quality = None
-        if self._look:
+        if self.look:
             samples = seen.samples
             quality = (
                 measure_quality(seen.image)
