@@ -1,10 +1,11 @@
-"""Dataclasses and named tuples as JSON, and back with the types of their fields checked.
+"""Dataclasses and named tuples as JSON, and back with the types of their fields checked; bytes as base64.
 
 A class whose JSON differs from its fields has methods `as_json` and `from_json` of its own.
 """
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -23,6 +24,8 @@ def to_json(value: Any) -> Any:
         return value.as_json()
     if isinstance(value, Enum):
         return value.value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
     if isinstance(value, Mapping):
         return {name: to_json(item) for name, item in value.items()}
     if is_dataclass(value) or hasattr(value, "_fields"):
@@ -85,6 +88,8 @@ def _reader(kind: Any) -> _Reader:
     """Returns the function that reads values of a declared type."""
     if kind in (str, int, bool, float, NoneType):
         return lambda value: _of_type(kind, value)
+    if kind is bytes:
+        return lambda value: base64.b64decode(_of_type(str, value))
     origin, arguments = get_origin(kind), [_reader(item) for item in get_args(kind) if item is not ...]
     if origin is UnionType:
         return lambda value: _first_of(arguments, value)

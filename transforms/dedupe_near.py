@@ -31,7 +31,7 @@ from shardwright.core.images.near_duplicates import alike
 from shardwright.core.validation.duplicates import (
     MAX_IN_BAND,
     Bucket,
-    PictureRow,
+    ComparedRecord,
     band_number,
     bucketed_fingerprints,
     duplicate_candidates,
@@ -86,7 +86,7 @@ def picture_of(batch: str, place: int, key: str, seen: Fingerprint) -> Picture:
 def link_similar(bucket: tuple[Bucket, Iterable[bytes]]) -> Iterator[list[tuple[Ranked, Ranked]]]:
     """Yields pairs that connect all similar images of a bucket: each image with the best of its group."""
     (kind, _), packs = bucket
-    groups: defaultdict[bytes, list[PictureRow]] = defaultdict(list)
+    groups: defaultdict[bytes, list[ComparedRecord]] = defaultdict(list)
     for value, row in shared_rows(packs):
         groups[value].append(row)
     for group in groups.values():

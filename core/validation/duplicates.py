@@ -23,7 +23,8 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from itertools import chain
-from typing import Any, Generic, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +34,11 @@ from shardwright.core.images.near_duplicates import Rank, alike, bands_of
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.findings import Finding, Where
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.ledger import load_ledger
+from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.schemas.pictures import Picture
 
+#: Name of a shard, and the number of a record.
+RecordPlace = tuple[str, int]
 #: Message for a record whose source has the same bytes as another record's source.
 SAME_SOURCE = "same source bytes as {}"
 
@@ -44,42 +47,33 @@ class ComparedRecord(NamedTuple):
     """Values of a record that are compared across shards.
 
     Attributes:
-      key: Key of the image. None if the record does not say.
-      source: sha256 of the source's bytes, or of the stored image if the source's is unknown.
-      split: Split of the record. Empty if unknown.
       file: Name of the shard.
       number: Number of the record in its shard, from 0.
       offset: Byte offset of the record in the uncompressed shard.
-      label: Class names joined as in a ledger. Empty without a class.
+      key: Key of the image. None if the record does not say.
+      split: Split of the record. Empty if unknown.
+      labels: Names of the image's classes.
+      digest: Digest of the image's pixels (`ImageQuality`). Empty if the image is not compared.
+      hash: Perceptual hash of the image. Empty in the same case.
+      patch: Small copy of the image. Empty in the same case.
+      source: sha256 of the source's bytes, or of the stored image if the source's is unknown.
     """
 
-    key: str | None
-    source: str | None
-    split: str
-    file: str
-    number: int
-    offset: int
-    label: str = ""
-
-    @property
-    def classes(self) -> frozenset[str]:
-        """Classes of the image."""
-        return frozenset(self.label.split(LABEL_SEPARATOR)) if self.label else frozenset()
-
-
-class PictureRow(NamedTuple):
-    """Values of an image that are compared."""
-
     file: str
     number: int
     offset: int
     key: str | None
     split: str
-    labels: tuple[str, ...]
-    digest: bytes
+    labels: tuple[str, ...] = ()
+    digest: bytes = b""
     hash: bytes = b""
     patch: bytes = b""
     source: str | None = None
+
+    @property
+    def place(self) -> RecordPlace:
+        """Name of the shard and number of the record."""
+        return self.file, self.number
 
     @property
     def classes(self) -> frozenset[str]:
@@ -87,7 +81,7 @@ class PictureRow(NamedTuple):
         return frozenset(self.labels)
 
 
-R = TypeVar("R", ComparedRecord, PictureRow)
+_PLACE = attrgetter("place")
 K = TypeVar("K", bound=Hashable)
 
 
@@ -96,7 +90,7 @@ def in_conflict(classes: frozenset[str], others: frozenset[str]) -> bool:
     return bool(classes) and bool(others) and classes != others
 
 
-class EqualPictures(Generic[R]):
+class EqualPictures:
     """Records of one image. It holds one record for each split and for each set of classes.
 
     The later record of a pair, by place, is reported. So an image that occurs n times is reported at most
@@ -104,18 +98,18 @@ class EqualPictures(Generic[R]):
     """
 
     def __init__(self) -> None:
-        self._splits: dict[str, R] = {}
-        self._classes: dict[frozenset[str], R] = {}
+        self._splits: dict[str, ComparedRecord] = {}
+        self._classes: dict[frozenset[str], ComparedRecord] = {}
 
-    def add(self, row: R) -> None:
+    def add(self, row: ComparedRecord) -> None:
         """Adds a record."""
         _keep_first(self._splits, row.split, row)
         if row.classes:
             _keep_first(self._classes, row.classes, row)
 
-    def first(self) -> R:
+    def first(self) -> ComparedRecord:
         """Returns the first record by place."""
-        return min(self._splits.values(), key=_place)
+        return min(self._splits.values(), key=_PLACE)
 
     def settle(self) -> None:
         """Drops the records that are not needed for comparison; afterwards nothing can be added."""
@@ -123,21 +117,22 @@ class EqualPictures(Generic[R]):
         self._splits = {row.split: row for row in _first_two(self._splits.values())}
         self._classes = {row.classes: row for row in _first_two(self._classes.values())}
 
-    def in_other_split(self, row: R) -> R | None:
+    def in_other_split(self, row: ComparedRecord) -> ComparedRecord | None:
         """Returns the first record before this one that is in another split, or None."""
         return _before(row, (other for other in self._splits.values() if other.split != row.split))
 
-    def in_other_class(self, row: R) -> R | None:
+    def in_other_class(self, row: ComparedRecord) -> ComparedRecord | None:
         """Returns the first earlier record with other classes, or None; a record without classes has none."""
         return _before(
             row, (other for other in self._classes.values() if in_conflict(row.classes, other.classes))
         )
 
 
-def describe_pair(likeness: str, row: ComparedRecord | PictureRow, other: ComparedRecord | PictureRow) -> str:
-    """Returns one sentence that says what two records share, and how their splits and classes differ.
+def _finding_of_pair(code: FindingCode, likeness: str, row: ComparedRecord, other: ComparedRecord) -> Finding:
+    """Returns a finding that says what two records share, and how their splits and classes differ.
 
     Args:
+      code: Code of the finding.
       likeness: What they share, with {} for the other record, such as `same pixels as {}`.
       row: Record that is reported.
       other: The other record.
@@ -147,33 +142,31 @@ def describe_pair(likeness: str, row: ComparedRecord | PictureRow, other: Compar
         differences.append(f"in split {other.split!r}")
     if in_conflict(row.classes, other.classes):
         differences.append(f"of class {_names(other.classes)}, not {_names(row.classes)}")
-    return ", ".join([likeness.format(f"record {other.number} of {other.file}"), *differences])
+    message = ", ".join([likeness.format(f"record {other.number} of {other.file}"), *differences])
+    return Finding(code, message, *row[:4], Where(*other[:4]))
 
 
 def _names(classes: frozenset[str]) -> str:
     return " and ".join(repr(name) for name in sorted(classes))
 
 
-def _place(row: ComparedRecord | PictureRow) -> tuple[str, int]:
-    return row.file, row.number
-
-
-def _keep_first(firsts: dict[K, R], key: K, row: R) -> None:
+def _keep_first(firsts: dict[K, ComparedRecord], key: K, row: ComparedRecord) -> None:
     first = firsts.get(key)
-    if first is None or _place(row) < _place(first):
+    if first is None or row.place < first.place:
         firsts[key] = row
 
 
-def _first_two(rows: Iterable[R]) -> list[R]:
-    return sorted(rows, key=_place)[:2]
+def _first_two(rows: Iterable[ComparedRecord]) -> list[ComparedRecord]:
+    return sorted(rows, key=_PLACE)[:2]
 
 
-def _before(row: R, others: Iterable[R]) -> R | None:
-    return min((other for other in others if _place(other) < _place(row)), key=_place, default=None)
+def _before(row: ComparedRecord, others: Iterable[ComparedRecord]) -> ComparedRecord | None:
+    return min((other for other in others if other.place < row.place), key=_PLACE, default=None)
 
 
-#: What is compared in a bucket: keys or sources.
+#: What is compared in a bucket: keys or sources; and the indexes of their fields.
 KEY, SOURCE = "key", "source"
+_KEY_INDEX, _SOURCE_INDEX = ComparedRecord._fields.index(KEY), ComparedRecord._fields.index(SOURCE)
 #: Number of rows that meet in a bucket on average. They take 15 MB.
 _ROWS_PER_BUCKET = 50_000
 
@@ -202,11 +195,10 @@ def bucket_rows(
 
     def bucketed() -> Iterator[tuple[tuple[str, int], ComparedRecord]]:
         for row in rows:
-            key, source, split, file, number, offset, label = row
-            if keys and key is not None:
-                yield (KEY, bucket_of(key, buckets)), ComparedRecord(key, None, "", file, number, offset)
-            if source is not None and (split or label):
-                yield (SOURCE, bucket_of(source, buckets)), row
+            if keys and row.key is not None:
+                yield (KEY, bucket_of(row.key, buckets)), ComparedRecord(*row[:4], split="")
+            if row.source is not None and (row.split or row.labels):
+                yield (SOURCE, bucket_of(row.source, buckets)), row
 
     return packed_by(bucketed())
 
@@ -221,39 +213,42 @@ def rows_of_ledger(data: bytes, split: str, file: str) -> list[ComparedRecord]:
     rows = []
     for index, entry in enumerate(entries):
         # Images that --map made of one source may have different classes.
-        label = "" if entry.source_key else entry.label
-        place = split, file, index, entry.offset or 0
-        rows.append(ComparedRecord(entry.key, entry.sha256 or None, *place, label))
+        labels = () if entry.source_key else labels_of(entry)
+        record = ComparedRecord(file, index, entry.offset or 0, entry.key, split, labels)
+        rows.append(record._replace(source=entry.sha256 or None))
     return rows
+
+
+def labels_of(entry: Entry) -> tuple[str, ...]:
+    """Returns the classes of an image, as its ledger states them."""
+    return tuple(entry.label.split(LABEL_SEPARATOR)) if entry.label else ()
 
 
 def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding]:
     """Yields the findings of one bucket: rows with one key, or one source in two splits or two classes."""
     (what, _), packs = bucket
-    place, findings_of = (0, _same_key) if what == KEY else (1, _same_source)
+    index, findings_of = (_KEY_INDEX, _same_key) if what == KEY else (_SOURCE_INDEX, _same_source)
     rows = [row for pack in packs for row in unpack_rows(pack)]
-    values = Counter(row[place] for row in rows)
+    values = Counter(row[index] for row in rows)
     if len(values) == len(rows):  # as in nearly all datasets
         return
     groups: defaultdict[str, list[ComparedRecord]] = defaultdict(list)
     for row in rows:
-        if values[row[place]] > 1:
-            groups[row[place]].append(ComparedRecord._make(row))
+        if values[row[index]] > 1:
+            groups[row[index]].append(ComparedRecord._make(row))
     for group in groups.values():
-        yield from findings_of(sorted(group, key=lambda row: (row.file, row.number)))
+        yield from findings_of(sorted(group, key=_PLACE))
 
 
 def _same_key(rows: list[ComparedRecord]) -> Iterator[Finding]:
     first = rows[0]
     for row in rows[1:]:
-        message = f"its key is also the key of record {first.number} of {first.file}"
-        yield _finding_about(FindingCode.DUPLICATE_KEY, message, row, first)
+        yield _finding_of_pair(FindingCode.DUPLICATE_KEY, "its key is also the key of {}", row, first)
 
 
 def _same_source(rows: list[ComparedRecord]) -> Iterator[Finding]:
     """Yields findings for records with one source. A record in another split and class gets both findings."""
-    equals = EqualPictures[ComparedRecord]()
-    rows = [row for row in rows if row.split or row.label]
+    equals = EqualPictures()
     for row in rows:
         equals.add(row)
     equals.settle()
@@ -263,18 +258,11 @@ def _same_source(rows: list[ComparedRecord]) -> Iterator[Finding]:
             (FindingCode.LABEL_CONFLICT, equals.in_other_class(row)),
         ):
             if other is not None:
-                yield _finding_about(code, describe_pair(SAME_SOURCE, row, other), row, other)
-
-
-def _finding_about(code: FindingCode, message: str, row: ComparedRecord, other: ComparedRecord) -> Finding:
-    there = Where(other.file, other.number, other.offset, other.key)
-    return Finding(code, message, row.file, row.number, row.offset, row.key, there)
+                yield _finding_of_pair(code, SAME_SOURCE, row, other)
 
 
 #: Key of the shuffled data; its values are packed rows.
 Bucket = tuple[str, int]
-#: Name of a shard, and the number of a record.
-RecordPlace = tuple[str, int]
 #: Largest number of images with an equal band that one worker compares, the first by place.
 MAX_IN_BAND = 50_000
 #: Number of images of a shard that are packed together.
@@ -310,18 +298,18 @@ class Likeness(IntEnum):
 class Link(NamedTuple):
     """An image that is like another, both without their hashes."""
 
-    row: PictureRow
-    other: PictureRow
+    row: ComparedRecord
+    other: ComparedRecord
     gravity: int
     likeness: int
     bits_apart: int
 
     def order(self) -> tuple[str, int, int, int, str, int]:
         """Sort key for links: by image, then the most severe first."""
-        return *_place(self.row), self.gravity, self.likeness, *_place(self.other)
+        return *self.row.place, self.gravity, self.likeness, *self.other.place
 
 
-def shared_values(rows: Sequence[PictureRow]) -> Iterator[list[tuple[str, bytes]]]:
+def shared_values(rows: Sequence[ComparedRecord]) -> Iterator[list[tuple[str, bytes]]]:
     """Yields for each image the pairs (kind, value) that similar images share."""
     bands = bands_of([row.hash for row in rows], [row.patch for row in rows])
     for row, values in zip(rows, bands):
@@ -350,7 +338,7 @@ def link_pictures(bucket: tuple[Bucket, Iterable[bytes]], buckets: int) -> Itera
 
 def _equal_links(packs: Iterable[bytes], likeness: Likeness) -> Iterator[Link]:
     """Yields links of equal images to the first in another split or class, else to the first of all."""
-    groups: defaultdict[bytes, EqualPictures[PictureRow]] = defaultdict(EqualPictures)
+    groups: defaultdict[bytes, EqualPictures] = defaultdict(EqualPictures)
     for shared, row in shared_rows(packs):
         groups[shared].add(row)
     for equals in groups.values():
@@ -360,21 +348,21 @@ def _equal_links(packs: Iterable[bytes], likeness: Likeness) -> Iterator[Link]:
         graver = [equals.in_other_split(row), equals.in_other_class(row)]
         others = dict.fromkeys(other for other in graver if other is not None)
         for other in others or [equals.first()]:
-            if _place(row) != _place(other):
+            if row.place != other.place:
                 yield _link(row, other, likeness)
 
 
 def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
     """Yields the links of similar images; of images with equal pixels, only the first is compared."""
-    groups: defaultdict[bytes, dict[bytes, PictureRow]] = defaultdict(dict)
+    groups: defaultdict[bytes, dict[bytes, ComparedRecord]] = defaultdict(dict)
     for shared, row in shared_rows(packs):
         group = groups[shared]
         _keep_first(group, row.digest, row)
         if len(group) >= 2 * MAX_IN_BAND:
-            first_rows = heapq.nsmallest(MAX_IN_BAND, group.values(), key=_place)
+            first_rows = heapq.nsmallest(MAX_IN_BAND, group.values(), key=_PLACE)
             groups[shared] = {row.digest: row for row in first_rows}
     for group in groups.values():
-        yield from _near(sorted(group.values(), key=_place)[:MAX_IN_BAND], band)
+        yield from _near(sorted(group.values(), key=_PLACE)[:MAX_IN_BAND], band)
 
 
 def band_number(kind: str) -> int:
@@ -382,11 +370,11 @@ def band_number(kind: str) -> int:
     return int(kind.removeprefix(_BAND))
 
 
-def shared_rows(packs: Iterable[bytes]) -> Iterator[tuple[bytes, PictureRow]]:
+def shared_rows(packs: Iterable[bytes]) -> Iterator[tuple[bytes, ComparedRecord]]:
     """Yields the shared value and the row of each image that `pictures_that_share` packed."""
     for packed in packs:
         for shared, row in unpack_rows(packed):
-            yield shared, PictureRow(*row)
+            yield shared, ComparedRecord(*row)
 
 
 def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
@@ -394,7 +382,7 @@ def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
     gravest: defaultdict[tuple[str, int], dict[FindingCode, Link]] = defaultdict(dict)
     for packed in bucket[1]:
         for link in itertools.starmap(Link, unpack_rows(packed)):
-            links = gravest[_place(link.row)]
+            links = gravest[link.row.place]
             codes = [_CODES[link.gravity]]
             if codes[0] is FindingCode.SPLIT_LEAKAGE and in_conflict(link.row.classes, link.other.classes):
                 codes.append(FindingCode.LABEL_CONFLICT)
@@ -408,7 +396,7 @@ def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
             yield _finding(code, links[code])
 
 
-def _near(rows: Sequence[PictureRow], band: int) -> Iterator[Link]:
+def _near(rows: Sequence[ComparedRecord], band: int) -> Iterator[Link]:
     """Yields for each image the most severe of its links to similar earlier images."""
     if len(rows) < 2:
         return
@@ -421,10 +409,10 @@ def _near(rows: Sequence[PictureRow], band: int) -> Iterator[Link]:
     yield from gravest.values()
 
 
-def _rank(rows: Sequence[PictureRow]) -> Rank:
+def _rank(rows: Sequence[ComparedRecord]) -> Rank:
     """Returns a function that ranks many pairs of images at once, with the order of `_link`."""
     splits = _number([row.split for row in rows])
-    classes = _number([frozenset(row.labels) for row in rows])
+    classes = _number([row.classes for row in rows])
     unlabelled = np.array([not row.labels for row in rows])
 
     def rank(firsts: npt.NDArray[Any], seconds: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -440,14 +428,14 @@ def _number(values: Sequence[Any]) -> npt.NDArray[Any]:
     return np.array([numbers.setdefault(value, len(numbers)) for value in values])
 
 
-def _link(row: PictureRow, other: PictureRow, likeness: Likeness, apart: int = 0) -> Link:
+def _link(row: ComparedRecord, other: ComparedRecord, likeness: Likeness, apart: int = 0) -> Link:
     if row.split != other.split:
         code = FindingCode.SPLIT_LEAKAGE
     elif in_conflict(row.classes, other.classes):
         code = FindingCode.LABEL_CONFLICT
     else:
         code = FindingCode.NEAR_DUPLICATE if likeness is Likeness.SIMILAR else FindingCode.EXACT_DUPLICATE
-    row, other = (PictureRow(*item[:6], digest=b"") for item in (row, other))
+    row, other = (ComparedRecord(*item[:6]) for item in (row, other))
     return Link(row, other, _CODES.index(code), int(likeness), apart)
 
 
@@ -459,8 +447,7 @@ def _finding(code: FindingCode, link: Link) -> Finding:
             likeness = "same pixels as {}"
         case _:
             likeness = f"it looks like {{}} ({link.bits_apart} of {_NEAR_BITS} bits differ)"
-    message = describe_pair(likeness, link.row, link.other)
-    return Finding(code, message, *link.row[:4], Where(*link.other[:4]))
+    return _finding_of_pair(code, likeness, link.row, link.other)
 
 
 def bucketed_fingerprints(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
@@ -484,13 +471,13 @@ def bucketed_fingerprints(pictures: Iterable[Picture], buckets: int) -> Iterator
 def pictures_by_place(pictures: Iterable[Picture], buckets: int) -> Iterator[tuple[int, bytes]]:
     """Yields a shard's images, packed by the bucket where they meet the results of `duplicate_candidates`."""
     for batch in _batches(pictures):
-        yield _bucket_of_place(*_place(batch[0]), buckets), pack_rows(batch)
+        yield _bucket_of_place(*batch[0].place, buckets), pack_rows(batch)
 
 
-def _batches(pictures: Iterable[Picture]) -> Iterator[list[PictureRow]]:
+def _batches(pictures: Iterable[Picture]) -> Iterator[list[ComparedRecord]]:
     """Yields the images that have quality metrics in batches; a batch is in one bucket of places."""
     rows = (
-        PictureRow(*picture[:6], quality.digest, quality.hash, quality.patch, picture.source)
+        ComparedRecord(*picture[:6], quality.digest, quality.hash, quality.patch, picture.source)
         for picture in pictures
         if (quality := picture.quality) and quality.pixels
     )
@@ -537,10 +524,10 @@ def pictures_that_share(
 
     def bucketed() -> Iterator[tuple[Bucket, tuple[bytes, tuple[Any, ...]]]]:
         for pack in pictures if kinds else ():
-            rows = [row for row in map(PictureRow._make, unpack_rows(pack)) if _place(row) in kinds]
+            rows = [row for row in map(ComparedRecord._make, unpack_rows(pack)) if row.place in kinds]
             for row, values in zip(rows, shared_values(rows)):
                 for kind, value in values:
-                    if kind in kinds[_place(row)]:
+                    if kind in kinds[row.place]:
                         compared = row[:_WITH_PRINTS] if kind.startswith(_BAND) else row[:_WITH_DIGEST]
                         yield (kind, bucket_of(value, buckets)), (value, compared)
 

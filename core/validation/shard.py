@@ -22,14 +22,14 @@ from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record, 
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.storage.ranges import RandomAccessFile
 from shardwright.core.validation.directory import other_digest
-from shardwright.core.validation.duplicates import ComparedRecord, buckets_of_rows
+from shardwright.core.validation.duplicates import ComparedRecord, buckets_of_rows, labels_of
 from shardwright.core.validation.ledger import DISORDERED, LedgerCheck, LedgerSummary, ShardTerms
 from shardwright.core.validation.objects import dropped_objects
 from shardwright.core.validation.record import CheckedRecord, RecordChecker, after_crash
 from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.dataset import Shard
 from shardwright.schemas.findings import Finding, FindingSummary
-from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
+from shardwright.schemas.image_ref import printable
 from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.ledger import ShardHeader, index_line
 from shardwright.schemas.pictures import Picture
@@ -299,7 +299,7 @@ class _Records:
             if ledger.disordered:
                 find(FindingCode.RECORD_ORDER, DISORDERED, record.number, record.offset, result.key)
             matched = ledger.matched
-        source, label = result.source, LABEL_SEPARATOR.join(result.classes or ())
+        source, labels = result.source, result.classes or ()
         picture_source = source if result.source_in_record else None
         if matched is not None:
             if message := dropped_objects(matched):
@@ -311,12 +311,11 @@ class _Records:
                 source = matched.sha256 or source
                 picture_source = source if source != result.source else None
             if result.classes is None:
-                label = matched.label
+                labels = labels_of(matched)
             if matched.source_key:  # --map made several images of one source, which may differ in class
-                label, picture_source = "", None
-        check.rows.append(
-            ComparedRecord(result.key, source, split, self.task.file, record.number, record.offset, label)
-        )
+                labels, picture_source = (), None
+        row = ComparedRecord(self.task.file, record.number, record.offset, result.key, split, labels)
+        check.rows.append(row._replace(source=source))
         if digest:
             # A record without a digest is decoded again in the next version, and its finding made again.
             check.digests.append(b"" if result.problems or result.private else digest)

@@ -9,7 +9,6 @@ Nor is an image decoded again if its record was sound, with the same bytes, in t
 
 from __future__ import annotations
 
-import base64
 import gzip
 import hashlib
 import io
@@ -17,6 +16,7 @@ import json
 import platform
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -28,30 +28,59 @@ from shardwright.core.lease import HeldLease, write_held
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.duplicates import ComparedRecord
 from shardwright.core.validation.outliers import odd_pictures
-from shardwright.core.validation.shard import (
-    Digest,
-    ShardCheck,
-    ShardTask,
-    SoundRecords,
-)
+from shardwright.core.validation.shard import Digest, ShardCheck, ShardTask, SoundRecords
 from shardwright.schemas import __version__
 from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.dataset import canonical_json
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.json_values import from_json, to_json
-from shardwright.schemas.pictures import ChannelSamples, ImageQuality, Picture, Samples
+from shardwright.schemas.pictures import Picture
 from shardwright.schemas.statistics import RecordStatistics, Statistics
 from shardwright.schemas.version import check_file
 
 #: Raise this number when a check gives other findings than before, or other quality metrics.
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 _LEVEL = 1
-_DIGEST_BYTES = 16
 #: Largest uncompressed size in bytes of the stored checks of a shard.
 _MAX_BYTES = 1 << 28
 #: Codes of findings that show that other bytes were read than those of the shard.
 _OTHER_BYTES = (FindingCode.SHARD_CHECKSUM, FindingCode.SHARD_MISSING)
 _DAMAGED = (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
+
+@dataclass(frozen=True)
+class StoredCheck:
+    """The contents of a file with the result of a check.
+
+    Attributes:
+      terms: Terms on which the shard was checked.
+      files: Checksums of the shard, its ledger and its index.
+      labels: Number of classes that the dataset had.
+      depth: Depth of the check.
+      records: Number of sound records.
+      bytes: Size of the shard.
+      sound: Whether the shard and its records have no problem.
+      counts: Number of findings of each code.
+      findings: The first findings of each code.
+      rows: Values of the records that are compared.
+      digests: Digest of each record in `rows`. Empty for one with problems.
+      pictures: Descriptions of the images, if quality metrics were computed.
+      features: Statistics of the features, if quality metrics were computed.
+    """
+
+    terms: Mapping[str, Any]
+    files: Mapping[str, Any]
+    labels: int
+    depth: int
+    records: int
+    bytes: int
+    sound: bool
+    counts: Mapping[FindingCode, int]
+    findings: tuple[Finding, ...]
+    rows: tuple[ComparedRecord, ...]
+    digests: tuple[Digest, ...]
+    pictures: tuple[Picture, ...]
+    features: RecordStatistics | None
 
 
 def sum_up(check: ShardCheck, depth: CheckDepth) -> ShardCheck:
@@ -88,26 +117,24 @@ def store_check(
     """
     if task.expected is None or any(code in checked.summary.counts for code in _OTHER_BYTES):
         return ""
-    document = {
-        **_terms(schema, task.split, len(schema.labels or ())),
-        **_files(task),
-        "labels": len(schema.labels or ()),
-        "depth": int(depth),
-        "records": checked.records,
-        "bytes": checked.bytes,
-        "sound": checked.sound,
-        "counts": checked.summary.by_code(),
-        "findings": [finding.as_json() for finding in checked.summary.by_place()],
-        "rows": [[row.key, row.source, row.number, row.offset, row.label] for row in checked.rows],
-        "digests": base64.b64encode(
-            b"".join(digest or bytes(_DIGEST_BYTES) for digest in checked.digests)
-        ).decode(),
-        "pictures": [_picture_json(picture) for picture in checked.pictures],
-        "features": None
-        if checked.statistics is None
-        else checked.statistics.splits[task.split].records.as_json(),
-    }
-    data = gzip.compress(json.dumps(document).encode(), _LEVEL, mtime=0)
+    labels = len(schema.labels or ())
+    looked = checked.statistics
+    stored = StoredCheck(
+        _terms(schema, task.split, labels),
+        _files(task),
+        labels,
+        int(depth),
+        checked.records,
+        checked.bytes,
+        checked.sound,
+        checked.summary.counts,
+        checked.summary.by_place(),
+        tuple(checked.rows),
+        tuple(checked.digests),
+        tuple(checked.pictures),
+        None if looked is None else looked.splits[task.split].records,
+    )
+    data = gzip.compress(json.dumps(to_json(stored)).encode(), _LEVEL, mtime=0)
     with storage.translated_errors("write to", _path(task)):
         write_held(_directory(task), check_file(task.file), data, hold)
     return hashlib.sha256(data).hexdigest()
@@ -117,30 +144,30 @@ def stored_check(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> Sh
     """Returns the stored result of checking a shard, or None if there is none that applies."""
     try:
         data = storage.read_bytes(_path(task))
-        contents = _parse(data, schema, task.split)
-        if contents is None or any(contents[name] != value for name, value in _files(task).items()):
+        stored = _parse(data, schema, task.split)
+        if stored is None or stored.files != _files(task) or stored.depth < depth:
             return None
-        sound = bool(contents["sound"])
         # Findings may differ with more classes or at another depth, so they are not reused then.
-        if contents["depth"] < depth or (
-            not sound and (contents["depth"] != depth or contents["labels"] != len(schema.labels or ()))
-        ):
+        if not stored.sound and (stored.depth != depth or stored.labels != len(schema.labels or ())):
             return None
-        rows = _rows(contents, task)
-        looked = depth >= CheckDepth.QUALITY
-        pictures = [_picture(*item) for item in contents["pictures"]] if looked else []
-        features = RecordStatistics.from_json(contents["features"]) if looked else None
+        pictures = list(stored.pictures)
+        statistics, summary = None, FindingSummary()
+        if depth >= CheckDepth.QUALITY:
+            statistics = Statistics.of_shard(task.split, pictures, stored.features)
+        if statistics is not None or not stored.sound:
+            summary = FindingSummary().add(stored.findings)
+            summary.counts = dict(stored.counts)
         return ShardCheck(
             task.file,
             task.split,
-            int(contents["records"]),
-            int(contents["bytes"]),
-            rows=rows,
-            pictures=pictures,
+            stored.records,
+            stored.bytes,
+            rows=list(stored.rows),
+            pictures=pictures if statistics is not None else [],
             stored=hashlib.sha256(data).hexdigest(),
-            sound=sound,
-            summary=_summary(contents) if looked or not sound else FindingSummary(),
-            statistics=Statistics.of_shard(task.split, pictures, features) if looked else None,
+            sound=stored.sound,
+            summary=summary,
+            statistics=statistics,
         )
     except _DAMAGED:
         return None
@@ -157,20 +184,16 @@ def sound_records(task: ShardTask, schema: RecordSchema, depth: CheckDepth) -> S
     records: dict[Digest, Picture | None] = {}
     for path in task.previous_checks:
         try:
-            contents = _parse(storage.read_bytes(path), schema, task.split)
-            if contents is None or contents["depth"] < depth:
+            stored = _parse(storage.read_bytes(path), schema, task.split)
+            if stored is None or stored.depth < depth:
                 continue
-            rows = _rows(contents, task)
-            looked = depth >= CheckDepth.QUALITY
-            stored = (_picture(*item) for item in contents["pictures"])
-            pictures = {picture.number: picture for picture in stored} if looked else {}
-            packed = base64.b64decode(contents["digests"])
-            digests = (packed[at : at + _DIGEST_BYTES] for at in range(0, len(packed), _DIGEST_BYTES))
-            for digest, row in zip(digests, rows, strict=True):
+            looked = stored.pictures if depth >= CheckDepth.QUALITY else ()
+            pictures = {picture.number: picture for picture in looked}
+            for digest, row in zip(stored.digests, stored.rows, strict=True):
                 records[digest] = pictures.get(row.number)
         except _DAMAGED:
             continue
-    records.pop(bytes(_DIGEST_BYTES), None)
+    records.pop(b"", None)
     return records
 
 
@@ -182,18 +205,17 @@ def _path(task: ShardTask) -> str:
     return storage.join(_directory(task), check_file(task.file))
 
 
-def _parse(data: bytes, schema: RecordSchema, split: str) -> dict[str, Any] | None:
+def _parse(data: bytes, schema: RecordSchema, split: str) -> StoredCheck | None:
     """Returns the stored contents, if they were computed on the same terms.
 
     Raises:
       OSError, ValueError or the like: If the contents are damaged.
     """
-    contents: dict[str, Any] = json.loads(_unpack(data))
-    there, now = contents["labels"], len(schema.labels or ())
-    if there > now or bool(there) != bool(now):
+    document = json.loads(_unpack(data))
+    there, now = document["labels"], len(schema.labels or ())
+    if there > now or bool(there) != bool(now) or document["terms"] != _terms(schema, split, there):
         return None
-    terms = _terms(schema, split, there)
-    return contents if all(contents[name] == value for name, value in terms.items()) else None
+    return from_json(StoredCheck, document)
 
 
 def _unpack(data: bytes) -> bytes:
@@ -258,48 +280,3 @@ def _sha256(path: str) -> str | None:
         return hashlib.sha256(storage.read_bytes(path)).hexdigest() if path else None
     except FileNotFoundError:
         return None
-
-
-def _rows(values: Mapping[str, Any], task: ShardTask) -> list[ComparedRecord]:
-    return [
-        ComparedRecord(key, source, task.split, task.file, number, offset, label)
-        for key, source, number, offset, label in values["rows"]
-    ]
-
-
-def _summary(values: Mapping[str, Any]) -> FindingSummary:
-    summary = FindingSummary({FindingCode(code): count for code, count in values["counts"].items()})
-    for value in values["findings"]:
-        finding = from_json(Finding, value)
-        summary.first.setdefault(finding.code, []).append(finding)
-    return summary
-
-
-def _picture_json(picture: Picture) -> list[Any]:
-    """Returns an image with its quality metrics as JSON for `_picture`."""
-    *facts, quality = picture
-    if not isinstance(quality, ImageQuality):
-        return [facts]
-    sums, squares, pixels, digest, hash_, patch, *rest = quality
-    prints = [base64.b64encode(value).decode() for value in (digest, hash_, patch)]
-    return [facts, [sums, squares, pixels, *prints, *rest]]
-
-
-def _picture(facts: list[Any], quality: list[Any] | None = None) -> Picture:
-    """Reads the result of `_picture_json`."""
-    picture = Picture(*facts)
-    picture = picture._replace(
-        labels=tuple(picture.labels), boxes=tuple((width, height) for width, height in picture.boxes)
-    )
-    if quality is None:
-        return picture
-    sums, squares, pixels, *prints, issues, scores, samples = quality
-    digest, hash_, patch = map(base64.b64decode, prints)
-    if samples is not None:
-        samples = Samples(samples[0], tuple(ChannelSamples(*channel) for channel in samples[1]))
-    return picture._replace(
-        quality=ImageQuality(
-            tuple(sums), tuple(squares), pixels, digest, hash_, patch,
-            tuple(issues), tuple(scores), samples,
-        )
-    )  # fmt: skip

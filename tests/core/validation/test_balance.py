@@ -26,7 +26,6 @@ from shardwright.core.validation.outliers import (
     find_outliers,
 )
 from shardwright.schemas.codes import FindingCode
-from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.pictures import Picture
 
 BASE = Picture("s", 0, 0, None, "train", (), 1, "jpg", 1, 1, 3)
@@ -143,8 +142,7 @@ def test_counts_can_be_merged_in_any_order() -> None:
 
 
 def row(number: int, split: str = "train", *classes: str, source: str | None = "s") -> ComparedRecord:
-    label = LABEL_SEPARATOR.join(classes)
-    return ComparedRecord(f"key {number}", source, split, f"{split}-0", number, number * 10, label)
+    return ComparedRecord(f"{split}-0", number, number * 10, f"key {number}", split, classes, source=source)
 
 
 def found_in(*rows: ComparedRecord) -> list[tuple[str, str | None, str | None]]:
@@ -198,11 +196,11 @@ def test_the_first_record_that_differs_is_named_in_any_order() -> None:
             row(number, choose.choice(["train", "test", "dev"]), *choose.choice(["", "a", "b", "c"]))
             for number in range(choose.randrange(2, 9))
         ]
-        equals = EqualPictures[ComparedRecord]()
+        equals = EqualPictures()
         for one in choose.sample(rows, len(rows)):
             equals.add(one)
         equals.settle()
-        placed = sorted(rows, key=lambda one: (one.file, one.number))
+        placed = sorted(rows, key=lambda one: one.place)
         assert equals.first() == placed[0]
         for place, one in enumerate(placed):
             before = placed[:place]

@@ -274,7 +274,9 @@ def records(
 ) -> list[list[ComparedRecord]]:
     return [
         [
-            ComparedRecord(key, source, split, f"shard {place}", number, offset, label)
+            ComparedRecord(
+                f"shard {place}", number, offset, key, split, (label,) if label else (), source=source
+            )
             for number, (key, source, split, label, offset) in enumerate(rows)
         ]
         for place, rows in enumerate(shards)

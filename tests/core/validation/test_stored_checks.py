@@ -223,7 +223,7 @@ def test_records_that_were_sound_are_not_decoded_again(
     check = RecordChecker.check
 
     def counted(self: RecordChecker, data: bytes) -> Any:
-        decoded.append(self._decode)
+        decoded.append(self.decode)
         return check(self, data)
 
     monkeypatch.setattr(RecordChecker, "check", counted)
@@ -254,7 +254,7 @@ def test_the_stored_file_is_json_without_dates(copied: Path) -> None:
     assert path.read_bytes() == first
     import gzip
 
-    assert json.loads(gzip.decompress(first))["sha256"] == (task.expected and task.expected.sha256)
+    assert json.loads(gzip.decompress(first))["files"]["sha256"] == (task.expected and task.expected.sha256)
 
 
 @pytest.mark.parametrize("removed", [False, True])
