@@ -16,10 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 
 import apache_beam as beam
 
@@ -30,10 +27,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
-from shardwright.transforms.building_blocks import MergeAll, composite
-
-#: Number of hashes that may be collected for a class above its limit before the highest are dropped.
-_SLACK = 1024
+from shardwright.transforms.building_blocks import composite
 
 
 def hash_ref(ref: ImageRef, max_bytes: int) -> ImageRef:
@@ -118,64 +112,6 @@ def DedupeExact(
     )  # EncodedRefs
 
 
-class LowestHashes:
-    """The lowest hashes of each class: eight bytes for each image within the limit.
-
-    Args:
-      limit: Largest number of images of a class.
-      seed: Seed of the dataset.
-    """
-
-    def __init__(self, limit: int, seed: int) -> None:
-        self._limit = limit
-        self._seed = seed
-        self._hashes: dict[str, array[int]] = {}
-
-    def add(self, batch: EncodedRefs) -> None:
-        """Counts each image of a batch for each of its classes."""
-        for ref in decode_refs(batch):
-            if ref.is_candidate:
-                value = limit_order(self._seed, ref.key)[0]
-                for name in ref.labels:
-                    self._put(name, (value,))
-
-    def merge(self, other: LowestHashes) -> None:
-        """Adds the images that another one counted."""
-        for name, values in other._hashes.items():
-            self._put(name, values)
-
-    def _put(self, name: str, values: Iterable[int]) -> None:
-        hashes = self._hashes.setdefault(name, array("Q"))
-        hashes.extend(values)
-        if len(hashes) >= 2 * self._limit + _SLACK:
-            self._hashes[name] = array("Q", sorted(hashes)[: self._limit])
-
-    def cuts(self) -> ClassCuts:
-        """Returns the highest hashes that are taken."""
-        full = {name: hashes for name, hashes in self._hashes.items() if len(hashes) >= self._limit}
-        return ClassCuts(
-            self._seed, {name: sorted(digests)[self._limit - 1] for name, digests in full.items()}
-        )
-
-
-@dataclass(frozen=True)
-class ClassCuts:
-    """The hashes up to which images of each class are taken.
-
-    Attributes:
-      seed: Seed of the dataset.
-      highest: Class name -> highest hash that is taken, for classes that reach the limit.
-    """
-
-    seed: int
-    highest: Mapping[str, int]
-
-    def takes(self, ref: ImageRef) -> bool:
-        """Returns whether an image is within the limit of each of its classes."""
-        limits = [self.highest[name] for name in ref.labels if name in self.highest]
-        return not limits or limit_order(self.seed, ref.key)[0] <= min(limits)
-
-
 @composite
 def LimitPerClass(batches: beam.PCollection, limit: int, seed: int) -> beam.PCollection:
     """Filters images beyond the limit of a class. `PCollection[EncodedRefs] -> PCollection[EncodedRefs]`.
@@ -189,19 +125,31 @@ def LimitPerClass(batches: beam.PCollection, limit: int, seed: int) -> beam.PCol
       seed: Seed of the dataset.
     """
 
-    def apply(batch: EncodedRefs, cuts: ClassCuts) -> EncodedRefs:
-        return encode_refs(
-            ref
-            if not ref.is_candidate or cuts.takes(ref)
-            else ref.filtered(FilterReason.MAX_PER_CLASS)._replace(message="")
-            for ref in decode_refs(batch)
-        )
+    def order(ref: ImageRef) -> bytes:
+        return limit_order(seed, ref.key)[0].to_bytes(8, "big")  # Beam's integers have a sign
 
-    combine = beam.CombineGlobally(
-        MergeAll(partial(LowestHashes, limit, seed), LowestHashes.add, LowestHashes.cuts)
-    ).with_output_types(ClassCuts)
-    cuts = batches | "FindCuts" >> combine  # ClassCuts
-    return batches | "FilterBeyond" >> beam.Map(apply, beam.pvalue.AsSingleton(cuts)).with_output_types(
+    def name_classes(batch: EncodedRefs) -> Iterator[tuple[str, bytes]]:
+        for ref in decode_refs(batch):
+            if ref.is_candidate:
+                yield from ((name, order(ref)) for name in ref.labels)
+
+    def filter_beyond(batch: EncodedRefs, highest: Mapping[str, bytes]) -> EncodedRefs:
+        def filtered(ref: ImageRef) -> ImageRef:
+            limits = [highest[name] for name in ref.labels if name in highest] if ref.is_candidate else []
+            if not limits or order(ref) <= min(limits):
+                return ref
+            return ref.filtered(FilterReason.MAX_PER_CLASS)._replace(message="")
+
+        return encode_refs(map(filtered, decode_refs(batch)))
+
+    highest = (
+        batches
+        | "NameClasses" >> beam.FlatMap(name_classes).with_output_types(tuple[str, bytes])  # (class, hash)
+        | "LowestHashes" >> beam.combiners.Top.SmallestPerKey(limit)  # (class, [hash])
+        | "FullClasses" >> beam.Filter(lambda lowest: len(lowest[1]) == limit)  # (class, [hash])
+        | "HighestHash" >> beam.MapTuple(lambda name, hashes: (name, max(hashes)))  # (class, hash)
+    )
+    return batches | "FilterBeyond" >> beam.Map(filter_beyond, beam.pvalue.AsDict(highest)).with_output_types(
         EncodedRefs
     )  # EncodedRefs
 
