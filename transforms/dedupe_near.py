@@ -3,13 +3,13 @@
 Every image is read and decoded once, small if its format allows that, for a fingerprint of 320 bytes
 (`images/near_duplicates.py`). Fingerprints are compared as a validation compares those of records:
 
-    FingerprintSources -> pictures, and the digests of their bands
-    FindShared         -> the pictures that share a band with another one
-    LinkSimilar        -> pairs of keys, after comparing all pictures that share a band
-    JoinGroups         -> key of a copy -> key of the image that is kept
+    FingerprintSources     -> pictures, and the digests of their bands
+    GroupPicturesThatShare -> the pictures that share a band with another one
+    LinkSimilar            -> pairs of keys, after comparing all pictures that share a band
+    JoinGroups             -> key of a copy -> key of the image that is kept
 
-A validation does the first steps with the same functions (`validation/duplicates.py`). Here, the picture of
-an image states its batch as its file, and its number of pixels as its offset.
+A validation has the second step, too. Here, the picture of an image states its batch as its file, and its
+number of pixels as its offset.
 
 Images that are linked directly or through others form a group. So no two images of a group are kept, and none
 can be in two splits.
@@ -34,17 +34,17 @@ from shardwright.core.validation.duplicates import (
     ComparedRecord,
     band_number,
     bucketed_fingerprints,
-    duplicate_candidates,
     pictures_by_place,
-    pictures_that_share,
     shared_rows,
 )
+from shardwright.core.validation.shard import ShardTotals
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import EncodedRefs, decode_refs, encode_refs
 from shardwright.schemas.key_rules import KeyRules
 from shardwright.schemas.pictures import ImageQuality, Picture
 from shardwright.transforms.building_blocks import composite
+from shardwright.transforms.validate import GroupPicturesThatShare
 
 #: Number of buckets in which values meet, and so of workers that can share the comparison.
 _BUCKETS = 512
@@ -157,30 +157,18 @@ def DedupeNear(
       keys: Rules of `--include` and `--exclude`.
       class_names: Class names that are allowed. Empty to allow any.
     """
-    packs = tuple[int, bytes]
     recipe = ShardRecipe(settings, settings.record_layout, {}, keys=keys)  # to read, not to convert
     seen = (
         batches
         | "SpreadOut" >> beam.Reshuffle()  # EncodedRefs
         | "FingerprintSources"
         >> beam.FlatMap(_fingerprint_sources, recipe, frozenset(class_names))
-        .with_output_types(packs)
+        .with_output_types(tuple[int, bytes])
         .with_outputs(_FINGERPRINTS, main="pictures")
     )  # (bucket, pictures); (bucket, fingerprints)
-    shared = (
-        seen[_FINGERPRINTS]
-        | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
-        | "FindShared"
-        >> beam.FlatMap(duplicate_candidates, _BUCKETS).with_output_types(packs)  # (bucket, places)
-    )
     links = (
-        {"pictures": seen.pictures, "shared": shared}
-        | "GroupPlaces" >> beam.CoGroupByKey()  # (bucket, {pictures, shared})
-        | "PicturesThatShare"
-        >> beam.FlatMap(
-            lambda met: pictures_that_share(met[1]["pictures"], met[1]["shared"], _BUCKETS)
-        ).with_output_types(tuple[Bucket, bytes])  # ((band, bucket), rows)
-        | "GroupByBand" >> beam.GroupByKey()  # ((band, bucket), [rows])
+        (seen[_FINGERPRINTS], seen.pictures)
+        | "GroupPictures" >> GroupPicturesThatShare(ShardTotals(_BUCKETS))  # ((band, bucket), [rows])
         | "LinkSimilar" >> beam.FlatMap(link_similar)  # [(copy, better one)]
     )
     copies = (

@@ -121,6 +121,35 @@ def _checked(task: ShardTask, schema: RecordSchema, depth: CheckDepth, hold: Hel
 
 
 @composite
+def GroupPicturesThatShare(seen: tuple[beam.PCollection, beam.PCollection], totals: Any) -> beam.PCollection:
+    """Brings images together that share a value: `two PCollections -> PCollection[((what, bucket), [rows])]`.
+
+    Args:
+      seen: PCollections of (bucket, values that others may share) and (bucket, images).
+      totals: ShardTotals, or a side input of them, whose `buckets` were used.
+    """
+    fingerprints, places = seen
+    shared = (
+        fingerprints
+        | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
+        | "FindShared"
+        >> beam.FlatMap(
+            lambda item, totals: duplicate_candidates(item, totals.buckets), totals
+        ).with_output_types(tuple[int, bytes])
+    )  # (bucket, shared)
+    return (
+        {"pictures": places, "shared": shared}
+        | "GroupPlaces" >> beam.CoGroupByKey()  # (bucket, {pictures, shared})
+        | "PicturesThatShare"
+        >> beam.FlatMap(
+            lambda met, totals: pictures_that_share(met[1]["pictures"], met[1]["shared"], totals.buckets),
+            totals,
+        ).with_output_types(tuple[Bucket, bytes])  # ((what, bucket), rows)
+        | "GroupByValue" >> beam.GroupByKey()  # ((what, bucket), [rows])
+    )
+
+
+@composite
 def CompareImages(seen: tuple[beam.PCollection, ...], schema: Any, totals: Any) -> beam.PCollection:
     """Compares images with each other: `four PCollections -> PCollection[FindingSummary]`.
 
@@ -133,23 +162,9 @@ def CompareImages(seen: tuple[beam.PCollection, ...], schema: Any, totals: Any) 
       totals: Side input of the ShardTotals of the validation.
     """
     fingerprints, places, all_sizes, classes = seen
-    shared = (
-        fingerprints
-        | "GroupPrints" >> beam.GroupByKey()  # (bucket, [fingerprints])
-        | "FindShared"
-        >> beam.FlatMap(
-            lambda item, totals: duplicate_candidates(item, totals.buckets), totals
-        ).with_output_types(tuple[int, bytes])
-    )  # (bucket, shared)
     duplicates = (
-        {"pictures": places, "shared": shared}
-        | "GroupPlaces" >> beam.CoGroupByKey()  # (bucket, {pictures, shared})
-        | "PicturesThatShare"
-        >> beam.FlatMap(
-            lambda met, totals: pictures_that_share(met[1]["pictures"], met[1]["shared"], totals.buckets),
-            totals,
-        ).with_output_types(tuple[Bucket, bytes])  # ((what, bucket), rows)
-        | "GroupPictures" >> beam.GroupByKey()  # ((what, bucket), [rows])
+        (fingerprints, places)
+        | "GroupPictures" >> GroupPicturesThatShare(totals)  # ((what, bucket), [rows])
         | "LinkPictures"
         >> beam.FlatMap(lambda item, totals: link_pictures(item, totals.buckets), totals).with_output_types(
             tuple[int, bytes]
