@@ -40,7 +40,7 @@ from shardwright.schemas.dataset import PictureShape
 from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
 from shardwright.schemas.labels import UNLABELLED
-from shardwright.schemas.layouts import FeatureRole, FeatureSpec
+from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
 from shardwright.schemas.pictures import Picture
 from shardwright.schemas.units import counted
 
@@ -113,6 +113,16 @@ class RecordChecker:
         return self.schema._replace(features=tuple(map(plain_spec, self.schema.features)))
 
     @cached_property
+    def _encoded(self) -> tuple[FeatureSpec, ...]:
+        """The features whose values have to be decoded; most records have none."""
+        return tuple(spec for spec in self.schema.features if spec.encoding is not Encoding.PLAIN)
+
+    @cached_property
+    def _pixel_type(self) -> str:
+        encoded = self.schema.spec(FeatureRole.ENCODED)
+        return encoded.pixel_type if encoded is not None else ""
+
+    @cached_property
     def _with_rules(self) -> tuple[FeatureSpec, ...]:
         return tuple(filter(has_rules, self._plain.features))
 
@@ -141,8 +151,10 @@ class RecordChecker:
             if problem := presence_problem(features.get(spec.name), spec):
                 problems.append(problem)
                 wrong.add(spec.name)
-        decoded, faults, tensors = decoded_features(features, self.schema.features)
-        problems += faults
+        decoded, tensors = features, list[Sequence[int]]()
+        if self._encoded:
+            decoded, faults, tensors = decoded_features(features, self._encoded)
+            problems += faults
         values = values_by_role(decoded, self._with_roles)
         problems += self._value_problems(decoded, values, wrong)
         if self._of_objects and not problems:
@@ -176,16 +188,17 @@ class RecordChecker:
 
     def _declared(self, values: ValuesByRole, tensors: Sequence[Sequence[int]]) -> DeclaredImage:
         """Returns what a record declares about its image."""
-        dtype = only_text(values, FeatureRole.DTYPE)
-        if dtype is None and (encoded := self.schema.spec(FeatureRole.ENCODED)):
-            dtype = encoded.pixel_type or None
         return DeclaredImage(
             _declared_shapes(values, tensors, self.schema),
             only_text(values, FeatureRole.FORMAT),
             only_bytes(values, FeatureRole.COLORSPACE),
             self.schema.pixels is not None,
-            dtype,
+            self._dtype(values),
         )
+
+    def _dtype(self, values: ValuesByRole) -> str | None:
+        dtype = only_text(values, FeatureRole.DTYPE)
+        return dtype if dtype is not None else self._pixel_type or None
 
     def _finish(
         self,
@@ -205,12 +218,12 @@ class RecordChecker:
             problems.append((FindingCode.WRONG_VALUE, message))
         encoded = only_bytes(values, FeatureRole.ENCODED)
         classes = _class_names(values, schema)
-        declared = self._declared(values, tensors)
         picture, stored_sha256, bare = None, "", None
         private: tuple[str, ...] = ()
         if self.decode:
             with ExitStack() as held:
                 if encoded is not None:
+                    declared = self._declared(values, tensors)
                     seen = self._see(encoded, declared, held)
                     problems += seen.problems
                     kind = "" if declared.format == "raw" else kind_of(encoded[:HEAD_BYTES]) or ""
@@ -233,7 +246,7 @@ class RecordChecker:
         return CheckedRecord(
             tuple(problems), key, source, picture, sha256 is not None, classes, basename, stored,
             stored_sha256, bare, None if boxes is None else len(boxes), private,
-            folds[0] if folds else None, declared.dtype or "",
+            folds[0] if folds else None, self._dtype(values) or "",
         )  # fmt: skip
 
     def _see(self, encoded: bytes, declared: DeclaredImage, held: ExitStack) -> Seen:
