@@ -50,7 +50,9 @@ def test_segments_of_other_classes_become_void() -> None:
 
 
 def test_an_image_without_a_kept_class_is_filtered() -> None:
-    assert RULES.apply(ImageRef("a", "a", "dog")).reason == "label_not_kept"
+    ref = ImageRef("a", "a", "dog")
+    unsupported = ref.quarantined("UNSUPPORTED_FORMAT", "it is psd")
+    assert RULES.apply(ref).reason == RULES.apply(unsupported).reason == "label_not_kept"
     assert RULES.apply(ImageRef("a", "a")).is_candidate
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import io
-import json
 import os
 import random
 import shutil
@@ -16,12 +15,13 @@ from typing import Any
 import pytest
 from helpers.annotation_sets import labelme
 from helpers.hostile import document, identity, outcomes, picture, run, run_command
-from helpers.listing import put_photos
+from helpers.listing import listed, put_photos
 from helpers.manifests import write_csv
-from helpers.packing import tar_of, zip_of
+from helpers.packing import tar_of, tree_members, zip_of
 from helpers.records import quarantine
 from PIL import Image
 
+from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 
 PSD = b"8BPS\0\1" + bytes(range(200))
@@ -53,29 +53,26 @@ def _tree(root: Path) -> Path:
     return root
 
 
-def _converted(tmp_path: Path, source: Path, **settings: Any) -> Path:
+def _converted(tmp_path: Path, source: Any, **settings: Any) -> Path:
     output = tmp_path / "out"
-    convert(input=str(source), output=str(output), max_bad_fraction=1, **settings)
+    convert(input=source, output=str(output), max_bad_fraction=1, **settings)
     return output
 
 
 def test_a_class_with_only_psd_is_counted(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for name in ("ant", "bee"):
-        (tmp_path / "in" / name).mkdir(parents=True)
-        for i in range(4):
-            data = PSD if name == "ant" else picture(i)
-            (tmp_path / "in" / name / f"{i}.{'psd' if name == 'ant' else 'png'}").write_bytes(data)
+    for i in range(4):
+        for name, data in ((f"ant/{i}.psd", PSD), (f"bee/{i}.png", picture(i))):
+            (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "in" / name).write_bytes(data)
     argv = ("convert", "--input", tmp_path / "in", "--output", tmp_path / "out")
     done = run(capfd, *argv)
     assert done.code == 1
     assert "4 of 8 images are bad (4 UNSUPPORTED_FORMAT), more than --max_bad_fraction 0.01" in done.err
     assert "convert (to JPEG or PNG)" in done.err and "--max_bad_fraction 0.5" in done.err
-    lines = [json.loads(line) for line in (tmp_path / "out/quarantine.jsonl").read_text().splitlines()]
-    assert [line["key"] for line in lines] == [f"ant/{i}.psd" for i in range(4)]
-    assert all(
-        line["message"] == lines[0]["message"] and "it is psd, a format that is not read" in line["message"]
-        for line in lines
-    )
+    lines = quarantine(tmp_path / "out")
+    assert [*lines] == [f"ant/{i}.psd" for i in range(4)]
+    (message,) = {line["message"] for line in lines.values()}
+    assert "it is psd, a format that is not read" in message
     done = run(capfd, *argv, "--max_bad_fraction=0.5", "--resume")
     assert done.code == 0, done
     made = document(tmp_path / "out")
@@ -87,23 +84,29 @@ def test_a_class_with_only_psd_is_counted(capfd: pytest.CaptureFixture[str], tmp
     )
 
 
-def test_unsupported_images_in_class_folders_are_faults(tmp_path: Path) -> None:
-    output = _converted(tmp_path, _tree(tmp_path / "in"))
-    expected = {f"ant/{name}": outcome for name, (_, outcome) in FILES.items()}
-    assert outcomes(output) == expected | {"bee/1.png": "written"}
+def test_unsupported_images_in_folders_archives_and_manifests_are_faults(tmp_path: Path) -> None:
+    folder = _tree(tmp_path / "in")
+    members = tree_members(folder)
+    for name in ("gone.psd", "gone"):
+        (folder / "ant" / name).symlink_to("nowhere")
+    (tmp_path / "a.zip").write_bytes(zip_of(members))
+    (tmp_path / "a.tar").write_bytes(tar_of(members))
+    write_csv(tmp_path / "rows.csv", [("image", "label"), *((f"in/{key}", key[:3]) for key in members)])
+    inputs = {"folder": folder, **{path.suffix[1:]: path for path in tmp_path.glob("*.*")}}
+    output = _converted(tmp_path, inputs)
+    expected = {f"ant/{name}": outcome for name, (_, outcome) in FILES.items()} | {"bee/1.png": "written"}
+    # A manifest states that each of its rows is an image.
+    of_rows = {"ant/11.mp4": "NOT_AN_IMAGE", "ant/12.txt": "NOT_AN_IMAGE", "ant/13": "EMPTY_FILE"}
+    assert outcomes(output) == {
+        **{f"folder/{key}": outcome for key, outcome in expected.items()},
+        "folder/ant/gone.psd": "UNREADABLE",
+        "folder/ant/gone": "not_an_image",
+        **{f"{form}/a.{form}!{key}": outcome for key, outcome in expected.items() for form in ("zip", "tar")},
+        **{f"csv/in/{key}": outcome for key, outcome in {**expected, **of_rows}.items()},
+    }
     assert all(
         line["label"] == "ant" and line["message"] for line in quarantine(output).values() if "label" in line
     )
-
-
-@pytest.mark.parametrize("form", ["zip", "tar"])
-def test_unsupported_images_in_archives_are_faults(form: str, tmp_path: Path) -> None:
-    members = {f"ant/{name}": data for name, (data, _) in FILES.items()} | {"bee/1.png": picture(1)}
-    archive = tmp_path / f"a.{form}"
-    archive.write_bytes(zip_of(members) if form == "zip" else tar_of(members))
-    output = _converted(tmp_path, archive)
-    expected = {f"a.{form}!ant/{name}": outcome for name, (_, outcome) in FILES.items()}
-    assert outcomes(output) == expected | {f"a.{form}!bee/1.png": "written"}
 
 
 def test_unsupported_images_in_webdataset_are_faults(tmp_path: Path) -> None:
@@ -119,43 +122,18 @@ def test_unsupported_images_in_webdataset_are_faults(tmp_path: Path) -> None:
     assert document(output)["labels"] == ["0", "1"]
 
 
-def test_a_webdataset_with_only_psd_is_recognized(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_webdataset_with_only_psd_is_recognized(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(tar_of({"1.cls": b"0", "1.psd": PSD}))
-    done = run(capfd, "convert", "--input", tmp_path / "a.tar", "--output", tmp_path / "out")
-    assert done.code == 1 and "(1 UNSUPPORTED_FORMAT)" in done.err, done
+    found = listed(tmp_path / "a.tar", layout="classification")
+    assert found.input.source == "webdataset" and found.refs.keys() == {"a.tar!1.psd"} and not found.reasons()
 
 
-def test_unsupported_images_in_manifests_are_faults(tmp_path: Path) -> None:
-    source = _tree(tmp_path / "in")
-    rows = [("image", "label"), *((f"ant/{name}", "ant") for name in FILES), ("bee/1.png", "bee")]
-    write_csv(source / "list.csv", rows)
-    output = _converted(tmp_path, source / "list.csv")
-    expected = {f"ant/{name}": outcome for name, (_, outcome) in FILES.items()}
-    # A manifest states that each of its rows is an image.
-    expected |= {"ant/11.mp4": "NOT_AN_IMAGE", "ant/12.txt": "NOT_AN_IMAGE", "ant/13": "EMPTY_FILE"}
-    assert outcomes(output) == expected | {"bee/1.png": "written"}
-
-
-def test_an_image_without_its_mask_is_counted_once(tmp_path: Path) -> None:
-    for folder in ("in", "masks"):
-        (tmp_path / folder).mkdir()
-        Image.new("L", (16, 16)).save(tmp_path / folder / "1.png")
-    (tmp_path / "in/2.psd").write_bytes(PSD)
-    Image.new("L", (16, 16)).save(tmp_path / "masks/2.png")
-    names = tmp_path / "names.txt"
-    names.write_text("sky\n")
-    output = _converted(
-        tmp_path, tmp_path / "in", layout="segmentation", mask_dir=tmp_path / "masks", class_names=names
-    )
-    assert outcomes(output) == {"1.png": "written", "2.psd": "UNSUPPORTED_FORMAT"}
-
-
-def test_images_of_a_filtered_class_are_not_faults(tmp_path: Path) -> None:
-    keep = tmp_path / "keep.txt"
-    keep.write_text("bee\n")
-    output = _converted(tmp_path, _tree(tmp_path / "in"), keep_labels=keep)
-    reasons = {*outcomes(output).values()}
-    assert reasons == {"label_not_kept", "not_an_image", "written"} and document(output)["labels"] == ["bee"]
+def test_an_unsupported_image_and_its_mask_are_counted_once(tmp_path: Path) -> None:
+    for name in ("in/1.png", "masks/1.png", "in/2.psd", "masks/2.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(PSD if name.endswith("psd") else picture(1))
+    found = listed(tmp_path / "in", layout="segmentation", mask_dir=tmp_path / "masks")
+    assert found.refs.keys() == {"1.png", "2.psd"} and found.reasons() == {"2.psd": "UNSUPPORTED_FORMAT"}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -165,14 +143,6 @@ def test_files_without_permission_are_faults(tmp_path: Path) -> None:
         (source / "ant" / name).chmod(0)
     found = outcomes(_converted(tmp_path, source))
     assert found["ant/1.psd"] == "UNREADABLE" and found["ant/3"] == "not_an_image"
-
-
-def test_broken_links_are_faults(tmp_path: Path) -> None:
-    source = _tree(tmp_path / "in")
-    (source / "ant/gone.psd").symlink_to("nowhere")
-    (source / "ant/gone").symlink_to("nowhere")
-    found = outcomes(_converted(tmp_path, source))
-    assert found["ant/gone.psd"] == "UNREADABLE" and found["ant/gone"] == "not_an_image"
 
 
 def _damaged(data: bytes, chance: random.Random) -> bytes:
@@ -215,19 +185,20 @@ def _put_files(root: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("put", [_put_masks, _put_files])
-def test_ledgers_are_equal_in_two_processes(tmp_path: Path, put: Callable[[Path], list[str]]) -> None:
-    options = put(tmp_path / "in")
-    found = []
-    for seed in ("1", "2"):
-        here = tmp_path / seed
-        (here / f"tmp{seed}").mkdir(parents=True)
-        shutil.copytree(tmp_path / "in", here / "in")  # with the times of the files
-        environ = os.environ | {"TMPDIR": str(here / f"tmp{seed}"), "PYTHONHASHSEED": seed}
-        command = ("convert", *options, "--output", f"out{seed}", "--max_bad_fraction", "1")
-        done = run_command(*command, cwd=here, env=environ)
-        assert done.code == 0, done.err
-        found.append(identity(here / f"out{seed}"))
-        lines = quarantine(here / f"out{seed}")
-        assert len(lines) > 3 and not any(" at 0x" in line["message"] for line in lines.values())
-    assert found[0].keys() == found[1].keys()
-    assert {name for name in found[0] if found[0][name] != found[1][name]} <= {"dataset.json"}
+def test_ledgers_are_equal_in_two_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], list[str]]
+) -> None:
+    options, other = put(tmp_path / "in"), tmp_path / "other"
+    shutil.copytree(tmp_path / "in", other / "in")  # with the times of the files
+    (other / "tmp").mkdir()
+    command = ["convert", *options, "--output", "out", "--max_bad_fraction", "1"]
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 0
+    environ = os.environ | {"TMPDIR": str(other / "tmp"), "PYTHONHASHSEED": "1"}
+    done = run_command(*command, cwd=other, env=environ)
+    assert done.code == 0, done.err
+    lines = quarantine(tmp_path / "out")
+    assert len(lines) > 3 and not any(" at 0x" in line["message"] for line in lines.values())
+    first, second = identity(tmp_path / "out"), identity(other / "out")
+    assert first.keys() == second.keys()
+    assert {name for name in first if first[name] != second[name]} <= {"dataset.json"}
