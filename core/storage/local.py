@@ -62,11 +62,11 @@ class LocalStore(Store):
         """
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         try:
-            if size < 0:
-                _check_regular(descriptor, path)
-            else:
+            _check_regular(descriptor, path)
+            data = read_fully(descriptor, offset, length)
+            if size >= 0:
                 check_unchanged(path, os.fstat(descriptor), size, version)
-            return read_fully(descriptor, offset, length)
+            return data
         finally:
             os.close(descriptor)
 

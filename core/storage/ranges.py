@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.concurrency.underway import UNDERWAY
-from shardwright.core.storage.faults import changed
-from shardwright.core.storage.local import check_unchanged, read_fully
 
 #: Number of bytes that are read at once from a local disk, where a request costs almost nothing.
 _LOCAL_STEP = 1 << 12
@@ -20,7 +16,49 @@ _REMOTE_STEP, _REMOTE_MAX = 1 << 16, 8 << 20
 _WORTH_READING = 2 << 20
 
 
-class RangeReader:
+class RandomAccessFile(io.RawIOBase):
+    """A seekable file for libraries that read from file objects.
+
+    Args:
+      read_at: Returns the bytes at an offset, given their number; fewer only at the end of the file.
+      size: Size of the file in bytes.
+    """
+
+    def __init__(self, read_at: Callable[[int, int], bytes | memoryview], size: int) -> None:
+        super().__init__()
+        self._read_at = read_at
+        self.size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Returns true."""
+        return True
+
+    def seekable(self) -> bool:
+        """Returns true."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Moves to a position, at the earliest to the beginning; returns it."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}[whence]
+        self._position = max(start + offset, 0)
+        return self._position
+
+    def read(self, size: int = -1) -> Any:
+        """Returns the next bytes; all that are left if `size` is negative."""
+        data = bytes(self._read_at(self._position, self.size if size < 0 else size))
+        self._position += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        """Reads the next bytes into a buffer; returns their number."""
+        data = self._read_at(self._position, len(buffer))
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
+class RangeReader(RandomAccessFile):
     """Random access to a file, through one buffer.
 
     Args:
@@ -30,39 +68,11 @@ class RangeReader:
     """
 
     def __init__(self, path: str, size: int, version: str = "") -> None:
-        self.path, self.size, self.version = path, size, version
+        super().__init__(self.read_at, size)
+        self.path, self.version = path, version
         self._remote = storage.is_remote(path)
         self._step = _REMOTE_STEP if self._remote else _LOCAL_STEP
         self._buffer, self._begin = b"", 0
-        self._descriptor = -1
-        if not self._remote:
-            self._descriptor = os.open(path, os.O_RDONLY)
-            try:
-                self.check_unchanged()
-            except BaseException:
-                self.close()
-                raise
-
-    def __enter__(self) -> RangeReader:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Closes the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def check_unchanged(self) -> None:
-        """Checks that a local file has not changed since it was listed; remote reads request the version.
-
-        Raises:
-          EngineError: If it is not.
-        """
-        if self._descriptor >= 0:
-            check_unchanged(self.path, os.fstat(self._descriptor), self.size, self.version)
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Reads a range; the result is shorter at the end of the file.
@@ -83,62 +93,11 @@ class RangeReader:
             near = self._begin <= offset <= end + max(self._step, _WORTH_READING)
             self._step = min(self._step * 2, _REMOTE_MAX) if near and self._buffer else _REMOTE_STEP
         count = min(max(length, self._step), self.size - offset)
-        if self._descriptor >= 0:
-            self._buffer = read_fully(self._descriptor, offset, count)
-        else:
-            self._buffer = storage.read_range(self.path, offset, count, self.size, self.version)
+        self._buffer = storage.read_range(self.path, offset, count, self.size, self.version)
         self._begin = offset
-        UNDERWAY.progress()
         if len(self._buffer) < length:
-            raise changed(self.path)
+            raise storage.changed(self.path)
         return self._buffer[:length]
-
-
-class RandomAccessFile(io.RawIOBase):
-    """A seekable file for libraries that read from file objects.
-
-    Args:
-      read_at: Returns the bytes at an offset, given their number; fewer only at the end of the file.
-      size: Size of the file in bytes.
-    """
-
-    def __init__(self, read_at: Callable[[int, int], bytes | memoryview], size: int) -> None:
-        super().__init__()
-        self._read_at = read_at
-        self._size = size
-        self._position = 0
-
-    def readable(self) -> bool:
-        """Returns true."""
-        return True
-
-    def seekable(self) -> bool:
-        """Returns true."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Moves to a position, at the earliest to the beginning; returns it."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = max(start + offset, 0)
-        return self._position
-
-    def read(self, size: int = -1) -> Any:
-        """Returns the next bytes; all that are left if `size` is negative."""
-        data = bytes(self._read_at(self._position, self._size if size < 0 else size))
-        self._position += len(data)
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        """Reads the next bytes into a buffer; returns their number."""
-        data = self._read_at(self._position, len(buffer))
-        buffer[: len(data)] = data
-        self._position += len(data)
-        return len(data)
-
-
-def file_of(ranges: RangeReader) -> RandomAccessFile:
-    """Returns a reader as a file object."""
-    return RandomAccessFile(ranges.read_at, ranges.size)
 
 
 def open_ranges(path: str) -> RangeReader:

@@ -64,8 +64,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
         or not is_archive_head(probe.head)
     ):
         return False
-    with open_ranges(probe.path) as reader:
-        return bool(kind_of_archive(reader, probe.name))
+    return bool(kind_of_archive(open_ranges(probe.path), probe.name))
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:

@@ -42,7 +42,7 @@ from shardwright.core.sources.folder_tree import split_of_folder
 from shardwright.core.sources.image_files import files_below, is_hidden, key_of
 from shardwright.core.sources.input_probe import HEAD_BYTES, InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit
-from shardwright.core.storage.ranges import RangeReader, file_of, open_ranges
+from shardwright.core.storage.ranges import RandomAccessFile, RangeReader, open_ranges
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import ByteRange, decode_place
 from shardwright.schemas.codes import FilterReason, QuarantineReason
@@ -167,11 +167,11 @@ def unpack_head(head: bytes, kind: str, limit: int) -> bytes:
     return bytes(data[:limit])
 
 
-def unpack_tar(reader: RangeReader, kind: str, out: IO[bytes]) -> None:
+def unpack_tar(packed_file: RandomAccessFile, kind: str, out: IO[bytes]) -> None:
     """Writes the unpacked data of a compressed file.
 
     Args:
-      reader: Reader of the compressed file.
+      packed_file: The compressed file.
       kind: Kind of compression.
       out: Spool file.
 
@@ -180,7 +180,7 @@ def unpack_tar(reader: RangeReader, kind: str, out: IO[bytes]) -> None:
       EngineError: If the file changed while it was read.
       OSError: If the file cannot be read, or the spool file cannot be written.
     """
-    packed, length = io.BufferedReader(file_of(reader), _BITE), 0
+    packed, length = io.BufferedReader(packed_file, _BITE), 0
     try:
         for piece in _unpack(packed, kind):
             length += len(piece)
@@ -231,10 +231,7 @@ def checked_kind(probe: InputProbe) -> str:
     Raises:
       UsageError: If the input is neither.
     """
-    kind = ""
-    if probe.is_file:
-        with open_ranges(probe.path) as reader:
-            kind = kind_of_archive(reader, probe.name)
+    kind = kind_of_archive(open_ranges(probe.path), probe.name) if probe.is_file else ""
     if not kind and not first_archive(probe):
         raise UsageError(
             f"--input {printable(probe.path)} is neither an archive nor a folder of archives (zip, tar, "
@@ -452,25 +449,21 @@ def _list_members(opened: OpenArchive, context: Context) -> None:
     key, (path, size, version, *_), _ = opened.archive
     if not size:
         raise ArchiveDamage(QuarantineReason.EMPTY_FILE, "the archive has no bytes")
-    with RangeReader(path, size, version) as reader, contextlib.ExitStack() as stack:
-        opened.kind = kind_of_archive(reader, key)
-        if not opened.kind:
-            raise ArchiveDamage(
-                QuarantineReason.CORRUPT,
-                "its name says archive, but its bytes are not an archive; copy or pack it again",
-            )
-        state, unpacked = f"{size}:{version}", reader
-        whole = ByteRange("", 0, size, file_size=size, file_version=version)
-        if opened.kind in COMPRESSED:
-            identity = "\0".join((path, state, _SPOOL_FORMAT))
-            whole = context.spool.fill(identity, path, lambda out: unpack_tar(reader, opened.kind, out))
-            unpacked, opened.file = stack.enter_context(open_ranges(whole.file)), whole.file
-        is_zip = opened.kind == ZIP
-        try:
-            for ref in list_zip(reader, whole) if is_zip else list_tar(unpacked.read_at, whole, state):
-                opened.members.add(ref)
-        finally:
-            reader.check_unchanged()
+    reader = unpacked = RangeReader(path, size, version)
+    opened.kind = kind_of_archive(reader, key)
+    if not opened.kind:
+        raise ArchiveDamage(
+            QuarantineReason.CORRUPT,
+            "its name says archive, but its bytes are not an archive; copy or pack it again",
+        )
+    state, whole = f"{size}:{version}", ByteRange("", 0, size, file_size=size, file_version=version)
+    if opened.kind in COMPRESSED:
+        identity = "\0".join((path, state, _SPOOL_FORMAT))
+        whole = context.spool.fill(identity, path, lambda out: unpack_tar(reader, opened.kind, out))
+        unpacked, opened.file = open_ranges(whole.file), whole.file
+    is_zip = opened.kind == ZIP
+    for ref in list_zip(reader, whole) if is_zip else list_tar(unpacked.read_at, whole, state):
+        opened.members.add(ref)
 
 
 def _owners(members: MemberStore, last_counts: bool) -> dict[int, int]:

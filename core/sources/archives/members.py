@@ -77,7 +77,7 @@ class HeaderFile(RandomAccessFile):
         Raises:
           ValueError: If these are more bytes than may be read.
         """
-        rest = max(self._size - self.tell(), 0)
+        rest = max(self.size - self.tell(), 0)
         self._left -= min(size, rest) if size >= 0 else rest
         if self._left < 0:
             raise ValueError(f"its headers take more than {format_size(self._most)}")

@@ -22,7 +22,7 @@ from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.containers import content_digest
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables.columns import OBJECT_CLASSES
-from shardwright.core.storage.ranges import RangeReader, file_of
+from shardwright.core.storage.ranges import RandomAccessFile, RangeReader
 from shardwright.core.storage.store import StoredObject
 from shardwright.schemas.byte_range import ByteRange
 from shardwright.schemas.codes import QuarantineReason
@@ -94,7 +94,7 @@ class RowGroups:
         from pyarrow import parquet
 
         self._file = parquet.ParquetFile(
-            file_of(ranges), buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
+            ranges, buffer_size=_BUFFER, pre_buffer=False, page_checksum_verification=True
         )
         self.schema: Any = self._file.schema_arrow
 
@@ -160,7 +160,7 @@ class RecordBatches:
         import pyarrow
 
         if storage.is_remote(self._ranges.path):
-            return pyarrow.PythonFile(file_of(self._ranges), "r")
+            return pyarrow.PythonFile(RandomAccessFile(self._ranges.read_at, self._ranges.size), "r")
         return pyarrow.memory_map(self._ranges.path)  # batches that are not used are not read
 
     def sizes(self) -> list[tuple[int, int]]:
@@ -224,16 +224,15 @@ def read_apart(kind: str, file: StoredObject, function: Callable[..., Any], *arg
 def _read(kind: str, file: StoredObject, function: Callable[..., Any], *args: Any) -> Any:
     import pyarrow
 
-    with RangeReader(*file[:3]) as ranges:
-        try:
-            return function((RowGroups if kind == PARQUET else RecordBatches)(ranges), *args)
-        except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            detail = words_of(error).rstrip(".")
-            raise UsageError(
-                f"--input {printable(file.path)} cannot be read as {kind} ({detail}); write it again."
-            ) from None
+    try:
+        return function((RowGroups if kind == PARQUET else RecordBatches)(RangeReader(*file[:3])), *args)
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        detail = words_of(error).rstrip(".")
+        raise UsageError(
+            f"--input {printable(file.path)} cannot be read as {kind} ({detail}); write it again."
+        ) from None
 
 
 def is_bytes(type_: Any) -> bool:

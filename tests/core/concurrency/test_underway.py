@@ -28,10 +28,10 @@ from shardwright.core.sources.box_table import BoxColumns, BoxTable
 from shardwright.core.sources.image_files import walk
 from shardwright.core.sources.spool import Spool
 from shardwright.core.sources.tables.image_tables import TableHead
-from shardwright.core.storage import ranges
+from shardwright.core.storage import local
 from shardwright.core.storage.faults import Contact, Operation
 from shardwright.core.storage.local import read_fully
-from shardwright.core.storage.ranges import RangeReader
+from shardwright.core.storage.ranges import RandomAccessFile, RangeReader
 from shardwright.core.storage.store import ListedPage, RemoteStore
 from shardwright.schemas.image_ref import ImageRef
 
@@ -136,8 +136,7 @@ def _unpack_tar(clock: Clock, tmp_path: Path) -> None:
         file.seek(offset)
         return file.read(length)
 
-    reader = SimpleNamespace(size=len(packed), read_at=read_at)
-    unpack_tar(reader, GZIP, io.BytesIO())  # type: ignore[arg-type]
+    unpack_tar(RandomAccessFile(read_at, len(packed)), GZIP, io.BytesIO())
 
 
 def _unpack_records(clock: Clock, tmp_path: Path) -> None:
@@ -240,7 +239,7 @@ def _read_ranges(clock: Clock, tmp_path: Path) -> None:
             clock.pass_by(20)
             return read_fully(descriptor, offset, length)
 
-        patch.setattr(ranges, "read_fully", slow_read)
+        patch.setattr(local, "read_fully", slow_read)
         with RangeReader(str(tmp_path / "a.tar"), 4096 * 40) as reader:
             for offset in range(0, 4096 * 40, 512):
                 assert reader.read_at(offset, 512)

@@ -274,8 +274,8 @@ def test_images_that_take_too_much_space_are_left_out(
     images = [bytes((number,)) * 100 for number in (1, 2, 1, 3, 4)]
     table = table_of([*images, None, images[0][:50], images[3]])
     path = str(write_parquet(tmp_path / "x.parquet", table))
-    with RangeReader(*state_of(path)[:3]) as ranges:
-        copied = copy_images(RowGroups(ranges), "image", 0, 1, 1, str(tmp_path / "images"))
+    rows = RowGroups(RangeReader(*state_of(path)[:3]))
+    copied = copy_images(rows, "image", 0, 1, 1, str(tmp_path / "images"))
     places = [item.place[:3] for item in copied if isinstance(item, EmbeddedImage)]
     assert places == [("", 0, 100), ("", 100, 100), ("", 0, 100), ("", 200, 50)]
     faults = [item.reason for item in copied if isinstance(item, AnnotationFault)]
