@@ -24,7 +24,7 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.json_values import fields_json
 from shardwright.schemas.labels import in_name_order
-from shardwright.schemas.sketches import Moments
+from shardwright.schemas.sketches import Moments, Sums
 from shardwright.schemas.splits import by_split
 
 LEDGER_VERSION = 2
@@ -627,7 +627,7 @@ _WRITTEN, _DEDUPLICATED = Outcome.WRITTEN.value, Outcome.DEDUPLICATED.value
 
 
 @dataclass
-class SourceSizes:
+class SourceSizes(Sums):
     """Minimum, maximum and mean of width, height and number of bytes of some sources, added in any order."""
 
     width: Moments = field(default_factory=Moments)
@@ -646,13 +646,6 @@ class SourceSizes:
     def images(self) -> int:
         """Number of images with known sizes."""
         return self.bytes.count
-
-    def merge(self, other: SourceSizes) -> SourceSizes:
-        """Adds the sizes of others; returns itself."""
-        self.width.merge(other.width)
-        self.height.merge(other.height)
-        self.bytes.merge(other.bytes)
-        return self
 
     def as_json(self) -> dict[str, Any]:
         """Returns the form that a ledger stores; empty if there are no sizes."""

@@ -16,10 +16,12 @@ import base64
 import hashlib
 import heapq
 import math
+import pickle
 import struct
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Self
 
@@ -87,6 +89,33 @@ def rounded(value: float, digits: int = 6) -> float:
     return value if isinstance(value, int) else float(f"{value:.{digits}g}")
 
 
+@dataclass
+class Sums:
+    """Base of dataclasses of sums over some things; those over others are added field by field."""
+
+    def merge(self, other: Self) -> Self:
+        """Adds the sums over others, which do not change; returns itself."""
+        for item in fields(self):
+            setattr(self, item.name, _merged(getattr(self, item.name), getattr(other, item.name)))
+        return self
+
+
+def _merged(mine: Any, other: Any) -> Any:
+    """Returns the sum of two values. Names and switches are the same in both."""
+    if mine is None or other is None or isinstance(mine, bool | str):
+        return mine
+    if isinstance(mine, int):
+        return mine + other
+    if isinstance(mine, list):
+        return [_merged(*pair) for pair in zip(mine, other, strict=True)]
+    if isinstance(mine, dict):
+        for key, item in other.items():
+            # Pickle copies in a third of the time that `copy.deepcopy` takes.
+            mine[key] = _merged(mine[key], item) if key in mine else pickle.loads(pickle.dumps(item))
+        return mine
+    return mine.merge(other)
+
+
 class Buckets(NamedTuple):
     """A histogram. It has one more edge than counts, and the last bucket includes its upper edge."""
 
@@ -94,6 +123,7 @@ class Buckets(NamedTuple):
     counts: list[int]
 
 
+@dataclass(slots=True)
 class Moments:
     """Count, exact sums, minimum and maximum of some numbers.
 
@@ -106,13 +136,12 @@ class Moments:
       high: The maximum.
     """
 
-    __slots__ = ("bits", "count", "high", "low", "squares", "total")
-
-    def __init__(self, bits: int = 0) -> None:
-        self.bits = bits
-        self.count = self.total = self.squares = 0
-        self.low: float = math.inf
-        self.high: float = -math.inf
+    bits: int = 0
+    count: int = 0
+    total: int = 0
+    squares: int = 0
+    low: float = math.inf
+    high: float = -math.inf
 
     def add(self, value: float) -> None:
         """Adds a finite number; it is an integer if `bits` is 0."""
@@ -182,12 +211,8 @@ class Moments:
             sketch.total, sketch.squares = int(total, 16), int(squares, 16)
         return sketch
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self.as_json() == other.as_json()
 
-    __hash__ = None  # type: ignore[assignment]
-
-
+@dataclass
 class Histogram(Moments):
     """The distribution of numbers: their moments, and the count of each bin.
 
@@ -195,11 +220,7 @@ class Histogram(Moments):
       bins: Number of the bin -> count.
     """
 
-    __slots__ = ("bins",)
-
-    def __init__(self, bits: int = 0) -> None:
-        super().__init__(bits)
-        self.bins: dict[int, int] = {}
+    bins: dict[int, int] = field(default_factory=dict)
 
     def add(self, value: float) -> None:
         """Adds a finite number; it is an integer if `bits` is 0."""
@@ -334,6 +355,7 @@ _VALUE_BYTES = 64
 _MAX_HASHES = 1024
 
 
+@dataclass(slots=True, eq=False)
 class ValueCounts:
     """The occurrences of each distinct value, or an estimate of the number of values if there are too many.
 
@@ -341,15 +363,13 @@ class ValueCounts:
       most: Maximum number of distinct values to count, of 64 bytes each on average.
       counts: Value -> occurrences; None if there are too many values.
       hashes: The smallest hashes of the values, if there are too many values.
+      total_bytes: Number of bytes of the values that are counted.
     """
 
-    __slots__ = ("bytes", "counts", "hashes", "most")
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.counts: dict[bytes, int] | None = {}
-        self.hashes: set[int] = set()
-        self.bytes = 0
+    most: int
+    counts: dict[bytes, int] | None = field(default_factory=dict)
+    hashes: set[int] = field(default_factory=set)
+    total_bytes: int = 0
 
     def add(self, value: bytes, times: int = 1) -> None:
         """Adds a value."""
@@ -359,9 +379,9 @@ class ValueCounts:
         count = self.counts.get(value, 0)
         self.counts[value] = count + times
         if not count:
-            self.bytes += len(value)
+            self.total_bytes += len(value)
             # Depends on the set of all values, so the order in which they come does not matter.
-            if len(self.counts) > self.most or self.bytes > self.most * _VALUE_BYTES:
+            if len(self.counts) > self.most or self.total_bytes > self.most * _VALUE_BYTES:
                 self._overflow()
 
     def _overflow(self) -> None:
@@ -420,22 +440,15 @@ class ValueCounts:
     @staticmethod
     def from_json(state: Mapping[str, Any]) -> ValueCounts:
         """Reads the result of `as_json`."""
-        loaded = ValueCounts(int(state["most"]))
+        most = int(state["most"])
         if "hashes" in state:
             packed = base64.b64decode(state["hashes"])
-            loaded.counts, loaded.hashes = (
-                None,
-                set(struct.unpack(f"<{len(packed) // 8}Q", packed)),
-            )
-        else:
-            loaded.counts = {value.encode("latin-1"): int(times) for value, times in state["counts"].items()}
-            loaded.bytes = sum(map(len, loaded.counts))
-        return loaded
+            return ValueCounts(most, None, set(struct.unpack(f"<{len(packed) // 8}Q", packed)))
+        counts = {value.encode("latin-1"): int(times) for value, times in state["counts"].items()}
+        return ValueCounts(most, counts, total_bytes=sum(map(len, counts)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ValueCounts) and self.as_json() == other.as_json()
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def _hash(value: bytes) -> int:

@@ -30,7 +30,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.feature_roles import PIXEL_MASKS, FeatureRole
@@ -43,6 +43,7 @@ from shardwright.schemas.sketches import (
     FRACTION_BITS,
     Histogram,
     Moments,
+    Sums,
     ValueCounts,
     rounded,
     square_root,
@@ -81,7 +82,7 @@ def is_texts(sums: FeatureStatistics) -> bool:
 
 
 @dataclass
-class FeatureStatistics:
+class FeatureStatistics(Sums):
     """Sums over the values of one feature.
 
     Attributes:
@@ -175,20 +176,6 @@ class FeatureStatistics:
             return self.numbers.total
         return sum(len(value) * times for value, times in self.values.most_common())
 
-    def merge(self, other: FeatureStatistics) -> FeatureStatistics:
-        """Adds the sums over other values of the same feature and type; returns itself."""
-        self.lengths.merge(other.lengths)
-        self.numbers.merge(other.numbers)
-        if self.values is not None and other.values is not None:
-            self.values.merge(other.values)
-        self.nan += other.nan
-        self.low_infinite += other.low_infinite
-        self.high_infinite += other.high_infinite
-        self.not_utf8 += other.not_utf8
-        for name, count in other.formats.items():
-            self.formats[name] = self.formats.get(name, 0) + count
-        return self
-
 
 def keep_first(items: dict[Any, Any], most: int) -> None:
     """Keeps only the items with the first keys in order, if there are more than twice as many.
@@ -207,7 +194,7 @@ def first_of(items: Mapping[Any, Any], most: int) -> dict[Any, Any]:
 
 
 @dataclass
-class RecordStatistics:
+class RecordStatistics(Sums):
     """Sums over the features of some records.
 
     Attributes:
@@ -236,16 +223,9 @@ class RecordStatistics:
             sums.add(feature.values)
         keep_first(self.features, _MAX_FEATURES)
 
-    def merge(self, other: RecordStatistics) -> RecordStatistics:
+    def merge(self, other: Self) -> Self:
         """Adds the sums over other records; returns itself."""
-        self.records += other.records
-        for key, sums in other.features.items():
-            if key not in self.features:
-                self.features[key] = FeatureStatistics(
-                    sums.type, sums.fill, Histogram(), Histogram(sums.numbers.bits),
-                    None if sums.values is None else ValueCounts(sums.values.most),
-                )  # fmt: skip
-            self.features[key].merge(sums)
+        super().merge(other)
         keep_first(self.features, _MAX_FEATURES)
         return self
 
@@ -287,7 +267,7 @@ _Sums: TypeAlias = tuple[int, int, int]
 
 
 @dataclass
-class ChannelStatistics:
+class ChannelStatistics(Sums):
     """Sums over one channel of some pictures.
 
     Attributes:
@@ -321,12 +301,6 @@ class ChannelStatistics:
         self.means += (samples.total << FRACTION_BITS) // samples.finite
         self.mean_squares += (samples.squares << FRACTION_BITS) // samples.finite
 
-    def merge(self, other: ChannelStatistics) -> None:
-        """Adds the sums over other pictures."""
-        self.values.merge(other.values)
-        for name in ("nan", "infinite", "images", "means", "mean_squares"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
 
 class Kind(NamedTuple):
     """What pictures must share so that their samples are added up: the type, and the number of channels."""
@@ -336,7 +310,7 @@ class Kind(NamedTuple):
 
 
 @dataclass
-class KindStatistics:
+class KindStatistics(Sums):
     """Sums over the pictures of one kind.
 
     Attributes:
@@ -349,7 +323,7 @@ class KindStatistics:
 
 
 @dataclass
-class SampleStatistics:
+class SampleStatistics(Sums):
     """Sums over the samples of pictures; merged in any order.
 
     Attributes:
@@ -369,25 +343,14 @@ class SampleStatistics:
                 _NOT_STATED,
                 tuple(ChannelSamples(quality.pixels, total, square, 0, 0) for total, square in sums),
             )
-        mine = self._of(Kind(samples.dtype, len(samples.channels)))
-        mine.images += 1
-        for channel, measured in zip(mine.channels, samples.channels, strict=True):
-            channel.add(measured)
-
-    def merge(self, other: SampleStatistics) -> None:
-        """Adds the sums over other pictures."""
-        for kind, theirs in other.kinds.items():
-            mine = self._of(kind)
-            mine.images += theirs.images
-            for channel, sums in zip(mine.channels, theirs.channels, strict=True):
-                channel.merge(sums)
-
-    def _of(self, kind: Kind) -> KindStatistics:
+        kind = Kind(samples.dtype, len(samples.channels))
         if kind not in self.kinds:
             bits = FLOAT32_BITS if kind.dtype == _FLOAT else 0
-            channels = [ChannelStatistics(Moments(bits)) for _ in range(kind.channels)]
+            channels = [ChannelStatistics(Moments(bits)) for _ in samples.channels]
             self.kinds[kind] = KindStatistics(channels=channels)
-        return self.kinds[kind]
+        self.kinds[kind].images += 1
+        for channel, measured in zip(self.kinds[kind].channels, samples.channels):
+            channel.add(measured)
 
     @property
     def stated(self) -> dict[Kind, KindStatistics]:
@@ -482,7 +445,7 @@ _SCORE = "score."
 
 
 @dataclass
-class PictureStatistics:
+class PictureStatistics(Sums):
     """Sums over some pictures; any number of them can be merged, in any order.
 
     Attributes:
@@ -531,23 +494,9 @@ class PictureStatistics:
     def _add(self, name: str, value: float) -> None:
         spread = self.spreads.get(name)
         if spread is None:
-            spread = self.spreads[name] = self._kind()(0 if name in _WHOLE else FRACTION_BITS)
+            kind = Moments if self.of_class else Histogram  # without bins, because there are many classes
+            spread = self.spreads[name] = kind(0 if name in _WHOLE else FRACTION_BITS)
         spread.add(value)
-
-    def _kind(self) -> type[Moments]:
-        """Returns the class for numbers: without bins for classes, because there are many classes."""
-        return Moments if self.of_class else Histogram
-
-    def merge(self, other: PictureStatistics) -> PictureStatistics:
-        """Adds the sums over other pictures; returns itself."""
-        self.records += other.records
-        self.unlabelled += other.unlabelled
-        self.boxes += other.boxes
-        self.formats.update(other.formats)
-        for name, spread in other.spreads.items():
-            self.spreads.setdefault(name, self._kind()(spread.bits)).merge(spread)
-        self.samples.merge(other.samples)
-        return self
 
     def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the readable form.
@@ -598,7 +547,7 @@ class PictureStatistics:
 
 
 @dataclass
-class SplitStatistics:
+class SplitStatistics(Sums):
     """Sums over one split.
 
     Attributes:
@@ -623,14 +572,10 @@ class SplitStatistics:
             self.classes[label].add(picture)
         keep_first(self.classes, _MAX_CLASSES)
 
-    def merge(self, other: SplitStatistics) -> SplitStatistics:
+    def merge(self, other: Self) -> Self:
         """Adds the sums over other records; returns itself."""
-        self.pictures.merge(other.pictures)
-        self.labels.merge(other.labels)
-        for label, sums in other.classes.items():
-            self.classes.setdefault(label, PictureStatistics(of_class=True)).merge(sums)
+        super().merge(other)
         keep_first(self.classes, _MAX_CLASSES)
-        self.records.merge(other.records)
         return self
 
     def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
@@ -661,7 +606,7 @@ class SplitStatistics:
 
 
 @dataclass
-class Statistics:
+class Statistics(Sums):
     """Sums per split; any number of them can be merged, in any order.
 
     Attributes:
@@ -685,12 +630,6 @@ class Statistics:
         for picture in pictures:
             sums.add(picture)
         return Statistics({split: sums})
-
-    def merge(self, other: Statistics) -> Statistics:
-        """Adds other sums; returns itself."""
-        for split, sums in other.splits.items():
-            self.splits.setdefault(split, SplitStatistics()).merge(sums)
-        return self
 
     def total(self) -> SplitStatistics:
         """Returns the sums over all splits."""
