@@ -172,14 +172,17 @@ def _write(level: str, message: str, text: str, facts: dict[str, Any]) -> None:
             print(escape_controls(printable(text)), file=sys.stderr, flush=True)
 
 
-def result_object(command: str, exit_code: int, error: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the object.
+def print_result(
+    command: str, exit_code: int, error: str, fields: Mapping[str, Any], file: TextIO | None = None
+) -> None:
+    """Prints the object.
 
     Args:
       command: Name of the command, such as `convert`.
       exit_code: Its exit code.
       error: Why it is not 0, in one sentence; empty if it is.
       fields: Fields of the command; empty if it failed before it had a result.
+      file: Stream to print to; stdout by default.
 
     Raises:
       ValueError: A field of the command has the name of a field of all commands.
@@ -195,23 +198,8 @@ def result_object(command: str, exit_code: int, error: str, fields: Mapping[str,
     }
     if common.keys() & fields.keys():
         raise ValueError(f"{sorted(common.keys() & fields.keys())[0]!r} is a field of all commands")
-    return {**common, **fields}
-
-
-def print_result(
-    command: str, exit_code: int, error: str, fields: Mapping[str, Any], file: TextIO | None = None
-) -> None:
-    """Prints the object.
-
-    Args:
-      command: Name of the command.
-      exit_code: Its exit code.
-      error: Why it is not 0; empty if it is.
-      fields: Fields of the command.
-      file: Stream to print to; stdout by default.
-    """
     stream = file or sys.stdout
-    value = _plain(result_object(command, exit_code, error, fields))
+    value = _plain({**common, **fields})
     # Escapes are valid JSON in any encoding; what Python writes for characters without a code is not.
     encoding = (stream.encoding or "").lower().replace("-", "").replace("_", "")
     print(

@@ -36,8 +36,10 @@ _CLOSED_RUNNERS = (
 #: folder: a list of installed packages, which Beam only logs.
 _NO_LIST_OF_PACKAGES = "disable_logging_submission_environment"
 DEFAULT_RUNNER = "FnApiRunner"
+#: Beginnings of the options that a storage uses.
 _STORAGE_OPTIONS = (
     "--no_auth", "--impersonate_service_account", "--gcs_user_project", "--blob_service_endpoint",
+    "--s3_", "--azure_",
 )  # fmt: skip
 #: Options with which Beam describes a job and does not run it.
 _ONLY_DESCRIBE = ("--dry_run", "--template_location", "--output_executable_path")
@@ -92,31 +94,16 @@ def use_without_job(rest: Sequence[str], known: Sequence[str], command: str, wit
     Raises:
       UsageError: Beam does not know an option either, or it asks that the command does nothing.
     """
-    prefixes = ("--s3_", "--azure_")
-    named = [(token.partition("=")[0], token) for token in rest]
-    of_storage = [
-        token
-        for name, token in named
-        if with_storage and (name in _STORAGE_OPTIONS or name.startswith(prefixes))
-    ]
-    unused = list(dict.fromkeys(name for name, token in named if token not in of_storage))
-    for name in unused:
-        if name in _ONLY_DESCRIBE:
+    of_storage = [token for token in rest if with_storage and token.startswith(_STORAGE_OPTIONS)]
+    unused = dict.fromkeys(token.partition("=")[0] for token in rest if token not in of_storage)
+    for name in _ONLY_DESCRIBE:
+        if name in unused:
             raise UsageError(f"{name} describes a job instead of running it, and this command runs none.")
-        if name not in _options_of_beam():
-            raise _unknown(name, known)
+    _refuse_unknown(rest, known, suggest_beams=False)
     for name in unused:
         log.note(f"{name} has no effect, because {command} runs no job.")
     if with_storage:
         use_in_storage(beam_options(of_storage, known))
-
-
-def _options_of_beam() -> Mapping[str, argparse.Action]:
-    """Returns Beam's own definitions of its options; empty without Beam, which reading does not need."""
-    try:
-        return _beam_parser()._option_string_actions
-    except ImportError:
-        return {}
 
 
 def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
@@ -259,11 +246,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argpars
     Returns:
       Our options, and the options for Beam, each with its value in one token.
     """
-    tokens, places = _sorted_out(parser, argv)
-    # argparse treats an unknown option as an argument if its value contains a space.
-    ours = parser._option_string_actions
-    options = [item for item in tokens if not item.startswith("--") or item.partition("=")[0] in ours]
-    others = [item for item in tokens if item.startswith("--") and item.partition("=")[0] not in ours]
+    options, others, places = _sorted_out(parser, argv)
     _refuse_two_values(parser, options)
     # A word that begins with a hyphen is an argument only after `--`; argparse needs all arguments together.
     odd = any(place.startswith("-") and place != "-" for place in places)
@@ -292,29 +275,33 @@ def _refuse_two_values(parser: argparse.ArgumentParser, options: Sequence[str]) 
             )
 
 
-def _sorted_out(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits a command line into options, each with its value in one token, and other arguments.
+def _sorted_out(
+    parser: argparse.ArgumentParser, argv: Sequence[str]
+) -> tuple[list[str], list[str], list[str]]:
+    """Splits a command line into our options and those for Beam, each with its value, and other arguments.
 
-    argparse does not know Beam's options, and would treat their values as arguments.
+    argparse does not know Beam's options, and would treat them, or their values, as arguments.
     """
-    options: list[str] = []
+    ours: list[str] = []
+    others: list[str] = []
     places: list[str] = []
     tokens = list(argv)[::-1]
     while tokens:
         token = tokens.pop()
         if token == "--":
-            return options, [*places, *tokens[::-1]]
+            return ours, others, [*places, *tokens[::-1]]
         if not token.startswith("--"):
-            (options if _looks_like_option(token) else places).append(token)
+            (ours if _looks_like_option(token) else places).append(token)
             continue
         name, equals, value = _with_underscores(token).partition("=")
+        is_ours = name in parser._option_string_actions
         if not equals and tokens and not _looks_like_option(tokens[-1]):
             if _takes_value(parser, name, tokens[-1]):
                 equals, value = "=", tokens.pop()
-            elif name in parser._option_string_actions and _is_switch(parser, name):
+            elif is_ours and _is_switch(parser, name):
                 equals, value = "=", "true"
-        options.append(name + equals + value)
-    return options, places
+        (ours if is_ours else others).append(name + equals + value)
+    return ours, others, places
 
 
 def _with_underscores(token: str) -> str:
@@ -345,7 +332,7 @@ def _takes_value(parser: argparse.ArgumentParser, name: str, following: str) -> 
         if _is_switch(parser, name):
             return following.lower() in ("true", "false", "yes", "no")
         return parser._option_string_actions[name].nargs != 0
-    options = _options_of_beam()
+    options = _beam_parser()._option_string_actions
     # Beam also treats the token after an unknown option as its value.
     return bool(options) and (name not in options or options[name].nargs != 0)
 
@@ -416,10 +403,9 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
     _check_runner(standard.runner or "", standard.KNOWN_RUNNER_NAMES)
     runner = (standard.runner or "").rpartition(".")[2].lower()
     if runner in _CLOSED_RUNNERS or f"{runner}runner" in _CLOSED_RUNNERS:
-        _refuse_unknown(argv, known)
+        _refuse_unknown(argv, known, suggest_beams=True)
     else:
-        if _NO_LIST_OF_PACKAGES not in (options.view_as(DebugOptions).experiments or ()):
-            options.view_as(DebugOptions).add_experiment(_NO_LIST_OF_PACKAGES)
+        options.view_as(DebugOptions).add_experiment(_NO_LIST_OF_PACKAGES)
     if not standard.runner:
         standard.runner = DEFAULT_RUNNER
     elif WATCHDOG.stuck_after != 60 * STUCK_AFTER_MINUTES:
@@ -444,12 +430,17 @@ def _check_runner(runner: str, known: Sequence[str]) -> None:
 
 
 def _beam_parser() -> argparse.ArgumentParser:
-    """Returns a parser of all options that Beam knows, with those that this package adds to Beam's."""
-    from apache_beam.options.pipeline_options import PipelineOptions
+    """Returns a parser of all options that Beam knows, with those that this package adds to Beam's.
 
-    from shardwright.transforms.runners import WorkerOptions
-
+    Without Beam, which reading does not need, it has none.
+    """
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
+    try:
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        from shardwright.transforms.runners import WorkerOptions
+    except ImportError:
+        return parser
     classes = [PipelineOptions, WorkerOptions]
     for cls in classes:
         classes += cls.__subclasses__()
@@ -462,9 +453,14 @@ def _beam_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _refuse_unknown(argv: Sequence[str], names: Sequence[str]) -> None:
-    if not argv:
-        return
+def _refuse_unknown(argv: Sequence[str], names: Sequence[str], suggest_beams: bool) -> None:
+    """Refuses options that Beam does not know, and suggests the nearest one.
+
+    Args:
+      argv: Options that are not ours.
+      names: Names of our options.
+      suggest_beams: Whether to suggest options of Beam, too.
+    """
     parser = _beam_parser()
     try:
         _, unknown = parser.parse_known_args(list(argv))
@@ -478,13 +474,9 @@ def _refuse_unknown(argv: Sequence[str], names: Sequence[str]) -> None:
             f"Unexpected argument {unknown[0]!r}; options begin with --, and a pattern such as "
             "'old/*.tfrecord' must be in quotes."
         )
-    raise _unknown(first, [*names, *names_of(parser)])
-
-
-def _unknown(option: str, names: Sequence[str]) -> UsageError:
-    """Returns the error about an unknown option, which suggests the nearest one."""
-    hint = nearest(option, [f"--{name}" for name in names]) or "; see --help."
-    return UsageError(f"Unknown option {option}{hint}")
+    names = [*names, *(names_of(parser) if suggest_beams else ())]
+    hint = nearest(first, [f"--{name}" for name in names]) or "; see --help."
+    raise UsageError(f"Unknown option {first}{hint}")
 
 
 def build_settings(given: Mapping[str, Any], carried: Mapping[str, Any] | None) -> ConvertSettings:

@@ -245,12 +245,9 @@ def metrics_of(result: Any) -> dict[str, Any]:
         # Prism leaves out the attempted value of a counter whose committed value is 0; `result` is None then.
         metrics[item.key.metric.name] = metrics.get(item.key.metric.name, 0) + (item.result or 0)
     for item in query["distributions"]:
-        value = item.result
-        if value is None:
-            continue
-        metrics[item.key.metric.name] = {
-            "count": value.count, "sum": value.sum, "min": value.min, "max": value.max, "mean": value.mean
-        }  # fmt: skip
+        if item.result is not None:
+            figures = ("count", "sum", "min", "max", "mean")
+            metrics[item.key.metric.name] = {name: getattr(item.result, name) for name in figures}
     return dict(sorted(metrics.items()))
 
 
@@ -407,53 +404,38 @@ def hide_tracebacks() -> None:
 
 def _is_of_beam(raised: threading.ExceptHookArgs) -> bool:
     """Returns whether an exception passed through Beam's code."""
-    traceback = raised.exc_traceback
-    while traceback is not None:
-        if str(traceback.tb_frame.f_globals.get("__name__", "")).startswith("apache_beam."):
-            return True
-        traceback = traceback.tb_next
-    return False
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(raised.exc_traceback))
+    return any(str(name).startswith("apache_beam.") for name in modules)
 
 
 @contextlib.contextmanager
 def quiet_worker_processes() -> Iterator[None]:
     """Hides what worker processes print and log, except the lines of rebuilds, unless Beam's log is shown."""
-    logger = logging.getLogger(_WORKERS_LOGGER)
-    level, lines = logger.level, _LinesOfRebuilds(is_beam_silent())
-    logger.addFilter(lines)
-    logger.setLevel(logging.INFO)
-    try:
-        with _stderr_discarded() if is_beam_silent() else contextlib.nullcontext():
-            yield
-    finally:
-        logger.setLevel(level)
-        logger.removeFilter(lines)
+    from apache_beam.portability.api import beam_fn_api_pb2
+    from google.protobuf import text_format
 
+    from shardwright.core.rebuild.task import LOGGER, THIS_FILE
 
-class _LinesOfRebuilds(logging.Filter):
-    """Shows the lines of rebuilds that worker processes log.
+    silent = is_beam_silent()
 
-    Args:
-      only: Whether to drop all others.
-    """
-
-    def __init__(self, only: bool) -> None:
-        super().__init__()
-        self._only = only
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Returns whether Beam shows a record."""
-        from apache_beam.portability.api import beam_fn_api_pb2
-        from google.protobuf import text_format
-
-        from shardwright.core.rebuild.task import LOGGER, THIS_FILE
-
+    def is_shown_by_beam(record: logging.LogRecord) -> bool:
         if record.msg == _WORKERS_MESSAGE:
             entry = text_format.Parse(record.getMessage()[len("Worker: ") :], beam_fn_api_pb2.LogEntry())
             if THIS_FILE in entry.log_location:
                 LOGGER.info("%s", entry.message)
                 return False
-        return not self._only
+        return not silent
+
+    logger = logging.getLogger(_WORKERS_LOGGER)
+    level = logger.level
+    logger.addFilter(is_shown_by_beam)
+    logger.setLevel(logging.INFO)
+    try:
+        with _stderr_discarded() if silent else contextlib.nullcontext():
+            yield
+    finally:
+        logger.setLevel(level)
+        logger.removeFilter(is_shown_by_beam)
 
 
 @contextlib.contextmanager
@@ -468,11 +450,10 @@ def _stderr_discarded() -> Iterator[None]:
     with open(saved, "w", encoding=stderr.encoding, errors="backslashreplace", buffering=1) as screen:
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), _STDERR)
-        sys.stderr = screen if ours else stderr
         try:
-            yield
+            with contextlib.redirect_stderr(screen if ours else stderr):
+                yield
         finally:
-            sys.stderr = stderr
             os.dup2(saved, _STDERR)
 
 

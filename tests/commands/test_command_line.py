@@ -26,7 +26,7 @@ from PIL import Image
 
 from shardwright.pipelines import cli, log, options
 from shardwright.pipelines.command import BeamOptions, Command, Outcome
-from shardwright.pipelines.log import forgiving_streams, result_object
+from shardwright.pipelines.log import forgiving_streams, print_result
 from shardwright.pipelines.run import as_shardwright_error
 from shardwright.pipelines.tables import console, print_table
 from shardwright.schemas import __version__
@@ -239,7 +239,7 @@ def test_a_number_that_json_cannot_express_is_null(capsys: Capture) -> None:
 
 def test_a_field_never_replaces_one_of_all_commands() -> None:
     with pytest.raises(ValueError, match="'version' is a field of all commands"):
-        result_object("rebuild", 0, "", {"version": "20261121T020000Z"})
+        print_result("rebuild", 0, "", {"version": "20261121T020000Z"})
 
 
 def test_an_object_is_json_in_any_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
