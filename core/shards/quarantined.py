@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,7 +22,7 @@ from shardwright.core.shards.finish import removed_on_failure
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, line_blocks
+from shardwright.schemas.ledger import ShardHeader, ShardResult, load_ledger
 from shardwright.schemas.plan import ledger_file
 
 Line = Mapping[str, Any]
@@ -33,8 +31,6 @@ Line = Mapping[str, Any]
 _WRITE_BYTES = 1 << 20
 #: Approximate bytes of a line in a ledger file, and approximate bytes of memory for a quarantined image.
 _STORED_BYTES, _READ_BYTES = 100, 1000
-#: Text that all lines of quarantined images contain. Searching for it is faster than parsing all lines.
-_MARK = json.dumps(Outcome.QUARANTINED.value).encode()
 
 
 @contextlib.contextmanager
@@ -126,27 +122,15 @@ def _lines_of(directory: str, ledger: LedgerFile) -> list[dict[str, str]]:
         except FileNotFoundError:
             data = b""
     if not ledger.sha256 or ledger.sha256 == hashlib.sha256(data).hexdigest():
-        for mark in (_MARK, b""):
-            with contextlib.suppress(OSError, EOFError, zlib.error, ValueError, TypeError, RecursionError):
-                lines = list(_ledger_quarantine(data, mark))
-                if len(lines) == ledger.quarantined:
-                    return lines
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            entries = (entry for entry in load_ledger(data)[1] if entry.outcome == Outcome.QUARANTINED)
+            lines = [entry.quarantine_line() for entry in entries]
+            if len(lines) == ledger.quarantined:
+                return lines
     raise EngineError(
         f"The ledger {printable(path)} changed while the command ran: find out which other program writes "
         "there, then run again (a conversion with --resume)."
     )
-
-
-def _ledger_quarantine(data: bytes, mark: bytes) -> Iterator[dict[str, str]]:
-    """Yields the quarantined images in a ledger file, from the lines that contain a mark."""
-    blocks = line_blocks(data)
-    next(blocks)  # the header
-    for block in blocks:
-        for line in block:
-            if line and mark in line:
-                entry = Entry.from_json(json.loads(line))
-                if entry.outcome == Outcome.QUARANTINED:
-                    yield entry.quarantine_line()
 
 
 def write_in_parts(directory: str, name: str, texts: Iterable[bytes], hold: HeldLease | None) -> str:

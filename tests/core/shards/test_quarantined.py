@@ -102,19 +102,6 @@ def test_a_ledger_that_its_shard_did_not_write_stops_the_commit(tmp_path: Path, 
     assert not (tmp_path / NAME).exists()
 
 
-def test_a_line_is_found_however_its_text_is_escaped(tmp_path: Path) -> None:
-    place, entries = ShardPlace("train", 0, 1), entries_of(0, 3, 1)
-    result = replace(result_of(place, entries), files={})
-    path = tmp_path / ledger_file(*place)
-    written(tmp_path, place, entries)
-    import gzip
-
-    text = gzip.decompress(path.read_bytes()).replace(b'"quarantined", "', b'"quar\\u0061ntined", "')
-    path.write_bytes(gzip.compress(text))
-    write_quarantine(str(tmp_path), NAME, [result], None)
-    assert (tmp_path / NAME).read_bytes() == true_lines(entries)
-
-
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_lines() -> None:
     def lines(count: int) -> Iterator[dict[str, str]]:
