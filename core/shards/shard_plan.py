@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -27,10 +27,9 @@ from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, en
 from shardwright.schemas.ledger import PlanDigest, line_after_key, recipe_digest, ref_digest
 from shardwright.schemas.plan import Forecast
 
-#: Number of references that are unpacked at once. Only shards with many files that are left out have more.
-_MAX_AT_ONCE = 100_000
-#: Number of references in each part of a shard that has more, and number of those that are packed together.
-_PART, _PACKED_TOGETHER = 32_768, 1024
+#: Number of references that are unpacked at once, and of those that are packed together for that. Only shards
+#: with many files that are left out have more.
+PART, PACKED_TOGETHER = 100_000, 1024
 
 
 class OrderedRefs:
@@ -44,8 +43,7 @@ class OrderedRefs:
     def __init__(self, packed: Iterable[EncodedRefs], order: bytes) -> None:
         self.order = order
         self._packed = packed
-        self._whole: list[ImageRef] | None = None
-        self._parts: list[list[EncodedRefs]] | None = None
+        self._parts: list[Iterable[EncodedRefs]] | None = None
 
     @classmethod
     def by_hash(cls, packed: Iterable[EncodedRefs], seed: int) -> OrderedRefs:
@@ -55,20 +53,9 @@ class OrderedRefs:
           packed: The references in any order.
           seed: Seed of the dataset.
         """
-        unsorted: list[ImageRef] | None = []
-        hashes: list[bytes] = []
-        for batch in packed:
-            refs = list(decode_refs(batch))
-            hashes.append(b"".join(shard_hashes(seed, map(KEY_OF, refs))))
-            if unsorted is not None:
-                unsorted += refs
-                if len(unsorted) > _MAX_AT_ONCE:
-                    unsorted = None
-        order = _order_of(np.frombuffer(b"".join(hashes), ">u8").astype(np.uint64), packed)
-        ordered = cls(packed, order.astype("<u4").tobytes())
-        if unsorted is not None:
-            ordered._whole = [unsorted[place] for place in order.tolist()]
-        return ordered
+        hashes = b"".join(shard_hashes(seed, map(KEY_OF, _unpack(packed))))
+        order = _order_of(np.frombuffer(hashes, ">u8").astype(np.uint64), packed)
+        return cls(packed, order.astype("<u4").tobytes())
 
     def __len__(self) -> int:
         return len(self.order) // 4
@@ -78,45 +65,35 @@ class OrderedRefs:
 
     def parts(self) -> Iterator[Sequence[ImageRef]]:
         """Yields the references in order, in parts that fit into memory."""
-        if self._whole is None and len(self) <= _MAX_AT_ONCE:
-            unsorted = _unpack(self._packed)
-            self._whole = [unsorted[place] for place in self._places.tolist()]
-        if self._whole is not None:
-            yield self._whole
-            return
         if self._parts is None:
-            self._parts = self._distribute()
+            self._parts = [self._packed] if len(self) <= PART else self._distribute()
         for index, packed in enumerate(self._parts):
-            places = self._places[index * _PART : (index + 1) * _PART]
-            unsorted = _unpack(packed)  # in the order of their places
+            places = self._places[index * PART : (index + 1) * PART]
+            unsorted = list(_unpack(packed))  # in the order of their places
             yield [unsorted[rank] for rank in np.argsort(np.argsort(places)).tolist()]
 
     @property
     def _places(self) -> NDArray[np.uint32]:
         return np.frombuffer(self.order, "<u4")
 
-    def _distribute(self) -> list[list[EncodedRefs]]:
+    def _distribute(self) -> list[Iterable[EncodedRefs]]:
         """Returns the references of each part, packed again, in the order of their places."""
         part_of = np.empty(len(self), np.uint32)
-        part_of[self._places] = np.arange(len(self), dtype=np.uint32) // _PART
-        parts: list[list[EncodedRefs]] = [[] for _ in range(-(-len(self) // _PART))]
+        part_of[self._places] = np.arange(len(self), dtype=np.uint32) // PART
+        parts: list[list[EncodedRefs]] = [[] for _ in range(-(-len(self) // PART))]
         waiting: list[list[ImageRef]] = [[] for _ in parts]
-        begin = 0
-        for batch in self._packed:
-            refs = list(decode_refs(batch))
-            for ref, part in zip(refs, part_of[begin : begin + len(refs)].tolist(), strict=True):
-                waiting[part].append(ref)
-                if len(waiting[part]) >= _PACKED_TOGETHER:
-                    parts[part].append(encode_refs(waiting[part]))
-                    waiting[part] = []
-            begin += len(refs)
+        for ref, part in zip(_unpack(self._packed), part_of, strict=True):
+            waiting[part].append(ref)
+            if len(waiting[part]) >= PACKED_TOGETHER:
+                parts[part].append(encode_refs(waiting[part]))
+                waiting[part] = []
         for packed, rest in zip(parts, waiting, strict=True):
             packed.append(encode_refs(rest))
-        return parts
+        return [*parts]
 
 
-def _unpack(packed: Iterable[EncodedRefs]) -> list[ImageRef]:
-    return [ref for batch in packed for ref in decode_refs(batch)]
+def _unpack(packed: Iterable[EncodedRefs]) -> Iterator[ImageRef]:
+    return chain.from_iterable(map(decode_refs, packed))
 
 
 def _order_of(hashes: NDArray[np.uint64], packed: Iterable[EncodedRefs]) -> NDArray[np.intp]:
@@ -126,9 +103,9 @@ def _order_of(hashes: NDArray[np.uint64], packed: Iterable[EncodedRefs]) -> NDAr
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(repeated):  # of different keys, hardly any have the same hash; equal keys have
         tied = dict.fromkeys(np.flatnonzero(np.isin(hashes, repeated)).tolist(), "")
-        for place, key in enumerate(ref.key for batch in packed for ref in decode_refs(batch)):
+        for place, ref in enumerate(_unpack(packed)):
             if place in tied:
-                tied[place] = key
+                tied[place] = ref.key
         order[np.isin(hashes[order], repeated)] = sorted(tied, key=lambda place: (hashes[place], tied[place]))
     return order
 
@@ -140,10 +117,6 @@ _SHARD_SETTINGS = settings_that_affect(Affects.RECORD, Affects.SHARD)
 _NAMES = frozenset({FeatureRole.KEY, FeatureRole.FILE_BASENAME})
 #: Software that frames records but does not build them.
 _FRAMING = ("beam",)
-#: Places of two fields of references, and the values between and after them that most references have. The
-#: second is in no digest.
-_SHA256, _CRC32C = map(ImageRef._fields.index, ("sha256", "crc32c"))
-_USUAL = ImageRef("", "")[_SHA256:_CRC32C] + ImageRef("", "")[_CRC32C + 1 :]
 #: Number of bytes of `ref_digest`.
 _DIGEST_BYTES = 8
 
@@ -221,7 +194,7 @@ def plan_shard(
     digest, lines = PlanDigest(recipes.shard), bytearray()
     candidates, has_known_states = 0, True
     for part in refs.parts():
-        part_digests = _digests_of(part, line_of, has_ordinary=FeatureRole.SOURCE_ID not in roles)
+        part_digests = [ref_digest(ref.key, line_of(ref)) for ref in part]
         digest.add_refs(part, part_digests)
         lines += bytes.fromhex("".join(part_digests))
         readable = [ref for ref in part if not ref.outcome]
@@ -229,34 +202,6 @@ def plan_shard(
         has_known_states = has_known_states and all(map(attrgetter("has_known_state"), readable))
     digests = ShardDigests(digest.hexdigest(), bytes(lines), refs.order, candidates, has_known_states)
     return ShardPlan(recipe, recipes.record, digests, refs)
-
-
-def _digests_of(
-    refs: Sequence[ImageRef], line_of: Callable[[ImageRef], str], has_ordinary: bool
-) -> list[str]:
-    """Returns the digest of each reference.
-
-    Nearly all have only a key, a class and a state. Of these, the line after the key is the same for each
-    image of the class with the same extension, which takes a third of the time.
-
-    Args:
-      refs: The references.
-      line_of: Returns the line after the key of a reference.
-      has_ordinary: Whether the line of such a reference depends on nothing else.
-    """
-    lines: dict[tuple[str, str], str] = {}
-    digests = []
-    for ref in refs:
-        if has_ordinary and ref.size >= 0 and ref[_SHA256:_CRC32C] + ref[_CRC32C + 1 :] == _USUAL:
-            stem, _, extension = ref.key.rpartition(".")
-            place = ref.label, extension if stem else ""
-            line = lines.get(place)
-            if line is None:
-                line = lines[place] = line_of(ref)
-        else:
-            line = line_of(ref)
-        digests.append(ref_digest(ref.key, line))
-    return digests
 
 
 class Recipes(NamedTuple):

@@ -72,67 +72,22 @@ def test_references_are_not_unpacked_unless_they_are_needed(monkeypatch: Any) ->
     assert plan_shard(planned._replace(digests=made.digests), FORECAST, SETTINGS, {}).digest == made.digest
 
 
-#: References of which most have only a key, a class and a state, and some one value more.
-mixed_refs = st.builds(
-    lambda key, label, size, more: ImageRef(key, "photos/a", label, size=size, version="1")._replace(**more),
-    st.one_of(
-        st.sampled_from(["a.jpg", "b.jpg", "a.HEIC", "b.heic", ".heic", "heic", "c"]), st.text(max_size=5)
-    ),
-    st.sampled_from(["cat", "dog", "cat\x1fdog", "bird", ""]),
-    st.integers(-1, 2),
-    st.sampled_from(
-        [{}, {}, {}]
-        + [{name: "x"} for name in ("sha256", "outcome", "reason", "crc32c", "message", "extra", "file_name")]
-        + [{"outcome": "quarantined", "message": "bad"}, {"source_id": "7"}, {"fold": 1}]
-    ),
-)
-
-
-@given(
-    st.lists(mixed_refs, max_size=12),
-    st.sampled_from(["classification", "detection"]),
-    st.sampled_from([{}, {"pillow_heif": "1.0"}]),
-)
-def test_ordinary_references_have_the_digests_that_they_have_alone(
-    listed: list[ImageRef], layout: str, versions: dict[str, str]
-) -> None:
-    settings = ConvertSettings(resize="64", layout=layout, min_bytes="1")
-
-    def digests_of(some: list[ImageRef]) -> bytes:
-        planned = PlannedShard("train", 0, 1, [encode_refs(some)] if some else [])
-        return plan_shard(planned, FORECAST, settings, versions).digests.refs
-
-    ordered = [*OrderedRefs.by_hash([encode_refs(listed)] if listed else [], settings.seed)]
-    assert digests_of(listed) == b"".join(digests_of([ref]) for ref in ordered)
-
-
 _REFS = st.builds(
     ImageRef, st.text("ab\u00e9", max_size=3), st.sampled_from(["x/a", "b"]), st.text(max_size=2)
 )
 
 
-def few_at_once(patch: pytest.MonkeyPatch, most: int, part: int, together: int) -> None:
-    """Changes the numbers of references that are unpacked and packed at once."""
-    for name, number in (("_MAX_AT_ONCE", most), ("_PART", part), ("_PACKED_TOGETHER", together)):
-        patch.setattr(shard_plan, name, number)
-
-
 @given(
     st.lists(st.lists(_REFS, max_size=9), max_size=5),
-    st.integers(0, 20),
-    st.integers(1, 9),
+    st.integers(1, 20),
     st.integers(1, 4),
     st.sampled_from([1, 3, 2**64]),
 )
 @example(
-    [[ImageRef(key, "x/a", str(place)) for place, key in enumerate(["", "", *"abcde", "", ""])]],
-    0,
-    1,
-    1,
-    2**64,
+    [[ImageRef(key, "x/a", str(place)) for place, key in enumerate(["", "", *"abcde", "", ""])]], 1, 1, 2**64
 )
 def test_parts_are_the_whole(
-    batches: list[list[ImageRef]], most: int, part: int, together: int, different_hashes: int
+    batches: list[list[ImageRef]], part: int, together: int, different_hashes: int
 ) -> None:
     """Also if keys are equal, or only their hashes."""
 
@@ -146,18 +101,19 @@ def test_parts_are_the_whole(
     expected = sorted((ref for batch in batches for ref in batch), key=order)
     packed = [encode_refs(batch) for batch in batches]
     with pytest.MonkeyPatch.context() as patch, mock.patch.object(shard_plan, "shard_hashes", hashes):
-        few_at_once(patch, most, part, together)
+        patch.setattr(shard_plan, "PART", part)
+        patch.setattr(shard_plan, "PACKED_TOGETHER", together)
         found = OrderedRefs.by_hash(packed, 7)
         assert len(found) == len(expected)
         assert [*found] == [*found] == expected
         assert [*OrderedRefs(packed, found.order)] == expected
-        sizes = [len(refs) for refs in found.parts()]
-        assert max(sizes, default=0) <= (most if len(expected) <= most else part)
+        assert all(len(refs) <= part for refs in found.parts())
 
 
 @pytest.mark.slow
 def test_many_references_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    few_at_once(monkeypatch, 1000, 1000, 250)
+    monkeypatch.setattr(shard_plan, "PART", 1000)
+    monkeypatch.setattr(shard_plan, "PACKED_TOGETHER", 250)
 
     def peak_of(count: int) -> int:
         refs = [ImageRef(f"class/{number:09}.jpg", f"/in/class/{number:09}.jpg") for number in range(count)]
