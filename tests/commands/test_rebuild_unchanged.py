@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardwright.core import storage
-from shardwright.core.rebuild import finish, task, unchanged
+from shardwright.core.rebuild import compare, finish, task, unchanged
 from shardwright.core.versions import read_pointer
 from shardwright.pipelines import rebuild as pipeline
 from shardwright.pipelines.rebuild import rebuild
@@ -223,6 +223,17 @@ def test_images_whose_state_proves_nothing_are_read_each_time(
         assert not ends_early()
         alter_in_secret(Path("in/a/0.bmp"), other_pixels(Path("in/a/0.bmp")))
         assert rebuild(**JOB).changed
+
+
+def test_a_changed_change_time_alone_makes_no_version(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("in/a/0.bmp").chmod(0o600)
+    Path("another name").hardlink_to("in/b/1.bmp")
+    os.replace(shutil.copy2("in/a/2.bmp", "copy"), "in/a/2.bmp")
+    compared: list[str] = []
+    read = compare.read_ref
+    monkeypatch.setattr(compare, "read_ref", lambda ref, *more: compared.append(ref.key) or read(ref, *more))
+    assert not rebuild(**JOB).changed and sorted(compared) == ["a/0.bmp", "a/2.bmp", "b/1.bmp"]
+    assert ends_early()  # their bytes have been compared
 
 
 def test_an_image_that_cannot_be_read_is_tried_each_time(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
