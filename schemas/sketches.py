@@ -13,10 +13,10 @@ data stream", 2002).
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import heapq
 import math
-import pickle
 import struct
 import sys
 from bisect import bisect_right
@@ -110,8 +110,7 @@ def _merged(mine: Any, other: Any) -> Any:
         return [_merged(*pair) for pair in zip(mine, other, strict=True)]
     if isinstance(mine, dict):
         for key, item in other.items():
-            # Pickle copies in a third of the time that `copy.deepcopy` takes.
-            mine[key] = _merged(mine[key], item) if key in mine else pickle.loads(pickle.dumps(item))
+            mine[key] = _merged(mine[key], item) if key in mine else copy.deepcopy(item)
         return mine
     return mine.merge(other)
 
