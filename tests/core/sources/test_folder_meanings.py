@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.hostile import shard_hashes
 from helpers.packing import by_key, list_refs, tar_of, zip_of
+from helpers.records import by_key as records_by_key
+from helpers.records import value
 from helpers.repository import PHOTOS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.core.records.framing import read_records
 from shardwright.core.sources.folder_tree import FolderTree, is_shard_number, split_of_folder
+from shardwright.core.sources.inputs import check_inputs
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.schemas import units
+from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.example import parse_example
 
 Capture = pytest.CaptureFixture[str]
 
@@ -45,19 +49,20 @@ def data_of(path: str) -> bytes:
     return JPEG if path.endswith((".jpg", ".JPG", "image")) else b"some text\n"
 
 
+def classes(found: list[Any], prefix: str = "") -> dict[str, tuple[str, str]]:
+    """Returns key -> (split, class) of the candidates."""
+    refs = by_key(found).items()
+    return {key.removeprefix(prefix): (ref.split, ref.label) for key, ref in refs if ref.is_candidate}
+
+
 def places(root: Path, form: str, paths: Iterable[str], **settings: Any) -> dict[str, tuple[str, str]]:
     """Returns path -> (split, class) of the candidates of a tree, on a disk or packed."""
     if form == "disk":
-        found = by_key(list_refs(write_files(root / "in", paths), "class_folders", **settings))
-        prefix = ""
-    else:
-        root.mkdir(exist_ok=True)
-        file = root / f"in.{form}"
-        file.write_bytes((zip_of if form == "zip" else tar_of)({path: data_of(path) for path in paths}))
-        found, prefix = by_key(list_refs(file, **settings)), f"in.{form}!"
-    return {
-        key.removeprefix(prefix): (ref.split, ref.label) for key, ref in found.items() if ref.is_candidate
-    }
+        return classes(list_refs(write_files(root / "in", paths), "class_folders", **settings))
+    root.mkdir(exist_ok=True)
+    file = root / f"in.{form}"
+    file.write_bytes((zip_of if form == "zip" else tar_of)({path: data_of(path) for path in paths}))
+    return classes(list_refs(file, **settings), f"in.{form}!")
 
 
 FORMS = pytest.mark.parametrize("form", ["disk", "zip", "tar"])
@@ -148,36 +153,27 @@ def test_folders_can_be_declared_as_splits(tmp_path: Path, form: str) -> None:
 
 def test_archives_in_split_folders_give_splits(tmp_path: Path) -> None:
     root = write_files(tmp_path / "in", ["docs/readme.txt", *(f"docs/{number}.txt" for number in range(20))])
-    for split in ("Train", "Test"):
-        (root / split).mkdir()
-        (root / split / "a.zip").write_bytes(zip_of({"cat/1.jpg": JPEG, "dog/2.jpg": JPEG}))
-    found = by_key(list_refs(root))
-    assert (found["Train/a.zip!cat/1.jpg"].split, found["Train/a.zip!cat/1.jpg"].label) == ("train", "cat")
-    assert (found["Test/a.zip!dog/2.jpg"].split, found["Test/a.zip!dog/2.jpg"].label) == ("test", "dog")
-    (root / "more").mkdir()
-    (root / "more" / "b.zip").write_bytes(zip_of({"cat/1.jpg": JPEG}))
+    for path in ("Train/a.zip", "Test/a.zip", "more/b.zip"):
+        (root / path).parent.mkdir()
+        (root / path).write_bytes(zip_of({"cat/1.jpg": JPEG}))
     with pytest.raises(UsageError, match="and more, which holds images too, is not"):
         list_refs(root)
+    shutil.rmtree(root / "more")
+    found = classes(list_refs(root))
+    assert found["Train/a.zip!cat/1.jpg"] == ("train", "cat")
+    assert found["Test/a.zip!cat/1.jpg"] == ("test", "cat")
 
 
 def test_a_folder_around_all_images_in_an_archive_is_ignored(tmp_path: Path) -> None:
     """Although a folder without images is beside it."""
     (tmp_path / "a.zip").write_bytes(zip_of({f"data/{path}": JPEG for path in SPLITS} | {"docs/x.md": b""}))
-    found = by_key(list_refs(tmp_path / "a.zip"))
-    assert (found["a.zip!data/train/cat/1.jpg"].split, found["a.zip!data/train/cat/1.jpg"].label) == (
-        "train", "cat",
-    )  # fmt: skip
+    found = classes(list_refs(tmp_path / "a.zip"))
+    assert found["a.zip!data/train/cat/1.jpg"] == ("train", "cat")
 
 
-@pytest.mark.parametrize(
-    ("numbers", "expected"),
-    [
-        (["00000"], True), (["00000", "00001"], True), (["012345"], True),
-        (["0"], False), (["0001"], False), (["n01440764"], False), (["00000_a"], False),
-    ],
-)  # fmt: skip
-def test_numbers_of_shards_are_recognized(numbers: list[str], expected: bool) -> None:
-    assert all(map(is_shard_number, numbers)) is expected
+def test_numbers_of_shards_are_recognized() -> None:
+    names = ("00000", "00001", "012345", "0", "0001", "n01440764", "00000_a")
+    assert [name for name in names if is_shard_number(name)] == ["00000", "00001", "012345"]
 
 
 @pytest.mark.sampled(1)
@@ -196,19 +192,33 @@ def test_both_options_in_the_message_work(tmp_path: Path, capsys: Capture, paths
     capsys.readouterr()
 
 
-def test_the_setting_is_stored_and_refused_if_it_has_no_meaning(tmp_path: Path) -> None:
+def test_declared_splits_are_stored_with_the_setting(tmp_path: Path) -> None:
     source = write_files(tmp_path / "in", [*SPLITS, "unlabelled/4.jpg", "docs/x.txt"])
     made = convert(input=str(source), output=str(tmp_path / "out"), resize=8, folders="splits")
     assert made.dataset.ledger["reasons"]["filtered"] == {"not_an_image": 1, "outside_splits": 1}
     assert set(made.dataset.splits) == {"train", "validation"} and made.dataset.labels == ("cat", "dog")
     again = convert(input=str(source), output=str(tmp_path / "again"), plan_from=str(tmp_path / "out"))
     assert again.dataset.fingerprint == made.dataset.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "default"), [("folders", "classes", "auto"), ("label_depth", "last", "1")]
+)
+def test_the_settings_are_refused_if_folders_name_no_classes(
+    tmp_path: Path, setting: str, value: str, default: str
+) -> None:
     rows = tmp_path / "rows.csv"
-    rows.write_text("path,label\ntrain/cat/1.jpg,a\n")
+    rows.write_text("path,label\nfruit/apple.jpg,a\n")
+    given = {"output": tmp_path / "out", setting: value}
     with pytest.raises(UsageError, match="is read as manifest, where folders do not name the classes"):
-        convert(input=str(rows), image_root=str(source), output=str(tmp_path / "no"), folders="classes")
-    with pytest.raises(UsageError, match="leave one of them out"):
-        convert(input=str(source), output=str(tmp_path / "no"), folders="classes", label_regex="(?P<label>.)")
+        convert(input=rows, image_root=PHOTOS, **given)
+    with pytest.raises(
+        UsageError, match=f"--{setting} {value} .* and --label_regex .*; leave one of them out"
+    ):
+        convert(input=PHOTOS, label_regex="(?P<label>.)", **given)
+    assert not (tmp_path / "out").exists()
+    settings = replace(ConvertSettings((str(rows),), image_root=str(PHOTOS)), **{setting: default})
+    assert [item.source for item in check_inputs(settings, None)] == ["manifest"]
 
 
 def test_plan_and_convert_print_the_detected_folders(tmp_path: Path, capsys: Capture) -> None:
@@ -241,39 +251,19 @@ TREE = {
 }
 
 
-def classes(found: list[Any], prefix: str = "") -> dict[str, tuple[str, str]]:
-    """Returns key -> (split, class)."""
-    return {key.removeprefix(prefix): (ref.split, ref.label) for key, ref in by_key(found).items()}
-
-
 @pytest.mark.parametrize(("number", "depth"), enumerate(DEPTHS))
-@pytest.mark.parametrize("splits", [False, True])
-def test_folders_on_a_disk_give_class_names(tmp_path: Path, number: int, depth: str, splits: bool) -> None:
-    expected = {path: ("", names[number]) for path, names in TREE.items()}
-    if splits:
-        expected = {
-            f"{split}/{path}": (split, name)
-            for path, (_, name) in expected.items()
-            for split in ("train", "val")
-        }
-    write_files(tmp_path / "in", expected)
-    assert classes(list_refs(tmp_path / "in", "class_folders", label_depth=depth)) == expected
-
-
-@pytest.mark.parametrize(("number", "depth"), enumerate(DEPTHS))
-@pytest.mark.parametrize("above", ["", "data/", "train/", "data/train/", "val/"])
-@pytest.mark.parametrize("pack", [zip_of, tar_of])
-def test_folders_in_an_archive_give_class_names(
-    tmp_path: Path, number: int, depth: str, above: str, pack: Any
-) -> None:
-    """A folder around everything that is not a split is ignored."""
-    paths = {path: names for path, names in TREE.items() if path != "5.jpg"}
-    file = tmp_path / ("a.zip" if pack is zip_of else "a.tar")
-    file.write_bytes(pack({above + path: JPEG for path in paths}))
+@pytest.mark.parametrize(
+    ("form", "above"),
+    [
+        *itertools.product(["disk", "zip", "tar"], ["", "train/", "val/"]),
+        *itertools.product(["zip", "tar"], ["data/", "data/train/"]),
+    ],
+)
+def test_folders_give_class_names(tmp_path: Path, number: int, depth: str, form: str, above: str) -> None:
+    """In an archive, a folder around everything that is not a split is ignored."""
     split = above.rstrip("/").removeprefix("data").lstrip("/")
-    assert classes(list_refs(file, label_depth=depth), f"{file.name}!{above}") == {
-        path: (split, names[number]) for path, names in paths.items()
-    }
+    expected = {above + path: (split, names[number]) for path, names in TREE.items() if path != "5.jpg"}
+    assert places(tmp_path, form, expected, label_depth=depth) == expected
 
 
 @pytest.mark.parametrize(
@@ -295,16 +285,7 @@ def test_a_folder_around_everything_counts_if_the_depth_needs_it(
     assert [refs[f"a.zip!{members[0]}.jpg"].label for refs in found] == named
 
 
-@pytest.mark.parametrize(
-    ("depth", "named"),
-    [
-        ("1", "animals"),
-        ("2", "animals/cat"),
-        ("3", "animals/cat/old"),
-        ("all", "animals/cat/old"),
-        ("last", "old"),
-    ],
-)
+@pytest.mark.parametrize(("depth", "named"), zip(DEPTHS, TREE["animals/cat/old/2.jpg"]), ids=DEPTHS)
 @pytest.mark.parametrize("top", ["", "train/"])
 def test_archives_in_class_folders_give_class_names(tmp_path: Path, depth: str, named: str, top: str) -> None:
     folder = tmp_path / "in" / top / "animals"
@@ -312,9 +293,9 @@ def test_archives_in_class_folders_give_class_names(tmp_path: Path, depth: str, 
     (folder / "a.zip").write_bytes(zip_of({"cat/old/1.jpg": JPEG, "cat/2.jpg": JPEG}))
     (folder / "b.tar").write_bytes(tar_of({"dog/3.jpg": JPEG}))
     write_files(folder, {"cat/old/4.jpg": None})
-    found = by_key(list_refs(tmp_path / "in", label_depth=depth))
+    found = classes(list_refs(tmp_path / "in", label_depth=depth))
     for key in ("animals/a.zip!cat/old/1.jpg", "animals/cat/old/4.jpg"):
-        assert (found[top + key].label, found[top + key].split) == (named, top.rstrip("/"))
+        assert found[top + key] == (top.rstrip("/"), named)
 
 
 @given(st.lists(st.text("ab.%", min_size=1, max_size=3), max_size=6), st.integers(1, 999))
@@ -333,13 +314,10 @@ def test_names_of_several_folders_reach_the_records(tmp_path: Path) -> None:
     made = convert(input=str(source), output=str(tmp_path / "out"), label_depth=2)
     assert made.dataset.labels == ("animals", "animals/cat", "plants/a")
     assert (tmp_path / "out" / "labels.txt").read_text() == "0:animals\n1:animals/cat\n2:plants/a\n"
-    found = {}
-    for name in shard_hashes(tmp_path / "out"):
-        with (tmp_path / "out" / name).open("rb") as file:
-            for record in read_records(file):
-                features = parse_example(record.data)
-                (key,), (label,) = features["image/filename"].values, features["image/class/text"].values
-                found[key.decode()] = (label.decode(), features["image/class/label"].values[0])
+    found = {
+        key: (value(record, "image/class/text"), value(record, "image/class/label"))
+        for key, record in records_by_key(tmp_path / "out").items()
+    }
     assert found == {
         "animals/3.jpg": ("animals", 0), "animals/cat/1.jpg": ("animals/cat", 1),
         "animals/cat/old/2.jpg": ("animals/cat", 1), "plants/a/b/c/4.jpg": ("plants/a", 2),
@@ -354,14 +332,3 @@ def test_names_of_several_folders_reach_the_records(tmp_path: Path) -> None:
 def test_wrong_depths_are_refused(tmp_path: Path, depth: str) -> None:
     with pytest.raises(UsageError, match="is not a number of folders"):
         convert(input=str(PHOTOS), output=str(tmp_path / "out"), label_depth=depth)
-
-
-def test_the_setting_is_refused_if_folders_name_no_classes(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.csv"
-    rows.write_text("path,label\nfruit/apple.jpg,a\n")
-    output = str(tmp_path / "out")
-    with pytest.raises(UsageError, match="is read as manifest, where folders do not name the classes"):
-        convert(input=str(rows), image_root=str(PHOTOS), output=output, label_depth="last")
-    with pytest.raises(UsageError, match="--label_regex from whole paths; leave one of them out"):
-        convert(input=str(PHOTOS), output=output, label_depth=2, label_regex="(?P<label>[a-z]+)")
-    convert(input=str(rows), image_root=str(PHOTOS), output=output, label_depth=1)
