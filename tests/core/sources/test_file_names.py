@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.hostile import refused
+from helpers.hostile import picture, refused
+from helpers.packing import by_key, list_refs
 from helpers.records import balanced, examples, labels_by_key, quarantine, value
 from helpers.repository import PHOTOS
 
@@ -25,25 +26,13 @@ def flat(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_name_gives_the_class(flat: Path, tmp_path: Path) -> None:
-    made = convert(input=flat, output=tmp_path / "out", label_regex=r"(?P<label>[a-z]+)\d+\.(jpg|png)")
+def test_names_give_classes_and_groups_which_stay_in_one_split(flat: Path, tmp_path: Path) -> None:
+    pattern = r"(?P<label>[a-z]+)\d(?P<group>\d)\.(jpg|png)"
+    made = convert(input=flat, output=tmp_path / "out", label_regex=pattern, splits="a=0.5,b=0.5")
     found = labels_by_key(tmp_path / "out")
     assert len(found) == 12 and all(key.startswith(label) for key, label in found.items())
     assert made.dataset.labels == ("fruit", "homes")
     assert made.run["detected_as"] == ["file names that say the class"]
-
-
-def test_the_name_gives_splits_and_groups(flat: Path, tmp_path: Path) -> None:
-    pattern = r"(?P<label>[a-z]+)(?P<group>\d)(?P<split>\d)\..*"
-    made = convert(input=flat, output=tmp_path / "out", label_regex=pattern)
-    assert set(made.dataset.splits) == set("012345")
-    for split, records in examples(tmp_path / "out").items():
-        assert {value(record, "image/filename")[6] for record in records} == {split}
-
-
-def test_a_group_stays_in_one_split(flat: Path, tmp_path: Path) -> None:
-    pattern = r"(?P<label>[a-z]+)\d(?P<group>\d)\..*"
-    convert(input=flat, output=tmp_path / "out", label_regex=pattern, splits="a=0.5,b=0.5")
     groups = [
         {value(record, "image/filename")[6] for record in records}
         for records in examples(tmp_path / "out").values()
@@ -51,16 +40,24 @@ def test_a_group_stays_in_one_split(flat: Path, tmp_path: Path) -> None:
     assert groups[0] and groups[1] and not groups[0] & groups[1]
 
 
+def test_names_give_splits(flat: Path) -> None:
+    pattern = r"(?P<label>[a-z]+)(?P<group>\d)(?P<split>\d)\..*"
+    found = by_key(list_refs(flat, "file_names", label_regex=pattern))
+    assert {key: (ref.label, ref.group, ref.split) for key, ref in found.items()} == {
+        path.name: (path.name[:5], path.name[5], path.name[6]) for path in flat.iterdir()
+    }
+
+
 def test_folders_are_ignored_unless_the_expression_matches_them(tmp_path: Path) -> None:
+    names = [f"{split}/kind{kind}_{split}.jpg" for split in ("train", "dev") for kind in "ab"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(picture(1, "JPEG"))
     pattern = r"(?P<split>[a-z]+)/(?P<label>[a-z]+)_.*"
-    for split in ("train", "dev"):
-        (tmp_path / "in" / split).mkdir(parents=True)
-        for number, path in enumerate(sorted((PHOTOS / "fruit").iterdir())[:4]):
-            shutil.copy(
-                path, tmp_path / "in" / split / f"kind{'ab'[number % 2]}_{split}{number}{path.suffix}"
-            )
-    made = convert(input=tmp_path / "in", output=tmp_path / "out", label_regex=pattern)
-    assert set(made.dataset.splits) == {"train", "dev"} and made.dataset.labels == ("kinda", "kindb")
+    found = by_key(list_refs(tmp_path, "file_names", label_regex=pattern))
+    assert {(key, ref.split, ref.label) for key, ref in found.items()} == {
+        (name, name.partition("/")[0], name.partition("/")[2][:5]) for name in names
+    }
 
 
 def test_names_that_do_not_match_are_reported_and_never_labelled(flat: Path, tmp_path: Path) -> None:

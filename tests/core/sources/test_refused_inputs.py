@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.annotation_sets.formats import SETS
@@ -10,71 +11,67 @@ from helpers.annotation_sets.kitti import put_kitti
 from helpers.annotation_sets.semantic_masks import put_set as put_masks
 from helpers.annotation_sets.voc import put_list, put_voc
 from helpers.annotation_sets.yolo import DARKNET, SPLITS, YAML, put_darknet, put_labels, put_set
-from helpers.listing import put_photos
-from helpers.records import labels_by_key, quarantine
+from helpers.listing import listed, put_photos
+from helpers.records import labels_by_key
 
 from shardwright.pipelines.cli import main
+from shardwright.schemas.errors import UsageError
 
 Capture = pytest.CaptureFixture[str]
 
 
-def _error(root: Path, capsys: Capture, *options: str) -> str:
+def _error(root: Path, layout: str = "classification", **settings: Any) -> str:
     """Returns the message with which an input is refused, without the name of the input."""
-    assert main(["convert", "--input", str(root), "--output", str(root.with_name("out")), *options]) == 2
-    return capsys.readouterr().err.replace(str(root), "IN")
+    with pytest.raises(UsageError) as raised:
+        listed(root, layout, **settings)
+    return raised.value.message.replace(str(root), "IN")
 
 
 @pytest.mark.parametrize("layout", ["classification", "segmentation"])
-def test_images_and_masks(layout: str, tmp_path: Path, capsys: Capture) -> None:
-    root = tmp_path / "in"
-    put_masks(root / "images", root / "masks")
-    error = _error(root, capsys, "--layout", layout)
+def test_images_and_masks(layout: str, tmp_path: Path) -> None:
+    put_masks(tmp_path / "images", tmp_path / "masks")
+    error = _error(tmp_path, layout)
     assert "write --layout segmentation --input IN/images --mask_dir IN/masks" in error
     assert ("--folders classes" in error) == (layout == "classification")
-    options = ["--layout", "segmentation", "--mask_dir", str(root / "masks")]
-    args = ["convert", "--input", str(root / "images"), "--output", str(tmp_path / "out"), *options]
-    assert main(args) == 0
+    assert not listed(tmp_path / "images", "segmentation", mask_dir=tmp_path / "masks").reasons()
 
 
-def test_masks_without_their_folder(tmp_path: Path, capsys: Capture) -> None:
-    put_photos(tmp_path / "in", ["eagle"])
-    error = _error(tmp_path / "in", capsys, "--layout", "segmentation")
-    assert "has no masks; name their folder with --mask_dir." in error
+def test_masks_without_their_folder(tmp_path: Path) -> None:
+    put_photos(tmp_path, ["eagle"])
+    assert "has no masks; name their folder with --mask_dir." in _error(tmp_path, "segmentation")
 
 
 @pytest.mark.parametrize("layout", ["classification", "detection"])
 @pytest.mark.parametrize("split", ["", "train"])
-def test_yolo_without_class_names(layout: str, split: str, tmp_path: Path, capsys: Capture) -> None:
-    root = tmp_path / "in"
-    put_labels(root / "labels" / split, put_photos(root / "images" / split))
-    error = _error(root, capsys, "--layout", layout)
-    assert "no file names the classes; add IN/classes.txt with a class on each line" in error
-    error = _error(root, capsys, "--layout", layout, "--source", "yolo")
-    assert "has neither data.yaml nor obj.data nor a file of class names; add classes.txt" in error
-    (root / "classes.txt").write_text("thing\nno\nbird\n")
-    options = ["--layout", "detection", "--source", "yolo", "--output", str(tmp_path / "out")]
-    assert main(["convert", "--input", str(root), *options]) == 0
+def test_yolo_without_class_names(layout: str, split: str, tmp_path: Path) -> None:
+    put_labels(tmp_path / "labels" / split, put_photos(tmp_path / "images" / split))
+    message = "no file names the classes; add IN/classes.txt with a class on each line"
+    assert message in _error(tmp_path, layout)
+    message = "has neither data.yaml nor obj.data nor a file of class names; add classes.txt"
+    assert message in _error(tmp_path, layout, source="yolo")
+    (tmp_path / "classes.txt").write_text("thing\nno\nbird\n")
+    assert not listed(tmp_path, source="yolo").reasons()
 
 
-def test_yolo_labels_beside_images_without_class_names(tmp_path: Path, capsys: Capture) -> None:
-    put_labels(tmp_path / "in", put_photos(tmp_path / "in"))
-    error = _error(tmp_path / "in", capsys, "--layout", "detection")
-    assert "add IN/classes.txt with a class on each line and write --source yolo." in error
+def test_yolo_labels_beside_images_without_class_names(tmp_path: Path) -> None:
+    put_labels(tmp_path, put_photos(tmp_path))
+    message = "add IN/classes.txt with a class on each line and write --source yolo."
+    assert message in _error(tmp_path, "detection")
 
 
 @pytest.mark.parametrize("source", ["auto", "open_images"])
-def test_open_images_without_boxes(source: str, tmp_path: Path, capsys: Capture) -> None:
-    put_photos(tmp_path / "in" / "train", ["eagle"])
-    (tmp_path / "in" / "class-descriptions-boxable.csv").write_text("/m/0thing,thing\n")
-    error = _error(tmp_path / "in", capsys, "--layout", "detection", "--source", source)
+def test_open_images_without_boxes(source: str, tmp_path: Path) -> None:
+    put_photos(tmp_path / "train", ["eagle"])
+    (tmp_path / "class-descriptions-boxable.csv").write_text("/m/0thing,thing\n")
+    error = _error(tmp_path, "detection", source=source)
     assert "holds no CSV file of Open Images' boxes, such as train-annotations-bbox.csv" in error
     assert "write --input FILE.csv --image_root FOLDER" in error
 
 
 @pytest.mark.parametrize("layout", ["classification", "detection"])
-def test_coco_for_a_folder_of_photos(layout: str, tmp_path: Path, capsys: Capture) -> None:
-    put_photos(tmp_path / "in" / "bird", ["eagle"])
-    error = _error(tmp_path / "in", capsys, "--source", "coco", "--layout", layout)
+def test_coco_for_a_folder_of_photos(layout: str, tmp_path: Path) -> None:
+    put_photos(tmp_path / "bird", ["eagle"])
+    error = _error(tmp_path, layout, source="coco")
     assert "IN holds no COCO JSON; write --input FILE.json" in error and "--source class_folders" in error
 
 
@@ -86,46 +83,34 @@ def _encode(path: Path, encoding: str = "utf-16") -> None:
     path.write_bytes(path.read_text().encode(encoding))
 
 
-def _refused(root: Path, capsys: Capture, *options: str) -> str:
-    """Checks that an input is refused because of UTF-16; returns the message."""
-    assert main(["convert", "--input", str(root), "--output", str(root.with_name("out")), *options]) == 2
-    error = capsys.readouterr().err
-    assert _SENTENCE in error
-    return error
-
-
 @pytest.mark.parametrize("name", [name for name in SETS if name != "semantic_masks"])
 def test_every_format_refuses_it(name: str, tmp_path: Path, capsys: Capture) -> None:
-    root = tmp_path / "in"
-    root.mkdir()
     put, layout = SETS[name]
     layout = "detection" if name == "cityscapes" else layout  # its masks need no text
-    inner = put(root)
-    texts = [path for path in root.rglob("*") if path.suffix in _TEXTS]
+    inner = put(tmp_path / "in")
+    texts = [path for path in tmp_path.rglob("*") if path.suffix in _TEXTS]
     for path in texts:
         _encode(path)
-    assert texts
-    _refused(root / inner if inner else root, capsys, "--layout", layout)
+    args = ["--input", str(tmp_path / "in" / inner), "--output", str(tmp_path / "out"), "--layout", layout]
+    assert texts and main(["convert", *args]) == 2
+    assert _SENTENCE in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["obj.data", "obj.names", "train.txt"])
-def test_each_file_of_darknet_refuses_it(name: str, tmp_path: Path, capsys: Capture) -> None:
-    put_darknet(tmp_path / "in", DARKNET, "data/")
-    _encode(tmp_path / "in" / name)
-    assert name in _refused(tmp_path / "in", capsys, "--layout", "detection")
+def test_each_file_of_darknet_refuses_it(name: str, tmp_path: Path) -> None:
+    put_darknet(tmp_path, DARKNET, "data/")
+    _encode(tmp_path / name)
+    error = _error(tmp_path, "detection")
+    assert name in error and _SENTENCE in error
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt", "a.json", "a.xml"])
-def test_a_file_as_input_refuses_it(name: str, tmp_path: Path, capsys: Capture) -> None:
+def test_tables_refuse_it(name: str, tmp_path: Path) -> None:
     put_photos(tmp_path, ["eagle"])
     (tmp_path / name).write_text("image,label\neagle.jpg,bird\n", encoding="utf-16")
-    assert name in _refused(tmp_path / name, capsys)
-
-
-def test_a_table_beside_images_refuses_it(tmp_path: Path, capsys: Capture) -> None:
-    put_photos(tmp_path / "in" / "images", ["eagle"])
-    (tmp_path / "in" / "a.csv").write_text("image,label\neagle.jpg,bird\n", encoding="utf-16")
-    assert "a.csv" in _refused(tmp_path / "in", capsys)
+    assert f"IN {_SENTENCE}" in _error(tmp_path / name)
+    error = _error(tmp_path)  # beside images
+    assert name in error and _SENTENCE in error
 
 
 @pytest.mark.parametrize(
@@ -138,46 +123,45 @@ def test_files_that_options_name_refuse_it(option: str, tmp_path: Path, capsys: 
     line = "bird=animal" if option == "--rename_labels" else "bird/eagle.jpg" if "clude" in option else "bird"
     file.write_text(f"{line}\n", encoding="utf-16")
     named = f"@{file}" if "clude" in option else str(file)
-    assert option in _refused(tmp_path / "in", capsys, option, named)
+    args = ["convert", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), option, named]
+    assert main(args) == 2
+    error = capsys.readouterr().err
+    assert option in error and _SENTENCE in error
     if option in ("--keep_labels", "--include"):
         file.write_text(f"{line}\n", encoding="utf-8-sig")
-        args = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), option, named]
-        assert main(["convert", *args]) == 0
+        assert main(args) == 0
         assert labels_by_key(tmp_path / "out") == {"bird/eagle.jpg": "bird"}
 
 
 @pytest.mark.parametrize("kind", ["kitti", "voc"])
-def test_lists_of_splits_refuse_it(kind: str, tmp_path: Path, capsys: Capture) -> None:
+def test_lists_of_splits_refuse_it(kind: str, tmp_path: Path) -> None:
     if kind == "kitti":
-        put_kitti(tmp_path / "in")
-        file = tmp_path / "in" / "ImageSets" / "train.txt"
-        file.parent.mkdir()
-        file.write_text("eagle\n")
+        put_kitti(tmp_path)
+        (tmp_path / "ImageSets").mkdir()
+        (tmp_path / "ImageSets" / "train.txt").write_text("eagle\n")
     else:
-        put_voc(tmp_path / "in")
-        put_list(tmp_path / "in", "Main", train=("eagle",), val=("apple",))
-        file = tmp_path / "in" / "ImageSets" / "Main" / "train.txt"
+        put_voc(tmp_path)
+        put_list(tmp_path, "Main", train=("eagle",), val=("apple",))
+    (file,) = tmp_path.rglob("train.txt")
     _encode(file)
-    assert "train.txt" in _refused(tmp_path / "in", capsys, "--layout", "detection")
+    error = _error(tmp_path, "detection")
+    assert "train.txt" in error and _SENTENCE in error
 
 
 def test_the_labels_of_one_image_in_it_are_bad(tmp_path: Path) -> None:
-    put_set(tmp_path / "in", SPLITS, YAML)
-    _encode(tmp_path / "in" / "labels" / "train" / "apple.txt")
-    args = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--layout", "detection"]
-    assert main(["convert", *args, "--max_bad_fraction", "1"]) == 0
-    (line,) = quarantine(tmp_path / "out").values()
+    put_set(tmp_path, SPLITS, YAML)
+    _encode(tmp_path / "labels" / "train" / "apple.txt")
     message = f"apple.txt: its annotation file {_SENTENCE}"
-    assert line["message"] == message and line["reason"] == "BAD_ANNOTATION"
+    assert listed(tmp_path).faults() == {"images/train/apple.jpg": message}
 
 
 def test_the_mark_of_utf_8_is_ignored(tmp_path: Path) -> None:
-    photos = put_photos(tmp_path / "in" / "images")
-    put_labels(tmp_path / "in" / "labels", photos)
-    (tmp_path / "in" / "classes.txt").write_text("thing\nno\nbird\n", encoding="utf-8-sig")
-    for path in (tmp_path / "in" / "labels").iterdir():
+    photos = put_photos(tmp_path / "images")
+    put_labels(tmp_path / "labels", photos)
+    (tmp_path / "classes.txt").write_text("thing\nno\nbird\n", encoding="utf-8-sig")
+    for path in (tmp_path / "labels").iterdir():
         _encode(path, "utf-8-sig")
-    args = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--layout", "detection"]
-    assert main(["convert", *args]) == 0
-    assert not quarantine(tmp_path / "out")
-    assert (tmp_path / "out" / "labels.txt").read_text().split() == ["1:thing", "2:no", "3:bird"]
+    found = listed(tmp_path)
+    assert found.ids == {"thing": 0, "no": 1, "bird": 2}
+    for photo in photos:
+        found.check_boxes(f"images/{photo.name}", photo)
