@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -10,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.listing import put_photos
+from helpers.listing import listed, put_photos
 from helpers.manifests import PICTURES, ROWS, write_csv, write_jsonl
 from helpers.packing import by_key, list_refs, tar_of, tree_members, zip_of
-from helpers.records import balanced, examples, labels_by_key, value
+from helpers.records import examples, value
 from helpers.repository import PHOTOS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,6 @@ from shardwright.core.sources import input_probe as probe
 from shardwright.core.sources.files_beside import every_image_has_metadata, stem_of, without_metadata
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.labels import ClassId
@@ -55,6 +55,12 @@ def img2dataset(root: Path, **fields: Any) -> Path:
     return root
 
 
+def labels(path: Path, **settings: Any) -> dict[str, str]:
+    """Returns the name of each image below a folder, or that a table names -> its class."""
+    refs = listed(path, "classification", **settings).refs
+    return {Path(key).name: ref.label for key, ref in refs.items() if ref.is_candidate}
+
+
 def test_the_files_output_of_img2dataset_is_read(tmp_path: Path) -> None:
     source = img2dataset(tmp_path / "in")
     message = r"none of its 4 images has a class.*--folders classes.*--unlabelled keep"
@@ -69,8 +75,7 @@ def test_the_files_output_of_img2dataset_is_read(tmp_path: Path) -> None:
     assert sorted(value(record, "height") for record in records) == [200, 201, 202, 203]
     assert {value(record, "url").partition("m/")[0] for record in records} == {"https://example.co"}
     assert validate(str(tmp_path / "out"), against=[str(source)]).sound
-    as_classes = convert(input=source, output=tmp_path / "c", folders="classes", resize=16)
-    assert as_classes.dataset.labels == ("00000", "00001")
+    assert {*labels(source, folders="classes").values()} == {"00000", "00001"}
 
 
 def packed(folder: Path, form: str) -> tuple[Path, str, str]:
@@ -156,15 +161,15 @@ def test_bad_metadata_is_a_fault_only_if_it_is_needed(tmp_path: Path, form: str)
     }
 
 
-def test_a_rebuild_detects_changed_metadata(tmp_path: Path) -> None:
+def test_changed_metadata_changes_the_reference(tmp_path: Path) -> None:
+    """So a rebuild writes the record of the image again."""
     source = img2dataset(tmp_path / "in", label=["b", "a", "b", "b"])
-    job = {"input": str(source), "output": str(tmp_path / "out"), "resize": 8}
-    assert rebuild(**job).outcome["records"] == 4
-    assert not rebuild(**job).changed
+    before = by_key(list_refs(source, "class_folders"))
+    assert by_key(list_refs(source, "class_folders")) == before
     path = source / "00001" / "000010001.json"
     path.write_text(path.read_text().replace('"label": "b"', '"label": "a"'))
-    changes = rebuild(**job).outcome["changes"]
-    assert (changes.pop("unchanged", 0), changes.pop("relabelled")) == (0, 1) and not any(changes.values())
+    key = "00001/000010001.jpg"
+    assert by_key(list_refs(source, "class_folders")) == before | {key: before[key]._replace(label="a")}
 
 
 NAMES = st.lists(
@@ -189,10 +194,6 @@ def test_groups_of_sorted_paths_contain_images_and_their_metadata(paths: list[st
     assert list(without_metadata(sorted(paths), str)) == left
 
 
-def made(folder: Path, tmp_path: Path) -> None:
-    convert(input=str(folder), output=str(tmp_path / "out"), resize=16)
-
-
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "large folder"])
 def test_metadata_beside_its_images_is_read(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -208,8 +209,7 @@ def test_metadata_beside_its_images_is_read(
         write_jsonl(root / "metadata.jsonl", [{"file_name": name, "label": label} for name, label in rows])
     if kind == "large folder":
         monkeypatch.setattr(probe, "IMAGES", 3)
-    made(root, tmp_path)
-    assert labels_by_key(tmp_path / "out") == dict(rows)
+    assert labels(root) == dict(rows)
 
 
 @pytest.mark.parametrize("rows", [
@@ -221,12 +221,11 @@ def test_metadata_beside_its_images_is_read(
 def test_class_folders_with_other_csv_files_are_not_manifests(
     tmp_path: Path, rows: list[tuple[str, str]]
 ) -> None:
-    for name in ("a", "b"):
-        (tmp_path / "in" / name).mkdir(parents=True)
-        shutil.copy(PHOTOS / PICTURES[0], tmp_path / "in" / name / "1.jpg")
-    write_csv(tmp_path / "in" / "metadata.csv", rows)
-    made(tmp_path / "in", tmp_path)
-    assert labels_by_key(tmp_path / "out") == {"a/1.jpg": "a", "b/1.jpg": "b"}
+    for name in ("a/1", "b/2"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(PHOTOS / PICTURES[0], tmp_path / f"{name}.jpg")
+    write_csv(tmp_path / "metadata.csv", rows)
+    assert labels(tmp_path) == {"1.jpg": "a", "2.jpg": "b"}
 
 
 _ROWS = "filename,label\neagle.jpg,bird\napple.jpg,fruit\n"
@@ -244,21 +243,17 @@ _BOX = "filename,class,xmin,ymin,xmax,ymax\neagle.jpg,bird,1,1,9,9\n"
         ("train", "ann.tsv", "eagle.jpg\tbird\napple.jpg\tfruit\n"),
     ],
 )  # fmt: skip
-def test_the_command_stops_and_says_how_to_read_the_table(
-    tmp_path: Path, images: str, table: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root, output = tmp_path / "in", tmp_path / "out"
-    put_photos(root / images, ["eagle", "apple"])
-    (root / table).parent.mkdir(exist_ok=True)
-    (root / table).write_text(text)
-    assert main(["convert", "--input", str(root), "--output", str(output)]) == 2
-    error = capsys.readouterr().err
-    found = re.search(r"names its images, .*; write (.*?), or --source class_folders if it is to be", error)
-    assert found, error
-    options = found[1].replace("COLUMN (Kind)", "Kind").split()
-    assert main(["convert", "--output", str(output), *options]) == 0
-    names = {Path(key).name: label for key, label in labels_by_key(output).items()}
-    assert names == {"eagle.jpg": "bird", "apple.jpg": "fruit"}
+def test_the_message_says_how_to_read_the_table(tmp_path: Path, images: str, table: str, text: str) -> None:
+    put_photos(tmp_path / images, ["eagle", "apple"])
+    (tmp_path / table).parent.mkdir(exist_ok=True)
+    (tmp_path / table).write_text(text)
+    pattern = r"names its images, .*; write --(.*?), or --source class_folders if it is to be"
+    with pytest.raises(UsageError, match=pattern) as refused:
+        labels(tmp_path)
+    options = re.search(pattern, refused.value.message)
+    assert options
+    settings = dict(option.split() for option in options[1].replace("COLUMN (Kind)", "Kind").split(" --"))
+    assert labels(Path(settings.pop("input")), **settings) == {"eagle.jpg": "bird", "apple.jpg": "fruit"}
 
 
 def test_several_tables_are_all_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,19 +267,16 @@ def test_several_tables_are_all_named(tmp_path: Path, capsys: pytest.CaptureFixt
     for name in ("ann.csv", "ann2.csv", "ann3.csv"):
         assert f"--input {root / name} --image_root {root / 'images'}, or " in error
     assert "notes.csv" not in error and not output.exists()
-    args = ["convert", "--input", str(root), "--output", str(output), "--source", "class_folders"]
-    assert main(args) == 0
-    ledger = json.loads((output / "dataset.json").read_text())["ledger"]
-    assert balanced(ledger) and ledger["filtered"] == 4
+    found = listed(root, "classification", source="class_folders")
+    assert [*found.reasons().values()] == ["not_an_image"] * 4 and len(found.refs) == 6
 
 
 def test_class_folders_with_a_table_are_class_folders(tmp_path: Path) -> None:
-    for split in ("train", "test"):
-        for name in ("eagle", "apple"):
-            put_photos(tmp_path / "in" / split / name, [name])
-    (tmp_path / "in" / "birds.csv").write_text("path,label\ntrain/eagle/eagle.jpg,bird\n")
-    assert main(["convert", "--input", str(tmp_path / "in"), "--output", str(tmp_path / "out")]) == 0
-    assert Counter(labels_by_key(tmp_path / "out").values()) == {"eagle": 2, "apple": 2}
+    for split, name in itertools.product(("train", "test"), ("eagle", "apple")):
+        put_photos(tmp_path / split / name, [name])
+    (tmp_path / "birds.csv").write_text("path,label\ntrain/eagle/eagle.jpg,bird\n")
+    refs = listed(tmp_path, "classification").refs.values()
+    assert Counter(ref.label for ref in refs if ref.is_candidate) == {"eagle": 2, "apple": 2}
 
 
 @pytest.mark.parametrize(
