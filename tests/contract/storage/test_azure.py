@@ -10,7 +10,7 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.hostile import run, sentence_of
-from helpers.storage.buckets import ACCOUNT, KEY, Container, connection_string, signature_for
+from helpers.storage.buckets import ACCOUNT, KEY, Container, connection_string, read_copy, signature_for
 
 from shardwright.core import storage
 from shardwright.core.images.read import read_image
@@ -40,8 +40,7 @@ def test_compressed_blobs_are_unpacked_once(access: Container) -> None:
     access.put("a", packed, **{"Content-Encoding": "gzip"})
     assert storage.read_bytes(f"{access.url}/a") == packed
     listed = next(iter(storage.list_objects(access.url + "/")))
-    with storage.open_local(f"{access.url}/a") as file:
-        assert file.read() == packed
+    assert read_copy(f"{access.url}/a") == packed
     ref = ImageRef(key="a", uri=listed.path, size=listed.size, version=listed.version)
     if listed.path.endswith("/a"):
         assert read_image(ref, 10**6) == b"picture" * 100
@@ -99,16 +98,23 @@ def test_credentials_of_the_environment(
     assert container.get("copy/a") == b"a"
 
 
+_PETS = "https://pets.blob.core.windows.net"
+
+
 @pytest.mark.parametrize(
     ("given", "settings"),
     [
         ({"AZURE_STORAGE_KEY": "a2V5"}, {"account_key": "a2V5"}),
         ({"AZURE_STORAGE_SAS_TOKEN": "?sv=1&sig=2"}, {"sas_key": "sv=1&sig=2"}),
+        ({"AZURE_STORAGE_ENDPOINT": f"{_PETS}/?sv=1", "AZURE_STORAGE_ACCOUNT": ""}, {"sas_key": "sv=1"}),
         ({"AZURE_CLIENT_SECRET": "s"}, {}),
-        ({}, {"use_azure_cli": True}),
+        ({}, {"use_azure_cli": "true"}),
+        ({"AZURE_STORAGE_CONNECTION_STRING":
+            "DefaultEndpointsProtocol=https;AccountName=pets;AccountKey=a2V5Cg==;EndpointSuffix=x.net"},
+         {"account_key": "a2V5Cg==", "endpoint": "https://pets.blob.x.net"}),
     ],
-)
-def test_the_login_is_chosen(
+)  # fmt: skip
+def test_the_address_and_the_login_are_chosen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: dict[str, str], settings: dict[str, object]
 ) -> None:
     """Obstore finds identities itself, but must be told to ask the command line of Azure."""
@@ -119,18 +125,7 @@ def test_the_login_is_chosen(
     (tmp_path / "azureProfile.json").write_text("{}")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("AZURE_CONFIG_DIR", str(tmp_path))
-    for name, value in given.items():
+    for name, value in {"AZURE_STORAGE_ACCOUNT": "pets", **given}.items():
         monkeypatch.setenv(name, value)
-    assert azure._credentials("https://pets.blob.core.windows.net", "") == settings
-
-
-def test_the_address_of_an_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in azure.AzureStore.environment:
-        monkeypatch.delenv(name, raising=False)
-    connection = "DefaultEndpointsProtocol=https;AccountName=pets;AccountKey=a2V5==;EndpointSuffix=x.net"
-    assert azure._of_connection(connection) == {
-        "account_name": "pets", "account_key": "a2V5==", "endpoint": "https://pets.blob.x.net",
-    }  # fmt: skip
-    assert azure._of_url("https://pets.blob.core.windows.net/?sv=1") == {
-        "account_name": "pets", "endpoint": "https://pets.blob.core.windows.net",
-    }  # fmt: skip
+    expected = {"container_name": "c", "account_name": "pets", "endpoint": _PETS, **settings}
+    assert azure.AzureStore().connect({}).open("c").config == expected

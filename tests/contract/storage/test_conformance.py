@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from helpers.storage.beam_disk import DiskFileSystem
-from helpers.storage.buckets import Place
+from helpers.storage.buckets import Place, read_copy
 from helpers.storage.imitation import Imitation
+from helpers.storage.retries import Retries
 from helpers.storage.scripted import Request, Response
 
 from shardwright.core import storage
@@ -30,12 +31,6 @@ PLAIN_NAMES = (
     "with space", "per%cent", "per%20cent", "hash#", "quest?ion=1&x", "plus+", "'q\"", "é", "e\u0301",
     "日本語", "🐝", "a:b", "~", "<x>|^", "...", "[x]{y}", "star*",
 )  # fmt: skip
-
-
-def read_copy(path: str) -> bytes:
-    """Reads a file through a local copy."""
-    with storage.open_local(path) as file:
-        return file.read()
 
 
 def reads_of(path: str) -> dict[str, Callable[[], bytes]]:
@@ -356,7 +351,8 @@ def test_every_operation_keeps_to_its_deadline(
     assert len(served.requests) > len(operations) if response.status == 503 else served.requests
 
 
-def test_a_server_that_nobody_runs_is_reported(imitation: Imitation) -> None:
+def test_a_server_that_nobody_runs_is_reported(imitation: Imitation, retries: Retries) -> None:
+    retries.end_soon()
     with imitation.serve(lambda _: Response()):
         pass
     assert f"{imitation.name} does not answer" in ends(lambda: storage.stat(imitation.path()))
@@ -402,7 +398,7 @@ def listed(imitation: Imitation) -> list[str]:
 
 
 @pytest.mark.parametrize("bad", ["html", "half", "text"])
-def test_an_answer_that_is_not_a_listing_is_retried(imitation: Imitation, bad: str) -> None:
+def test_an_answer_that_is_not_a_listing_is_retried(imitation: Imitation, retries: Retries, bad: str) -> None:
     good = imitation.page("a", "b")
     response = {
         "html": Response(b"<!doctype html><html><body>Please log in<br></body></html>"),
@@ -411,6 +407,7 @@ def test_an_answer_that_is_not_a_listing_is_retried(imitation: Imitation, bad: s
     }[bad]
     with imitation.serve(lambda request: response if request.number < 2 else Response(good)):
         assert listed(imitation) == ["a", "b"]
+    retries.end_soon()
     with imitation.serve(lambda request: response):
         message = ends(lambda: listed(imitation))
     assert message.startswith(f"Cannot list {imitation.scheme}://b: the answer is incomplete or not from ")

@@ -26,7 +26,9 @@ import pytest
 from google.cloud import storage as google_storage
 from obstore.store import AzureStore
 
+from helpers.packing import tree_members
 from helpers.servers import free_port, server
+from shardwright.core import storage
 
 _count = itertools.count()
 #: The emulator without its list of all objects, which it would write after every change.
@@ -58,8 +60,8 @@ class Owner:
 
     def put_tree(self, root: Path, prefix: str = "") -> None:
         """Uploads all files below a local directory."""
-        for path in sorted(path for path in root.rglob("*") if path.is_file()):
-            self.put(prefix + path.relative_to(root).as_posix(), path.read_bytes())
+        for name, data in tree_members(root, prefix).items():
+            self.put(name, data)
 
     def get(self, name: str) -> bytes:
         """Reads a file."""
@@ -249,6 +251,12 @@ def signature_for(container: str) -> str:
     resource = f"/blob/{ACCOUNT}/{container}"
     signed = "\n".join([fields["sp"], "", fields["se"], resource, "", "", "", fields["sv"], "c", *[""] * 7])
     return urlencode({**fields, "sig": _signature(signed)})
+
+
+def read_copy(path: str) -> bytes:
+    """Reads a file through a local copy, with the code under test."""
+    with storage.open_local(path) as file:
+        return file.read()
 
 
 @dataclass(frozen=True)

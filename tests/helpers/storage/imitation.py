@@ -44,6 +44,18 @@ def google_object(body: bytes, version: str = VERSION) -> bytes:
     return json.dumps({**about, "crc32c": storage.crc32c_of(body)}).encode()
 
 
+def holding(scheme: str, body: bytes, version: str = VERSION) -> Script:
+    """Returns the script of a storage in which every object has the same bytes."""
+
+    def script(request: Request) -> Response:
+        is_metadata = scheme == "gs" and request.path.startswith("/storage/v1/b/b/o/")
+        if is_metadata and request.query.get("alt") != "media":
+            return Response(google_object(body, version))
+        return whole(request, body, version)
+
+    return script
+
+
 class Imitation:
     """Serves scripts as one storage.
 
@@ -81,14 +93,7 @@ class Imitation:
 
     def holding(self, body: bytes, version: str = VERSION) -> Script:
         """Returns the script of a storage in which every object has the same bytes."""
-
-        def script(request: Request) -> Response:
-            is_metadata = self.scheme == "gs" and request.path.startswith("/storage/v1/b/b/o/")
-            if is_metadata and request.query.get("alt") != "media":
-                return Response(google_object(body, version))
-            return whole(request, body, version)
-
-        return script
+        return holding(self.scheme, body, version)
 
 
 def google_page(*names: str, token: str = "") -> bytes:
