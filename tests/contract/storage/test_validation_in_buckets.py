@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from helpers.hostile import run, sentence_of
 from helpers.storage.buckets import Bucket
-from helpers.storage.proxy import Fault, Proxy, Rule, before_reading, flaky
+from helpers.storage.proxy import Fault, Proxy, Request, before_reading, flaky
+from helpers.storage.retries import Retries
 from helpers.timeless import without_times
 
-from shardwright.core.storage import faults
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.findings import ValidationReport
 
@@ -27,11 +27,6 @@ def stored(bucket: Bucket, small_local: Path) -> Bucket:
     bucket.put_tree(small_local, "out/")
     bucket.put("out/findings.json", BEFORE)
     return bucket
-
-
-def every(fault: Fault, kind: str, name: str) -> Rule:
-    """Returns a rule that injects a fault into all requests for one object."""
-    return lambda request: fault if (request.kind, request.name) == (kind, name) else None
 
 
 @pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.slow)])
@@ -70,15 +65,17 @@ _REQUESTS = [
 @pytest.mark.parametrize("fault", [Fault("status", 503), Fault("status", 403), Fault("drop")])
 @pytest.mark.parametrize("request_", _REQUESTS)
 def test_a_failing_storage_is_not_a_finding(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, stored: Bucket, proxy: Proxy, request_: tuple[str, str],
-    fault: Fault,
+    capfd: Capture, retries: Retries, stored: Bucket, proxy: Proxy, request_: tuple[str, str], fault: Fault
 ) -> None:  # fmt: skip
-    kind, name = request_
-    monkeypatch.setattr(faults, "PATIENCE_SECONDS", 2.0)
-    monkeypatch.setattr(faults, "FIRST_PATIENCE_SECONDS", 2.0)
-    with proxy.watch(every(fault, kind, name)):
+    def rule(request: Request) -> Fault | None:
+        if (request.kind, request.name) != request_:
+            return None
+        retries.end_soon()
+        return fault
+
+    with proxy.watch(rule):
         sentence = sentence_of(run(capfd, "validate", "--dataset", f"{stored.url}/out"), 3)
-    assert sentence.startswith("Cannot ") and f"{stored.url}/{name}".rstrip("/") in sentence
+    assert sentence.startswith("Cannot ") and f"{stored.url}/{request_[1]}".rstrip("/") in sentence
     messages = {503: "answers with 503", 403: "permission denied", 0: "does not answer"}
     assert messages[int(fault.value)] in sentence and "--resume" not in sentence
     assert stored.get("out/findings.json") == BEFORE
