@@ -52,47 +52,51 @@ def test_a_flaky_storage_changes_nothing(
     assert outcomes(fetched) == outcomes(small_local)
 
 
-def test_bytes_that_were_damaged_once_are_read_again(
+def test_bytes_that_were_damaged_once_are_sent_again(
     shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path
 ) -> None:
     flipped = set()
 
     def rule(request: Request) -> Fault | None:
-        if request.kind != "media" or request.name in flipped:
+        action = "flip" if request.kind == "media" else "flip_upload"
+        is_shard = request.kind == "upload" and request.name.endswith(".tfrecord")
+        if (request.kind != "media" and not is_shard) or (action, request.name) in flipped:
             return None
-        flipped.add(request.name)
-        return Fault("flip")
+        flipped.add((action, request.name))
+        return Fault(action)
 
     with proxy.watch(rule):
         made = convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", shards=2)
     assert made.dataset.fingerprint == document(small_local)["fingerprint"]
-    assert any(name.endswith("dataset.json") for name in flipped)
+    shards = [f"out/train-0000{number}-of-00002.tfrecord" for number in range(2)]
+    assert {("flip", "out/dataset.json"), *(("flip_upload", name) for name in shards)} <= flipped
     flipped.clear()
     with proxy.watch(rule):
         assert validate(f"{bucket.url}/out").sound
+        assert {("flip", name) for name in shards} <= flipped
         flipped.clear()
         assert inspect(f"{bucket.url}/out")["fingerprint"] == made.dataset.fingerprint
-    assert any(name.endswith(".tfrecord") for name in flipped)
+    assert ("flip", shards[0]) in flipped
 
 
-@pytest.mark.parametrize(
-    ("how", "reason"),
-    [("damaged", "CHECKSUM_MISMATCH"), ("forbidden", "UNREADABLE"), ("deleted", "UNREADABLE")],
-)
-def test_an_image_that_cannot_be_read_is_quarantined(
-    bucket: Bucket, proxy: Proxy, tree: Path, tmp_path: Path, how: str, reason: str
+def test_images_that_cannot_be_read_are_quarantined(
+    bucket: Bucket, proxy: Proxy, tree: Path, tmp_path: Path
 ) -> None:
-    """Its bytes are always damaged, it may not be read, or it was deleted since its listing."""
+    """The bytes of one are always damaged, one may not be read, and one was deleted since its listing."""
     bucket.put_tree(tree, "small/")
-    rules = {
-        "damaged": always(Fault("flip"), "media", VICTIM),
-        "forbidden": always(Fault("status", 403), "media", VICTIM),
-        "deleted": before_reading(VICTIM, lambda: bucket.delete(VICTIM)),
-    }
-    with proxy.watch(rules[how]):
-        convert(input=f"{bucket.url}/small", output=f"{bucket.url}/out", max_bad_fraction=0.1)
+    damaged, forbidden, deleted = (f"small/ant/{name}" for name in ("000.jpg", "002.png", "004.png"))
+    rules = (
+        always(Fault("flip"), "media", damaged),
+        always(Fault("status", 403), "media", forbidden),
+        before_reading(deleted, lambda: bucket.delete(deleted)),
+    )
+    with proxy.watch(lambda request: next(filter(None, (rule(request) for rule in rules)), None)):
+        convert(input=f"{bucket.url}/small", output=f"{bucket.url}/out", max_bad_fraction=0.3)
     found = outcomes(bucket.fetch("out", tmp_path))
-    assert found.pop("ant/000.jpg") == reason and set(found.values()) == {"written"}
+    reasons = {key: outcome for key, outcome in found.items() if outcome != "written"}
+    assert len(found) == 12 and reasons == {
+        "ant/000.jpg": "CHECKSUM_MISMATCH", "ant/002.png": "UNREADABLE", "ant/004.png": "UNREADABLE"
+    }  # fmt: skip
 
 
 def test_a_dataset_that_is_always_damaged_is_reported(
@@ -104,14 +108,6 @@ def test_a_dataset_that_is_always_damaged_is_reported(
             for command in ("validate", "inspect"):
                 sentence = sentence_of(run(capfd, command, "--dataset", f"{bucket.url}/out"), 3)
                 assert "checksum" in sentence and name in sentence
-
-
-def test_a_damaged_upload_is_repeated(
-    shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path
-) -> None:
-    with proxy.watch(always(Fault("flip_upload"), "upload", ".tfrecord", times=1)):
-        made = convert(input=f"{shared.url}/small", output=f"{bucket.url}/out", shards=2)
-    assert made.dataset.fingerprint == document(small_local)["fingerprint"]
 
 
 def test_an_object_replaced_since_its_listing_stops_the_job(
@@ -128,27 +124,26 @@ def test_an_object_replaced_since_its_listing_stops_the_job(
     assert "out/dataset.json" not in bucket.names()
 
 
-@pytest.mark.parametrize(("kind", "what"), [("list", "list"), ("upload", "write to"), ("delete", "write to")])
-def test_missing_permissions_are_reported(
-    capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy, kind: str, what: str
+@pytest.mark.parametrize(
+    ("kind", "status", "message"),
+    [
+        ("list", 403, "Cannot list gs://.* permission denied"),
+        ("upload", 403, "Cannot write to gs://.* permission denied"),
+        ("delete", 403, "Cannot write to gs://.* permission denied"),
+        ("list", 401, "no valid credentials"),
+        ("list", 400, "the proxy says 400"),
+    ],
+)
+def test_a_refusal_is_reported_before_an_image_is_read(
+    capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy, kind: str, status: int, message: str
 ) -> None:
     argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out")
-    with proxy.watch(always(Fault("status", 403), kind)):
+    with proxy.watch(always(Fault("status", status), kind)):
         sentence = sentence_of(run(capfd, *argv), 3)
-    assert sentence.startswith(f"Cannot {what} gs://") and "permission denied" in sentence
+    assert re.search(message, sentence) and "again and again" not in sentence
+    assert kind != "list" or len(proxy.requests) == 1
     assert set(proxy.names("media")) <= {"out/_work/lease.json"}, "images were read first"
     assert set(bucket.names()) <= {"out/_work/probe"}
-
-
-@pytest.mark.parametrize("status", [401, 400])
-def test_a_storage_that_refuses_is_reported(
-    capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy, status: int
-) -> None:
-    argv = ("convert", "--input", f"{shared.url}/small", "--output", f"{bucket.url}/out")
-    with proxy.watch(always(Fault("status", status), "list")):
-        sentence = sentence_of(run(capfd, *argv), 3)
-    assert ("no valid credentials" if status == 401 else "the proxy says 400") in sentence
-    assert "again and again" not in sentence and len(proxy.requests) == 1
 
 
 @pytest.mark.parametrize(

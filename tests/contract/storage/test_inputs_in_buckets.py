@@ -40,18 +40,14 @@ def test_what_was_unpacked_is_gone_again(bucket: Bucket, tree: Path) -> None:
     assert set(bucket.names()) - before <= {"out/findings.json", "out/report.html"}
 
 
-@pytest.mark.parametrize("kind", ["parquet", "arrow"])
-@pytest.mark.parametrize("in_bucket", [False, True])
-def test_images_of_rows_are_copied_into_the_output_bucket_and_removed(
-    bucket: Bucket, tmp_path: Path, kind: str, in_bucket: bool
-) -> None:
+def test_images_of_rows_are_copied_into_the_output_bucket_and_removed(bucket: Bucket, tmp_path: Path) -> None:
     table = table_of([png(number) for number in range(12)], label=["ant", "bee"] * 6)
-    path = (write_arrow if kind == "arrow" else write_parquet)(tmp_path / f"rows.{kind}", table)
-    source = str(path)
-    if in_bucket:
-        bucket.put(f"in/rows.{kind}", path.read_bytes())
-        source = f"{bucket.url}/in"
-    assert convert(input=source, output=f"{bucket.url}/out").dataset.ledger["written"] == 12
+    files = (write_parquet(tmp_path / "rows.parquet", table), write_arrow(tmp_path / "rows.arrow", table))
+    for file in files:
+        bucket.put(f"in/{file.name}", file.read_bytes())
+    places = (*files, *(f"{bucket.url}/in/{file.name}" for file in files))
+    made = convert(input=[f"{i}={place}" for i, place in enumerate(places)], output=f"{bucket.url}/out")
+    assert made.dataset.ledger["written"] == 48
     assert not [name for name in bucket.names() if "spool" in name]
 
 
