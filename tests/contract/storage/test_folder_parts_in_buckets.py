@@ -26,7 +26,7 @@ _DATA = st.sampled_from([b"", b"text", b"\xff\xd8\xff\xe0"])
 _count = itertools.count()
 
 
-def in_parts_and_whole(path: str, name: str = "class_folders", **given: str) -> list[Counter[str] | str]:
+def in_parts_and_whole(path: str, name: str, **given: str) -> list[Counter[str] | str]:
     """Returns what an input contains, or the refusal, in parts and as a whole."""
     item, results = Input(path, "in/", name), list[Counter[str] | str]()
     source = source_by_name(name)
@@ -42,7 +42,10 @@ def in_parts_and_whole(path: str, name: str = "class_folders", **given: str) -> 
     return results
 
 
-@given(st.dictionaries(_NAMES, _DATA, max_size=8), st.sampled_from(["auto", "classes", "splits", "ignore"]))
+@given(
+    st.dictionaries(_NAMES, _DATA, max_size=8),
+    st.sampled_from(["auto", "classes", "splits", "ignore", "file names"]),
+)
 @example(
     {"train/cat/1.jpg": b"a", "train/2.jpg": b"a", "Test/dog a/1.jpg": b"", "x": b"", "3.jpg": b""}, "auto"
 )
@@ -51,26 +54,21 @@ def in_parts_and_whole(path: str, name: str = "class_folders", **given: str) -> 
 )
 @example({"/1.jpg": b"a", "train/cat/2.jpg": b"a", "test/cat/3.jpg": b"a"}, "auto")
 @example({"cat/1.jpg": b"a", "cat/1.json": b"{}", "train/2.jpg": b"", "train/2.json": b"{}"}, "classes")
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_parts_of_a_bucket_are_the_whole(bucket: Bucket, files: dict[str, bytes], folders: str) -> None:
+@example(
+    {"/1.jpg": b"a", "//2.jpg": b"", "cat//3.jpg": b"", "train/cat/4.jpg": b"", "5.jpg": b""}, "file names"
+)
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_parts_of_a_bucket_are_the_whole(bucket: Bucket, files: dict[str, bytes], meaning: str) -> None:
+    """The meaning is that of folders, or the class is in the file names."""
     root = f"{next(_count)}/in"
     for name, data in files.items():
         bucket.put(f"{root}/{name}", data)
-    parts, whole = in_parts_and_whole(f"{bucket.url}/{root}", folders=folders)
+    in_names = meaning == "file names"
+    given = {"label_regex": r"(?P<label>\d).*"} if in_names else {"folders": meaning}
+    source = "file_names" if in_names else "class_folders"
+    parts, whole = in_parts_and_whole(f"{bucket.url}/{root}", source, **given)
     assert parts == whole
-    assert isinstance(whole, str) or set(whole.values()) <= {1}
-
-
-@given(st.dictionaries(_NAMES, _DATA, max_size=8))
-@example({"/1.jpg": b"a", "//2.jpg": b"", "cat//3.jpg": b"", "train/cat/4.jpg": b"", "5.jpg": b""})
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_parts_of_file_names_in_a_bucket_are_the_whole(bucket: Bucket, files: dict[str, bytes]) -> None:
-    root = f"{next(_count)}/in"
-    for name, data in files.items():
-        bucket.put(f"{root}/{name}", data)
-    label_regex = r"(?P<label>\d).*"
-    parts, whole = in_parts_and_whole(f"{bucket.url}/{root}", "file_names", label_regex=label_regex)
-    assert parts == whole and isinstance(whole, Counter) and set(whole.values()) <= {1}
+    assert not in_names if isinstance(whole, str) else set(whole.values()) <= {1}
 
 
 @pytest.mark.parametrize(("paths", "given", "parts"), [

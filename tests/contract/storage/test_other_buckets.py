@@ -9,6 +9,7 @@ import pytest
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 from helpers.hostile import document, picture, run, run_command, sentence_of
+from helpers.packing import tree_members
 from helpers.storage.buckets import KEY, Owner
 
 from shardwright.loader import Records
@@ -37,9 +38,8 @@ def test_convert_overwrite_and_validate_work(
     done = run(capfd, *argv, "--shards=2", "--overwrite")
     assert done.code == 0, done
     assert owner.document("out")["fingerprint"] == document(small_local)["fingerprint"]
-    local = {path.relative_to(small_local).as_posix() for path in small_local.rglob("*") if path.is_file()}
     # A lease that was given back stays, empty.
-    assert set(owner.names("out/")) == local | {"_work/lease.json"}
+    assert set(owner.names("out/")) == tree_members(small_local).keys() | {"_work/lease.json"}
     assert KEY not in owner.get("out/run.json").decode()
     done = run(capfd, "validate", "--dataset", output, *owner.options)
     assert done.code == 0 and "Sound" in done.out, done
@@ -95,7 +95,12 @@ def test_a_missing_bucket_is_reported(
 
 
 @pytest.mark.slow
-def test_the_installed_command_works_with_worker_processes(owner: Owner, small_local: Path) -> None:
+@pytest.mark.parametrize("place", ["bucket", "container", "s3"])
+def test_the_installed_command_works_with_worker_processes(
+    request: pytest.FixtureRequest, tree: Path, small_local: Path, place: str
+) -> None:
+    owner: Owner = request.getfixturevalue(place)
+    owner.put_tree(tree, "small/")
     workers = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
     places = ("--input", f"{owner.url}/small", "--output", f"{owner.url}/out")
     done = run_command("convert", *places, "--shards=2", *owner.options, *workers)

@@ -62,10 +62,6 @@ def test_all_ways_to_name_objects_give_the_same_images(
     ):
         refs = listed(path, "classification", image_root=image_root).refs.values()
         assert {ref.key: (ref.uri, ref.labels) for ref in refs if ref.is_candidate} == expected, path
-    remote = convert(input=f"{root}/automl.csv", output=str(tmp_path / "out"))
-    assert remote.dataset.ledger["written"] == len(rows)
-    local = convert(input=str(tree), output=str(tmp_path / "folders"))
-    assert remote.dataset.fingerprint == local.dataset.fingerprint
 
 
 def test_tasks_of_label_studio_may_name_objects_in_a_bucket(bucket: Bucket, tmp_path: Path) -> None:
