@@ -58,13 +58,9 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
         return bool(first_archive(probe))
     if extension_kind(probe.name):
         return True
-    if (
-        extension_of(probe.name) in _NOT_FOR_US
-        or is_image_name(probe.name)
-        or not is_archive_head(probe.head)
-    ):
+    if extension_of(probe.name) in _NOT_FOR_US or is_image_name(probe.name):
         return False
-    return bool(kind_of_archive(open_ranges(probe.path), probe.name))
+    return is_archive_head(probe.head) and bool(kind_of_archive(open_ranges(probe.path), probe.name))
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:

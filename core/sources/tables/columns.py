@@ -205,6 +205,6 @@ def describe_columns(names: Sequence[str], has_objects: bool, notes: Mapping[str
 
 
 def names_shown(header: Sequence[str]) -> str:
-    """Returns a list of column names for a message."""
+    """Returns a list of names of columns or features for a message, of many the first ones."""
     names = ", ".join(printable(name)[:60] for name in header[:_MAX_NAMES] if name)
     return names + (", ..." if len(header) > _MAX_NAMES else "")

@@ -37,6 +37,7 @@ from shardwright.core.sources.image_files import annotated, join, key_of, split_
 from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.core.sources.spool import Spool
+from shardwright.core.sources.tables.columns import names_shown
 from shardwright.core.sources.tfrecord import files
 from shardwright.core.sources.tfrecord.files import RecordFile
 from shardwright.schemas.byte_range import ByteRange
@@ -68,7 +69,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
         raise UsageError(f"{where} is not a TFRecord file; check the path.")
     if read[0].own:
         return f"{counted(len(read), 'shard')} of a dataset of shardwright"
-    return counted(len(read), "TFRecord file") + (f" (records with {files.listed(names)})" if names else "")
+    return counted(len(read), "TFRecord file") + (f" (records with {names_shown(names)})" if names else "")
 
 
 def split(item: Input, context: Context) -> Iterator[InputSplit]:

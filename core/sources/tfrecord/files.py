@@ -28,6 +28,7 @@ from shardwright.core.records.record import (
 from shardwright.core.sources.containers import keeps_splits
 from shardwright.core.sources.image_files import folder_of, is_hidden, join, split_token
 from shardwright.core.sources.input_probe import InputProbe, is_pattern
+from shardwright.core.sources.tables.columns import names_shown
 from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.dataset import DATASET_JSON, SHARDS_DIR, WORK_DIR, Dataset
@@ -51,8 +52,6 @@ _TFDS_SPLIT = re.compile(r".*-([a-z0-9_]{1,64})\.tfrecord-\d+-of-\d+\Z")
 #: Number of files to read, of records in each, and of bytes in one that is remote or compressed.
 _FILES, _RECORDS, _FIRST_BYTES = 4, 16, 1 << 22
 _UNPACKED_BYTES = 1 << 24
-#: Largest number of features that a message names.
-_MAX_FEATURES = 20
 #: Descriptions of missing annotations, with the features that contain them in common layouts.
 _WHAT = {
     Needs.LABEL: "class of the image (image/class/label, image/class/text, label or the like)",
@@ -409,13 +408,8 @@ def _check_needs(
     without = " (or write --unlabelled keep)" if layout.needs is Needs.LABEL else ""
     raise UsageError(
         f"--layout {layout.name}: the records of {input_name} have no {' and no '.join(lacking)}; they have "
-        f"the features: {listed(features)}; choose --layout {' or '.join(fitting)}{without}."
+        f"the features: {names_shown(features)}; choose --layout {' or '.join(fitting)}{without}."
     )
-
-
-def listed(features: Sequence[str]) -> str:
-    """Returns the names of features, of many the first ones."""
-    return ", ".join(features[:_MAX_FEATURES]) + (", ..." if len(features) > _MAX_FEATURES else "")
 
 
 def _check_columns(
@@ -442,5 +436,5 @@ def _check_columns(
         if is_needed and columns.get(column.name, column.name) not in features:
             raise UsageError(
                 f"{settings.option_of(column)}: the records of {input_name} have no such feature (features: "
-                f"{listed(features)}); leave that column out, or name records that have it."
+                f"{names_shown(features)}); leave that column out, or name records that have it."
             )
