@@ -16,6 +16,7 @@ from helpers.repository import PHOTOS
 from shardwright.core.sources import manifest
 from shardwright.core.sources.input_probe import look_at
 from shardwright.schemas.configuration.settings import ConvertSettings
+from shardwright.schemas.image_ref import ImageRef
 
 #: Some of the example pictures, relative to their folder, with their classes.
 PICTURES = sorted(path.relative_to(PHOTOS).as_posix() for path in PHOTOS.glob("*/*"))[::5]
@@ -38,9 +39,10 @@ def write_parquet(file: Path, rows: int = 0, /, **columns: Any) -> Path:
     return file
 
 
-def listed(path: Path, **given: Any) -> list[Any]:
+def listed(path: Path, **given: Any) -> list[ImageRef]:
     """Returns all references in a manifest's parts, without a pipeline."""
-    return found_in(path, given, "manifest", path.parent)[1]
+    _, found = found_in(path, given, "manifest", path.parent)
+    return [item for item in found if isinstance(item, ImageRef)]
 
 
 def described(path: Path, **given: Any) -> str:

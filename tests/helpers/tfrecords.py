@@ -15,12 +15,10 @@ from PIL import Image
 from helpers.array_files import refused
 from helpers.fewer_imports import late
 from helpers.hostile import check_books, picture
-from helpers.listing import found_in
 from helpers.pictures import file_of
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import COMPRESSION, read_records
 from shardwright.pipelines.convert import convert
-from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.ledger import written_entries
 
 tf = late("tensorflow")
@@ -86,14 +84,6 @@ def read(dataset: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def labels_of(dataset: Path) -> dict[str, tuple[int, str]]:
-    """Returns the class id and name of every record by key."""
-    return {
-        key: (record["image/class/label"][0], record["image/class/text"][0].decode())
-        for key, record in read(dataset).items()
-    }
-
-
 _JPEGS = [path.read_bytes() for path in sorted(PHOTOS.rglob("*.jpg"))]
 JPEGS = [
     data
@@ -153,12 +143,6 @@ def sized(record: dict[str, Any]) -> dict[str, Any]:
     """Returns a record with the true size of its picture."""
     width, height = Image.open(io.BytesIO(record["image/encoded"])).size
     return {**record, "image/width": width, "image/height": height}
-
-
-def listed(file: Path, work: Path, **settings: Any) -> list[ImageRef]:
-    """Returns the references of the records in a file."""
-    found = found_in(file, settings, "tfrecord", work / "work")[1]
-    return [item for item in found if isinstance(item, ImageRef)]
 
 
 def refused_sentence(path: Path, tmp_path: Path, **settings: Any) -> str:

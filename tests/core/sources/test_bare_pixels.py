@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-import io
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.array_files import check, colors, digits, grays, refused, to_png
-from helpers.tfrecords import converted, example, listed, read, refused_sentence, tf, write
+from helpers.array_files import (
+    by_input,
+    check,
+    check_found,
+    colors,
+    digits,
+    grays,
+    pixels_by_key,
+    refused,
+    to_png,
+)
+from helpers.embedded import refs_of
+from helpers.hostile import check_books
+from helpers.tfrecords import example, refused_sentence, tf, write
 from PIL import Image
 
 from shardwright.schemas.byte_range import decode_place
@@ -18,26 +30,19 @@ PICTURES = colors(20)
 PLANES = PICTURES.transpose(0, 3, 1, 2)
 
 
-def stored(dataset: Path) -> dict[int, np.ndarray]:
-    """Returns class id -> pixels."""
-    return {
-        record["image/class/label"][0]: np.asarray(Image.open(io.BytesIO(record["image/encoded"][0])))
-        for record in read(dataset).values()
-    }
-
-
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("planar", [False, True])
-@pytest.mark.parametrize("dtype", ["u1", "<i8", "<f4", ">u2"])
-def test_flat_rows_are_recognized(tmp_path: Path, dtype: str, planar: bool, order: Any) -> None:
+def test_flat_rows_are_recognized(tmp_path: Path) -> None:
     """As in CIFAR and the small ImageNet, and as from a plain reshape."""
-    rows = (PLANES if planar else PICTURES).reshape(20, -1)
-    scale = {"<f4": 1 / 255, ">u2": 257}.get(dtype, 1)
-    flat = np.asarray((rows * np.float64(scale)).astype(dtype), order=order)
-    np.savez(tmp_path / "train.npz", data=flat, labels=digits(20))
-    to_png(tmp_path / "train.npz", tmp_path / "out", pixel_shape="32x32x3", splits="all=1")
-    check(tmp_path / "out", "train.npz!data/", PICTURES, digits(20))
+    inputs, scales = [], {"u1": 1, "<i8": 1, "<f4": 1 / 255, ">u2": 257}
+    for number, (dtype, pixels, order) in enumerate(product(scales, (PICTURES, PLANES), "CF")):
+        rows = pixels.reshape(20, -1) * np.float64(scales[dtype])
+        flat = np.asarray(rows.astype(dtype), order=order)
+        np.savez(tmp_path / f"rows{number}.npz", data=flat, labels=digits(20))
+        inputs.append(f"rows{number}={tmp_path}/rows{number}.npz")
+    to_png(inputs, tmp_path / "out", pixel_shape="32x32x3", splits="all=1")
+    found = by_input(tmp_path / "out")
+    assert len(found) == len(inputs)
+    for name, records in found.items():
+        check_found(records, f"{name}.npz!data/", PICTURES, digits(20))
 
 
 _FORMS: dict[str, Any] = {
@@ -48,26 +53,28 @@ _FORMS: dict[str, Any] = {
 }
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-@pytest.mark.parametrize("planar", [False, True])
-@pytest.mark.parametrize("form", _FORMS)
-def test_records_of_flat_rows_are_recognized(
-    tmp_path: Path, form: str, planar: bool, compression: str
-) -> None:
+def test_records_of_flat_rows_are_recognized(tmp_path: Path) -> None:
     """Like records that were made from CIFAR's rows."""
-    pixels = PLANES if planar else PICTURES
-    records = [{**_FORMS[form](x), "label": i} for i, x in enumerate(pixels[:6])]
-    file = write(tmp_path / "a.tfrecord", [b"no record", *records], compression)
-    made = converted(file, tmp_path / "out", pixel_shape="32x32x3", max_bad_fraction=0.5)
-    found = stored(made)
-    assert len(found) == 6 and all(np.array_equal(found[i], PICTURES[i]) for i in found)
+    inputs = []
+    for form, pixels, compression in product(_FORMS, (PICTURES, PLANES), ("none", "gzip")):
+        records = [{**_FORMS[form](x), "label": i} for i, x in enumerate(pixels[:6])]
+        file = write(tmp_path / f"{len(inputs)}.tfrecord", [b"no record", *records], compression)
+        inputs.append(f"form{len(inputs)}={file}")
+    to_png(inputs, tmp_path / "out", pixel_shape="32x32x3", max_bad_fraction=0.5)
+    check_books(tmp_path / "out")
+    found = by_input(tmp_path / "out")
+    assert len(found) == len(inputs)
+    for name, records in found.items():
+        assert len(records) == 6, name
+        assert all(np.array_equal(pixels, PICTURES[number]) for pixels, _, number in records.values()), name
 
 
 def test_the_shape_in_a_record_decides_the_order(tmp_path: Path) -> None:
     """Whatever the pixels look like: `shape` states 32 x 32 x 3."""
     file = write(tmp_path / "a.tfrecord", [{"image": PLANES[0].tobytes(), "shape": [32, 32, 3], "label": 0}])
-    assert np.array_equal(stored(converted(file, tmp_path / "out"))[0].ravel(), PLANES[0].ravel())
+    to_png(file, tmp_path / "out")
+    ((pixels, _, _),) = pixels_by_key(tmp_path / "out").values()
+    assert np.array_equal(pixels.ravel(), PLANES[0].ravel())
 
 
 @pytest.mark.parametrize("highest", [1, 255, 4095])
@@ -99,6 +106,6 @@ def test_large_pictures_need_little_memory(tmp_path: Path) -> None:
     """Only their upper rows are read."""
     picture = np.asarray(Image.fromarray(PICTURES[3]).resize((1500, 1000)))
     file = write(tmp_path / "a.tfrecord", [{"image": picture.transpose(2, 0, 1).tobytes(), "label": 0}])
-    (ref,) = listed(file, tmp_path, pixel_shape="1000x1500x3")
+    (ref,) = refs_of(file, tmp_path / "spool", pixel_shape="1000x1500x3")[0]
     assert decode_place(ref.place).planar
     assert len(example({"image": picture.tobytes()})) > picture.nbytes

@@ -12,11 +12,13 @@ from typing import Any
 
 import pyarrow
 import pytest
+from helpers.embedded import refs_of
 from helpers.hostile import check_books, refused, shard_hashes
 from helpers.manifests import PICTURES, ROWS, described, listed, write_csv, write_jsonl, write_parquet
-from helpers.records import balanced, examples, labels_by_key, quarantine, value, values
+from helpers.records import balanced, by_key, examples, labels_by_key, quarantine, value, values
 from helpers.repository import PHOTOS
 
+from shardwright.core.images.read import read_image
 from shardwright.core.sources import manifest
 from shardwright.core.sources.input_probe import look_at
 from shardwright.core.sources.source import Context, Input
@@ -25,8 +27,8 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.results import ConvertResult
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import EngineError, UsageError
-from shardwright.schemas.labels import ClassId
 
+ROOT = str(PHOTOS)
 SMALL = {"resize": 16, "max_bad_fraction": 1.0}
 
 
@@ -45,29 +47,23 @@ def made(tmp_path: Path) -> Callable[..., ConvertResult]:
 Run = Callable[..., ConvertResult]
 
 
-def splits_of(dataset: Path) -> dict[str, str]:
-    """Returns file name -> split of the records."""
-    found = examples(dataset)
-    return {value(e, "image/filename"): split for split, items in found.items() for e in items}
-
-
-def classes_of(dataset: Path, feature: str = "image/class/text") -> dict[str, list[Any]]:
-    """Returns file name -> values of a feature of the records."""
-    found = examples(dataset).values()
-    return {value(e, "image/filename"): values(e, feature) for items in found for e in items}
+def classes_of(dataset: Path) -> dict[str, list[Any]]:
+    """Returns file name -> classes of the records."""
+    return {key: values(example, "image/class/text") for key, example in by_key(dataset).items()}
 
 
 @pytest.mark.parametrize(
     "header", [("Image Path", "Class", "Split"), ("imagepath", "CLASS-NAME", "DataSplit")]
 )
-def test_a_csv_gives_classes_and_splits(tmp_path: Path, made: Run, header: tuple[str, str, str]) -> None:
+def test_a_csv_gives_classes_and_splits(tmp_path: Path, header: tuple[str, str, str]) -> None:
     splits = ["train", "Validation", "TEST"]
     rows = [(path, name, splits[i % 3], "ignored") for i, (path, name) in enumerate(ROWS)]
     file = write_csv(tmp_path / "rows.csv", [(*header, "note"), *rows])
     columns = "images in {!r}, classes in {!r}, splits in {!r}".format(*header)
-    assert made(file).run["detected_as"] == [f"a CSV manifest with a header: {columns}"]
-    assert labels_by_key(tmp_path / "out") == dict(ROWS)
-    assert splits_of(tmp_path / "out") == {path: split.lower() for path, _, split, _ in rows}
+    assert described(file, image_root=ROOT) == f"a CSV manifest with a header: {columns}"
+    assert [(ref.key, ref.label, ref.split) for ref in listed(file, image_root=ROOT)] == [
+        (path, name, split.lower()) for path, name, split, _ in rows
+    ]
 
 
 def test_all_formats_and_a_folder_give_the_same_shards(tmp_path: Path, made: Run) -> None:
@@ -91,28 +87,30 @@ def test_all_formats_and_a_folder_give_the_same_shards(tmp_path: Path, made: Run
     write_csv(folder / "part-1.csv", [("label", "path"), *(row[::-1] for row in rows[3:])])
     (folder / "part-2.csv").touch()
     (folder / "_SUCCESS").touch()
-    hashes = []
+    expected = {ref._replace(message="") for ref in listed(files[0], image_root=ROOT)}
+    assert len(expected) == len(rows)
     for file in files:
-        made(file, overwrite=True, shards=2)
-        hashes.append(shard_hashes(tmp_path / "out"))
+        assert {ref._replace(message="") for ref in listed(file, image_root=ROOT)} == expected, file
     for path, name in rows:
         (flat / name).mkdir(exist_ok=True)
         shutil.copy(PHOTOS / path, flat / path)
+    made(files[0], shards=2)
+    hashes = shard_hashes(tmp_path / "out")
     made(flat, overwrite=True, shards=2)  # class folders
-    assert hashes == [shard_hashes(tmp_path / "out")] * len(files)
+    assert hashes == shard_hashes(tmp_path / "out")
 
 
-def test_automl_rows_without_header_are_read(tmp_path: Path, made: Run) -> None:
+def test_automl_rows_without_header_are_read(tmp_path: Path) -> None:
     rows = ["TRAIN,{0}/{1},a", "VALIDATE,{0}/{1},b", "test,{1},a,b,", "UNASSIGNED,{1},b|c", "{1},a", "{1}"]
     text = "".join(row.format(PHOTOS, path) + "\n" for row, path in zip(rows, PICTURES))
     (tmp_path / "x.csv").write_text(text)
-    result = made(tmp_path / "x.csv", label_separator="|", splits="rest=1")
-    assert result.run["detected_as"] == ["a CSV manifest without a header: [split,] image, class"]
-    splits = ["train", "validation", "test", "rest", "rest"]
-    assert splits_of(tmp_path / "out") == dict(zip(PICTURES, splits))
-    classes = [["a"], ["b"], ["a", "b"], ["b", "c"], ["a"]]
-    assert classes_of(tmp_path / "out") == dict(zip(PICTURES, classes))
-    assert quarantine(tmp_path / "out")[PICTURES[5]]["message"] == "x.csv, line 6 has no class"
+    what = described(tmp_path / "x.csv", image_root=ROOT)
+    assert what == "a CSV manifest without a header: [split,] image, class"
+    refs = listed(tmp_path / "x.csv", label_separator="|", image_root=ROOT)
+    assert [ref.key for ref in refs] == PICTURES[:6]
+    assert [ref.split for ref in refs] == ["train", "validation", "test", "", "", ""]
+    assert [ref.labels for ref in refs] == [("a",), ("b",), ("a", "b"), ("b", "c"), ("a",), ()]
+    assert refs[5].message == "x.csv, line 6 has no class"
 
 
 def test_wrong_rows_are_reported_and_counted(tmp_path: Path, made: Run) -> None:
@@ -182,19 +180,20 @@ def test_two_manifests_with_names_share_no_key(tmp_path: Path, made: Run) -> Non
     assert set(quarantine(tmp_path / "out")) == {"a/rows.csv:4", "b/rows.csv:4"}
 
 
-def test_images_without_any_class_can_be_kept(tmp_path: Path, made: Run) -> None:
-    made(write_csv(tmp_path / "rows.csv", [("path",), *((path,) for path in PICTURES)]), unlabelled="keep")
-    assert classes_of(tmp_path / "out", "image/class/label") == {path: [-1] for path in PICTURES}
+def test_images_without_any_class_can_be_kept(tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "rows.csv", [("path",), *((path,) for path in PICTURES)])
+    assert [(ref.key, ref.label) for ref in listed(file, unlabelled="keep", image_root=ROOT)] == [
+        (p, "") for p in PICTURES
+    ]
 
 
-def test_numbers_are_ids_with_gaps(tmp_path: Path, made: Run) -> None:
+def test_numbers_are_ids_with_gaps(tmp_path: Path) -> None:
     numbers = ["7", "2", "10"]
     rows = [(path, numbers[i % 3]) for i, path in enumerate(PICTURES)]
     as_int = write_jsonl(tmp_path / "i.jsonl", [{"path": path, "label": int(n)} for path, n in rows])
     for file in (write_csv(tmp_path / "i.csv", [("path", "label"), *rows]), as_int):
-        made(file, overwrite=True)
-        found = classes_of(tmp_path / "out", "image/class/label")
-        assert found == {path: [int(number)] for path, number in rows}
+        assert [(ref.key, ref.label) for ref in listed(file, image_root=ROOT)] == rows
+        assert refs_of(file, tmp_path / "spool")[1] == {"7": 7, "2": 2, "10": 10}
 
 
 @pytest.mark.parametrize(("values", "names", "ids"), [
@@ -207,9 +206,8 @@ def test_texts_that_are_not_plain_numbers_are_names(
     rows = [{"path": f"{i}.jpg", "label": value} for i, value in enumerate(values)]
     columns = {name: [row[name] for row in rows] for name in ("path", "label")}
     for file in (write_jsonl(tmp_path / "a.jsonl", rows), write_parquet(tmp_path / "a.parquet", **columns)):
-        found = listed(file)
-        assert [item.id for item in found if isinstance(item, ClassId)] == ids
-        refs = [item for item in found if not isinstance(item, ClassId)]
+        refs, found = refs_of(file, tmp_path / "spool")
+        assert [*found.values()] == ids
         assert list(dict.fromkeys(ref.label for ref in refs)) == names
 
 
@@ -219,30 +217,30 @@ def test_an_image_has_several_classes_with_the_setting(tmp_path: Path, made: Run
     made(file, label_separator="|", unlabelled="keep")
     classes = [["b", "a"], ["a"], ["c", "a"], [], ["b|c"]]
     assert classes_of(tmp_path / "out") == dict(zip(PICTURES, classes))
-    refs = [item for item in listed(file, image_root=str(PHOTOS)) if not isinstance(item, ClassId)]
+    refs = listed(file, image_root=ROOT)
     assert [(ref.label, ref.reason) for ref in refs] == [
         ("", "BAD_ROW"), ("a", ""), ("", "BAD_ROW"), ("", ""), ("b|c", ""),
     ]  # fmt: skip
     assert "--label_separator" in refs[0].message
 
 
-def test_groups_share_a_split(tmp_path: Path, made: Run) -> None:
+def test_groups_are_read(tmp_path: Path) -> None:
+    """The images of a group share a split."""
     rows = [(path, name, i % 3) for i, (path, name) in enumerate(ROWS)]
     file = write_csv(tmp_path / "rows.csv", [("path", "label", "patient"), *rows])
-    made(file, group_column="patient", splits="a=0.5,b=0.5")
-    found = splits_of(tmp_path / "out")
-    assert len(found) == len(rows)
-    assert all(len({found[path] for path, _, group in rows if group == i}) == 1 for i in range(3))
+    refs = listed(file, group_column="patient", image_root=ROOT)
+    assert [(ref.key, ref.label, ref.group) for ref in refs] == [(p, name, f"{n}") for p, name, n in rows]
 
 
-def test_file_names_that_are_not_utf8_are_read(tmp_path: Path, made: Run) -> None:
+def test_file_names_that_are_not_utf8_are_read(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path / "in")
     os.mkdir(folder)
     shutil.copy(PHOTOS / PICTURES[0], folder + b"/caf\xe9.jpg")
     with open(folder + b"/rows.csv", "wb") as file:
         file.write(b"path,label\ncaf\xe9.jpg,a\n")
-    made(tmp_path / "in" / "rows.csv", image_root="")
-    assert labels_by_key(tmp_path / "out") == {"caf%E9.jpg": "a"}
+    (ref,) = listed(tmp_path / "in" / "rows.csv")
+    assert (ref.key, ref.label) == ("caf%E9.jpg", "a")
+    assert read_image(ref, 1 << 20) == (PHOTOS / PICTURES[0]).read_bytes()
 
 
 def test_text_in_parquet_that_is_not_utf8_is_a_fault(tmp_path: Path) -> None:
@@ -411,6 +409,6 @@ def test_columns_are_chosen_by_names_and_values(tmp_path: Path) -> None:
 def test_a_warning_says_that_the_first_images_are_missing(tmp_path: Path) -> None:
     file = write_csv(tmp_path / "rows.csv", [("path", "label"), *ROWS])
     assert "none of the first 13 images is there, so all are searched" in described(file)
-    assert "is there" not in described(file, image_root=str(PHOTOS))
+    assert "is there" not in described(file, image_root=ROOT)
     remote = write_csv(tmp_path / "gs.csv", [("path", "label"), ("gs://b/1.jpg", "a")])
     assert "is there" not in described(remote)

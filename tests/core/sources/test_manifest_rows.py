@@ -8,14 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.annotation_sets.manifest_rows import put_imagenet, row_of
 from helpers.embedded import png, read, refs_of
 from helpers.listing import Photo, listed, put_photos
 from helpers.manifests import write_csv, write_jsonl
-from helpers.records import balanced, examples, labels_by_key, value, values
+from helpers.records import balanced, examples, labels_by_key
 from pyarrow import parquet
 
 from shardwright.core.sources.annotation_files import AnnotationFault
@@ -207,21 +206,6 @@ def test_layouts_decide_whether_objects_are_read(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "rows.jsonl", [{"file_name": photo.name, "label": "a"} for photo in photos])
     with pytest.raises(UsageError, match="no column objects"):
         listed(tmp_path / "rows.jsonl")
-
-
-def test_records_contain_the_objects(tmp_path: Path) -> None:
-    photos = {photo.name: photo for photo in put_photos(tmp_path / "in")}
-    rows = [row_of(photo) | {"price": 1.5} for photo in photos.values()]
-    write_jsonl(tmp_path / "in" / "metadata.jsonl", rows)
-    settings = {"layout": "detection", "verify": "full", "extra_columns": "price:float"}
-    made = convert(input=tmp_path / "in", output=tmp_path / "out", **settings)
-    assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
-    assert made.dataset.labels == ("bird", "thing")
-    for record in examples(tmp_path / "out")["train"]:
-        photo = photos[value(record, "image/filename")]
-        expected = [box[3] / photo.size[0] for box in photo.boxes]
-        np.testing.assert_allclose(values(record, "image/object/bbox/xmax"), expected, atol=1e-6)
-        assert value(record, "price") == 1.5
 
 
 _IMAGES = [png(number, (40 + number, 30)) for number in range(6)]

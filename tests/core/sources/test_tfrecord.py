@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hostile import document, ledger_entries, shard_hashes
+from helpers.embedded import refs_of
+from helpers.hostile import document, shard_hashes
+from helpers.listing import found_in
+from helpers.records import quarantine
 from helpers.repository import PHOTOS, copy_photos
 from helpers.tfrecords import (
     JPEGS,
@@ -19,8 +22,6 @@ from helpers.tfrecords import (
     converted,
     digest_of,
     example,
-    labels_of,
-    listed,
     object_record,
     offsets_of,
     read,
@@ -35,8 +36,8 @@ from shardwright.core.sources.tfrecord import SOURCE
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.byte_range import decode_place
 from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.errors import DataRefused, EngineError, UsageError
-from shardwright.schemas.image_ref import decode_refs, encode_refs
+from shardwright.schemas.errors import EngineError, UsageError
+from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
 
 
 @pytest.fixture(scope="module")
@@ -83,25 +84,23 @@ class TestOwnDatasets:
             assert document(made)["ledger"]["quarantined"] == 0
         assert shard_hashes(made) == shard_hashes(first)
 
-    def test_new_splits_equal_those_of_the_pictures(self, own: Path, few: Path, tmp_path: Path) -> None:
+    def test_keys_and_so_new_splits_equal_those_of_the_pictures(
+        self, own: Path, few: Path, tmp_path: Path
+    ) -> None:
         splits = "train=0.5,test=0.5"
-        made = converted(own, tmp_path / "out", splits=splits, seed=3)
-        direct = converted(few, tmp_path / "direct", splits=splits, seed=3)
-        assert {key: r["split"] for key, r in read(made).items()} == {
-            key: r["split"] for key, r in read(direct).items()
-        }
+        refs, direct = (refs_of(path, tmp_path / "spool", splits=splits)[0] for path in (own, few))
+        assert {ref.key for ref in refs} == {ref.key for ref in direct}
+        assert {ref.split for ref in refs} == {""}
 
     def test_a_single_shard_can_be_the_input(
         self, own: Path, own_records: dict[str, dict[str, Any]], tmp_path: Path
     ) -> None:
-        made = converted(own / "train-00001-of-00003.tfrecord", tmp_path / "out")
-        found = read(made)
-        assert 0 < len(found) < len(own_records) / 2
-        assert {key: own_records[key]["image/encoded"] for key in found} == {
-            key: record["image/encoded"] for key, record in found.items()
-        }
-        assert {record["split"] for record in found.values()} == {"train"}
-        assert document(made)["labels"] == document(own)["labels"]
+        refs, ids = refs_of(own / "train-00001-of-00003.tfrecord", tmp_path / "spool")
+        assert 0 < len(refs) < len(own_records) / 2
+        for ref in refs:
+            assert [read_image(ref, 1 << 30)] == own_records[ref.key]["image/encoded"]
+        assert {ref.split for ref in refs} == {"train"}
+        assert sorted(ids, key=ids.__getitem__) == document(own)["labels"]
 
     def test_a_name_prefixes_the_keys_and_makes_them_different(self, own: Path, tmp_path: Path) -> None:
         convert(input=[f"a={own}", f"b={own}"], output=str(tmp_path / "out"), shards=1)
@@ -109,10 +108,13 @@ class TestOwnDatasets:
         with pytest.raises(UsageError, match="Two images have the key"):
             convert(input=[str(own), str(own)], output=str(tmp_path / "twice"))
 
-    def test_other_files_in_the_directory_are_not_read(self, own: Path, tmp_path: Path) -> None:
+    def test_other_files_in_the_directory_are_not_read(
+        self, own: Path, own_records: dict[str, dict[str, Any]], tmp_path: Path
+    ) -> None:
         copy = shutil.copytree(own, tmp_path / "copy")
         write(copy / "train-00003-of-00004.tfrecord", [{"image": JPEGS[0], "label": 1}])
-        assert read(converted(copy, tmp_path / "out")).keys() == read(own).keys()
+        refs, _ = refs_of(copy, tmp_path / "spool")
+        assert {ref.key for ref in refs} == own_records.keys()
 
     @pytest.mark.parametrize(
         ("file", "text", "part"),
@@ -145,11 +147,10 @@ class TestOwnDatasets:
         shard = copy / "train-00001-of-00003.tfrecord"
         offsets = offsets_of(shard.read_bytes())
         shard.write_bytes(shard.read_bytes()[: offsets[3]])
-        made = converted(copy, tmp_path / "out", max_bad_fraction=1)
-        lost = [entry for entry in ledger_entries(made) if entry["outcome"] == "quarantined"]
+        lost = [ref for ref in refs_of(copy, tmp_path / "spool")[0] if not ref.is_candidate]
         assert len(lost) == len(offsets) - 3
-        assert {entry["reason"] for entry in lost} == {"TRUNCATED"}
-        assert f"the file ends after 3 of {len(offsets)} records" in lost[0]["message"]
+        assert {ref.reason for ref in lost} == {"TRUNCATED"}
+        assert f"the file ends after 3 of {len(offsets)} records" in lost[0].message
 
 
 def test_file_names_give_splits_unless_others_are_given(tmp_path: Path) -> None:
@@ -165,27 +166,27 @@ def test_file_names_give_splits_unless_others_are_given(tmp_path: Path) -> None:
     (root / "dataset_info.json").write_text("{}")
     (root / "notes.md").write_text("notes")
     (root / ".hidden.tfrecord").write_bytes(b"")
-    made = converted(root, tmp_path / "out")
-    assert {key: record["split"] for key, record in read(made).items()} == {
+    refs, _ = refs_of(root, tmp_path / "spool")
+    assert {ref.key: ref.split for ref in refs if ref.is_candidate} == {
         f"{name}!000000": split for name, split in zip(names, ("train", "train", "test", "val"), strict=True)
     }
-    assert document(made)["ledger"]["filtered"] == 2
-    anew = converted(root, tmp_path / "anew", splits="a=0.5,b=0.5")
-    assert set(document(anew)["splits"]) == {"a", "b"}
+    assert sorted(ref.reason for ref in refs) == ["", "", "", "", "dotfile", "unsupported_kind"]
+    refs, _ = refs_of(root, tmp_path / "spool", splits="a=0.5,b=0.5")
+    assert {ref.split for ref in refs} == {""}
 
 
 def test_the_split_in_a_record_is_used(tmp_path: Path) -> None:
     records = [{"image": JPEGS[i], "label": 0, "split": ["TRAIN", "VALIDATION"][i % 2]} for i in range(4)]
-    made = converted(write(tmp_path / "x.tfrecord", records), tmp_path / "out")
-    assert sorted(record["split"] for record in read(made).values()) == ["train"] * 2 + ["validation"] * 2
+    refs, _ = refs_of(write(tmp_path / "x.tfrecord", records), tmp_path / "spool")
+    assert [ref.split for ref in refs] == ["train", "validation"] * 2
 
 
 def test_class_names_beside_the_files_belong_to_ids(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a.tfrecord", [{"image": JPEGS[i], "label": i} for i in range(2)])
     (tmp_path / "in" / "label.labels.txt").write_text("zebra\nant\nmoth\n")
-    made = converted(tmp_path / "in", tmp_path / "out")
-    assert set(labels_of(made).values()) == {(0, "zebra"), (1, "ant")}
-    assert document(made)["labels"] == ["zebra", "ant", "moth"]
+    refs, ids = refs_of(tmp_path / "in", tmp_path / "spool")
+    assert [ref.label for ref in refs] == ["zebra", "ant"]
+    assert ids == {"zebra": 0, "ant": 1, "moth": 2}
 
 
 def test_duplicate_file_names_do_not_end_the_job(tmp_path: Path) -> None:
@@ -195,10 +196,10 @@ def test_duplicate_file_names_do_not_end_the_job(tmp_path: Path) -> None:
             for i, name in enumerate(["1.jpg", "1.jpg", "", "x/2%.jpg"])
         ]
         write(tmp_path / "in" / f"{file}.tfrecord", records)
-    made = converted(tmp_path / "in", tmp_path / "out")
-    assert read(made).keys() == {
+    refs, _ = refs_of(tmp_path / "in", tmp_path / "spool")
+    assert [ref.key for ref in refs] == [
         f"{file}.tfrecord!{name}" for file in "ab" for name in ("1.jpg", "000001", "000002", "x/2%25.jpg")
-    }
+    ]
 
 
 def test_extra_columns_of_every_type_are_stored(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_extra_columns_of_every_type_are_stored(tmp_path: Path) -> None:
     for record in read(made).values():
         assert (record["price"], record["n"]) == ([1.5], [-3])
         assert (record["tags"], record["blob"]) == ([b"a", b"b"], [b"\xff\0"])
-    (lost,) = (entry for entry in ledger_entries(made) if entry["outcome"] == "quarantined")
+    (lost,) = quarantine(made).values()
     assert (lost["reason"], "blob is empty" in lost["message"]) == ("BAD_ROW", True)
 
 
@@ -232,7 +233,7 @@ def test_class_folders_are_not_detected_as_tfrecords(tmp_path: Path) -> None:
     assert accepts(tmp_path / "deep")
     write(tmp_path / "plain" / "part-0", [{"image": JPEGS[0], "label": 1}], "zlib")
     assert accepts(tmp_path / "plain" / "part-0")
-    assert len(read(converted(tmp_path / "plain" / "part-0", tmp_path / "out"))) == 1
+    assert len(refs_of(tmp_path / "plain" / "part-0", tmp_path / "spool")[0]) == 1
     write(tmp_path / "gz" / "train-00000-of-00001", [{"image": JPEGS[0], "label": 1}], "gzip")
     assert accepts(tmp_path / "gz")
     (tmp_path / "text").write_text("a,b\n")
@@ -244,26 +245,19 @@ class TestDamage:
     def file(self, tmp_path: Path) -> Path:
         return write(tmp_path / "a.tfrecord", [{"image": JPEGS[i], "label": i} for i in range(6)])
 
-    def _kept(self, made: Path) -> list[int]:
-        return sorted(JPEGS.index(record["image/encoded"][0]) for record in read(made).values())
-
-    def _lost(self, made: Path) -> list[tuple[str, str, str]]:
-        return [
-            (entry["key"], entry["reason"], entry["message"])
-            for entry in ledger_entries(made)
-            if entry["outcome"] == "quarantined"
-        ]
+    def _listed(self, path: Path, tmp_path: Path) -> tuple[list[int], list[tuple[str, str, str]]]:
+        """Returns the numbers of the kept pictures, and (key, reason, message) of the lost records."""
+        refs, _ = refs_of(path, tmp_path / "spool")
+        kept = [JPEGS.index(read_image(ref, 1 << 30)) for ref in refs if ref.is_candidate]
+        return kept, [(ref.key, ref.reason, ref.message) for ref in refs if not ref.is_candidate]
 
     def test_a_flipped_bit_loses_one_record(self, file: Path, tmp_path: Path) -> None:
         data = bytearray(file.read_bytes())
         offsets = offsets_of(bytes(data))
         data[offsets[2] + 500] ^= 4
         file.write_bytes(data)
-        with pytest.raises(DataRefused):
-            convert(input=str(file), output=str(tmp_path / "refused"))
-        made = converted(file, tmp_path / "out", max_bad_fraction=0.5)
-        assert self._kept(made) == [0, 1, 3, 4, 5]
-        ((key, reason, message),) = self._lost(made)
+        kept, ((key, reason, message),) = self._listed(file, tmp_path)
+        assert kept == [0, 1, 3, 4, 5]
         assert (key, reason) == ("a.tfrecord!000002", "CORRUPT")
         assert f"bytes {offsets[2]:,} to {offsets[3]:,}" in message and "checksum" in message
 
@@ -272,24 +266,20 @@ class TestDamage:
         offsets = offsets_of(bytes(data))
         data[offsets[1] + 3] ^= 1
         file.write_bytes(data[:-9])
-        made = converted(file, tmp_path / "out", max_bad_fraction=0.5)
-        assert self._kept(made) == [0, 2, 3, 4]
-        assert [(key, reason) for key, reason, _ in self._lost(made)] == [
+        kept, lost = self._listed(file, tmp_path)
+        assert kept == [0, 2, 3, 4]
+        assert [(key, reason) for key, reason, _ in lost] == [
             ("a.tfrecord!000001", "CORRUPT"),
             ("a.tfrecord!000005", "TRUNCATED"),
         ]
 
     @pytest.mark.parametrize("compression", ["gzip", "zlib"])
-    def test_a_truncated_compressed_file_keeps_its_beginning(
-        self, compression: str, file: Path, tmp_path: Path
-    ) -> None:
+    def test_a_truncated_compressed_file_keeps_its_beginning(self, compression: str, tmp_path: Path) -> None:
         records = [{"image": JPEGS[i], "label": i} for i in range(6)]
         packed = write(tmp_path / f"b.tfrecord{SUFFIX[compression]}", records, compression)
         packed.write_bytes(packed.read_bytes()[: packed.stat().st_size // 2])
-        made = converted(packed, tmp_path / "out", max_bad_fraction=0.9)
-        kept = self._kept(made)
+        kept, ((_, reason, message),) = self._listed(packed, tmp_path)
         assert kept == list(range(len(kept))) and 0 < len(kept) < 6
-        ((_, reason, message),) = self._lost(made)
         assert reason == "TRUNCATED" and "compressed stream ends early" in message
 
     def test_a_stream_truncated_between_records_is_detected(self, file: Path, tmp_path: Path) -> None:
@@ -297,9 +287,8 @@ class TestDamage:
         packer = gzip.zlib.compressobj(6, gzip.zlib.DEFLATED, 31)
         cut = packer.compress(data[: offsets_of(data)[3]]) + packer.flush(gzip.zlib.Z_SYNC_FLUSH)
         (tmp_path / "c.tfrecord.gz").write_bytes(cut)
-        made = converted(tmp_path / "c.tfrecord.gz", tmp_path / "out", max_bad_fraction=0.9)
-        assert self._kept(made) == [0, 1, 2]
-        assert [key for key, _, _ in self._lost(made)] == ["c.tfrecord.gz!000003"]
+        kept, ((key, _, _),) = self._listed(tmp_path / "c.tfrecord.gz", tmp_path)
+        assert kept == [0, 1, 2] and key == "c.tfrecord.gz!000003"
 
     def test_incomplete_and_wrong_records_are_faults(self, tmp_path: Path) -> None:
         sound = {"image": JPEGS[0], "label": 0}
@@ -321,14 +310,14 @@ class TestDamage:
         ]
         file = write(tmp_path / "a.tfrecord", [sound, *(case[0] for case in cases)])
         made = converted(file, tmp_path / "out", max_bad_fraction=1)
-        lost = {key: (reason, message) for key, reason, message in self._lost(made)}
+        lost = quarantine(made)
         assert len(lost) == len(cases)
         for number, (_, reason, part) in enumerate(cases, 1):
             found = lost[f"a.tfrecord!{number:06d}"]
-            assert found[0] == reason and part in found[1], (number, found)
+            assert found["reason"] == reason and part in found["message"], (number, found)
 
     def test_a_file_that_changed_stops_the_job(self, file: Path, tmp_path: Path) -> None:
-        refs = listed(file, tmp_path)
+        refs, _ = refs_of(file, tmp_path / "spool")
         assert read_image(refs[0], 1 << 30) == JPEGS[0]
         with file.open("ab") as more:
             more.write(b"x")
@@ -411,7 +400,9 @@ def test_any_record_gives_one_reference(layout: str, tmp_path: Path) -> None:
         records.append(bytes(data))
     file = write(tmp_path / "a.tfrecord", records)
     columns = "price:float,split:string[]"
-    refs = listed(file, tmp_path, layout=layout, extra_columns=columns, unlabelled="keep")
+    settings = {"layout": layout, "extra_columns": columns, "unlabelled": "keep"}
+    _, found = found_in(file, settings, "tfrecord", tmp_path)
+    refs = [item for item in found if isinstance(item, ImageRef)]
     assert len(refs) == len({ref.key for ref in refs}) == len(records)
     assert list(decode_refs(encode_refs(refs))) == refs
     assert any(ref.is_candidate for ref in refs) and any(not ref.is_candidate for ref in refs)
