@@ -5,7 +5,6 @@ The filters are Pillow's, with SIMD instructions where they are available.
 
 from __future__ import annotations
 
-import threading
 from typing import NamedTuple
 
 from PIL import Image
@@ -19,10 +18,6 @@ _FILTERS = {
     "bicubic": "catmull_rom",
     "lanczos": "lanczos3",
 }
-#: Largest picture, in pixels, whose working memory is kept for the next one.
-_KEPT_PIXELS = 1 << 22
-#: What a thread keeps: a resizer, with its working memory.
-_OF_THREAD = threading.local()
 
 
 class Geometry(NamedTuple):
@@ -147,14 +142,7 @@ def resize(
     target = Image.new(image.mode, size)
     kernel = simd.ResizeAlg.convolution(getattr(simd.FilterType, _FILTERS[resample]))
     options = simd.ResizeOptions(kernel, crop_box=crop)
-    # A resizer keeps its working memory. After a large picture, this is too much to keep in every thread.
-    large = max(image.width * image.height, size[0] * size[1]) > _KEPT_PIXELS
-    resizer = None if large else getattr(_OF_THREAD, "resizer", None)
-    if resizer is None:
-        resizer = simd.Resizer()
-    if not large:
-        _OF_THREAD.resizer = resizer
-    resizer.resize_pil(image, target, options)
+    simd.Resizer().resize_pil(image, target, options)
     return target
 
 

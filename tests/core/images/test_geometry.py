@@ -7,9 +7,9 @@ import io
 import math
 from contextlib import contextmanager
 
+import cykooz_resizer
 import numpy as np
 import pytest
-from cykooz_resizer import CpuExtensions, Resizer
 from helpers import pictures
 from helpers.examples import examples
 from helpers.pictures import file_of
@@ -159,9 +159,9 @@ def test_resampling_is_the_same_for_every_instruction_set(
     image = Image.fromarray(_photo(333, 211))
     box = (10.25, 3.5, 320.75, 200.0)
     usual = geometry.resize(image, (96, 61), resample, box)
-    plain = Resizer()
-    plain.cpu_extensions = CpuExtensions.none
-    monkeypatch.setattr(geometry._OF_THREAD, "resizer", plain)
+    plain = cykooz_resizer.Resizer()
+    plain.cpu_extensions = cykooz_resizer.CpuExtensions.none
+    monkeypatch.setattr(cykooz_resizer, "Resizer", lambda: plain)
     assert np.array_equal(usual, geometry.resize(image, (96, 61), resample, box))
 
 
