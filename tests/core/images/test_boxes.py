@@ -90,11 +90,14 @@ def test_a_box_contains_the_same_pixels_after_every_step(
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_rotated_box_contains_the_rotated_pixels(orientation: int) -> None:
+def test_boxes_and_points_turn_like_their_pixels(orientation: int) -> None:
     pixels = np.zeros((HEIGHT, WIDTH), np.uint8)
     pixels[4:9, 2:19] = 1
     turned = turn((2, 4, 19, 9), (WIDTH, HEIGHT), orientation)
     assert turned == hull_of(pictures.UPRIGHT[orientation](pixels) > 0)
+    pixels[21, 7] = 2
+    ((row, column),) = np.argwhere(pictures.UPRIGHT[orientation](pixels) == 2)
+    assert turn((7.5, 21.5, 7.5, 21.5), (WIDTH, HEIGHT), orientation)[:2] == (column + 0.5, row + 0.5)
 
 
 @pytest.mark.parametrize("fit", FITS)
@@ -301,7 +304,7 @@ def points_of(result: Annotated) -> list[tuple[float, float, int]]:
 def plain(*objects: ObjectAnnotation, names: tuple[str, ...] = ("eye", "tail"), **values: Any) -> Annotated:
     """Converts a gray picture of 40 x 30 pixels with objects."""
     annotations = Annotations(objects, keypoint_names=names)
-    return annotated(gray_file(np.zeros((HEIGHT, WIDTH), np.uint8)), annotations, "keypoints", **values)[1]
+    return annotated(plain_file(), annotations, "keypoints", **values)[1]
 
 
 @pytest.mark.sampled(11)
@@ -351,14 +354,6 @@ def test_a_point_stays_on_its_pixels(
     assert (result.counts or {}).get("keypoints_vanished", 0) == 4 - labelled
     if fit != "fit":
         assert labelled == 4
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_a_point_turns_like_its_pixel(orientation: int) -> None:
-    pixels = np.zeros((HEIGHT, WIDTH), np.uint8)
-    pixels[21, 7] = 1
-    ((row, column),) = np.argwhere(pictures.UPRIGHT[orientation](pixels))
-    assert turn((7.5, 21.5, 7.5, 21.5), (WIDTH, HEIGHT), orientation)[:2] == (column + 0.5, row + 0.5)
 
 
 def test_records_hold_what_the_object_detection_api_writes() -> None:
@@ -420,7 +415,7 @@ def test_wrong_values_are_bad_objects(values: tuple[float, ...], message: str) -
 
 def test_other_layouts_do_not_look_at_key_points() -> None:
     annotations = Annotations((cat(0, 0, 9, 9, keypoints=(NAN,)),), keypoint_names=("eye",))
-    found = annotated(gray_file(np.zeros((HEIGHT, WIDTH), np.uint8)), annotations)[1]
+    found = annotated(plain_file(), annotations)[1]
     assert found.counts == {"written": 1} and not any("keypoint" in role for role in found.values)
 
 

@@ -110,11 +110,6 @@ def test_a_list_of_tiles_with_a_gap_is_refused() -> None:
     assert pictures.fault(TILED.replace(rows, bytes((0, 0, 1, 3)) + rows[4:])).reason == "CORRUPT"
 
 
-def test_originals_become_png_when_kept() -> None:
-    kept = pictures.convert(WHOLE, "a.heic", image_format="keep", strip_metadata=True)
-    assert (kept.format, kept.kept, b"Exif" in kept.encoded) == ("png", False, False)
-
-
 def test_without_the_extra_the_message_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     monkeypatch.setitem(sys.modules, "pillow_heif.as_plugin", None)

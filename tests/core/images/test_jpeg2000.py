@@ -75,12 +75,6 @@ def test_the_size_of_the_header_is_that_of_the_codestream() -> None:
         assert pictures.fault(huge).reason == reason
 
 
-def test_originals_become_png_when_kept() -> None:
-    for name, data in (("a.jp2", iso_files.jp2_of(RGB)), ("a.j2k", iso_files.jp2_of(RGB, no_jp2=True))):
-        kept = pictures.convert(data, name, image_format="keep")
-        assert (kept.format, kept.kept) == ("png", False)
-
-
 SMALL = Image.fromarray(pictures.rgb_pixels(40, 30))
 JP2 = iso_files.jp2_of(SMALL)
 #: The codestream alone; its segment SIZ begins at its third byte.

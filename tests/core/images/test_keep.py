@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable
+from importlib.util import find_spec
 
+import imagecodecs
 import numpy as np
 import pytest
-from helpers import pictures
+from helpers import iso_files, pictures
 from helpers.examples import examples
 from helpers.fewer_imports import late
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image, PngImagePlugin, features
 
@@ -70,9 +72,15 @@ FILES = {
     "gif": (pictures.file_of(RGB.quantize(9), "GIF"), "", "png"),
     "bmp": (pictures.file_of(RGB, "BMP"), "", "png"),
     "tiff": (pictures.file_of(RGB, "TIFF"), "", "png"),
+    "jpeg 2000": (iso_files.jp2_of(RGB), "", "png"),
+    "jpeg 2000, bare": (iso_files.jp2_of(RGB, no_jp2=True), "", "png"),
+    "jpeg xl": (iso_files.jxl_of(RGB), "", "png"),
+    "jpeg xl of a jpeg": (imagecodecs.jpegxl_encode_jpeg(pictures.file_of(RGB, "JPEG")), "", "png"),
 }
 if features.check("avif"):
     FILES["avif"] = (pictures.file_of(RGB, "AVIF"), "", "png")
+if find_spec("pillow_heif"):
+    FILES["heif"] = (iso_files.heif_of(RGB), "", "png")
 
 
 def _read_by_tensorflow(encoded: bytes, format: str, channels: int) -> np.ndarray:
@@ -293,6 +301,7 @@ def _read_byte_by_byte(data: bytes) -> tuple[bytes, tuple[int, int] | None]:
     return bytes(out + fill), size
 
 
+@example([b"stray", b"\xff\xe1\0\4ab", b"\0\xff\xff", _FRAME])
 @given(
     st.lists(
         st.one_of(st.sampled_from(_BYTES).map(lambda byte: bytes((byte,))), st.just(_FRAME)), max_size=40
@@ -305,8 +314,3 @@ def test_segments_are_found_among_any_bytes(parts: list[bytes]) -> None:
     assert strip_metadata(data, "jpeg") == stripped
     frame = read_header(data)
     assert (frame and (frame.width, frame.height)) == size
-
-
-def test_the_frame_after_stray_bytes_is_found() -> None:
-    frame = read_header(b"\xff\xd8" + b"stray" + b"\xff\xe1\0\4ab" + b"\0\xff\xff" + _FRAME)
-    assert frame is not None and (frame.width, frame.height) == (7, 5)

@@ -15,10 +15,10 @@ import pytest
 from helpers.pictures import file_of
 from PIL import Image, ImageFile
 
+from shardwright.core.images import quality_metrics
 from shardwright.core.images.convert import convert_image
 from shardwright.core.images.decode import load, open_image
 from shardwright.core.images.faults import PillowSettings, limit_of_process
-from shardwright.core.images.quality_metrics import measure_quality
 from shardwright.core.preview import thumbnail
 from shardwright.core.validation.image import DeclaredImage, check_image
 from shardwright.pipelines.convert import convert
@@ -26,12 +26,12 @@ from shardwright.pipelines.validate import validate
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault
 
-SIDE = 700
+SIDE = 120
 SETTINGS = ConvertSettings(input=("in",), output="out", resize="32")
 
 
 def picture(kind: str, mode: str = "RGB") -> bytes:
-    """Returns a picture that is large enough to be processed in strips."""
+    """Returns a picture that is measured in several strips."""
     values = np.random.default_rng(7).integers(0, 255, (SIDE, SIDE), np.uint8)
     return file_of(Image.fromarray(values).convert(mode), kind)
 
@@ -58,11 +58,18 @@ def state() -> list[Any]:
     return [Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES, warnings.filters, [*warnings.filters]]
 
 
+@pytest.fixture(scope="module")
+def usual() -> dict[str, list[Any]]:
+    """The results in a process whose settings are the usual ones."""
+    return {name: everything(data) for name, data in PICTURES.items()}
+
+
 @pytest.fixture
 def odd_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A process in which every setting was changed."""
+    """A process in which every setting was changed, and pictures are measured in strips."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
     monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    monkeypatch.setattr(quality_metrics, "STRIP_PIXELS", 20 * SIDE)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         before = state()
@@ -77,17 +84,16 @@ def everything(data: bytes) -> list[Any]:
         convert_image(data, "x", SETTINGS).encoded,
         check_image(data, DeclaredImage(), whole=True).problems,
         opened.tobytes(),
-        measure_quality(opened),
+        quality_metrics.measure_quality(opened),
         thumbnail(data).tobytes(),
     ]
 
 
-_usual = {name: everything(data) for name, data in PICTURES.items()}
-
-
 @pytest.mark.parametrize("name", PICTURES)
-def test_settings_of_the_process_change_nothing(name: str, odd_process: None) -> None:
-    assert everything(PICTURES[name]) == _usual[name]
+def test_settings_of_the_process_change_nothing(
+    name: str, usual: dict[str, list[Any]], odd_process: None
+) -> None:
+    assert everything(PICTURES[name]) == usual[name]
 
 
 def test_a_truncated_picture_is_a_fault_whatever_the_settings(odd_process: None) -> None:
