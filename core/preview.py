@@ -482,23 +482,18 @@ def pick_evenly(
       max_seen: Number of locations to consume at most.
     """
     quota = even_quota(counts, total)
-    missing = sum(quota.values())
-    seen: dict[str, list[RecordLocation]] = {}
+    seen: dict[str, list[RecordLocation]] = {name: [] for name in counts}
+    is_filled = False
     for place in islice(places, max_seen):
-        of_class = seen.setdefault(place.label, [])
-        if len(of_class) < total:
-            of_class.append(place)
-            missing -= len(of_class) <= quota.get(place.label, 0)
-        if quota and not missing:
+        seen.setdefault(place.label, []).append(place)
+        is_filled = bool(quota) and all(len(seen[name]) >= count for name, count in quota.items())
+        if is_filled:
             break
-    if missing or not quota:
-        names = [
-            *(name for name in counts if name in seen),
-            *sorted(
-                seen.keys() - counts.keys(),
-                # Numbers by their value, before names.
-                key=lambda name: (len(name) if name.isdecimal() else 1 << 30, name),
-            ),
-        ]
-        quota = even_quota({name: len(seen[name]) for name in names}, total)
+    if not is_filled:
+        # Classes without counts are behind the others: numbers by their value, before names.
+        others = sorted(
+            seen.keys() - counts.keys(),
+            key=lambda name: (len(name) if name.isdecimal() else 1 << 30, name),
+        )
+        quota = even_quota({name: len(seen[name]) for name in (*counts, *others)}, total)
     return [place for name, count in quota.items() for place in seen[name][:count]]

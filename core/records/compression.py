@@ -24,7 +24,7 @@ from shardwright.core.records.framing import (
     read_records,
 )
 from shardwright.core.storage.ranges import open_ranges
-from shardwright.schemas.errors import EngineError, ShardwrightError
+from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import printable
 
 #: Number of bytes at the beginning of a file that show its compression.
@@ -222,14 +222,11 @@ def read_lazily(path: str) -> Generator[Record | DamagedRange, None, None]:
 @contextlib.contextmanager
 def translated_shard_errors(path: str) -> Iterator[None]:
     """Turns any OSError of the block into an `EngineError`. If the shard is missing, it says what to do."""
-    try:
-        yield
-    except ShardwrightError:
-        raise
-    except FileNotFoundError as error:
-        raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from error
-    except OSError as error:
-        raise storage.fault(error, "read", path) from error
+    with storage.translated_errors("read", path):
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise EngineError(f"{printable(path)} is missing; restore it or convert again.") from error
 
 
 def records_at(path: str, offsets: Collection[int]) -> Iterator[tuple[int, bytes]]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
+from shardwright.core.records.record import PIXEL_MASKS
 from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds, parse_bounds
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import PictureShape, picture_shape_of
@@ -82,14 +83,7 @@ _KNOWN_SPECS: Mapping[str, FeatureSpec] = {
     spec.name: spec
     for layout in (KEYPOINTS, SEGMENTATION, PANOPTIC)
     for spec in layout.features
-    if spec.fill
-    in (
-        *OBJECT_ROLES,
-        *KEYPOINT_ROLES,
-        FeatureRole.SEMANTIC_MASK,
-        FeatureRole.PANOPTIC_CATEGORY,
-        FeatureRole.PANOPTIC_INSTANCE,
-    )
+    if spec.fill in (*OBJECT_ROLES, *KEYPOINT_ROLES, *PIXEL_MASKS)
 }
 
 
