@@ -1,13 +1,63 @@
-"""Damages the bytes of a shard at random, and records the original position of each byte."""
+"""Damages the bytes of a shard at random, records the original position of each byte, and reads the rest."""
 
 from __future__ import annotations
 
+import io
 import random
+import tempfile
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record
+from shardwright.core.records.compression import decompress
+from shardwright.core.records.framing import FRAME_BYTES, DamagedRange, Record, read_records
+
+Items = list[Record | DamagedRange]
+
+
+class _Counted(io.FileIO):
+    """A file that counts the bytes read from it."""
+
+    total = 0
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Reads into a buffer, and counts."""
+        size = super().readinto(buffer) or 0
+        self.total += size
+        return size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Reads, and counts."""
+        data = super().read(-1 if size is None else size) or b""
+        self.total += len(data)
+        return data
+
+
+def read_counted(data: bytes) -> tuple[Items, int]:
+    """Returns the items of a file, and the number of bytes read."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        with _Counted(file.name) as counted:
+            return list(read_records(counted)), counted.total
+
+
+def read_items(data: bytes) -> Items:
+    """Returns the items of a file."""
+    return read_counted(data)[0]
+
+
+def sound_in(items: Items) -> list[bytes]:
+    """Returns the sound records."""
+    return [item.data for item in items if isinstance(item, Record)]
+
+
+def unpack(data: bytes, compression: str) -> tuple[bytes, str | None]:
+    """Returns the unpacked bytes of a file, and the error."""
+    file, error = decompress(io.BytesIO(data), compression)
+    with file:
+        return file.read(), error
 
 
 class DamagedShard:
@@ -99,7 +149,7 @@ def damage_shard(data: bytes, rng: random.Random) -> DamagedShard:
     return shard
 
 
-def assert_complete(found: list[Record | DamagedRange], size: int) -> None:
+def assert_complete(found: Items, size: int) -> None:
     """Asserts that records and damaged ranges cover the shard from the first byte to the last."""
     position = 0
     for number, item in enumerate(found):

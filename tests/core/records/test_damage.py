@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import random
 import tempfile
 import zlib
@@ -14,17 +13,15 @@ import google_crc32c
 import numpy as np
 import pytest
 from helpers.resealing import frame
-from helpers.shard_damage import assert_complete, damage_shard
+from helpers.shard_damage import assert_complete, damage_shard, read_counted, read_items, sound_in, unpack
 
 from shardwright.core.records import framing
-from shardwright.core.records.compression import decompress
 from shardwright.core.records.framing import (
     FRAME_BYTES,
     DamagedRange,
     RangeChecksums,
     Record,
     masked_crc32c,
-    read_records,
 )
 
 MEGABYTE = 1 << 20
@@ -33,37 +30,6 @@ MEGABYTE = 1 << 20
 def _header(length: int) -> bytes:
     packed = length.to_bytes(8, "little")
     return packed + masked_crc32c(packed).to_bytes(4, "little")
-
-
-class _Counted(io.FileIO):
-    """A file that counts the bytes read from it."""
-
-    total = 0
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Reads, and counts."""
-        data = super().read(-1 if size is None else size) or b""
-        self.total += len(data)
-        return data
-
-    def readinto(self, buffer: Any, /) -> int:
-        """Reads into a buffer, and counts."""
-        size = super().readinto(buffer) or 0
-        self.total += size
-        return size
-
-
-def _read(data: bytes) -> tuple[list[Record | DamagedRange], int]:
-    """Returns the items found in a file, and the number of bytes read."""
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        with _Counted(file.name) as counted:
-            return list(read_records(counted)), counted.total
-
-
-def _sound(found: list[Record | DamagedRange]) -> list[bytes]:
-    return [item.data for item in found if isinstance(item, Record)]
 
 
 # --- random damage -------------------------------------------------------------------------------
@@ -94,9 +60,9 @@ def test_random_damage_is_detected_and_loses_no_sound_record(seed: int) -> None:
         records = _records(rng)
         shard = damage_shard(b"".join(map(frame, records)), rng)
         data = shard.bytes.tobytes()
-        found, read = _read(data)
+        found, read = read_counted(data)
         assert_complete(found, len(data))
-        assert all(record in records for record in _sound(found)), "a damaged record passed as sound"
+        assert all(record in records for record in sound_in(found)), "a damaged record passed as sound"
         here = {item.offset: item.data for item in found if isinstance(item, Record)}
         for offset, number in shard.survivors(_bounds(records)):
             assert here.get(offset) == records[number], "a sound record was lost"
@@ -113,9 +79,8 @@ def test_a_damaged_stream_yields_only_bytes_that_were_in_it(seed: int, compressi
     for _ in range(100):
         records = [*_records(rng), rng.randbytes(3000)]
         packed = damage_shard(pack(b"".join(map(frame, records))), rng)
-        unpacked, error = decompress(io.BytesIO(packed.bytes.tobytes()), compression)
-        with unpacked:
-            sound = _sound(list(read_records(unpacked)))
+        unpacked, error = unpack(packed.bytes.tobytes(), compression)
+        sound = sound_in(read_items(unpacked))
         assert all(record in records for record in sound)
         if not error and packed.origin.tolist() == sorted(packed.origin):  # everything or nothing
             assert sound in (records, [])
@@ -134,27 +99,11 @@ def test_gzip_members_after_a_damaged_one_are_read(seed: int) -> None:
                 members[number][place] ^= 1 << rng.randrange(8)
             else:
                 del members[number][place : place + rng.choice((1, 9, 100))]
-        unpacked, _ = decompress(io.BytesIO(b"".join(members)), "gzip")
-        with unpacked:
-            sound = _sound(list(read_records(unpacked)))
+        sound = sound_in(read_items(unpack(b"".join(members), "gzip")[0]))
         kept = [record for number, group in enumerate(groups) if number not in hurt for record in group]
         remaining = iter(sound)
         assert all(record in remaining for record in kept), "a whole member was lost"
         assert all(any(record in group for group in groups) for record in sound)
-
-
-def test_the_lost_rest_of_a_stream_is_reported() -> None:
-    records = [random.Random(number).randbytes(5000) for number in range(40)]
-    packed = bytearray(zlib.compress(b"".join(map(frame, records))))
-    packed[len(packed) // 2] ^= 255
-    packed[len(packed) // 2 + 1 :] = bytes(len(packed) // 2)
-    unpacked, error = decompress(io.BytesIO(packed), "zlib")
-    with unpacked:
-        sound = _sound(list(read_records(unpacked)))
-    assert error
-    assert "damaged near byte" in error
-    assert sound == records[: len(sound)]
-    assert len(sound) >= 10
 
 
 # --- bounded work --------------------------------------------------------------------------------
@@ -208,11 +157,11 @@ def _lies_of_two_kilobytes(size: int) -> bytes:
 )
 def test_crafted_lengths_cause_only_linear_work(craft: Callable[[int], bytes], summed: list[int]) -> None:
     work = []
-    for size in (120 * 1024, 240 * 1024):  # whole strides of the checksums, so that both end alike
+    for size in (60 * 1024, 120 * 1024):  # whole strides of the checksums, so that both end alike
         summed[0] = 0
         data = craft(size)
         summed[0] = 0
-        found, read = _read(data)
+        found, read = read_counted(data)
         assert_complete(found, len(data))
         work.append((summed[0], read))
         assert summed[0] <= 200 * len(data)
@@ -227,16 +176,16 @@ def test_sound_records_among_false_headers_are_found() -> None:
     large = [random.Random(number).randbytes(100_000) for number in range(5)]
     lies = b"".join(_header(450_000 + number) for number in range(2000))
     data = b"".join(lies + frame(record) for record in large)
-    found, _ = _read(data)
-    assert _sound(found) == large
+    found = read_items(data)
+    assert sound_in(found) == large
 
 
 def test_a_sound_record_inside_the_damaged_one_is_found() -> None:
     # 66 bytes of the first record are removed: together with the second it has exactly the right length.
     first, second, third = bytes(range(200)), b"s" * 50, b"third"
     framed = frame(first)
-    found, _ = _read(framed[:40] + framed[106:] + frame(second) + frame(third))
-    assert _sound(found) == [second, third]
+    found = read_items(framed[:40] + framed[106:] + frame(second) + frame(third))
+    assert sound_in(found) == [second, third]
 
 
 @pytest.mark.parametrize("most", [1 << 22, 100])

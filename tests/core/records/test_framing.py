@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import gzip
-import io
 import random
 import shutil
-import tempfile
 import time
 import zlib
 from pathlib import Path
 
 import pytest
 from helpers.resealing import frame
-from helpers.shard_damage import assert_complete, damage_shard
+from helpers.shard_damage import Items, assert_complete, damage_shard, read_items, sound_in, unpack
 
-from shardwright.core.records.compression import compression_of, decompress
+from shardwright.core.records.compression import compression_of
 from shardwright.core.records.framing import (
     FRAME_BYTES,
     DamagedRange,
@@ -33,13 +31,6 @@ from shardwright.pipelines.salvage import list_tasks
 from shardwright.schemas.ledger import Entry, load_ledger
 
 
-def _read(data: bytes) -> list[Record | DamagedRange]:
-    with tempfile.TemporaryFile() as file:
-        file.write(data)
-        file.seek(0)
-        return list(read_records(file))
-
-
 def test_one_frame_is_sound_or_not() -> None:
     for size in (0, 1, 300):
         whole = frame(b"x" * size)
@@ -51,11 +42,7 @@ def test_one_frame_is_sound_or_not() -> None:
             data_of(whole + b"x", verify=False)
 
 
-def _sound(found: list[Record | DamagedRange]) -> list[bytes]:
-    return [item.data for item in found if isinstance(item, Record)]
-
-
-def _damages(found: list[Record | DamagedRange]) -> list[DamagedRange]:
+def _damages(found: Items) -> list[DamagedRange]:
     return [item for item in found if isinstance(item, DamagedRange)]
 
 
@@ -69,16 +56,11 @@ def test_files_of_tensorflow_are_read(tmp_path: Path, compression: str) -> None:
     with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type=compression)) as writer:
         for record in RECORDS:
             writer.write(record)
-    if compression:
-        with path.open("rb") as source:
-            unpacked, error = decompress(source, compression.lower())
-            assert error is None
-            found = list(read_records(unpacked))
-            unpacked.close()
-    else:
-        found = _read(path.read_bytes())
-        assert path.read_bytes() == b"".join(map(frame, RECORDS))
-    assert _sound(found) == RECORDS
+    data = path.read_bytes()
+    unpacked = unpack(data, compression.lower()) if compression else (data, None)
+    assert unpacked == (b"".join(map(frame, RECORDS)), None)
+    found = read_items(unpacked[0])
+    assert sound_in(found) == RECORDS
     assert not _damages(found)
 
 
@@ -89,7 +71,7 @@ def test_damage_is_named_and_placed(place: int, code: str) -> None:
     frames = [frame(bytes((i,)) * 50) for i in range(3)]
     data = bytearray(b"".join(frames))
     data[len(frames[0]) + place] ^= 1
-    first, damage, last = _read(bytes(data))
+    first, damage, last = read_items(bytes(data))
     assert isinstance(first, Record)
     assert isinstance(damage, DamagedRange)
     assert (damage.number, damage.offset, damage.end, damage.code) == (1, 66, 132, code)
@@ -99,7 +81,7 @@ def test_damage_is_named_and_placed(place: int, code: str) -> None:
 @pytest.mark.parametrize("left", [1, 11, 12, 20, 65])
 def test_a_truncated_file_ends_with_one_damage(left: int) -> None:
     data = frame(b"a" * 50) * 2
-    found = _read(data[: 66 + left])
+    found = read_items(data[: 66 + left])
     assert [type(item) for item in found] == [Record, DamagedRange]
     assert found[1].code == "SHARD_TRUNCATED"
     assert found[1].end == 66 + left
@@ -126,8 +108,8 @@ def test_a_fault_of_the_stream_is_reported_once_at_the_end(
 def test_a_length_beyond_the_file_hides_no_later_record() -> None:
     length = (10**9).to_bytes(8, "little")
     liar = length + masked_crc32c(length).to_bytes(4, "little") + b"x" * 30
-    found = _read(frame(b"one") + liar + frame(b"two"))
-    assert _sound(found) == [b"one", b"two"]
+    found = read_items(frame(b"one") + liar + frame(b"two"))
+    assert sound_in(found) == [b"one", b"two"]
     assert [damage.code for damage in _damages(found)] == ["SHARD_TRUNCATED"]
 
 
@@ -135,8 +117,8 @@ def test_records_are_found_again_across_read_buffers() -> None:
     # the next sound header at every position around the end of the megabyte that is searched at once
     for shift in range(-14, 3):
         junk = b"\xff" * ((1 << 20) + 1 + shift)
-        found = _read(junk + frame(b"here"))
-        assert _sound(found) == [b"here"], shift
+        found = read_items(junk + frame(b"here"))
+        assert sound_in(found) == [b"here"], shift
 
 
 @pytest.mark.parametrize(
@@ -146,7 +128,7 @@ def test_records_are_found_again_across_read_buffers() -> None:
 )
 def test_degenerate_files_take_little_time(data: bytes) -> None:
     begin = time.thread_time()
-    found = _read(data)
+    found = read_items(data)
     assert time.thread_time() - begin < 2
     assert_complete(found, len(data))
 
@@ -157,21 +139,15 @@ _SHARD = b"".join(frame(record) for record in RECORDS) * 5
 _PACK = {"gzip": gzip.compress, "zlib": zlib.compress}
 
 
-def _unpack(data: bytes, compression: str) -> tuple[bytes, str | None]:
-    file, error = decompress(io.BytesIO(data), compression)
-    with file:
-        return file.read(), error
-
-
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
 def test_compressed_shards_are_read_completely(compression: str) -> None:
     pack = _PACK[compression]
     zeros = bytes(40_000_000)  # unpacks to far more than is written at once
-    assert _unpack(pack(_SHARD), compression) == (_SHARD, None)
-    assert _unpack(pack(b""), compression) == (b"", None)
-    assert _unpack(b"", compression) == (b"", None)
-    assert _unpack(pack(_SHARD[:999]) + pack(_SHARD[999:]) + pack(b""), compression) == (_SHARD, None)
-    assert _unpack(pack(zeros), compression) == (zeros, None)
+    assert unpack(pack(_SHARD), compression) == (_SHARD, None)
+    assert unpack(pack(b""), compression) == (b"", None)
+    assert unpack(b"", compression) == (b"", None)
+    assert unpack(pack(_SHARD[:999]) + pack(_SHARD[999:]) + pack(b""), compression) == (_SHARD, None)
+    assert unpack(pack(zeros), compression) == (zeros, None)
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
@@ -179,7 +155,7 @@ def test_compressed_shards_are_read_completely(compression: str) -> None:
 def test_a_truncated_stream_yields_its_records_and_is_reported(compression: str, share: float) -> None:
     packed = _PACK[compression](_SHARD)
     cut = packed[: max(1, int(len(packed) * share))]
-    unpacked, error = _unpack(cut, compression)
+    unpacked, error = unpack(cut, compression)
     assert error
     assert "early" in error
     assert _SHARD.startswith(unpacked)
@@ -189,11 +165,11 @@ def test_a_truncated_stream_yields_its_records_and_is_reported(compression: str,
 @pytest.mark.parametrize("compression", ["gzip", "zlib"])
 def test_a_damaged_stream_yields_the_records_before_the_damage(compression: str) -> None:
     packed = _PACK[compression](_SHARD)  # random data is stored nearly unchanged
-    for share in (0.4, 0.8):
+    for share, words in ((0.4, "is damaged near byte"), (0.8, "ends early")):
         place = int(len(packed) * share)
         damaged = packed[:place] + b"\xff\xff\xff\xff" * 20_000 + packed[place + 80_000 :]
-        unpacked, error = _unpack(bytes(damaged), compression)
-        assert error
+        unpacked, error = unpack(bytes(damaged), compression)
+        assert error and words in error
         same = next((i for i, (a, b) in enumerate(zip(unpacked, _SHARD)) if a != b), len(unpacked))
         assert same >= len(_SHARD) * (share - 0.25), "what stood before the damage is lost"
 
@@ -202,13 +178,13 @@ def test_a_damaged_stream_yields_the_records_before_the_damage(compression: str)
 def test_a_wrong_checksum_at_the_end_is_damage_but_loses_nothing(compression: str) -> None:
     packed = bytearray(_PACK[compression](_SHARD))
     packed[-1 if compression == "zlib" else -6] ^= 1
-    unpacked, error = _unpack(bytes(packed), compression)
+    unpacked, error = unpack(bytes(packed), compression)
     assert error
     assert unpacked == _SHARD
 
 
 def test_garbage_after_the_stream_is_damage() -> None:
-    unpacked, error = _unpack(gzip.compress(_SHARD) + b"junk", "gzip")
+    unpacked, error = unpack(gzip.compress(_SHARD) + b"junk", "gzip")
     assert unpacked == _SHARD
     assert error
 
