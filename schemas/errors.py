@@ -121,12 +121,7 @@ class NotRun(ShardwrightError):
     exit_code = ExitCode.DONE
 
 
-_BY_CODE: dict[ExitCode, type[ShardwrightError]] = {
-    ExitCode.REFUSED: DataRefused,
-    ExitCode.USAGE: UsageError,
-    ExitCode.ENGINE: EngineError,
-    ExitCode.DONE: NotRun,
-}
+_BY_CODE = {error.exit_code: error for error in (DataRefused, UsageError, EngineError, NotRun)}
 
 
 class ImageFault(Exception):

@@ -586,15 +586,6 @@ class PlanDigest:
         self._digest = hashlib.sha256(recipe.encode())
         self._source_key = ""
 
-    def add(self, line: str, state: str) -> None:
-        """Adds a reference.
-
-        Args:
-          line: Digest of the reference (`ref_digest`).
-          state: State of its source; empty if it was left out when it was listed.
-        """
-        self._digest.update(f"\n{line} {state}".encode("utf-8", "surrogateescape"))
-
     def add_refs(self, refs: Sequence[ImageRef], lines: Sequence[str]) -> None:
         """Adds references; the states of images that are left out do not matter.
 
@@ -613,7 +604,8 @@ class PlanDigest:
         if again:
             return
         listed_only = (entry.outcome in _NOT_READ and not entry.stage) or entry.stage == _LISTED
-        self.add(entry.digest, "" if listed_only else entry.fingerprint)
+        state = "" if listed_only else entry.fingerprint
+        self._digest.update(f"\n{entry.digest} {state}".encode("utf-8", "surrogateescape"))
 
     def hexdigest(self) -> str:
         """Returns the sha256 of all references added so far."""

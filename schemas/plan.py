@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 from shardwright.schemas.json_values import fields_json, from_json
@@ -59,23 +60,18 @@ class PartBounds:
         Raises:
           TypeError, ValueError or AttributeError: if it is not such a result.
         """
-        found = PartBounds(
-            {
-                str(scope): {
-                    str(name): tuple(int(bound, 16) for bound in some) for name, some in items.items()
-                }
-                for scope, items in value.get("bounds", {}).items()
-            },
-            {str(scope): str(text) for scope, text in value.get("buckets", {}).items()},
-        )
-        for classes in found.bounds.values():
-            for name, bounds in classes.items():
-                if list(bounds) != sorted(bounds) or not all(0 <= bound <= _HASH_RANGE for bound in bounds):
-                    raise ValueError(f"the bounds of {name!r} are not hashes in order")
-        for scope, text in found.buckets.items():
-            if len(text) != BUCKETS or not set(text) <= set(DIGITS):
+        bounds = {
+            scope: {name: tuple(int(bound, 16) for bound in texts) for name, texts in classes.items()}
+            for scope, classes in value.get("bounds", {}).items()
+        }
+        for name, hashes in chain.from_iterable(classes.items() for classes in bounds.values()):
+            if list(hashes) != sorted(hashes) or not all(0 <= bound <= _HASH_RANGE for bound in hashes):
+                raise ValueError(f"the bounds of {name!r} are not hashes in order")
+        buckets = dict(value.get("buckets", {}))
+        for scope, text in buckets.items():
+            if type(text) is not str or len(text) != BUCKETS or not set(text) <= set(DIGITS):
                 raise ValueError(f"the buckets of {scope!r} are not {BUCKETS} numbers of parts")
-        return found
+        return PartBounds(bounds, buckets)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,8 @@ from shardwright.schemas.units import FITS, SAME_SIZE_FITS
 _EIGHT_BIT_FORMATS = ("jpeg", "webp")
 SUFFIXES = {"none": ".tfrecord", "gzip": ".tfrecord.gz", "zlib": ".tfrecord.zlib"}
 
+#: What a choice of splits needs to have an effect.
+_CHOSEN_SPLITS = (Condition.SEVERAL_SPLITS, Condition.DRAWN_SPLITS)
 #: A setting that affects one of these can change a byte of the dataset, so the plan records it.
 RECORDED = frozenset({Affects.RECORD, Affects.SHARD, Affects.PLACEMENT, Affects.REFERENCE})
 
@@ -72,13 +74,7 @@ class ConvertSettings:
     split_column: str = setting("", Affects.REFERENCE, Topic.SPLITS, kinds.COLUMN, Condition.SOURCE)
     """Column of a manifest with the splits."""
     group_column: str = setting(
-        "",
-        Affects.REFERENCE,
-        Topic.SPLITS,
-        kinds.COLUMN,
-        Condition.SOURCE,
-        Condition.SEVERAL_SPLITS,
-        Condition.DRAWN_SPLITS,
+        "", Affects.REFERENCE, Topic.SPLITS, kinds.COLUMN, Condition.SOURCE, *_CHOSEN_SPLITS
     )
     """Column of a manifest with groups; images of a group stay in one split."""
     sha256_column: str = setting("", Affects.REFERENCE, Topic.INPUT, kinds.COLUMN, Condition.SOURCE)
@@ -134,21 +130,14 @@ class ConvertSettings:
     splits: str = setting("train=1", Affects.PLACEMENT, Topic.SPLITS, kinds.SPLITS, Condition.DRAWN_SPLITS)
     """Shares such as train=0.8,validation=0.1,test=0.1; ignored if the source names the splits."""
     split_mode: str = setting(
-        "hash",
-        Affects.PLACEMENT,
-        Topic.SPLITS,
-        kinds.one_of("hash", "exact", "stratified"),
-        Condition.SEVERAL_SPLITS,
-        Condition.DRAWN_SPLITS,
+        "hash", Affects.PLACEMENT, Topic.SPLITS, kinds.one_of("hash", "exact", "stratified"), *_CHOSEN_SPLITS
     )
     """hash: shares are met on average; exact: each split gets its number of images; stratified: each split
     gets its share of every class. No image changes its split as the data grows."""
     folds: int = setting(0, Affects.RECORD, Topic.SPLITS, kinds.FOLDS)
     """Number of folds for cross-validation in each split; records store their fold, and the loader selects
     with fold=N (0: no folds)."""
-    split_by: str = setting(
-        "", Affects.PLACEMENT, Topic.SPLITS, kinds.REGEX, Condition.SEVERAL_SPLITS, Condition.DRAWN_SPLITS
-    )
+    split_by: str = setting("", Affects.PLACEMENT, Topic.SPLITS, kinds.REGEX, *_CHOSEN_SPLITS)
     """Regular expression for keys: images with the same first group (or match) stay in one split."""
     seed: int = setting(0, Affects.SHARD, Topic.SPLITS, kinds.COUNT)
     """Seed of the hashes that decide split, shard and order."""
