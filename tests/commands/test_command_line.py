@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions
 from apache_beam.transforms.environments import python_sdk_dependencies
-from helpers.hostile import COMMAND, document, ended, make_tree, picture, run_command, sentence_of
+from helpers.hostile import COMMAND, document, ended, make_tree, run_command, sentence_of
 from helpers.repository import PHOTOS
 from helpers.versioned import make_versions
 from PIL import Image
@@ -176,10 +176,14 @@ COMMON = {
 
 
 def test_json_is_the_only_thing_on_stdout(capsys: Capture) -> None:
-    assert make().main(["--colour=blue", "--json"]) == 1
+    def run(given: argparse.Namespace) -> Outcome:
+        print("a library prints this")
+        return Outcome(lambda: None, lambda: {"means": [float("nan"), float("inf"), 0.5]}, "Not so.")
+
+    assert make(run=run).main(["--json"]) == 1
     taken = capsys.readouterr()
-    expected = {**COMMON, "exit_code": 1, "error": "Not so.", "messages": [], "colour": "blue"}
-    assert the_object(taken.out) == expected
+    expected = {**COMMON, "exit_code": 1, "error": "Not so.", "messages": []}
+    assert the_object(taken.out) == {**expected, "means": [None, None, 0.5]}, "JSON has no other numbers"
     assert taken.err == "a library prints this\nshardwright: Not so.\n"
 
 
@@ -204,9 +208,6 @@ def test_a_wrong_command_line_is_an_object_too(capsys: Capture, argv: list[str])
     assert value["exit_code"] == 2 and "expected one argument" in value["error"]
     assert make().main(["--", "--json"]) == 1  # an argument by place
     assert "colour red" in capsys.readouterr().out
-
-
-def test_an_unknown_command_is_an_object_too(capsys: Capture) -> None:
     assert cli.main(["paint", "--json"]) == 2
     value = the_object(capsys.readouterr().out)
     assert value["error"].startswith("there is no command 'paint'") and value["command"] == "paint"
@@ -227,14 +228,6 @@ def test_notes_are_in_the_object(capsys: Capture) -> None:
     assert taken.err == ""
     assert make().main(["--json"]) == 1
     assert the_object(capsys.readouterr().out)["messages"] == [], "those of the command before"
-
-
-def test_a_number_that_json_cannot_express_is_null(capsys: Capture) -> None:
-    def run(given: argparse.Namespace) -> Outcome:
-        return Outcome(lambda: None, lambda: {"means": [float("nan"), float("inf"), 0.5]})
-
-    assert make(run=run).main(["--json"]) == 0
-    assert the_object(capsys.readouterr().out)["means"] == [None, None, 0.5]
 
 
 def test_a_field_never_replaces_one_of_all_commands() -> None:
@@ -358,6 +351,7 @@ def parsed(*argv: str) -> tuple[argparse.Namespace, list[str]]:
         (["--streaming", "o", "--fast"], ["--streaming"]),
         (["--flink_only_there", "3", "o"], ["--flink_only_there=3"]),
         (["--experiments", "a", "--experiments", "b", "o"], ["--experiments=a", "--experiments=b"]),
+        (['--labels={"a": "b"}', "o"], ['--labels={"a": "b"}']),
     ],
 )
 def test_options_of_beam_may_have_their_value_after_a_space(argv: list[str], rest: list[str]) -> None:
@@ -387,27 +381,26 @@ def test_our_own_options_keep_their_values(
     assert found == (report, fast, sources, places, [])
 
 
-@pytest.mark.parametrize("spelling", [["--runner", "DirectRunnr"], ["--runner=DirectRunnr"]])
 @pytest.mark.parametrize(
     "command",
     [
-        ["convert", "in", "out"],
-        ["plan", "in"],
-        ["rebuild", "other.yaml"],
-        ["validate", "out"],
-        ["salvage", "out"],
-        ["report", "out"],
-        ["diff", "old", "new"],
-        ["init", "in", "out"],
+        "convert in out",
+        "plan in",
+        "rebuild other.yaml",
+        "validate out",
+        "salvage out",
+        "report out",
+        "diff old new",
+        "init in out",
     ],
 )
-def test_every_command_that_runs_beam_takes_both_spellings(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str], spelling: list[str]
+def test_every_command_that_runs_beam_takes_its_options(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("in").mkdir()
     Path("other.yaml").write_text("input: in\noutput: out\n")
-    assert cli.main([*command, *spelling]) == 2
+    assert cli.main([*command.split(), "--runner", "DirectRunnr"]) == 2
     assert "--runner DirectRunnr: Beam has no such runner; did you mean" in capsys.readouterr().err
 
 
@@ -427,11 +420,6 @@ def test_input_and_output_may_be_positional(
     assert options.own_settings(Namespace(**given, places=places)) == found
 
 
-def test_names_that_a_shell_expanded_are_not_inputs() -> None:
-    with pytest.raises(UsageError, match="Unexpected argument 'out'; name each of several inputs"):
-        options.own_settings(Namespace(places=["photos/ant", "photos/bee", "out"]))
-
-
 def test_help_accepts_a_command(capsys: Capture) -> None:
     with pytest.raises(SystemExit) as left:
         cli.main(["help", "convert"])
@@ -440,14 +428,6 @@ def test_help_accepts_a_command(capsys: Capture) -> None:
     assert cli.main(["help", "convrt"]) == 2
     assert "did you mean convert?" in capsys.readouterr().err
     assert cli.main(["help"]) == 0
-
-
-def test_a_rebuild_without_a_job_file_explains_how_to_write_one(capsys: Capture) -> None:
-    assert cli.main(["rebuild"]) == 2
-    err = capsys.readouterr().err
-    assert "--job" in err and "shardwright init" in err
-    assert cli.main(["rebuild", "a.yaml", "b.yaml"]) == 2
-    assert "Name one job file, not 2" in capsys.readouterr().err
 
 
 class _Closed(io.TextIOWrapper):
@@ -503,14 +483,6 @@ def test_piped_output_is_never_wrapped() -> None:
     assert sum(words in line for line in lines) == 2
     assert all(len(line) < len(words) + 40 for line in lines)  # and nothing is padded to a width
     assert all(line == line.rstrip() for line in lines)
-
-
-def test_a_space_in_the_value_of_a_beam_option_starts_no_argument() -> None:
-    parser = options.make_parser("shardwright convert", "Converts.", "")
-    options.add_input_and_output(parser)
-    namespace, rest = options.parse(parser, ["in", '--labels={"a": "b"}', "out"])
-    assert namespace.places == ["in", "out"]
-    assert rest == ['--labels={"a": "b"}']
 
 
 NO_LIST = "disable_logging_submission_environment"
@@ -584,12 +556,6 @@ def test_a_dry_run_writes_nothing_on_runners_without_dry_runs(tmp_path: Path, ca
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_does_not_drop_the_job_file(tmp_path: Path) -> None:
-    path = tmp_path / "job.json"
-    with pytest.raises(UsageError, match="leave out one of the two"):
-        options.beam_options(["--runner=DataflowRunner", "--dry_run=True", f"--dataflow_job_file={path}"], ())
-
-
 def test_a_worker_that_does_not_start_is_explained() -> None:
     error = as_shardwright_error(
         RuntimeError("java.lang.IllegalStateException: Process died with exit code 1")
@@ -601,26 +567,12 @@ SPLITS = "train=0.5,test=0.5"
 NAMED = "--splits has no effect because the source names the split of every image."
 
 
-@pytest.fixture
-def split_folders(tmp_path: Path) -> Path:
-    for split in ("train", "test"):
-        for name in ("ant", "bee"):
-            folder = tmp_path / "split" / split / name
-            folder.mkdir(parents=True)
-            for i in range(3):
-                (folder / f"{i}.png").write_bytes(
-                    picture(len(split) * 10 + len(list(tmp_path.rglob("*.png"))))
-                )
-    return tmp_path / "split"
-
-
 def notes(capsys: Capture) -> list[str]:
     lines = capsys.readouterr().err.splitlines()
     return [line.removeprefix("shardwright: note: ") for line in lines if "note: " in line]
 
 
-def test_convert_and_plan_report_options_without_effect(capsys: Capture, tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "in")
+def test_convert_and_plan_report_options_without_effect(capsys: Capture, tmp_path: Path, tree: Path) -> None:
     options = ["--fit", "pad", "--resample=box", "--splits", SPLITS, "--strip_metadata=false"]
     wanted = ["--fit has no effect without --resize.", "--resample has no effect without --resize."]
     assert cli.main(["plan", str(tree), *options]) == 0
@@ -630,9 +582,10 @@ def test_convert_and_plan_report_options_without_effect(capsys: Capture, tmp_pat
     assert document(tmp_path / "out")["splits"].keys() == {"train", "test"}
 
 
-def test_splits_are_reported_without_effect_if_the_source_names_them(
-    capsys: Capture, tmp_path: Path, split_folders: Path
-) -> None:
+def test_splits_are_reported_without_effect_if_the_source_names_them(capsys: Capture, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        make_tree(tmp_path / "split" / split)
+    split_folders = tmp_path / "split"
     assert cli.main(["plan", str(split_folders), "--splits", SPLITS]) == 0
     assert notes(capsys) == [NAMED]
     assert cli.main(["plan", str(split_folders)]) == 0
@@ -644,8 +597,9 @@ def test_splits_are_reported_without_effect_if_the_source_names_them(
     assert f"shardwright: note: {NAMED}" in captured.err and f"warning: {NAMED}" in captured.out
 
 
-def test_rebuild_reports_settings_of_a_job_file_without_effect(capsys: Capture, tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "in")
+def test_rebuild_reports_settings_of_a_job_file_without_effect(
+    capsys: Capture, tmp_path: Path, tree: Path
+) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(f"input: {tree}\noutput: {tmp_path / 'out'}\nfit: pad\nkeep: 0\nkeep_days: 3\n")
     assert cli.main(["rebuild", str(job)]) == 0
@@ -682,31 +636,14 @@ def test_convert_reports_a_background_that_no_picture_shows(capsys: Capture, tmp
     assert noted == [True, False, False]
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("images")
-    for number in range(4):
-        path = folder / "in" / f"class{number % 2}" / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (8, 8), (number, 0, 0)).save(path)
-    return folder / "in"
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Path:
-    output = tmp_path_factory.mktemp("made") / "out"
-    assert cli.main(["convert", "--input", str(images), "--output", str(output)]) == 0
-    return output
-
-
 @pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")])
 def test_reading_commands_work_with_closed_streams(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: Path, closed: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dataset: Path, closed: tuple[str, ...]
 ) -> None:
-    make_versions(tmp_path, made)
+    make_versions(tmp_path, dataset)
     for name in closed:
         monkeypatch.setattr(sys, name, None)  # Python starts like this if a descriptor is closed
-    assert cli.main(["inspect", str(made)]) == 0
+    assert cli.main(["inspect", str(dataset)]) == 0
     assert cli.main(["versions", str(tmp_path)]) == 0
     assert cli.main(["layouts"]) == 0
     assert cli.main(["layouts", "no_such_layout"]) == 2
@@ -715,13 +652,12 @@ def test_reading_commands_work_with_closed_streams(
 
 
 def test_a_conversion_works_with_closed_streams(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, images: Path, made: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, dataset: Path
 ) -> None:
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
-    assert cli.main(["convert", "--input", str(images), "--output", str(tmp_path / "out")]) == 0
-    documents = [json.loads((path / "dataset.json").read_text()) for path in (made, tmp_path / "out")]
-    assert documents[0]["fingerprint"] == documents[1]["fingerprint"]
+    assert cli.main(["convert", str(tree), str(tmp_path / "out"), "--splits", SPLITS]) == 0
+    assert document(tmp_path / "out")["fingerprint"] == document(dataset)["fingerprint"]
 
 
 def test_closed_descriptors_are_not_reused_for_other_files(tmp_path: Path) -> None:

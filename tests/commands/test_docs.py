@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shlex
@@ -29,6 +28,7 @@ from helpers.fewer_imports import late
 from helpers.listing import Photo, put_photos
 from helpers.records import examples, quarantine, value, values
 from helpers.repository import PHOTOS, ROOT, copy_photos, pip_install
+from helpers.tfrecords import write as write_tfrecords
 from PIL import Image
 
 from shardwright.core.sources.source import SOURCES, plugin_sources
@@ -38,10 +38,16 @@ from shardwright.pipelines.job_file import read_job
 from shardwright.schemas.configuration.settings_values import setting_fields
 from shardwright.schemas.plugins import entry_points_by_group
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-_ELSEWHERE = ("scheduling.md", "getting-started.md", "add-a-format.md")
-#: Documents whose examples do not depend on each other; tests below run those of the others in their order.
-TRIED = [path for path in DOCUMENTS if path.name not in _ELSEWHERE]
+DOCS = ROOT / "docs"
+DOCUMENTS = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
+#: Pages whose examples run in their order.
+WALKTHROUGHS = [
+    "getting-started.md",
+    "scheduling.md",
+    *sorted(f"coming-from/{path.name}" for path in (DOCS / "coming-from").iterdir()),
+]
+#: Documents whose examples do not depend on each other.
+TRIED = [path for path in DOCUMENTS if path.name not in (*WALKTHROUGHS, "add-a-format.md")]
 #: Commands that need more than this machine, and those that other tests cover.
 ELSEWHERE = ("gs://", "s3://", "az://", "--runner=DataflowRunner", "convert --job ", "--help")
 
@@ -49,15 +55,14 @@ ELSEWHERE = ("gs://", "s3://", "az://", "--runner=DataflowRunner", "convert --jo
 def commands(text: str) -> list[list[str]]:
     """Returns the indented or inline `shardwright ...` commands of a document."""
     joined = text.replace(" \\\n", " ")
-    lines = [line.strip() for line in joined.splitlines() if line.startswith("    ")]
-    lines += [match.replace("\n", " ") for match in re.findall(r"`((?:shardwright|python) [^`]+)`", joined)]
-    found = [line for line in lines if line.startswith(("shardwright ", "python -m shardwright."))]
-    return [shlex.split(line, comments=True) for line in found if not any(word in line for word in ELSEWHERE)]
+    lines = [line.strip() for line in joined.splitlines() if line.startswith("    shardwright ")]
+    lines += [match.replace("\n", " ") for match in re.findall(r"`(shardwright [^`]+)`", joined)]
+    return [shlex.split(line, comments=True) for line in lines if not any(word in line for word in ELSEWHERE)]
 
 
-def with_one_worker(arguments: list[str]) -> list[str]:
-    """Returns arguments that start one worker process at most: each imports Beam."""
-    return [re.sub(r"(?<=--direct_num_workers=)\d+", "1", word) for word in arguments]
+def run_python(block: str, page: str, names: dict[str, Any]) -> None:
+    """Runs a block of Python, which reads and writes the names."""
+    exec(compile(block, page, "exec"), names)
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +85,21 @@ def use_photos(folder: Path, photos: Path) -> None:
     (folder / "photos").symlink_to(photos)
 
 
+def put_downloads(folder: Path, photos: list[Path]) -> list[dict[str, Any]]:
+    """Writes what img2dataset writes as files, and returns the columns of each image."""
+    folder.mkdir(parents=True)
+    rows = []
+    for number, path in enumerate(photos):
+        file = folder / f"{number:09d}.jpg"
+        with Image.open(path) as image:
+            image.convert("RGB").resize((256, 256)).save(file)
+            sizes = {"width": 256, "height": 256, "original_width": image.width}
+        texts = {"url": f"https://a.b/{path.name}", "key": file.stem, "status": "success"}
+        file.with_suffix(".json").write_text(json.dumps({**texts, **sizes}))
+        rows.append({"jpg": file.read_bytes(), **texts, **sizes})
+    return rows
+
+
 def furnish(folder: Path) -> None:
     """Creates the files that the examples of docs/sources.md read."""
     photos = (folder / "photos").resolve()
@@ -99,11 +119,7 @@ def furnish(folder: Path) -> None:
     (folder / "media").symlink_to(photos)
     photo = Photo(names[0].name, (100, 100), (("thing", 1, 1, 90, 90),))
     put_label_studio(folder, [photo])
-    for number, path in enumerate(names):
-        place = folder / "img2dataset_output" / f"{number // 30:05d}" / f"{number:09d}{path.suffix}"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(photos / path, place)
-        place.with_suffix(".json").write_text(json.dumps({"url": f"https://a.b/{path.name}", "width": 256}))
+    put_downloads(folder / "img2dataset_output" / "00000", [photos / path for path in names])
     assert cli.main(["convert", f"--input={photos}", f"--output={folder / 'old'}"]) == 0
 
 
@@ -119,8 +135,9 @@ def lay_out(folder: Path, sound_dataset: Path) -> None:
 
 
 @pytest.mark.parametrize("path", TRIED, ids=lambda path: path.name)
-def test_the_commands_run(path: Path, workplace: Path, few_photos: Path, sound_dataset: Path) -> None:
-    if path.name != "validating.md":  # it compares with a dataset of all photos
+def test_the_examples_run(path: Path, workplace: Path, few_photos: Path, sound_dataset: Path) -> None:
+    page = path.read_text()
+    if path.name not in ("README.md", "training.md", "validating.md"):  # these need or compare all photos
         use_photos(workplace, few_photos)
     if path.name in ("sources.md", "layouts.md"):
         furnish(workplace)
@@ -131,41 +148,41 @@ def test_the_commands_run(path: Path, workplace: Path, few_photos: Path, sound_d
         tifffile.imwrite(file, bands, photometric="minisblack", planarconfig="contig")
     if path.name == "validating.md":
         lay_out(workplace, sound_dataset)
-    for name, content in re.findall(r"```yaml\n# (\S+)\n(.*?)```", path.read_text(), re.DOTALL):
-        (workplace / name).write_text(content)
-    for name, content in re.findall(r"```python title=\"(\S+)\"\n(.*?)```", path.read_text(), re.DOTALL):
-        (workplace / name).write_text(content)
-    for words in commands(path.read_text()):
+    for title in (r"yaml\n# (\S+)", r'python title="(\S+)"'):
+        for name, content in re.findall(rf"```{title}\n(.*?)```", page, re.DOTALL):
+            (workplace / name).write_text(content)
+    if path.name != "training.md":  # where commands write what Python reads
+        run_blocks(path)
+    for words in commands(page):
         arguments = words[1:]
-        if words[0] == "python":
-            arguments = [words[2].rpartition(".")[2], *words[3:]]
         if arguments[0] not in cli.COMMANDS or len(arguments) == 1:
             continue
         if arguments[0] == "convert" and "--resume" not in arguments:
             arguments.append("--overwrite")
-        assert cli.main(with_one_worker(arguments)) == 0, words
+        assert cli.main(arguments) == 0, words
+    if path.name == "training.md":
+        run_blocks(path)
 
 
-@pytest.mark.parametrize("path", TRIED, ids=lambda path: path.name)
-def test_the_python_runs(path: Path, workplace: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL)
-    if blocks and '"out"' in blocks[0]:
-        splits = "train=0.8,validation=0.1,test=0.1"
-        assert (
-            cli.main(["convert", "--input=photos", "--output=out", "--resize=224", f"--splits={splits}"]) == 0
-        )
-    for block in blocks:
-        if "import torch" in block and not find_spec("torch"):
-            continue  # it is larger than all others together
-        names: dict[str, object] = {"__name__": "__main__"}
-        exec(compile(block, str(path), "exec"), names)
+def run_blocks(path: Path) -> None:
+    """Runs the blocks of Python of a document, each alone."""
+    for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
+        if not is_installed(block):
+            continue  # torch is larger than all others together
+        names: dict[str, Any] = {"__name__": "__main__"}
+        run_python(block, path.name, names)
         if "train" in names:
-            images, labels = next(iter(names["train"]))  # type: ignore[call-overload]
+            images, labels = next(iter(names["train"]))
             assert images.shape == (32, 224, 224, 3) and labels.shape == (32,)
 
 
+def is_installed(block: str) -> bool:
+    """Returns whether the programs that a block imports are here."""
+    return all(find_spec(name) for name in re.findall(r"^(?:import|from) (\w+)", block, re.MULTILINE))
+
+
 def test_the_settings_named_in_documents_exist() -> None:
-    text = "\n".join(path.read_text() for path in (DOCUMENTS[0], ROOT / "docs" / "converting.md"))
+    text = "\n".join(path.read_text() for path in (DOCUMENTS[0], DOCS / "converting.md"))
     known = {*setting_fields(), "job", "dataset", "contact_sheet", "help", "fail_on", "runner"}
     known |= {"project", "region", "temp_location", "setup_file", "direct_running_mode"}
     known |= {"direct_num_workers", "records", "against", "stuck_after", "json", "quiet", "log_format"}
@@ -173,7 +190,7 @@ def test_the_settings_named_in_documents_exist() -> None:
 
 
 def test_the_example_of_a_source_works(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "add-a-format.md").read_text(), re.DOTALL)
+    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "add-a-format.md").read_text(), re.DOTALL)
     module = ModuleType("shardwright.core.sources.text_list")
     exec(compile(block, "text_list.py", "exec"), vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -191,9 +208,7 @@ def test_the_example_of_a_source_works(workplace: Path, monkeypatch: pytest.Monk
 @pytest.mark.slow
 def test_the_settings_by_task_are_accepted(workplace: Path, few_photos: Path) -> None:
     use_photos(workplace, few_photos)
-    rows = re.findall(
-        r"^\| [^|]+ \| `(--[^`]+)`", (ROOT / "docs" / "converting.md").read_text(), re.MULTILINE
-    )
+    rows = re.findall(r"^\| [^|]+ \| `(--[^`]+)`", (DOCS / "converting.md").read_text(), re.MULTILINE)
     (workplace / "opt_out.txt").write_text("birds/nobody.jpg\n")
     skipped = ("--class_names", "--plan_from", "--job", "--overwrite", "--map")
     tried = 0
@@ -201,7 +216,7 @@ def test_the_settings_by_task_are_accepted(workplace: Path, few_photos: Path) ->
         if row.startswith(skipped):
             continue
         tried += 1
-        assert cli.main(["plan", "--input=photos", *with_one_worker(shlex.split(row))]) == 0, row
+        assert cli.main(["plan", "--input=photos", *shlex.split(row)]) == 0, row
     assert tried >= 9
 
 
@@ -212,7 +227,7 @@ def test_links_inside_the_documents_have_targets() -> None:
 
 
 _ROW = re.compile(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|$", re.MULTILINE)
-_EXAMPLES = dict(_ROW.findall((ROOT / "docs" / "sources.md").read_text().partition("\n## ")[0]))
+_EXAMPLES = dict(_ROW.findall((DOCS / "sources.md").read_text().partition("\n## ")[0]))
 
 
 def test_every_source_has_an_example() -> None:
@@ -231,30 +246,8 @@ def test_the_example_has_the_files_of_the_suite(tmp_path: Path, source: str) -> 
     assert _kinds(re.findall(r"`([^`]+)`", _EXAMPLES[source])) <= _kinds(files)
 
 
-TEXT = (ROOT / "docs" / "scheduling.md").read_text()
+TEXT = (DOCS / "scheduling.md").read_text()
 BLOCKS = dict(re.findall(r"```yaml\n# (\S+)\n(.*?)```", TEXT, re.DOTALL))
-#: An indented command whose comment states the exit code, or a block of Python.
-EXAMPLE = re.compile(
-    r"^ {4}shardwright (?P<command>[^#\n]+)(?:#[^\n]*?(?:exit code (?P<code>\d))?)?$"
-    r"|```python\n(?P<python>.*?)```",
-    re.DOTALL | re.MULTILINE,
-)
-
-
-def test_the_examples_run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Commands end as the page states; VERSION is the newest version."""
-    tried = []
-    for match in EXAMPLE.finditer(TEXT):
-        if match["python"]:
-            exec(compile(match["python"], "scheduling.md", "exec"), {"__name__": "__main__"})
-            continue
-        newest = max((path.name for path in (workplace / "pets" / "versions").glob("*Z")), default="")
-        arguments = shlex.split(match["command"].replace("VERSION", newest))
-        code = cli.main(arguments)
-        assert code == int(match["code"] or 0), (arguments, capsys.readouterr().err)
-        tried.append(arguments[0])
-    assert {"init", "rebuild", "versions", "diff", "report", "publish", "rollback"} <= set(tried)
-    assert "nothing changed" in capsys.readouterr().out
 
 
 def test_the_parts_of_job_files_are_valid(tmp_path: Path) -> None:
@@ -264,30 +257,11 @@ def test_the_parts_of_job_files_are_valid(tmp_path: Path) -> None:
         assert job.hooks or job.gates.limits.max_count_drop == 0.1
 
 
-def test_the_alerts_ask_for_metrics_that_a_rebuild_writes(workplace: Path) -> None:
-    assert cli.main(["rebuild", "--input=photos", "--output=pets", "--resize=16", "--limit=5"]) == 0
-    written = (workplace / "pets" / "metrics.prom").read_text()
-    (group,) = yaml.safe_load(BLOCKS["alerts.yaml"])["groups"]
-    for rule in group["rules"]:
-        (name,) = re.findall(r"shardwright_\w+", rule["expr"])
-        assert f"\n{name}{{dataset=" in f"\n{written}", rule
-        assert "$labels.dataset" in rule["annotations"]["summary"]
-    assert 'outcome="refused"' in written
-    assert len(group["rules"]) == 2
-
-
 def test_the_named_files_exist() -> None:
     for path in re.findall(r"deploy/[\w/.-]+", TEXT):
         assert (ROOT / path).exists(), path
 
 
-tf = late("tensorflow")
-
-DOCS = ROOT / "docs"
-PAGES = [
-    "getting-started.md",
-    *sorted(f"coming-from/{path.name}" for path in (DOCS / "coming-from").iterdir()),
-]
 #: A block of Python, or an indented command with the exit code that its comment tells.
 STEP = re.compile(
     r"```python\n(?P<python>.*?)```"
@@ -296,112 +270,83 @@ STEP = re.compile(
 )
 
 
-@pytest.fixture
-def garden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what the pages are about, where they are run."""
-    shutil.copytree(PHOTOS, tmp_path / "photos")
-    shutil.copytree(PHOTOS, tmp_path / "examples" / "photos")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def photos() -> list[Path]:
-    return sorted(path.relative_to(PHOTOS) for path in PHOTOS.glob("*/*"))
-
-
-def split_of(number: int) -> str:
-    return "validation" if number % 10 == 8 else "test" if number % 10 == 9 else "train"
-
-
 def write_by_split(folder: Path) -> None:
     """Writes what TFRecorder and ImageFolder read: folders of splits and classes, and a CSV file."""
     rows = ["split,image_uri,label"]
-    for number, path in enumerate(photos()):
-        place = folder / "photos_by_split" / split_of(number) / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(PHOTOS / path, place)
-        rows.append(f"{split_of(number).upper()},photos/{path},{path.parent.name}")
+    for number, path in enumerate(sorted(PHOTOS.glob("*/*"))):
+        split = {8: "validation", 9: "test"}.get(number % 10, "train")
+        place = folder / "photos_by_split" / split / path.parent.name
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+        rows.append(f"{split.upper()},photos/{path.relative_to(PHOTOS)},{path.parent.name}")
     (folder / "photos.csv").write_text("\n".join(rows) + "\n")
 
 
 def write_downloads(folder: Path) -> None:
     """Writes what img2dataset writes as files, as a WebDataset and as TFRecords."""
-    for name in ("output_folder/00000", "tars", "tfrecords"):
-        (folder / name).mkdir(parents=True)
-    with (
-        tarfile.open(folder / "tars" / "00000.tar", "w") as tar,
-        tf.io.TFRecordWriter(str(folder / "tfrecords" / "00000.tfrecord")) as records,
-    ):
-        for number, path in enumerate(photos()):
-            buffer = io.BytesIO()
-            with Image.open(PHOTOS / path) as image:
-                image.convert("RGB").resize((256, 256)).save(buffer, "JPEG")
-                sizes = {"width": 256, "height": 256, "original_width": image.width}
-            texts = {"url": f"https://a.b/{path.name}", "key": f"{number:09d}", "status": "success"}
-            for suffix, content in (("jpg", buffer.getvalue()), ("json", json.dumps(texts | sizes).encode())):
-                (folder / "output_folder" / "00000" / f"{number:09d}.{suffix}").write_bytes(content)
-                member = tarfile.TarInfo(f"{number:09d}.{suffix}")
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
-            values = {"jpg": buffer.getvalue(), **{name: text.encode() for name, text in texts.items()}}
-            features = {
-                k: tf.train.Feature(bytes_list=tf.train.BytesList(value=[v])) for k, v in values.items()
-            }
-            for name, size in sizes.items():
-                features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[size]))
-            example = tf.train.Example(features=tf.train.Features(feature=features))
-            records.write(example.SerializeToString())
+    files = folder / "output_folder" / "00000"
+    rows = put_downloads(files, sorted(PHOTOS.glob("*/*")))
+    write_tfrecords(folder / "tfrecords" / "00000.tfrecord", rows)
+    (folder / "tars").mkdir()
+    with tarfile.open(folder / "tars" / "00000.tar", "w") as tar:
+        for file in sorted(files.iterdir()):
+            tar.add(file, file.name)
 
 
-def steps(page: str) -> Iterator[re.Match[str]]:
-    return STEP.finditer((DOCS / page).read_text().replace(" \\\n", " "))
+def check_walkthrough(page: str, names: dict[str, Any], output: str) -> None:
+    """Checks what a page says of its last run."""
+    if page == "getting-started.md":  # only the shard with the new image was written
+        newest = max(Path("garden/versions").glob("*Z"))
+        work = json.loads((newest / "version.json").read_text())["work"]
+        assert (work["shards"], work["reused_shards"], work["converted"]) == (2, 1, 1)
+        assert names["model"].optimizer.iterations == 2 * int(names["train"].cardinality())
+    if page == "scheduling.md":
+        assert "nothing changed" in output
+        written = Path("pets/metrics.prom").read_text()
+        assert 'outcome="refused"' in written
+        (group,) = yaml.safe_load(BLOCKS["alerts.yaml"])["groups"]
+        assert len(group["rules"]) == 2
+        for rule in group["rules"]:
+            (name,) = re.findall(r"shardwright_\w+", rule["expr"])
+            assert f"\n{name}{{dataset=" in f"\n{written}", rule
+            assert "$labels.dataset" in rule["annotations"]["summary"]
 
 
-def is_installed(block: str) -> bool:
-    """Returns whether the programs that a block imports are here."""
-    return all(find_spec(name) for name in re.findall(r"^(?:import|from) (\w+)", block, re.MULTILINE))
-
-
-def check_last_rebuild(versions: Path) -> None:
-    """Checks what the page says of the last run: only the shard with the new image was written."""
-    newest = max((versions / "versions").glob("*Z"))
-    work = json.loads((newest / "version.json").read_text())["work"]
-    assert (work["shards"], work["reused_shards"], work["converted"]) == (2, 1, 1)
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("page", PAGES)
-def test_a_walkthrough_runs(page: str, garden: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if page == "getting-started.md":
-        shutil.rmtree("photos")  # the page copies them
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("page", WALKTHROUGHS)
+def test_a_walkthrough_runs(page: str, workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands end as the page states; VERSION is the newest version."""
+    (workplace / "photos").unlink()  # pages change their photos, and the first one copies them
+    shutil.copytree(PHOTOS, workplace / ("examples/photos" if page == "getting-started.md" else "photos"))
     if page == "coming-from/img2dataset.md":
-        write_downloads(garden)
-    write_by_split(garden)
+        write_downloads(workplace)
+    write_by_split(workplace)
     names: dict[str, Any] = {"__name__": "__main__"}
-    skipped, commands = [], []
-    for step in steps(page):
+    skipped, tried, output = [], [], ""
+    for step in STEP.finditer((DOCS / page).read_text().replace(" \\\n", " ")):
         if step["python"]:
-            if not is_installed(step["python"]):
+            if is_installed(step["python"]):
+                run_python(step["python"], page, names)
+            else:
                 skipped.append(step["python"])
-                continue
-            exec(compile(step["python"], page, "exec"), names)
         elif step["command"].startswith("cp "):
             subprocess.run(shlex.split(step["command"]), check=True)
         else:
-            words = shlex.split(step["command"])[1:]
-            commands.append(words[0])
-            assert cli.main(words) == int(step["code"] or 0), (words, capsys.readouterr().err)
-            if page == "getting-started.md" and commands in (["plan"], ["plan", "convert"]):
-                assert "warning" not in capsys.readouterr().out, "the first example is one that works"
-    assert commands
-    if page == "getting-started.md":
-        check_last_rebuild(garden / "garden")
-        model, train = names["model"], names["train"]
-        assert model.optimizer.iterations == 2 * int(train.cardinality())
+            newest = max((path.name for path in Path("pets/versions").glob("*Z")), default="")
+            words = shlex.split(step["command"].replace("VERSION", newest))[1:]
+            tried.append(words[0])
+            code = cli.main(words)
+            captured = capsys.readouterr()
+            assert code == int(step["code"] or 0), (words, captured.err)
+            output += captured.out
+            if page == "getting-started.md" and tried in (["plan"], ["plan", "convert"]):
+                assert "warning" not in captured.out, "the first example is one that works"
+    assert tried
     assert len(skipped) == (page == "coming-from/tfrecorder.md")
+    check_walkthrough(page, names, output)
 
 
-PAGE = (ROOT / "docs" / "add-a-format.md").read_text()
+PAGE = (DOCS / "add-a-format.md").read_text()
 FILES = dict(re.findall(r"```(?:python|toml) title=\"(\S+)\"\n(.*?)```", PAGE, re.DOTALL))
 (COMMAND,) = re.findall(r"^    shardwright (convert .*)$", PAGE, re.MULTILINE)
 

@@ -57,18 +57,13 @@ def test_import_is_light_and_the_module_is_the_command(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"shardwright {shardwright.__version__}\n")
 
 
-def test_a_result_shows_itself_in_short_and_escaped(tmp_path: Path) -> None:
-    folder = next(path for path in make_tree(tmp_path / "in").iterdir() if path.is_dir())
-    (folder / "empty.jpg").touch()
+def test_all_functions_take_paths_and_results_show_themselves(tmp_path: Path) -> None:
+    (make_tree(tmp_path / "in") / "ant" / "empty.jpg").touch()
     made = shardwright.convert(input=tmp_path / "in", output=tmp_path / "<b>out", max_bad_fraction=1)
     assert repr(made).startswith(f"<{tmp_path}/<b>out: ") and f"(train: {made.records:,})" in repr(made)
     page = made._repr_html_()
     assert "&lt;b&gt;out" in page and "<b>" not in page and page.count("<tr>") == 3
     assert "quarantined: 1 EMPTY_FILE" in page
-
-
-def test_all_functions_take_paths(tmp_path: Path) -> None:
-    made = shardwright.convert(input=make_tree(tmp_path / "in"), output=tmp_path / "out", max_bad_fraction=1)
     out = Path(made.path)
     sheet = tmp_path / "sheet.png"
     assert shardwright.inspect(out, contact_sheet=sheet)["splits"]["train"]["records"] == made.records
@@ -213,7 +208,7 @@ def test_options_become_arguments(options: str, arguments: str) -> None:
     assert in_python_words(options, shardwright.convert, ["my photos"]) == arguments
 
 
-def test_options_of_a_command_that_a_function_spells_otherwise() -> None:
+def test_some_options_are_other_arguments() -> None:
     assert in_python_words("use --quality.", shardwright.validate, []) == "use mode='quality'."
     assert in_python_words("--wait x: no", shardwright.rebuild, []) == "wait_minutes= x: no"
 

@@ -166,13 +166,15 @@ def test_a_worker_process_that_dies_is_one_sentence_and_exit_code_3(capfd: Captu
     assert err.count("\n") == 1
 
 
-def test_a_worker_process_writes_the_same_bytes(tmp_path: Path) -> None:
+def test_a_worker_process_writes_the_same_bytes_and_a_call_leaves_beam_unchanged(tmp_path: Path) -> None:
+    before = threading.excepthook, vars(sdk_worker).get("print")
     tree = make_tree(tmp_path / "in")
     here, there = (
         shardwright.convert(input=tree, output=tmp_path / name, resize=8, beam_options=options)
         for name, options in (("here", []), ("there", _PROCESSES))
     )
     assert here.dataset.fingerprint == there.dataset.fingerprint
+    assert (threading.excepthook, vars(sdk_worker).get("print")) == before
 
 
 #: Prints what threads of Beam, and others, print when they fail, before and after tracebacks are hidden.
@@ -241,9 +243,3 @@ def test_the_loggers_of_engines_are_enabled_again_afterwards() -> None:
     assert logger.disabled == before
     with suppress_beam_logs(True):
         assert not logger.disabled
-
-
-def test_a_library_call_leaves_beam_unchanged(tmp_path: Path) -> None:
-    before = threading.excepthook, vars(sdk_worker).get("print")
-    shardwright.convert(input=make_tree(tmp_path / "in"), output=tmp_path / "out")
-    assert (threading.excepthook, vars(sdk_worker).get("print")) == before
