@@ -6,29 +6,23 @@ in buckets: first of equal keys, then of equal source checksums.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from hashlib import sha256
 from itertools import groupby, repeat
 from typing import IO, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.conversion import (
-    Converted,
-    ReadImage,
-    ShardRecipe,
-    convert_refs,
-    read_ref,
-)
+from shardwright.core.conversion import Converted, ReadImage, ShardRecipe, convert_refs, read_ref
 from shardwright.core.hash_buckets import bucket_of, packed_by, unpack_rows
 from shardwright.core.images.read import map_refs
 from shardwright.core.plan.assign import Placement, limit_order, shard_order
 from shardwright.core.records.build import label_ids
 from shardwright.core.records.compression import uncompressed
-from shardwright.core.records.encodings import WrongEncoding, plain_feature
+from shardwright.core.records.encodings import plain_feature
 from shardwright.core.records.framing import FRAME_BYTES, HEADER_BYTES, Record, read_records
 from shardwright.core.sources.rules import Rules
 from shardwright.core.sources.source import Input
@@ -90,7 +84,7 @@ def _key(data: bytes, spec: FeatureSpec | None) -> str | None:
             return None
         values = plain_feature(spec, feature).values
         return str(values[0], "utf-8", "replace") if len(values) == 1 else None
-    except (ValueError, TypeError, WrongEncoding):
+    except (ValueError, TypeError):
         return None
 
 
@@ -135,16 +129,11 @@ def rows_by_key(
     for row in rows:
         key = row.key
         entry = by_offset.get(row.offset)
-        if entry is not None and entry.file_name and entry.file_name == key and entry.length == row.length:
+        if entry is not None and entry.length == row.length and key in (None, entry.file_name or None):
             key = entry.key
-        elif key is None:
-            if entry is not None and entry.length == row.length:
-                key = entry.key
-            elif has_keys:
-                key = ""
-            else:
-                return None
-        by_key.setdefault(key, []).append(row)
+        elif key is None and not has_keys:
+            return None
+        by_key.setdefault(key or "", []).append(row)
     return by_key
 
 
@@ -278,14 +267,14 @@ def compare_shard(
     shards = dataset.splits.get(split, ())
     place = (split, number, len(shards))
     refs.sort(key=lambda ref: shard_order(comparison.settings.seed, ref.key))
-    work = _Shard(comparison, facts, comparison.recipe(), place, None, {})
+    recipe = comparison.recipe()
     if number >= len(shards):
+        work = _Shard(comparison, facts, recipe, place, None, {})
         _place(work, refs, {})
         yield from _compare(work, None)
         return
     shard: Shard = shards[number]
-    work.name = shard.file
-    work.entries = read_entries(directory, place, shard)
+    work = _Shard(comparison, facts, recipe, place, shard.file, read_entries(directory, place, shard))
     path = storage.join(directory, shard.file)
     try:
         # Other checks report damage.
@@ -377,7 +366,7 @@ def _compare(work: _Shard, file: IO[bytes] | None) -> Iterator[Finding | Leftove
             yield from _missing(work, item, truth)
         for row in item.rows:
             assert file is not None
-            if truth.example and sha256(truth.example).digest() == row.digest:
+            if truth.example and hashlib.sha256(truth.example).digest() == row.digest:
                 continue
             data = record_data(file, row)
             for code, message in compare_record(data, item.ref, item.entry, truth, work.facts):
@@ -401,7 +390,7 @@ def _compare_by_bytes(
     _place(work, refs, {})  # places none, so that the images that should have a record remain
     open_items: list[tuple[_Item, Entry]] = []
     for item, truth in zip(work.items, _truths(work), strict=True):
-        digest = sha256(truth.example or b"").digest()
+        digest = hashlib.sha256(truth.example or b"").digest()
         if truth.example and by_digest.get(digest):
             held[digest] = by_digest[digest].pop()
         elif item.entry is not None or truth.entry.outcome != Outcome.FILTERED:
@@ -427,31 +416,30 @@ def _compare_by_bytes(
 def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Leftover]:
     """Yields an image that should have a record, if reading it confirms that."""
     ref, entry, now = item.ref, item.entry, truth.entry
-    code = FindingCode.RECORD_MISSING
-    if entry is not None and entry.outcome == Outcome.DEDUPLICATED:
-        if now.outcome == Outcome.FILTERED:
-            return
-        message = f"it was left out as a copy of {entry.reason!r}, but it is not a copy"
-        code = FindingCode.SOURCE_CHANGED
-    elif entry is not None and entry.outcome == Outcome.QUARANTINED:
-        if now.outcome != Outcome.WRITTEN or not work.facts.same_software or not work.comparison.convert:
+    code, convert = FindingCode.RECORD_MISSING, work.comparison.convert
+    fault = ""
+    if now.outcome == Outcome.QUARANTINED:
+        fault = f" (which would be quarantined: {now.reason}, {now.message})"
+    if entry is not None and entry.outcome == Outcome.QUARANTINED:
+        if now.outcome != Outcome.WRITTEN or not work.facts.same_software or not convert:
             return
         message = f"it was quarantined as {entry.reason}, but nothing is wrong with it now"
         code = FindingCode.SOURCE_CHANGED
-    elif entry is not None and entry.outcome == Outcome.FILTERED:
-        if now.outcome == Outcome.FILTERED or (entry.stage and not work.comparison.convert):
-            return  # a setting leaves it out, which only converting it can show
-        message = f"the ledger lists it as filtered ({entry.reason}), but the source has it as an image"
-        if now.outcome == Outcome.QUARANTINED:
-            message += f" (which would be quarantined: {now.reason}, {now.message})"
-    elif entry is not None:
+    elif entry is not None and entry.outcome not in (Outcome.DEDUPLICATED, Outcome.FILTERED):
         message = "the ledger lists it as written, but no sound record contains it"
     elif now.outcome == Outcome.FILTERED:
         return
+    elif entry is None:
+        message = f"neither a record nor the ledger has the image at {printable(ref.location)}{fault}"
+    elif entry.outcome == Outcome.DEDUPLICATED:
+        message = f"it was left out as a copy of {entry.reason!r}, but it is not a copy"
+        code = FindingCode.SOURCE_CHANGED
+    elif entry.stage and not convert:
+        return  # a setting leaves it out, which only converting it can show
     else:
-        message = f"neither a record nor the ledger has the image at {printable(ref.location)}"
-        if now.outcome == Outcome.QUARANTINED:
-            message += f" (which would be quarantined: {now.reason}, {now.message})"
+        message = (
+            f"the ledger lists it as filtered ({entry.reason}), but the source has it as an image{fault}"
+        )
     settings = work.comparison.settings
     splits = work.comparison.dataset.plan.split_bounds
     by_hash = Placement(settings, splits).split(ref._replace(split=""))
@@ -462,19 +450,16 @@ def _missing(work: _Shard, item: _Item, truth: ExpectedRecord) -> Iterator[Lefto
 def _lost(work: _Shard, key: str, row: SoundRecord, file: IO[bytes]) -> Leftover:
     """Returns a record whose image is not where the plan places it."""
     entry = work.entries.get(key)
-    digest, names = "", None
-    try:
-        parsed = ParsedRecord(record_data(file, row), work.facts)
-        digest, names = parsed.sha256, parsed.names
-    except ValueError:
-        pass
-    if names is None:
-        names = (entry.label,) if entry else ()
+    digest, label = (entry.sha256, entry.label) if entry else ("", "")
+    with contextlib.suppress(ValueError):
+        parsed = ParsedRecord.of(record_data(file, row), work.facts)
+        digest = parsed.sha256 or digest
+        names = parsed.names(work.facts)
+        label = label if names is None else LABEL_SEPARATOR.join(names)
     where = "the source no longer has such an image" if key else "no image of the source converts to it"
     code = FindingCode.SOURCE_MISSING
     finding = Finding(code, where, work.name, row.number, row.offset, key or None)
-    digest = digest or (entry.sha256 if entry else "")
-    return Leftover(True, finding, digest, LABEL_SEPARATOR.join(names), work.place[0])
+    return Leftover(True, finding, digest, label, work.place[0])
 
 
 #: (what, bucket), packed leftovers.
@@ -501,6 +486,10 @@ class Leftover(NamedTuple):
     split: str
     given_split: bool = False
 
+    def name(self, what: str) -> str:
+        """Returns the value that equal leftovers share, `KEY` or `SOURCE`; empty if it is not known."""
+        return (self.finding.key if what == KEY else self.sha256) or ""
+
 
 def bucket_leftovers(leftovers: Iterable[Leftover], what: str, buckets: int) -> Iterator[Packed]:
     """Returns leftovers packed by bucket, so that equal ones meet.
@@ -510,10 +499,7 @@ def bucket_leftovers(leftovers: Iterable[Leftover], what: str, buckets: int) -> 
       what: Value that has to be equal: `KEY` or `SOURCE`.
       buckets: Number of buckets.
     """
-    return packed_by(
-        ((what, bucket_of((item.finding.key if what == KEY else item.sha256) or "", buckets)), item)
-        for item in leftovers
-    )
+    return packed_by(((what, bucket_of(item.name(what), buckets)), item) for item in leftovers)
 
 
 def meet(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding | Leftover]:
@@ -522,11 +508,10 @@ def meet(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding | 
     groups: defaultdict[str, tuple[list[Leftover], list[Leftover]]] = defaultdict(lambda: ([], []))
     for pack in packs:
         for item in map(Leftover._make, unpack_rows(pack)):
-            name = item.finding.key if what == KEY else item.sha256
-            if not name:
+            if name := item.name(what):
+                groups[name][item.is_record].append(item)
+            else:
                 yield item
-                continue
-            groups[name][item.is_record].append(item)
     for images, records in groups.values():
         yield from _meet(images, records, what)
 
@@ -538,8 +523,7 @@ def _meet(images: list[Leftover], records: list[Leftover], what: str) -> Iterato
         by_label[image.label].append(image)
     pairs, alone = [], []
     for record in sorted(records, key=_order):
-        same = by_label.get(record.label)
-        if same:
+        if same := by_label.get(record.label):
             pairs.append((record, same.pop()))
         else:
             alone.append(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,18 +13,27 @@ from shardwright.core.conversion import Converted, ReadImage
 from shardwright.core.images.decode import load, load_samples, open_image
 from shardwright.core.images.metadata import strip_metadata
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
-from shardwright.core.records.encodings import WrongEncoding, plain_feature
+from shardwright.core.records.encodings import plain_spec
 from shardwright.core.records.record_schema import Problem
 from shardwright.core.sources.image_files import MISSING
+from shardwright.core.validation.values import (
+    ValuesByRole,
+    decoded_features,
+    only_bytes,
+    only_text,
+    specs_with_roles,
+    values_by_role,
+)
 from shardwright.schemas.codes import FilterReason, FindingCode, Outcome, QuarantineReason
 from shardwright.schemas.errors import ImageFault, LeftOut
-from shardwright.schemas.example import parse_example
+from shardwright.schemas.example import Feature, parse_example
 from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
 from shardwright.schemas.ledger import Entry
 from shardwright.schemas.sample_types import SAMPLE_TYPES
+from shardwright.schemas.units import is_or_are
 
 _LABELS = (FeatureRole.LABEL, FeatureRole.LABEL_TEXT, FeatureRole.SYNSET)
 _OBJECT_CLASSES = (FeatureRole.OBJECT_LABEL, FeatureRole.OBJECT_TEXT)
@@ -103,57 +112,44 @@ def truth_of(image: Converted | ReadImage) -> ExpectedRecord:
     return ExpectedRecord(entry, data=image.data)
 
 
-class ParsedRecord:
-    """Values of a record by the roles of its features, decoded."""
+class ParsedRecord(NamedTuple):
+    """A record of a dataset.
 
-    def __init__(self, data: bytes, facts: ComparisonSettings) -> None:
+    Attributes:
+      features: Features as they are stored.
+      values: Decoded values by the roles of the features.
+    """
+
+    features: Mapping[str, Feature]
+    values: ValuesByRole
+
+    @staticmethod
+    def of(data: bytes, facts: ComparisonSettings) -> ParsedRecord:
         """Parses a record.
 
         Raises:
           ValueError: If it is not an Example.
         """
-        self._facts = facts
-        self.features = parse_example(data)
-        self.by_role: dict[FeatureRole, Sequence[Any]] = {}
-        for spec in facts.features:
-            feature = self.features.get(spec.name)
-            if spec.fill is None or feature is None or feature.type is not spec.type:
-                continue
-            try:
-                self.by_role.setdefault(spec.fill, plain_feature(spec, feature).values)
-            except (WrongEncoding, ValueError, TypeError):
-                continue
-
-    def one(self, role: FeatureRole) -> bytes | None:
-        """Returns the only value of a bytes feature, or None."""
-        values = self.by_role.get(role, ())
-        return values[0] if len(values) == 1 and isinstance(values[0], bytes) else None
+        features = parse_example(data)
+        decoded, _, _ = decoded_features(features, facts.features)
+        return ParsedRecord(
+            features, values_by_role(decoded, specs_with_roles(map(plain_spec, facts.features)))
+        )
 
     @property
     def sha256(self) -> str:
         """Checksum of the source that the record states; empty if it states none."""
-        return (self.one(FeatureRole.SOURCE_SHA256) or b"").decode("utf-8", "replace")
+        return only_text(self.values, FeatureRole.SOURCE_SHA256) or ""
 
-    @property
-    def dtype(self) -> str:
-        """Type of the image's samples; empty if neither the layout nor the record states a known one."""
-        for spec in self._facts.features:
-            if spec.pixel_type:
-                return spec.pixel_type
-        name = (self.one(FeatureRole.DTYPE) or b"").decode("utf-8", "replace")
-        return name if name in SAMPLE_TYPES else ""
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Classes of the image, from their ids if there are any; None if the record does not say."""
-        facts = self._facts
-        if FeatureRole.LABEL in self.by_role:
+    def names(self, facts: ComparisonSettings) -> tuple[str, ...] | None:
+        """Returns the classes of the image, from their ids if it has any; None if it does not say."""
+        if FeatureRole.LABEL in self.values:
             name_of = dict(enumerate(facts.labels, facts.first_label))
-            ids = [class_id for class_id in self.by_role[FeatureRole.LABEL] if class_id != UNLABELLED]
+            ids = [class_id for class_id in self.values[FeatureRole.LABEL] if class_id != UNLABELLED]
             return tuple(name_of.get(class_id, str(class_id)) for class_id in ids)
         for role in (FeatureRole.SYNSET, FeatureRole.LABEL_TEXT):
-            if role in self.by_role:
-                return tuple(name.decode("utf-8", "replace") for name in self.by_role[role] if name)
+            if role in self.values:
+                return tuple(name.decode("utf-8", "replace") for name in self.values[role] if name)
         return None
 
 
@@ -186,7 +182,7 @@ def compare_record(
         yield gone(truth.entry)
         return
     try:
-        parsed = ParsedRecord(data, facts)
+        parsed = ParsedRecord.of(data, facts)
     except ValueError:
         return  # reported elsewhere
     before = parsed.sha256 or (entry.sha256 if entry else "")
@@ -197,9 +193,8 @@ def compare_record(
             f"its source's sha256 begins with {truth.entry.sha256[:_SHOWN]}, but the record was made from "
             f"{before[:_SHOWN]}",
         )
-    expected = ParsedRecord(truth.example, facts) if truth.example else None
-    wrong_label = _wrong_label(parsed, ref, expected, facts)
-    if wrong_label:
+    expected = ParsedRecord.of(truth.example, facts) if truth.example else None
+    if wrong_label := _wrong_label(parsed, ref, expected, facts):
         yield FindingCode.SOURCE_LABEL, wrong_label
     picture = list(_compare_pictures(parsed, entry, truth, expected, before, facts))
     yield from picture
@@ -212,19 +207,19 @@ def _wrong_label(
     parsed: ParsedRecord, ref: ImageRef, expected: ParsedRecord | None, facts: ComparisonSettings
 ) -> str:
     """Returns how the classes of an image differ from the source's; empty if they do not."""
-    mine = parsed.names
+    mine = parsed.names(facts)
     if mine is None:
         return ""
     if expected is None:  # a record cannot have the id of a class that the dataset does not know
         wrong = mine != tuple(name for name in ref.labels if name in facts.labels)
     else:
-        wrong = mine != expected.names
+        wrong = mine != expected.names(facts)
     if wrong:
         return f"the source says {classes(ref.labels)}, the record {classes(mine)}"
     if expected:  # the name may be wrong even if the id is right
         for role in _LABELS[1:]:
             texts = [
-                [name.decode("utf-8", "replace") for name in side.by_role.get(role, ())]
+                [name.decode("utf-8", "replace") for name in side.values.get(role, ())]
                 for side in (expected, parsed)
             ]
             if texts[0] != texts[1]:
@@ -248,27 +243,26 @@ def _compare_pictures(
     facts: ComparisonSettings,
 ) -> Iterator[Problem]:
     """Compares the stored image with the source, converted or as it is."""
-    mine = parsed.one(FeatureRole.ENCODED)
+    mine = only_bytes(parsed.values, FeatureRole.ENCODED)
     if mine is None:
         return
     changed = bool(before) and before != truth.entry.sha256
     stored = entry.stored if entry and entry.stored else truth.entry.stored
     kept = stored == "kept"
+    other_bytes = "it should contain the source's own bytes, but contains others"
     if kept and not facts.stripped and before:
-        if hashlib.sha256(mine).hexdigest() != before:
-            yield (
-                FindingCode.KEPT_BYTES,
-                "it should contain the source's own bytes, but contains others: their sha256 begins "
-                f"{hashlib.sha256(mine).hexdigest()[:_SHOWN]}, not {before[:_SHOWN]}",
-            )
+        sha256 = hashlib.sha256(mine).hexdigest()
+        if sha256 != before:
+            begins = f"their sha256 begins {sha256[:_SHOWN]}, not {before[:_SHOWN]}"
+            yield FindingCode.KEPT_BYTES, f"{other_bytes}: {begins}"
         return
-    true = (
-        expected.one(FeatureRole.ENCODED) if expected else truth.data if kept and not facts.stripped else None
-    )
+    true = truth.data if kept and not facts.stripped else None
+    if expected:
+        true = only_bytes(expected.values, FeatureRole.ENCODED)
     if true is None or changed or mine == true:
         return
     if kept:
-        yield FindingCode.KEPT_BYTES, "it should contain the source's own bytes, but contains others"
+        yield FindingCode.KEPT_BYTES, other_bytes
     elif facts.same_software:
         yield FindingCode.SOURCE_CHANGED, "its image differs from what its source converts to"
     elif not _is_bare(mine) and _is_bare(true):
@@ -276,8 +270,15 @@ def _compare_pictures(
             FindingCode.SOURCE_CHANGED,
             "its image has metadata or bytes after its end, but what its source converts to has none",
         )
-    elif not _alike(mine, true, parsed.dtype):
+    elif not _alike(mine, true, _dtype_of(parsed, facts)):
         yield FindingCode.SOURCE_CHANGED, "its image looks different from what its source converts to"
+
+
+def _dtype_of(parsed: ParsedRecord, facts: ComparisonSettings) -> str:
+    """Returns the type of an image's samples; empty if neither layout nor record states a known one."""
+    stated = next(filter(None, (spec.pixel_type for spec in facts.features)), "")
+    dtype = stated or only_text(parsed.values, FeatureRole.DTYPE)
+    return dtype if dtype in SAMPLE_TYPES else ""
 
 
 def _is_bare(data: bytes) -> bool:
@@ -295,8 +296,7 @@ def _alike(one: bytes, other: bytes, dtype: str) -> bool:
     """
     if kind_of(one[:HEAD_BYTES]) != kind_of(other[:HEAD_BYTES]):
         return False
-    pixels = [_pixels(data, dtype) for data in (one, other)]
-    first, second = pixels
+    first, second = (_pixels(data, dtype) for data in (one, other))
     if first is None or second is None or first.shape != second.shape:
         return False
     difference = _difference(first, second)
@@ -328,9 +328,10 @@ def _difference(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
         units: np.ndarray = (first.astype(np.float32) - second) / (np.iinfo(first.dtype).max / 255)
         return units
     finite = np.isfinite(second)
-    if not np.array_equal(finite, np.isfinite(first)):
-        return None
-    if not np.array_equal(first[~finite], second[~finite], equal_nan=True):
+    if (
+        not np.array_equal(first[~finite], second[~finite], equal_nan=True)
+        or not np.isfinite(first[finite]).all()
+    ):
         return None
     span = np.ptp(second[finite].astype(np.float64)) if finite.any() else 0.0
     units = (np.where(finite, first, 0).astype(np.float64) - np.where(finite, second, 0)) * 255
@@ -364,9 +365,5 @@ def _compare_others(
         code = FindingCode.SOURCE_LABEL if role in _OBJECT_CLASSES else FindingCode.SOURCE_CHANGED
         wrong.setdefault(code, []).append(repr(name))
     for code, names in wrong.items():
-        many = len(names) > 1
-        yield (
-            code,
-            f"its feature{'s' if many else ''} {', '.join(names)} {'are' if many else 'is'} not what the "
-            "source gives now",
-        )
+        features = f"feature{'s' if len(names) > 1 else ''} {', '.join(names)}"
+        yield code, f"its {features} {is_or_are(len(names))} not what the source gives now"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from shardwright.core.images.decode import load, open_image
 from shardwright.core.images.signatures import HEAD_BYTES, kind_of
 from shardwright.core.records.record_schema import Problem, RecordSchema
 from shardwright.core.validation.image import MAX_PIXELS, NOT_AN_IMAGE
-from shardwright.core.validation.values import ValuesByRole, only_bytes, only_text, some_values
+from shardwright.core.validation.values import ValuesByRole, first_of, only_bytes, only_text, some_values
 from shardwright.schemas.codes import FindingCode, Outcome
 from shardwright.schemas.errors import ImageFault, NotACandidate
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES, OBJECT_ROLES
@@ -24,8 +24,6 @@ from shardwright.schemas.units import counted, is_or_are
 
 #: Tolerance by which a side or a point may leave the image, because writers use 32-bit floats.
 _TOLERANCE = 1e-6
-#: Roles of features with the values 0 and 1.
-_FLAGS = (FeatureRole.OBJECT_CROWD,)
 _SIDES = (FeatureRole.BOX_XMIN, FeatureRole.BOX_YMIN, FeatureRole.BOX_XMAX, FeatureRole.BOX_YMAX)
 
 
@@ -66,21 +64,26 @@ def check_objects(of_record: ValuesByRole, schema: RecordSchema) -> Iterator[Pro
         values |= {role: boxes[side::4] for role, side in zip(_SIDES, (1, 0, 3, 2))}
     if not values:
         return
-    lengths = {role: len(column) for role, column in values.items()}
-    if len(set(lengths.values())) > 1:
-        names = {spec.fill: spec.name for spec in schema.features}
-        if FeatureRole.BOXES in names:
-            names = {**dict.fromkeys(_SIDES, names[FeatureRole.BOXES]), **names}
-        listed = ", ".join(f"{names[role]!r} {length}" for role, length in lengths.items())
-        yield FindingCode.LENGTH_MISMATCH, f"its objects' features have unequal numbers of values: {listed}"
+    if unequal := _unequal_lengths(values, schema):
+        yield FindingCode.LENGTH_MISMATCH, f"its objects' features {unequal}"
         return
     problems: dict[FindingCode, list[str]] = {}
-    for i in range(next(iter(lengths.values()))):
-        for code, message in _object_problems({role: column[i] for role, column in values.items()}, schema):
+    for i, row in enumerate(zip(*values.values())):
+        for code, message in _object_problems(dict(zip(values, row)), schema):
             problems.setdefault(code, []).append(f"object {i}: {message}")
     for code, messages in problems.items():
-        more = f" (and {counted(len(messages) - 1, 'more object')})" if len(messages) > 1 else ""
-        yield code, messages[0] + more
+        yield code, first_of(messages, "more object")
+
+
+def _unequal_lengths(values: ValuesByRole, schema: RecordSchema) -> str:
+    """Returns the numbers of values of features that should have equally many; empty if they do."""
+    if len(set(map(len, values.values()))) == 1:
+        return ""
+    names = {spec.fill: spec.name for spec in schema.features}
+    if FeatureRole.BOXES in names:
+        names = {**dict.fromkeys(_SIDES, names[FeatureRole.BOXES]), **names}
+    listed = ", ".join(f"{names[role]!r} {len(column)}" for role, column in values.items())
+    return f"have unequal numbers of values: {listed}"
 
 
 def box_sizes(values: ValuesByRole) -> tuple[tuple[float, float], ...]:
@@ -106,12 +109,9 @@ def _object_problems(values: Mapping[FeatureRole, Any], schema: RecordSchema) ->
     area = values.get(FeatureRole.OBJECT_AREA)
     if area is not None and area < 0:
         yield FindingCode.WRONG_VALUE, f"its area {area:.6g} is negative"
-    for role in _FLAGS:
-        if values.get(role, 0) not in (0, 1) and schema.own:
-            yield (
-                FindingCode.WRONG_VALUE,
-                f"its {role.value.removeprefix('object_')} {values[role]} is neither 0 nor 1",
-            )
+    crowd = values.get(FeatureRole.OBJECT_CROWD, 0)
+    if crowd not in (0, 1) and schema.own:
+        yield FindingCode.WRONG_VALUE, f"its crowd {crowd} is neither 0 nor 1"
     yield from check_class(values.get(FeatureRole.OBJECT_LABEL), values.get(FeatureRole.OBJECT_TEXT), schema)
 
 
@@ -126,16 +126,10 @@ def check_keypoints(values: ValuesByRole, schema: RecordSchema) -> Iterator[Prob
     points = some_values(values, KEYPOINT_ROLES)
     if not any(points.values()):
         return
-    lengths = {role: len(column) for role, column in points.items()}
-    if len(set(lengths.values())) > 1:
-        names = {spec.fill: spec.name for spec in schema.features}
-        listed = ", ".join(f"{names[role]!r} {length}" for role, length in lengths.items())
-        yield (
-            FindingCode.LENGTH_MISMATCH,
-            f"its key points have unequal numbers of values: {listed}",
-        )
+    if unequal := _unequal_lengths(points, schema):
+        yield FindingCode.LENGTH_MISMATCH, f"its key points {unequal}"
         return
-    count = next(iter(lengths.values()))
+    count = len(next(iter(points.values())))
     objects = some_values(values, (*OBJECT_ROLES, FeatureRole.BOXES))
     object_count = _number_of_objects(objects)
     if object_count is not None and (not object_count or count % object_count):
@@ -145,26 +139,21 @@ def check_keypoints(values: ValuesByRole, schema: RecordSchema) -> Iterator[Prob
             f"it has {numbers}, but each object must have equally many key points",
         )
         return
-    yield from _with_count(_position_problems(points), FindingCode.KEYPOINT_RANGE)
-    if object_count and schema.own:
-        yield from _with_count(_own_problems(points, objects, count // object_count), FindingCode.WRONG_VALUE)
+    if problems := list(_position_problems(points)):
+        yield FindingCode.KEYPOINT_RANGE, first_of(problems, "more problem")
+    size = count // object_count if object_count and schema.own else 0
+    if size and (problems := list(_own_problems(points, objects, size))):
+        yield FindingCode.WRONG_VALUE, first_of(problems, "more problem")
 
 
-def _number_of_objects(objects: Mapping[FeatureRole, Sequence[Any]]) -> int | None:
+def _number_of_objects(objects: ValuesByRole) -> int | None:
     """Returns the number of objects; None if it is unknown."""
     for role, values in objects.items():
         return len(values) // 4 if role is FeatureRole.BOXES else len(values)
     return None
 
 
-def _with_count(messages: Iterator[str], code: FindingCode) -> Iterator[Problem]:
-    first = next(messages, None)
-    if first is not None:
-        more = sum(1 for _ in messages)
-        yield code, f"{first} (and {counted(more, 'more problem')})" if more else first
-
-
-def _position_problems(points: Mapping[FeatureRole, Sequence[Any]]) -> Iterator[str]:
+def _position_problems(points: ValuesByRole) -> Iterator[str]:
     visibilities = points.get(FeatureRole.KEYPOINT_VISIBILITY)
     xs, ys = points.get(FeatureRole.KEYPOINT_X, ()), points.get(FeatureRole.KEYPOINT_Y, ())
     for i, visibility in enumerate(visibilities or ()):
@@ -177,9 +166,7 @@ def _position_problems(points: Mapping[FeatureRole, Sequence[Any]]) -> Iterator[
             yield f"key point {i}: its position ({x:.6g}, {y:.6g}) is not between 0 and 1"
 
 
-def _own_problems(
-    points: Mapping[FeatureRole, Sequence[Any]], objects: Mapping[FeatureRole, Sequence[Any]], size: int
-) -> Iterator[str]:
+def _own_problems(points: ValuesByRole, objects: ValuesByRole, size: int) -> Iterator[str]:
     """Yields what is wrong with counts and names, which other writers may set differently."""
     visibilities = points.get(FeatureRole.KEYPOINT_VISIBILITY, ())
     for i, declared in enumerate(objects.get(FeatureRole.KEYPOINT_NUM, ()) if visibilities else ()):
@@ -277,9 +264,8 @@ def _check_format(values: ValuesByRole) -> Iterator[Problem]:
 
 def _picture_size(values: ValuesByRole) -> tuple[int, int] | None:
     """Returns the width and height that a record states, or None."""
-    width, height, shape = (
-        values.get(role, ()) for role in (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE)
-    )
+    roles = (FeatureRole.WIDTH, FeatureRole.HEIGHT, FeatureRole.SHAPE)
+    width, height, shape = (values.get(role, ()) for role in roles)
     if len(width) == len(height) == 1:
         return width[0], height[0]
     return (shape[1], shape[0]) if len(shape) == 3 else None

@@ -166,8 +166,7 @@ def value_problem(feature: Feature, spec: FeatureSpec, own: bool, split: str = "
     if spec.type is FeatureType.FLOAT and spec.fill not in POSITION_ROLES:
         wrong = [value for value in values if not math.isfinite(value)]
         if wrong:
-            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-            return FindingCode.NOT_FINITE, f"feature {spec.name!r} holds {wrong[0]}{more}"
+            return FindingCode.NOT_FINITE, f"feature {spec.name!r} holds {first_of(wrong)}"
     problem = _special_problem(values, spec, split) if own else ""
     return (FindingCode.WRONG_VALUE, f"feature {spec.name!r} {problem}") if problem else None
 
@@ -181,13 +180,17 @@ def is_text(spec: FeatureSpec) -> bool:
 
 def is_utf8(value: bytes) -> bool:
     """Returns whether bytes are valid UTF-8."""
-    if value.isascii():
-        return True
     try:
         value.decode("utf-8")
     except UnicodeDecodeError:
         return False
     return True
+
+
+def first_of(items: Sequence[Any], noun: str = "") -> str:
+    """Returns the first of some items for a message, and the number of the others, with a noun if given."""
+    more = len(items) - 1
+    return f"{items[0]} (and {counted(more, noun) if noun else f'{more} more'})" if more else str(items[0])
 
 
 def shortened_value(value: Any) -> str:
@@ -224,9 +227,6 @@ def _special_problem(values: Sequence[Any], spec: FeatureSpec, split: str) -> st
         allowed = allowed_numbers(ValueType(spec.value_type), spec.value, wide=True)
         wrong = [value for value in values if value not in allowed]
         if wrong:
-            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
-            return (
-                f"holds {wrong[0]}{more}, outside the range of {spec.value_type} "
-                f"({allowed[0]} to {allowed[-1]})"
-            )
+            limits = f"{allowed[0]} to {allowed[-1]}"
+            return f"holds {first_of(wrong)}, outside the range of {spec.value_type} ({limits})"
     return ""
