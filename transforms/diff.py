@@ -22,82 +22,57 @@ from shardwright.core.diff import (
     unpack_rows,
 )
 from shardwright.schemas.drift import MAX_PAIRS, Changes
-from shardwright.transforms.building_blocks import MergeAll, composite, in_global_window
+from shardwright.transforms.building_blocks import MergeAll, composite
 
 #: Old and new classes, and the number of images that changed from the one to the other.
 Relabel = tuple[tuple[str, str], int]
 
 _ROWS = "rows"
 _RELABELS = "relabels"
-#: Number of different class pairs that a worker collects before it emits them.
-_MAX_HELD = 10_000
 
 
-class _Comparing(beam.DoFn):
-    """Base class of the steps that find changes. They emit sums, not single changes.
-
-    Args:
-      meet_by: Field of the rows by which those meet later that only one dataset has here.
-    """
-
-    def __init__(self, meet_by: str = "source") -> None:
-        self._meet_by = meet_by
-
-    def start_bundle(self) -> None:
-        self._changes = Changes()
-        self._packer = Packer(attrgetter(self._meet_by))
-
-    def _packed(self, rows: Iterable[tuple[int, LedgerRow]], buckets: int) -> Iterator[Any]:
-        """Yields rows by bucket, and the class pairs when there are many."""
-        for side, row in rows:
-            for packed in self._packer.add(side, row, buckets):
-                yield beam.pvalue.TaggedOutput(_ROWS, packed)
-        yield from self._relabels()
-
-    def _relabels(self) -> Iterator[Any]:
-        """Yields the class pairs when there are many."""
-        if len(self._changes.relabels) >= _MAX_HELD:
-            yield from (beam.pvalue.TaggedOutput(_RELABELS, item) for item in self._changes.relabels.items())
-            self._changes.relabels.clear()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        for rows in self._packer.rest():
-            yield beam.pvalue.TaggedOutput(_ROWS, in_global_window(rows))
-        for item in self._changes.relabels.items():
-            yield beam.pvalue.TaggedOutput(_RELABELS, in_global_window(item))
-        self._changes.relabels.clear()
-        self._changes.settle()
-        yield in_global_window(self._changes)
+def _compare_ledgers(pair: LedgerPair, lost_is_empty: bool) -> Iterator[Any]:
+    """Compares the ledgers of one place; yields by key the rows that only one of them has."""
+    changes = Changes()
+    unmatched = compare_place(pair, changes, lost_is_empty)
+    yield from _packed(unmatched, "key", bucket_count(pair.records))
+    yield from _settled(changes)
 
 
-class _CompareLedgers(_Comparing):
-    """Compares the ledgers of one place; emits by key the rows that only one of them has."""
-
-    def __init__(self, lost_is_empty: bool) -> None:
-        super().__init__(meet_by="key")
-        self._lost_is_empty = lost_is_empty
-
-    def process(self, pair: LedgerPair) -> Iterator[Any]:
-        unmatched = compare_place(pair, self._changes, self._lost_is_empty)
-        yield from self._packed(unmatched, bucket_count(pair.records))
+def _compare_bucket(
+    bucket: tuple[int, Iterable[tuple[int, bytes]]], pairs: Iterable[LedgerPair]
+) -> Iterator[Any]:
+    """Compares rows that met by key; yields by source the rows that only one dataset has."""
+    changes = Changes()
+    unmatched = compare_elsewhere(_unpacked(bucket), changes)
+    yield from _packed(unmatched, "source", bucket_count(next(iter(pairs)).records))
+    yield from _settled(changes)
 
 
-class _CompareBucket(_Comparing):
-    """Compares rows that met by key; emits by source the rows that only one dataset has."""
-
-    def process(
-        self, bucket: tuple[int, Iterable[tuple[int, bytes]]], pairs: Iterable[LedgerPair]
-    ) -> Iterator[Any]:
-        unmatched = compare_elsewhere(_unpacked(bucket), self._changes)
-        yield from self._packed(unmatched, bucket_count(next(iter(pairs)).records))
-
-
-class _PairRenamed(_Comparing):
+def _pair_renamed(bucket: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterator[Any]:
     """Pairs removed and added images by their source; the remaining ones were really removed or added."""
+    changes = Changes()
+    pair_renamed(_unpacked(bucket), changes)
+    yield from _settled(changes)
 
-    def process(self, bucket: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterator[Any]:
-        pair_renamed(_unpacked(bucket), self._changes)
-        yield from self._relabels()
+
+def _packed(rows: Iterable[tuple[int, LedgerRow]], meet_by: str, buckets: int) -> Iterator[Any]:
+    """Yields the rows that only one dataset has here, by bucket; they meet by a field of theirs."""
+    packer = Packer(attrgetter(meet_by))
+    for side, row in rows:
+        for packed in packer.add(side, row, buckets):
+            yield beam.pvalue.TaggedOutput(_ROWS, packed)
+    for packed in packer.rest():
+        yield beam.pvalue.TaggedOutput(_ROWS, packed)
+
+
+def _settled(changes: Changes) -> Iterator[Any]:
+    """Yields the sum of the changes of a place or bucket, and its class pairs separately."""
+    for item in changes.relabels.items():
+        yield beam.pvalue.TaggedOutput(_RELABELS, item)
+    changes.relabels.clear()
+    changes.settle()
+    yield changes
 
 
 def _unpacked(bucket: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterator[tuple[int, LedgerRow]]:
@@ -127,20 +102,20 @@ def CompareDatasets(pairs: beam.PCollection, lost_is_empty: bool = False) -> bea
         pairs
         | "SpreadOut" >> beam.Reshuffle()  # LedgerPair
         | "CompareLedgers"
-        >> beam.ParDo(_CompareLedgers(lost_is_empty)).with_outputs(_ROWS, _RELABELS, main="changes")
+        >> beam.FlatMap(_compare_ledgers, lost_is_empty).with_outputs(_ROWS, _RELABELS, main="changes")
     )  # Changes, PackedRows, Relabel
     by_keys = (
         in_place[_ROWS]
         | "GroupByKeys" >> beam.GroupByKey()  # (bucket, [(side, rows)])
         | "CompareBucket"
-        >> beam.ParDo(_CompareBucket(), beam.pvalue.AsIter(pairs)).with_outputs(
+        >> beam.FlatMap(_compare_bucket, beam.pvalue.AsIter(pairs)).with_outputs(
             _ROWS, _RELABELS, main="changes"
         )
     )  # Changes, PackedRows, Relabel
     by_source = (
         by_keys[_ROWS]
         | "GroupBySource" >> beam.GroupByKey()  # (bucket, [(side, rows)])
-        | "PairRenamed" >> beam.ParDo(_PairRenamed()).with_outputs(_ROWS, _RELABELS, main="changes")
+        | "PairRenamed" >> beam.FlatMap(_pair_renamed).with_outputs(_ROWS, _RELABELS, main="changes")
     )  # Changes, PackedRows, Relabel
     steps = (in_place, by_keys, by_source)
     relabels = (

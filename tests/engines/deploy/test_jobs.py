@@ -310,8 +310,8 @@ REBUILD_STEPS = [
 #: Names that Beam gives to its own steps inside ours.
 BEAM_STEP = re.compile(
     r"FlatMap\(<lambda at core\.py:\d+>\)|Map\(decode\)"
-    r"|ParDo\((CombineValuesDoFn|_ListPart|_CompareLedgers|_CompareBucket|_PairRenamed|_GlobalWindowsBatchingDoFn)\)"
-    r"|FlatMap\((_check_shard|_read_ledger|compare)\)"
+    r"|ParDo\((CombineValuesDoFn|_ListPart|_GlobalWindowsBatchingDoFn)\)"
+    r"|FlatMap\((_check_shard|_read_ledger|_compare_ledgers|_compare_bucket|_pair_renamed|compare)\)"
     r"|(Flat)?Map\((reify|restore)_metadata_default_window\)"
 )
 #: Types that may be grouped, reshuffled or used as side inputs; packed references are bytes.
