@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from shardwright.core.images import deep_pixels
 from shardwright.core.images.color import to_color
-from shardwright.core.images.decode import load_checked, open_image, upright
-from shardwright.core.images.deep_pixels import displayed
+from shardwright.core.images.decode import load_checked, load_samples, open_image, upright
 from shardwright.core.images.faults import limit_of_process
 from shardwright.core.records.encodings import plain_feature
 from shardwright.loader.selection import stored_types
@@ -180,7 +180,7 @@ class PictureReader:
         stored = self._stored(example)
         if isinstance(stored, Image.Image):
             return self._in_color(stored)
-        return displayed(self._with_channels(stored))
+        return deep_pixels.displayed(self._with_channels(stored))
 
     def _with_channels(self, pixels: Pixels) -> Pixels:
         """Returns pixels, which may be gray or have alpha, with the dataset's number of channels."""
@@ -255,23 +255,15 @@ def decode_deep_png(data: bytes) -> Pixels:
     except Exception as error:
         raise ValueError(f"its image cannot be decoded as a PNG: {words_of(error)}") from None
     with needed_by("A PNG with 16 bits a sample in color"):  # Pillow would decode 8 of them
-        import imagecodecs
+        import imagecodecs  # noqa: F401
     try:
-        pixels: Pixels = imagecodecs.png_decode(data)
-    except Exception as error:
-        raise ValueError(f"its image cannot be decoded as a PNG: {words_of(error)}") from None
-    if pixels.dtype != np.uint16:
-        raise ValueError("its image is a PNG with 8 bits a sample, not with 16")
-    pixels = pixels.reshape(*pixels.shape[:2], -1)
-    return pixels if pixels.shape[2] % 2 else _on_white(pixels)
-
-
-def _on_white(pixels: Pixels) -> Pixels:
-    """Returns the gray levels or colors of pixels with alpha on a white background, rounded; uint16."""
-    wide = pixels.astype(np.uint64)
-    color, alpha, white = wide[:, :, :-1], wide[:, :, -1:], np.uint64(HIGHEST["uint16"])
-    blended: Pixels = (color * alpha + white * (white - alpha) + white // np.uint64(2)) // white
-    return blended.astype(np.uint16)
+        opened = open_image(data, "picture.png", _MAX_PIXELS, NO_BOUNDS, keep_depth=True)
+        if opened.deep is None:
+            raise ValueError("its image is a PNG with 8 bits a sample, not with 16")
+        samples = load_samples(opened, _MAX_PIXELS)
+    except ImageFault as fault:
+        raise ValueError(f"its image cannot be decoded as a PNG: {fault.message}") from None
+    return deep_pixels.to_color(samples, opened.deep, b"", "keep", _WHITE)
 
 
 def decode_picture(data: bytes) -> Image.Image:
