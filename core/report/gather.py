@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import dataset_name
+from shardwright.core.dataset_files import dataset_name, read_dataset
 from shardwright.core.preview import ledger_entries
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
@@ -93,13 +93,12 @@ def gather(
       UsageError: If there is no readable `dataset.json`.
       EngineError: If it cannot be read.
     """
-    path = storage.join(directory, DATASET_JSON)
-    with storage.translated_errors("read", path):
-        dataset = Dataset.from_bytes(storage.read_bytes(path), path)
+    dataset = read_dataset(directory)
     try:
         data = _gather(directory, dataset, validation, statistics, drawn)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"{printable(path)} is damaged ({error!r}); restore it or convert again.") from error
+        path = printable(storage.join(directory, DATASET_JSON))
+        raise UsageError(f"{path} is damaged ({error!r}); restore it or convert again.") from error
     return _as_version(replace(data, drift=drift), dataset, directory, record, page)
 
 
