@@ -20,6 +20,7 @@ from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
 from shardwright.schemas.image_ref import ImageRef, key_from_bytes
 from shardwright.schemas.ledger import Entry
+from shardwright.transforms.building_blocks import composite
 
 _QUARANTINED = "quarantined"
 
@@ -70,92 +71,75 @@ def step_settings(values: dict[str, Any]) -> ConvertSettings:
     return settings
 
 
-class ReadImages(beam.PTransform):
+@composite
+def ReadImages(refs: beam.PCollection, /, **settings: Any) -> beam.PCollection:
     """Reads images. `PCollection[ImageRef | str] -> PCollection[ImageElement]`.
 
     Args:
+      refs: References or paths of images.
       **settings: `max_bytes`, as in `shardwright convert`.
     """
+    max_bytes = step_settings(settings).max_source_bytes
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__()
-        self._max_bytes = step_settings(settings).max_source_bytes
+    def read(element: ImageElement) -> ImageElement:
+        data = read_image(element.ref, max_bytes)
+        return element._replace(data=data, sha256=hashlib.sha256(data).hexdigest())
 
-    def expand(self, refs: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        max_bytes = self._max_bytes
-
-        def read(element: ImageElement) -> ImageElement:
-            data = read_image(element.ref, max_bytes)
-            return element._replace(data=data, sha256=hashlib.sha256(data).hexdigest())
-
-        return (
-            refs
-            | "AsRef" >> beam.Map(lambda ref: ref_of_path(ref) if isinstance(ref, str) else ref)  # ImageRef
-            | "AsElement" >> beam.Map(lambda ref: ImageElement(ref))  # ImageElement
-            | "ReadImage" >> beam.Map(attempt, read).with_output_types(ImageElement)  # ImageElement
-        )
+    return (
+        refs
+        | "AsRef" >> beam.Map(lambda ref: ref_of_path(ref) if isinstance(ref, str) else ref)  # ImageRef
+        | "AsElement" >> beam.Map(lambda ref: ImageElement(ref))  # ImageElement
+        | "ReadImage" >> beam.Map(attempt, read).with_output_types(ImageElement)  # ImageElement
+    )
 
 
-class DecodeAndResize(beam.PTransform):
+@composite
+def DecodeAndResize(images: beam.PCollection, /, **settings: Any) -> beam.PCollection:
     """Decodes, resizes and encodes. `PCollection[ImageElement] -> PCollection[ImageElement]`.
 
     Args:
+      images: Images that were read.
       **settings: Settings of `shardwright convert` for one image: `resize`, `fit`,
         `resample`, `image_format`, `quality`, `color`, `background`, `max_pixels`, ...
     """
+    checked = step_settings(settings)
+    if checked.map:
+        raise UsageError("map: DecodeAndResize makes one image of each; use shardwright convert --map.")
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__()
-        self._settings = step_settings(settings)
-        if self._settings.map:
-            raise UsageError("map: DecodeAndResize makes one image of each; use shardwright convert --map.")
+    def decode(element: ImageElement) -> ImageElement:
+        image = convert_image(element.data, element.ref.key, checked)
+        return element._replace(data=b"", image=image)
 
-    def expand(self, images: beam.PCollection) -> beam.PCollection:
-        """Applies the transform."""
-        settings = self._settings
-
-        def decode(element: ImageElement) -> ImageElement:
-            image = convert_image(element.data, element.ref.key, settings)
-            return element._replace(data=b"", image=image)
-
-        return images | "DecodeImage" >> beam.Map(attempt, decode).with_output_types(
-            ImageElement
-        )  # ImageElement
+    return images | "DecodeImage" >> beam.Map(attempt, decode).with_output_types(ImageElement)  # ImageElement
 
 
-class BuildExamples(beam.PTransform):
+@composite
+def BuildExamples(
+    images: beam.PCollection,
+    /,
+    labels: Sequence[str],
+    layout: str = "classification",
+    as_proto: bool = False,
+    **settings: Any,
+) -> tuple[beam.PCollection, beam.PCollection]:
     """Builds records. `PCollection[ImageElement] -> (PCollection[bytes], PCollection[Entry])`.
 
     The second result holds the images that were left out, each with source, stage and reason. The custom
     pipeline decides what to do with them.
 
     Args:
+      images: Images that were decoded.
       labels: Class names in id order.
       layout: Name of the record layout.
       as_proto: Whether to yield `tf.train.Example` messages (needs TensorFlow) instead of their bytes.
       **settings: Settings of `shardwright convert` for a record: `bad_boxes`, `extra_columns`,
         `label_separator`, `unlabelled`, ...
     """
-
-    def __init__(
-        self,
-        labels: Sequence[str],
-        layout: str = "classification",
-        as_proto: bool = False,
-        **settings: Any,
-    ) -> None:
-        super().__init__()
-        self._labels = tuple(labels)
-        self._settings = step_settings({**settings, "layout": layout})
-        self._as_proto = as_proto
-
-    def expand(self, images: beam.PCollection) -> tuple[beam.PCollection, beam.PCollection]:
-        """Applies the transform."""
-        built = images | "BuildExample" >> beam.ParDo(
-            _BuildExample(self._labels, self._settings, self._as_proto)
-        ).with_outputs(_QUARANTINED, main="examples")  # bytes or tf.train.Example; Entry
-        return built.examples, built[_QUARANTINED]
+    checked = step_settings({**settings, "layout": layout})
+    build = beam.ParDo(_BuildExample(tuple(labels), checked, as_proto))
+    built = images | "BuildExample" >> build.with_outputs(_QUARANTINED, main="examples")
+    # bytes or tf.train.Example; Entry
+    return built.examples, built[_QUARANTINED]
 
 
 class _BuildExample(beam.DoFn):
