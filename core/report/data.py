@@ -16,9 +16,6 @@ from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.version import VersionRecord, scrub_text
 
-#: Largest size of a page. If it would be larger, parts are omitted, images first.
-MAX_PAGE_BYTES = 5_000_000
-
 
 class Thumbnail(NamedTuple):
     """A small image.

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.dataset_files import dataset_name
-from shardwright.core.report.data import MAX_PAGE_BYTES
 from shardwright.core.report.gather import as_time
-from shardwright.core.report.pages import draw_page
+from shardwright.core.report.pages import draw_page, first_small_page
 from shardwright.core.versions import accept_command, is_accepted, list_versions, read_pointer
 from shardwright.schemas.codes import Severity
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML
@@ -213,12 +212,7 @@ class IndexData:
 
 def render_index(data: IndexData) -> str:
     """Draws the page of all versions, with fewer versions if it would be too large."""
-    page = ""
-    for versions, refusals in _AMOUNTS:
-        page = _render(data, versions, refusals)
-        if len(page.encode()) <= MAX_PAGE_BYTES:
-            break
-    return page
+    return first_small_page(_render(data, versions, refusals) for versions, refusals in _AMOUNTS)
 
 
 def _render(data: IndexData, most: int, refusals: int) -> str:
@@ -254,7 +248,6 @@ def _render(data: IndexData, most: int, refusals: int) -> str:
         "states": [(state, counts[state]) for state in (*_COMPLETE, "building", "damaged") if counts[state]],
         "commands": _commands(data.output, list(rows.values()), latest),
         "fewer": (most, refusals) != _AMOUNTS[0],
-        "limit": MAX_PAGE_BYTES,
     }
     return draw_page("index.html", context)
 

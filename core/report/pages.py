@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,19 @@ from shardwright.schemas.units import counted, format_size
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+#: Largest size of a page. If it would be larger, parts are omitted, images first.
+MAX_PAGE_BYTES = 5_000_000
 #: Largest number of characters of a name from the data on a page.
 LETTERS = 120
+
+
+def first_small_page(pages: Iterable[str]) -> str:
+    """Returns the first page within the limit of its size; the last one if there is none."""
+    page = ""
+    for page in pages:
+        if len(page.encode()) <= MAX_PAGE_BYTES:
+            break
+    return page
 
 
 def draw_page(template: str, context: Mapping[str, Any]) -> str:
@@ -35,6 +46,7 @@ def draw_page(template: str, context: Mapping[str, Any]) -> str:
         "style": drawing(_resource("style.css")),
         "script": drawing(script),
         "most_letters": LETTERS,
+        "limit": MAX_PAGE_BYTES,
         "software": __version__,
     }
     return environment().get_template(template).render({**shared, **context})

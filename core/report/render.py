@@ -10,10 +10,10 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from shardwright.core.report.data import MAX_PAGE_BYTES, Checked, ReportData
+from shardwright.core.report.data import Checked, ReportData
 from shardwright.core.report.index_page import version_view
 from shardwright.core.report.measures import SPREAD_HEADS, ClassRow, class_rows, ranked
-from shardwright.core.report.pages import LETTERS, draw_page, with_page_digest
+from shardwright.core.report.pages import LETTERS, draw_page, first_small_page, with_page_digest
 from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
 from shardwright.schemas.codes import MEANINGS, Severity, time_in_words
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
@@ -69,12 +69,7 @@ def render(data: ReportData) -> str:
 
     If it would be larger than `MAX_PAGE_BYTES`, it is drawn again with fewer images and rows.
     """
-    page = ""
-    for amount in AMOUNTS:
-        page = with_page_digest(_render(reduced(data, amount), amount))
-        if len(page.encode()) <= MAX_PAGE_BYTES:
-            break
-    return page
+    return first_small_page(with_page_digest(_render(reduced(data, amount), amount)) for amount in AMOUNTS)
 
 
 def _render(data: ReportData, amount: Amount) -> str:
@@ -105,7 +100,6 @@ def _render(data: ReportData, amount: Amount) -> str:
         "percent": percent,
         "time_in_words": time_in_words,
         "fewer": amount != AMOUNTS[0],
-        "limit": MAX_PAGE_BYTES,
         "most_letters": amount.letters,
     }
     return draw_page("report.html", {**context, **about_dataset})

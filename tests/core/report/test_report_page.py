@@ -17,9 +17,9 @@ from helpers.report_samples import HOSTILE, dataset_of, made_up
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardwright.core.report.data import MAX_PAGE_BYTES, ReportData
+from shardwright.core.report.data import ReportData
 from shardwright.core.report.measures import histogram
-from shardwright.core.report.pages import environment, shortened
+from shardwright.core.report.pages import MAX_PAGE_BYTES, environment, shortened
 from shardwright.core.report.render import AMOUNTS, class_tables, render
 from shardwright.schemas.codes import FilterReason, FindingCode
 from shardwright.schemas.dataset import STATISTICS_JSON
@@ -105,11 +105,11 @@ def test_the_largest_page_is_below_the_limit() -> None:
 def test_pictures_are_left_out_before_the_page_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     data = made_up(tuple(f"class {number}" for number in range(30)), noisy=True)
     whole = render(data)
-    monkeypatch.setattr("shardwright.core.report.render.MAX_PAGE_BYTES", len(whole.encode()) // 2)
+    monkeypatch.setattr("shardwright.core.report.pages.MAX_PAGE_BYTES", len(whole.encode()) // 2)
     smaller = render(data)
     assert 0 < smaller.count("<img") < whole.count("<img")
     assert "fewer images" in smaller and "fewer images" not in whole
-    monkeypatch.setattr("shardwright.core.report.render.MAX_PAGE_BYTES", 1)
+    monkeypatch.setattr("shardwright.core.report.pages.MAX_PAGE_BYTES", 1)
     least = render(data)
     assert "<img" not in least and "class 29" in least
     outline_of(least)
