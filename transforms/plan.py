@@ -301,37 +301,26 @@ def _is_beyond(ref: ImageRef, settings: ConvertSettings, forecast: Forecast) -> 
     return limit_order(settings.seed, ref.key) > forecast.limit_cut
 
 
-class _HashesOfSparseSplits(beam.DoFn):
-    """Yields the hashes of the images in each split that is so small that a shard may be empty."""
-
-    def __init__(self, settings: ConvertSettings) -> None:
-        self._settings = settings
-
-    def start_bundle(self) -> None:
-        self._hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
-
-    def process(self, batch: EncodedRefs, forecast: Forecast) -> Iterator[tuple[str, bytes]]:
-        shards = forecast.plan.shards
-        sparse = {
-            split
-            for split, images in forecast.candidates.items()
-            if shards.get(split, 1) > 1 and images < NEVER_EMPTY * shards[split]
-        }
-        if not sparse:
-            return
-        placement = Placement(self._settings, forecast.plan.split_bounds)
-        for ref in decode_refs(batch):
-            split = placement.split(ref)
-            if split in sparse and ref.is_candidate and not _is_beyond(ref, self._settings, forecast):
-                self._hashes[split].append(shard_order(self._settings.seed, ref.key)[0])
-        yield from ()
-
-    def finish_bundle(self) -> Iterator[WindowedValue]:
-        for split, hashes in self._hashes.items():
-            yield in_global_window((split, hashes.tobytes()))
+def hashes_of_sparse_splits(
+    batch: EncodedRefs, forecast: Forecast, settings: ConvertSettings
+) -> Iterator[tuple[str, bytes]]:
+    """Yields the hashes of a batch's images in each split that is so small that a shard may be empty."""
+    shards = forecast.plan.shards
+    sparse = {
+        split
+        for split, images in forecast.candidates.items()
+        if shards.get(split, 1) > 1 and images < NEVER_EMPTY * shards[split]
+    }
+    placement = Placement(settings, forecast.plan.split_bounds)
+    hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
+    for ref in decode_refs(batch) if sparse else ():
+        split = placement.split(ref)
+        if split in sparse and ref.is_candidate and not _is_beyond(ref, settings, forecast):
+            hashes[split].append(shard_order(settings.seed, ref.key)[0])
+    yield from ((split, values.tobytes()) for split, values in hashes.items())
 
 
-def _fill(forecast: Forecast, packed: Iterable[tuple[str, bytes]]) -> Forecast:
+def fill_shards(forecast: Forecast, packed: Iterable[tuple[str, bytes]]) -> Forecast:
     """Adds to a forecast the images that fill shards that would be empty."""
     hashes: defaultdict[str, array[int]] = defaultdict(lambda: array("Q"))
     for split, data in packed:
@@ -390,12 +379,12 @@ def AssignShards(
       forecast: The single Forecast, with the numbers of images and shards in each split.
     """
     types = tuple[ShardId, EncodedRefs]
-    hashes = batches | "HashesOfSparseSplits" >> beam.ParDo(
-        _HashesOfSparseSplits(settings), beam.pvalue.AsSingleton(forecast)
+    hashes = batches | "HashesOfSparseSplits" >> beam.FlatMap(
+        hashes_of_sparse_splits, beam.pvalue.AsSingleton(forecast), settings
     ).with_output_types(tuple[str, bytes])  # (split, hashes)
-    filled = forecast | "FillEmptyShards" >> beam.Map(_fill, beam.pvalue.AsIter(hashes)).with_output_types(
-        Forecast
-    )  # Forecast
+    filled = forecast | "FillEmptyShards" >> beam.Map(
+        fill_shards, beam.pvalue.AsIter(hashes)
+    ).with_output_types(Forecast)  # Forecast
     planned = batches | "AssignShard" >> beam.ParDo(
         _AssignShard(settings), beam.pvalue.AsSingleton(filled)
     ).with_output_types(types)  # ((split, shard), EncodedRefs)

@@ -22,7 +22,7 @@ from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import EncodedRefs, ImageRef, decode_refs, encode_refs
 from shardwright.schemas.plan import Forecast, Plan
 from shardwright.transforms import plan as transforms
-from shardwright.transforms.plan import BatchRefs, BucketKeys
+from shardwright.transforms.plan import BatchRefs, BucketKeys, fill_shards, hashes_of_sparse_splits
 
 REFS = [
     ImageRef(f"c/{i:05d}.jpg", f"/in/c/{i:05d}.jpg", "c", "" if i % 3 else "test", size=i)
@@ -122,13 +122,9 @@ def test_images_fill_shards_that_would_be_empty() -> None:
     plan = Plan(("c",), shards, {}, {})
     settings = ConvertSettings()
     forecast = Forecast(plan, {"train": 12}, {}, {}, 0, 0, {}, 0, {})
-    step = transforms._HashesOfSparseSplits(settings)
-    packed = []
-    for some in (refs[:4], refs[4:]):
-        step.start_bundle()
-        assert not [item for batch in batched(some) for item in step.process(batch, forecast)]
-        packed += [item.value for item in step.finish_bundle()]
-    filled = transforms._fill(forecast, packed)
+    batches = [batch for some in (refs[:4], refs[4:]) for batch in batched(some)]
+    packed = [item for batch in batches for item in hashes_of_sparse_splits(batch, forecast, settings)]
+    filled = fill_shards(forecast, packed)
     usual = {ref.key: shard_of(shard_order(0, ref.key)[0], 12) for ref in refs}
     assert len({usual[ref.key] for ref in refs[:12]}) < 12
     groups = sort(transforms._AssignShard(settings), batched(refs), filled)
@@ -139,6 +135,4 @@ def test_images_fill_shards_that_would_be_empty() -> None:
 
 def test_large_splits_are_not_read_again() -> None:
     forecast = Forecast(Plan(("c",), {"train": 5}, {}, {}), {"train": 5 * 64}, {}, {}, 0, 0, {}, 0, {})
-    step = transforms._HashesOfSparseSplits(ConvertSettings())
-    step.start_bundle()
-    assert not list(step.process(b"no references", forecast)) and not list(step.finish_bundle())
+    assert not list(hashes_of_sparse_splits(b"no references", forecast, ConvertSettings()))
