@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import warnings
@@ -64,14 +63,6 @@ def test_every_image_equals_tensorflows(small: Path, shuffle: bool) -> None:
     found = rows(loader.load(small, batch_size=5, shuffle=shuffle))
     assert Counter(found) == Counter(expected)
     assert (found == expected) is not shuffle
-
-
-def test_every_image_equals_those_of_other_readers(small: Path) -> None:
-    """Programs that train with `load` and predict with `Records` or Pillow get the same pixels."""
-    records = loader.Records(small)
-    for i, (pixels, _) in enumerate(loader.load(small, shuffle=False, batch_size=None)):
-        assert np.array_equal(pixels.numpy(), records.image(i))
-        assert np.array_equal(pixels.numpy(), np.asarray(records.pil(i)))
 
 
 def test_sizes_are_known(small: Path) -> None:
@@ -163,21 +154,6 @@ def test_a_function_changes_pictures_after_the_cache(small: Path) -> None:
     assert set(as_dict.element_spec) == {"dark"}
 
 
-@pytest.mark.slow  # tests of the documents train models, too
-def test_a_model_trains(small: Path) -> None:
-    import keras
-
-    train, validation = loader.load(small, batch_size=16), loader.load(small, "validation")
-    model = keras.Sequential([
-        keras.layers.Input((16, 24, 3)), keras.layers.Rescaling(1 / 255), keras.layers.Conv2D(4, 3, 2),
-        keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(len(train.class_names)),
-    ])  # fmt: skip
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-    history = model.fit(train, validation_data=validation, epochs=2, verbose=0).history
-    assert np.isfinite(history["loss"] + history["val_loss"]).all()
-    assert model.optimizer.iterations == 2 * int(train.cardinality())
-
-
 def test_a_storage_that_tensorflow_cannot_read_is_refused(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,16 +181,6 @@ def test_a_shard_with_too_few_records_is_an_error(small: Path, tmp_path: Path) -
 
 
 SIDES = {"resize": "24x16", "image_format": "png"}
-
-#: Settings whose records hold the same pixels as PNGs.
-LOSSLESS: dict[str, dict[str, Any]] = {
-    "imagenet in zlib": {"layout": "imagenet", "compression": "zlib", **SIDES},
-    "tutorial in gzip": {"layout": "tutorial", "compression": "gzip", **SIDES},
-    "tfrecorder": {"layout": "tfrecorder", "resize": "24x16"},
-    "raw": {"layout": "raw", "resize": "24x16"},
-    "raw_with_shape": {"layout": "raw_with_shape", "resize": "24x16"},
-    "raw pixels": {"resize": "24x16", "image_format": "raw"},
-}
 
 
 @pytest.fixture(scope="module")
@@ -253,32 +219,6 @@ def assert_same(found: list[tuple[np.ndarray, int]], expected: list[tuple[np.nda
         assert np.array_equal(image, wanted)
 
 
-def test_pngs_equal_pillows_pixels(as_png: Path) -> None:
-    rows = loader.load(as_png, batch_size=None, shuffle=False, as_dict=True)
-    names = open_dataset(as_png).labels
-    stored = [
-        tf.train.Example.FromString(record).features.feature
-        for record in read_records(sorted(as_png.glob("*.tfrecord")))
-    ]
-    for row, features in zip(rows, stored, strict=True):
-        encoded = features["image/encoded"].bytes_list.value[0]
-        assert np.array_equal(row["image"], Image.open(io.BytesIO(encoded)))
-        assert row["image/filename"].numpy() == features["image/filename"].bytes_list.value[0]
-        assert names[int(row["label"])].encode() == row["image/class/text"].numpy()
-        assert "image/encoded" not in row
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", LOSSLESS)
-def test_all_layouts_give_the_same_examples(converted: Callable[..., Path], as_png: Path, name: str) -> None:
-    directory = converted(**LOSSLESS[name])
-    expected = examples(as_png)
-    assert_same(examples(directory), expected)
-    batches = loader.load(directory, batch_size=4, shuffle=False, as_dict=True)
-    assert batches.element_spec["image"].shape.as_list() == [None, 16, 24, 3]
-    assert [int(label) for batch in batches for label in batch["label"]] == [label for _, label in expected]
-
-
 def test_a_custom_layout_can_be_loaded(converted: Callable[..., Path], as_png: Path, tmp_path: Path) -> None:
     text = "features:\n  pixels: {fill: encoded, tensor: true}\n  what: {fill: label_text}\n"
     (tmp_path / "own.yaml").write_text("pixels: true\n" + text)
@@ -286,24 +226,6 @@ def test_a_custom_layout_can_be_loaded(converted: Callable[..., Path], as_png: P
     for name, more in (("own", {}), ("file", {"image_format": "png"})):
         directory = converted(layout=str(tmp_path / f"{name}.yaml"), resize="24x16", **more)
         assert_same(examples(directory), examples(as_png))
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("pixels", [True, False])
-def test_gray_pictures_have_one_channel(converted: Callable[..., Path], pixels: bool) -> None:
-    directory = converted(resize="24x16", color="gray", image_format="raw" if pixels else "jpeg")
-    assert loader.load(directory).element_spec[0].shape.as_list() == [None, 16, 24, 1]
-    assert all(image.shape == (16, 24, 1) and image.std() > 0 for image, _ in examples(directory))
-
-
-def test_webp_equals_pillows_pixels(converted: Callable[..., Path]) -> None:
-    directory = converted(resize="24x16", image_format="webp")
-    rows = [
-        tf.train.Example.FromString(record).features.feature["image/encoded"].bytes_list.value[0]
-        for record in read_records(sorted(directory.glob("*.tfrecord")))
-    ]
-    for (image, _), encoded in zip(examples(directory), rows, strict=True):
-        assert np.array_equal(image, Image.open(io.BytesIO(encoded)))
 
 
 def test_originals_of_one_size_need_no_image_size(tmp_path: Path) -> None:
