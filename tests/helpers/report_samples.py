@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from PIL import Image
@@ -11,9 +12,10 @@ from helpers import pictures
 from shardwright.core.report.data import ClassSheet, Quarantined, RecordAt, ReportData, Sample, Thumbnail
 from shardwright.core.report.gather import PAIRS, read_report, select_findings, shown_places
 from shardwright.core.report.measures import PictureSize, measure
-from shardwright.schemas.codes import NOTES, QUALITY, WARNINGS, FindingCode
+from shardwright.schemas.codes import QUALITY, WARNINGS, FindingCode
 from shardwright.schemas.dataset import Dataset, Shard
 from shardwright.schemas.drift import Drift
+from shardwright.schemas.findings import ValidationReport
 from shardwright.schemas.plan import Plan
 
 #: Names that break pages without escaping, each in another place.
@@ -74,55 +76,32 @@ def dataset_of(class_counts: dict[str, dict[str, int]], records: dict[str, int],
     )  # fmt: skip
 
 
-def validation_of(
-    per_code: int, codes: tuple[FindingCode, ...], key: str = "a/key.jpg", message: str = "it is wrong"
+def findings_json(
+    depth: str, fingerprint: str | None, counts: dict[str, int], findings: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Returns the content of a `findings.json` with these numbers of findings."""
+    """Returns the content of a `findings.json` of one check."""
+    time = "2026-01-02T03:04:05Z"
+    return {
+        "dataset": "pets", "mode": depth, "depth": depth, "time": time, "fingerprint": fingerprint,
+        "shards": 3, "records": 60, "bytes": 1, "counts": counts, "fail_on": [], "warn_on": [],
+        "against": [], "checks": [],
+        "findings": [{**finding, "depth": depth, "time": time} for finding in findings],
+    }  # fmt: skip
 
-    def severity(code: FindingCode) -> str:
-        return "note" if code in NOTES else "warning" if code in WARNINGS else "error"
 
+def validation_of(per_code: int, codes: tuple[FindingCode, ...], name: str) -> ValidationReport:
+    """Returns a validation with this number of findings of each code; keys and messages contain a name."""
     findings = [
         {
-            "severity": severity(code),
-            "depth": "quality",
-            "time": "2026-01-02T03:04:05Z",
-            "code": code.value,
-            "message": f"{message} {number}",
-            "shard": "train-00000-of-00001.tfrecord",
-            "record": number,
-            "offset": number * 100,
-            "key": f"{key} {number}",
-            **(
-                {"other": {"shard": "test-00000-of-00001.tfrecord", "record": 1, "offset": 7, "key": key}}
-                if code in PAIRS
-                else {}
-            ),
+            "code": code.value, "message": f"{name} {number}", "shard": "train-00000-of-00001.tfrecord",
+            "record": number, "offset": number * 100, "key": f"{name} {number}",
+            "other": {"shard": "test-00000-of-00001.tfrecord", "record": 1, "offset": 7, "key": name}
+                     if code in PAIRS else None,
         }
         for code in codes
         for number in range(per_code)
-    ]
-    return {
-        "format_version": 1,
-        "dataset": "pets",
-        "mode": "quality",
-        "depth": "quality",
-        "sound": not any(item["severity"] == "error" for item in findings),
-        "time": "2026-01-02T03:04:05Z",
-        "against": [],
-        "fail_on": [],
-        "warn_on": [],
-        "checks": [],
-        "fingerprint": None,
-        "shards": 2,
-        "records": 1_000,
-        "bytes": 12_345_678,
-        "errors": sum(item["severity"] == "error" for item in findings),
-        "warnings": sum(item["severity"] == "warning" for item in findings),
-        "notes": sum(item["severity"] == "note" for item in findings),
-        "counts": {code.value: per_code for code in codes},
-        "findings": findings,
-    }
+    ]  # fmt: skip
+    return read_report(findings_json("quality", None, {code.value: per_code for code in codes}, findings))
 
 
 def made_up(
@@ -148,8 +127,7 @@ def made_up(
     )  # fmt: skip
     longest = max(names, key=len, default="key")
     shards = {f"{split}-00000-of-00001.tfrecord" for split in ("train", "test")}
-    report = read_report(validation_of(per_code, codes, longest, longest))
-    validation = select_findings(report, "", "2026-01-02")
+    validation = select_findings(validation_of(per_code, codes, longest), "", "2026-01-02")
     seen = {place: draw(i) for i, place in enumerate(dict.fromkeys(shown_places(validation, shards)))}
     counts = {name: max(1, records // (i + 1)) for i, name in enumerate(names)}
     written = sum(counts.values())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.report_samples import HOSTILE, dataset_of, made_up
+from helpers.report_samples import HOSTILE, dataset_of, findings_json, made_up
 from helpers.repository import PHOTOS
 from helpers.resealing import read_document, read_ledger, write_document
 from helpers.tfds_reading import read_dataset
@@ -32,19 +32,6 @@ from shardwright.schemas.drift import Changes, ClassDrift, Distance, Drift, Pair
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.plan import SplitsFrom
 from shardwright.schemas.version import VersionRecord, VersionState
-
-
-def _findings_json(
-    depth: str, fingerprint: str | None, counts: dict[str, int], findings: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """Returns the content of a `findings.json` of one check."""
-    time = "2026-01-02T03:04:05Z"
-    return {
-        "dataset": "pets", "mode": depth, "depth": depth, "time": time, "fingerprint": fingerprint,
-        "shards": 3, "records": 60, "bytes": 1, "counts": counts, "fail_on": [], "warn_on": [],
-        "against": [], "checks": [],
-        "findings": [{**finding, "depth": depth, "time": time} for finding in findings],
-    }  # fmt: skip
 
 
 def test_every_class_has_pictures_and_the_ledger_is_shown(sound_dataset: Path) -> None:
@@ -108,7 +95,7 @@ def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
         {"severity": "note", "code": "LIGHT", "message": "elsewhere", **outside},
     ]
     counts = {"NEAR_DUPLICATE": 1, "DARK": 1, "BLURRY": 1, "LIGHT": 1}
-    validation = _findings_json("quality", read_dataset(copied).fingerprint, counts, findings)
+    validation = findings_json("quality", read_dataset(copied).fingerprint, counts, findings)
     (copied / "findings.json").write_text(json.dumps(validation))
     data = gather(str(copied))
     checked = data.checked
@@ -124,7 +111,7 @@ def test_findings_are_shown_with_their_pictures(copied: Path) -> None:
 
 
 def test_a_validation_of_another_build_is_not_used(copied: Path) -> None:
-    validation = _findings_json("full", "0" * 64, {}, [])
+    validation = findings_json("full", "0" * 64, {}, [])
     (copied / "findings.json").write_text(json.dumps(validation))
     page = render(gather(str(copied)))
     assert "Changed since it was validated" in page and "✓ Sound" not in page
@@ -138,17 +125,6 @@ def test_statistics_of_another_build_are_not_shown(copied: Path) -> None:
         assert data.measures.all_images == shown
         left_out = "\n".join(data.left_out)
         assert ("statistics.json is about another build" in left_out) != shown
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"counts": 3}', "nul", "[" * 100_000, '{"a": "\\ud800"}'])
-def test_unreadable_documents_are_named_and_the_report_continues(copied: Path, text: str) -> None:
-    (copied / "findings.json").write_text(text)
-    (copied / "statistics.json").write_text("[1]")
-    data = gather(str(copied))
-    assert data.checked is None
-    assert any(sentence.startswith("findings.json") for sentence in data.left_out)
-    assert any(sentence.startswith("statistics.json") for sentence in data.left_out)
-    assert "What is missing from this page" in render(data)
 
 
 def test_damaged_shards_and_ledgers_cost_only_pictures(copied: Path) -> None:
@@ -181,7 +157,7 @@ def test_files_without_a_dataset_show_pictures_and_findings(sound_dataset: Path)
     name = os.path.basename(files[0])
     place = {"shard": name, "record": 0, "offset": 0, "key": None}
     finding = {"code": "SIZE_MISMATCH", "message": "small", **place}
-    validation = _findings_json("full", None, {"SIZE_MISMATCH": 1}, [finding])
+    validation = findings_json("full", None, {"SIZE_MISMATCH": 1}, [finding])
     report = read_report(validation)
     data = gather_files("some/*.tfrecord", [*files, "/gone.tfrecord"], validation=report)
     assert data.checked is not None and data.checked.image_findings["SIZE_MISMATCH"]
@@ -276,45 +252,36 @@ def test_inputs_sizes_of_originals_and_the_origin_of_splits_are_shown(sound_data
     assert str(PHOTOS) in page and "Originals and stored images" in page
 
 
-@pytest.mark.parametrize(
-    "damaged",
-    [
+_HUGE = {"count": 1, **dict.fromkeys(("min", "max", "mean", "std", "median"), 10**400)}
+_DAMAGED = {
+    "findings.json": ["", "[]", "{}", '{"counts": 3}', "nul", "[" * 100_000, '{"a": "\\ud800"}'],
+    "run.json": [
         "[", "3", '{"input": 3, "sources": [1], "splits_from": ["x"]}',
         '{"input": [{}], "detected_as": [1, 2], "sources": {"images": "x", "bytes": {"sum": -1, "min": ""}}}',
         '{"sources": {"images": 1e999, "width": {"min": NaN, "max": 1, "mean": 2}, "bytes": {"sum": 9e999}}}',
         '{"sources": {"images": 3, "width": {"min": 1, "max": 9, "mean": []}, "bytes": {"sum": true}}}',
     ],
-)  # fmt: skip
-def test_a_damaged_run_json_is_ignored(copied: Path, damaged: str) -> None:
-    (copied / "run.json").write_text(damaged)
-    data = gather(str(copied))
-    assert data.run == RunFacts() and "what was converted is not known" in "".join(data.left_out)
-    assert "Splits and classes" in render(data)
-
-
-_HUGE = {"count": 1, **dict.fromkeys(("min", "max", "mean", "std", "median"), 10**400)}
-
-
-@pytest.mark.parametrize(
-    "measured",
-    [
+    "statistics.json": ["[1]", *map(json.dumps, (
         {"splits": {"train": {"all": {"bytes": {"histogram": {"counts": [1], "edges": "x"}}}}}},
         {"splits": [], "total": None},
         {"total": {"all": {"pixels": {"mean": [float("nan")], "std": ["a"]}, "width": 3, "boxes": []}}},
         {"total": {"all": {"samples": {"uint16": {"3": {"images": "x", "min": [1]}}, "<b>": 7}}}},
         {"total": {"all": {"width": _HUGE}}},
-    ],
-)
-def test_damaged_statistics_are_named_and_the_report_continues(
-    copied: Path, measured: dict[str, Any]
-) -> None:
-    build = read_dataset(copied).fingerprint
-    (copied / "statistics.json").write_text(json.dumps({"fingerprint": build, **measured}))
+    ))],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name in _DAMAGED for text in _DAMAGED[name]])
+def test_damaged_documents_are_named_and_the_report_continues(copied: Path, name: str, text: str) -> None:
+    of_this_build = f'{{"fingerprint": "{read_dataset(copied).fingerprint}", '
+    (copied / name).write_text(text.replace("{", of_this_build, 1) if name == "statistics.json" else text)
     data = gather(str(copied))
-    assert data.left_out == (
-        "statistics.json is damaged or has another version; validate again to replace it.",
-    )
-    assert not data.measures.all_images and "Splits and classes" in render(data)
+    then = "what was converted is not known" if name == "run.json" else "validate again to replace it"
+    assert data.left_out == (f"{name} is damaged or has another version; {then}.",)
+    assert (data.checked is None) == (name == "findings.json") and not data.measures.all_images
+    assert (data.run == RunFacts()) == (name == "run.json")
+    page = render(data)
+    assert "Splits and classes" in page and "What is missing from this page" in page
 
 
 def test_settings_that_had_no_effect_are_not_shown() -> None:
@@ -379,13 +346,17 @@ def version(sound_dataset: Path, tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-def test_the_report_shows_the_state_of_a_version(version: Callable[..., Path]) -> None:
+def test_the_report_shows_the_state_of_a_version(
+    version: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     directory = version(record_of(), drift=True)
     data = gather(str(directory))
     assert data.name == "pets" and data.place == f"{directory.parent.parent}@{_VERSION}"
     assert data.of_version == record_of() and data.list_page == "../../index.html"
     assert data.drift is not None and data.left_out == ()
-    page = render(data)
+    assert main(["report", data.place]) == 0
+    assert "to be opened in a browser" in capsys.readouterr().out
+    page = (directory / "report.html").read_text()
     assert '<a href="../../index.html">All versions</a>' in page
     assert "Compared with the previous version" in page and "5,432" in page and _BEFORE in page
     assert "✓ published" in page and "Version published" not in page
@@ -463,13 +434,3 @@ def test_names_in_refusals_are_shown_as_text() -> None:
         data = replace(made_up(("a",)), of_version=record_of(violation, previous=name))
         page = render(replace(data, place=f"{name}@{_VERSION}"))
         assert page.count("<script") == 1 and "\u202e" not in page and " onmouseover='" not in page
-
-
-def test_the_command_shows_a_version_with_its_stored_diff(
-    version: Callable[..., Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    directory = version(record_of(), drift=True)
-    assert main(["report", f"{directory.parent.parent}@{_VERSION}"]) == 0
-    page = (directory / "report.html").read_text()
-    assert "5,432" in page and "../../index.html" in page
-    assert "to be opened in a browser" in capsys.readouterr().out
