@@ -7,13 +7,12 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from apache_beam.options.pipeline_options import GoogleCloudOptions
-from apache_beam.pipeline import PipelineVisitor
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 from gcp_storage_emulator.server import create_server
@@ -73,12 +72,10 @@ class Described:
     Attributes:
       code: Exit code of the command.
       pipeline: Graph of the job, as Dataflow gets it.
-      boundaries: Step -> type hint of the data that it groups, reshuffles or uses as side input.
     """
 
     code: int = -1
     pipeline: Any = None
-    boundaries: dict[str, str] = field(default_factory=dict)
 
     @property
     def steps(self) -> dict[str, Any]:
@@ -100,33 +97,12 @@ class Described:
         ]
 
 
-class _Boundaries(PipelineVisitor):
-    """Collects the types of data that cross from one stage to another."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, str] = {}
-
-    def enter_composite_transform(self, transform_node: Any) -> None:
-        self.visit_transform(transform_node)
-
-    def visit_transform(self, transform_node: Any) -> None:
-        kind = type(transform_node.transform).__name__
-        if kind in ("GroupByKey", "_GroupByKeyOnly", "Reshuffle", "ReshufflePerKey", "CombinePerKey"):
-            for item in transform_node.inputs:
-                self.found[transform_node.full_label] = str(item.element_type)
-        for number, side in enumerate(transform_node.side_inputs):
-            self.found[f"{transform_node.full_label} side {number}"] = str(side.pvalue.element_type)
-
-
 def describe(*arguments: Any) -> Described:
     """Runs a command of the command line and returns the Dataflow job that it describes."""
     made = Described()
     original = DataflowRunner.run_pipeline
 
     def run(runner: DataflowRunner, pipeline: Any, options: Any, *others: Any, **named: Any) -> Any:
-        visitor = _Boundaries()
-        pipeline.visit(visitor)
-        made.boundaries = visitor.found
         result = original(runner, pipeline, options, *others, **named)
         made.pipeline = runner.proto_pipeline
         return result

@@ -314,31 +314,6 @@ BEAM_STEP = re.compile(
     r"|FlatMap\((_check_shard|_read_ledger|_compare_ledgers|_compare_bucket|_pair_renamed|compare)\)"
     r"|(Flat)?Map\((reify|restore)_metadata_default_window\)"
 )
-#: Types that may be grouped, reshuffled or used as side inputs; packed references are bytes.
-CROSSING = {
-    "bytes", "str", "int", "NoneType", "Forecast", "RecordSchema", "ShardTask", "ShardCheck", "ShardResult",
-    "FindingSummary", "InputSplit", "Timestamp", "PaneInfo", "HeldLease", "bool",
-    "PreviousState", "Compared", "Decision", "ReusableBuilds", "LedgerPair", "Changes",
-    "RefSummary", "ShardTotals",
-}  # fmt: skip
-#: Steps whose element type Beam does not know; tests below check their actual data.
-UNTYPED = {
-    "CompareLedgers/GroupBySource",
-    "GroupKeys",
-    "VerifyShards/GroupByBucket",
-    "RemoveCommit/RemoveDatasetJson side 0",
-    "NamePlannedShards side 1",
-    "CompareWithPrevious/Decide side 3",
-    "GateVersion/Gate side 2",
-    "ForecastDataset/MakeForecast side 0",
-    "ForecastDataset/MakeForecast side 1",
-    "ForecastDataset/MakeForecast side 2",
-    "ForecastDataset/MakeForecast side 3",
-    "VerifyVersion/CompareLedgers/GroupBySource",
-    "VerifyVersion/VerifyShards/GroupByBucket",
-}
-#: Its rows and sums are those of `shardwright diff`.
-UNTYPED_STEP = "GateVersion/CompareDatasets/"
 FULL = ("--dedupe=exact", "--verify=full")
 MAX_BYTES = 20 * 10**6
 
@@ -397,18 +372,24 @@ def test_the_steps_have_readable_names(job: Described, full_job: Described, rebu
             assert re.fullmatch(r"([A-Z][a-z0-9]*)+", part) or BEAM_STEP.fullmatch(part), part
 
 
-@pytest.mark.parametrize("command", ["convert", "rebuild"])
-def test_only_the_step_that_converts_asks_prime_for_memory(command: str, shared: Any) -> None:
-    prime = "--dataflow_service_options=enable_prime"
-    for options, hints in (((), {}), ((prime,), {resource_hints.MIN_RAM_BYTES.urn: b"4000000000"})):
-        described = dry_run(f"--input=gs://{BUCKET}/photos", *options, command=command)
+def test_only_the_step_that_converts_asks_prime_for_memory(
+    shared: Any, job: Described, rebuild_job: Described
+) -> None:
+    prime, hints = (
+        "--dataflow_service_options=enable_prime",
+        {resource_hints.MIN_RAM_BYTES.urn: b"4000000000"},
+    )
+    on_prime = [
+        dry_run(f"--input=gs://{BUCKET}/photos", prime, command=command) for command in ("convert", "rebuild")
+    ]
+    for described in (job, rebuild_job, *on_prime):
         environments = described.pipeline.components.environments
         hinted = {
             name: dict(environments[step.environment_id].resource_hints)
             for name, step in described.steps.items()
             if step.environment_id and environments[step.environment_id].resource_hints
         }
-        assert hinted == ({"WritePlannedShards/WriteShard": hints} if hints else {})
+        assert hinted == ({"WritePlannedShards/WriteShard": hints} if described in on_prime else {})
 
 
 def test_each_job_is_one_graph_that_ends_with_its_last_step(
@@ -442,18 +423,6 @@ def test_the_writer_waits_for_the_check_of_keys(job: Described) -> None:
         if not other.subtransforms and sides & set(other.outputs.values())
     }
     assert makers == {"CheckKeys", "ForecastDataset/MakeForecast"}
-
-
-def test_only_references_plans_and_results_cross_from_stage_to_stage(
-    job: Described, full_job: Described, rebuild_job: Described
-) -> None:
-    found = job.boundaries | full_job.boundaries | rebuild_job.boundaries
-    assert {"AssignShards/GroupByShard", "WritePlannedShards/WriteShard side 0"} <= set(found)
-    for step, hint in found.items():
-        if step not in UNTYPED and not step.startswith(UNTYPED_STEP):
-            names = {name.rpartition(".")[2] for name in re.findall(r"<class '([^']+)'>", hint)}
-            names |= {"Any"} if "Any" in hint else set()
-            assert names <= CROSSING, f"{step}: {hint}"
 
 
 @pytest.mark.slow
@@ -502,7 +471,6 @@ def test_the_workers_get_the_image(job: Described) -> None:
 def test_the_graph_is_the_same_every_time(shared: Any, job: Described) -> None:
     again = dry_run(f"--input=gs://{BUCKET}/photos", "--dedupe=exact")
     assert sorted(again.steps) == sorted(job.steps)
-    assert json.dumps(again.boundaries) == json.dumps(job.boundaries)
 
 
 #: The first bytes of JPEG, PNG and WebP files.
@@ -544,7 +512,6 @@ def test_the_recorder_detects_images_that_cross(crossed: list[bytes]) -> None:
     assert sum(map(len, crossed)) > sum(map(len, SOURCES[:3]))
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "settings",
     [
