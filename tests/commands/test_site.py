@@ -162,26 +162,28 @@ def test_every_file_of_a_dataset_is_listed() -> None:
     assert first_cells(TEXT.partition("\n### ")[0]) <= known
 
 
-def test_a_real_dataset_has_only_listed_files(sound_dataset: Path, tmp_path: Path) -> None:
-    dataset = tmp_path / "dataset"
-    shutil.copytree(sound_dataset, dataset)
-    validate(dataset, mode="quality")
+@pytest.fixture(scope="module")
+def measured(sound_dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset with the results of a validation."""
+    copy = Path(shutil.copytree(sound_dataset, tmp_path_factory.mktemp("measured") / "dataset"))
+    validate(copy, mode="quality")
+    return copy
+
+
+def test_a_real_dataset_has_only_listed_files(measured: Path) -> None:
     listed = first_cells(TEXT.partition("\n### ")[0])
     shard = re.compile(r"(train|validation|test)-\d{5}-of-\d{5}")
-    for path in dataset.rglob("*"):
-        name = shard.sub("train-00000-of-00016", path.relative_to(dataset).as_posix())
+    for path in measured.rglob("*"):
+        name = shard.sub("train-00000-of-00016", path.relative_to(measured).as_posix())
         assert path.is_dir() or name in listed, name
 
 
-def test_the_fields_of_the_files_are_listed(sound_dataset: Path, tmp_path: Path) -> None:
-    dataset = tmp_path / "dataset"
-    shutil.copytree(sound_dataset, dataset)
-    validate(dataset, mode="quality")
+def test_the_fields_of_the_files_are_listed(measured: Path) -> None:
     for file, heading in (("dataset.json", "## dataset.json"), ("findings.json", "## findings.json")):
         fields = first_cells(section(heading).partition("\n### ")[0])
         # A dataset has provenance only if the user states it, and types of samples only with some settings.
         left_out = {"format_version", "provenance", "dtypes"}
-        assert set(json.loads((dataset / file).read_text())) - left_out == fields - left_out, file
+        assert set(json.loads((measured / file).read_text())) - left_out == fields - left_out, file
 
 
 def test_the_fields_of_a_ledger_are_listed() -> None:
