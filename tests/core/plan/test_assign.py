@@ -97,10 +97,6 @@ def test_shards_are_in_range_and_keep_the_order_of_the_hashes(values: list[int],
     assert (shard_of(0, count), shard_of(HASH_RANGE - 1, count)) == (0, count - 1)
 
 
-def test_the_order_inside_a_shard_is_by_hash_then_key() -> None:
-    assert shard_order(3, "k") == (hash64(3, "shard", "k"), "k")
-
-
 def test_groups_share_a_split() -> None:
     assert group_of("p1/a.jpg", None) is None
     assert group_of("p1/a.jpg", re.compile(r"p(\d)/")) == "1"

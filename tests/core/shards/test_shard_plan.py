@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import pickle
-import shutil
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,11 +132,6 @@ PLACE = ShardPlace("train", 1, 3)
 SHARD = "train-00001-of-00003.tfrecord"
 
 
-@pytest.fixture
-def old(tmp_path: Path, sound_dataset: Path) -> Path:
-    return Path(shutil.copytree(sound_dataset, tmp_path / "old"))
-
-
 def ledger(dataset: Path, place: ShardPlace = PLACE) -> tuple[ShardHeader, list[Entry]]:
     result, entries = load_ledger((dataset / ledger_file(*place)).read_bytes())
     return result, list(entries)
@@ -157,21 +151,21 @@ def refs_of(dataset: Path, place: ShardPlace = PLACE) -> Iterator[tuple[ImageRef
         yield ImageRef(entry.key, entry.key, size=int(size), version=version), entry.digest
 
 
-def test_a_shard_is_reused_with_its_ledger_and_index(old: Path, tmp_path: Path) -> None:
-    result, _ = ledger(old)
-    taken = take_over(str(tmp_path / "new"), str(old), PLACE, result.plan_digest)
+def test_a_shard_is_reused_with_its_ledger_and_index(copied: Path, tmp_path: Path) -> None:
+    result, _ = ledger(copied)
+    taken = take_over(str(tmp_path / "new"), str(copied), PLACE, result.plan_digest)
     assert taken is not None and taken.reused and taken.header == result
     for name in (SHARD, index_file(*PLACE), ledger_file(*PLACE)):
-        assert (tmp_path / "new" / name).samefile(old / name)
-    assert take_over(str(tmp_path / "new"), str(old), PLACE, result.plan_digest) == taken
+        assert (tmp_path / "new" / name).samefile(copied / name)
+    assert take_over(str(tmp_path / "new"), str(copied), PLACE, result.plan_digest) == taken
 
 
 @pytest.mark.parametrize("change", ["", "index", "no index", "ledger", "unreadable"])
 def test_what_dataset_json_states_spares_reading_the_lines(
-    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+    copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    recorded = json.loads((old / "dataset.json").read_text())["files"]
-    index, book = old / index_file(*PLACE), old / ledger_file(*PLACE)
+    recorded = json.loads((copied / "dataset.json").read_text())["files"]
+    index, book = copied / index_file(*PLACE), copied / ledger_file(*PLACE)
     right = index.read_bytes()
     if change == "index":
         index.unlink()
@@ -181,27 +175,27 @@ def test_what_dataset_json_states_spares_reading_the_lines(
     elif change == "ledger":
         recorded = {**recorded, ledger_file(*PLACE): "0" * 64}
     elif change == "unreadable":
-        rewrite(old, outcome="quarantined", reason="UNREADABLE", stage="read")
-        header, entries = ledger(old)
+        rewrite(copied, outcome="quarantined", reason="UNREADABLE", stage="read")
+        header, entries = ledger(copied)
         counts = {"written": header.records - 1, "quarantined": 1}
         book.write_bytes(dump_ledger(dataclasses.replace(header, counts=counts), entries))
         recorded = {**recorded, ledger_file(*PLACE): hashlib.sha256(book.read_bytes()).hexdigest()}
     read: list[bytes] = []
     monkeypatch.setattr(reuse, "load_ledger", lambda data: read.append(data) or load_ledger(data))
-    digest, new = ledger(old)[0].plan_digest, tmp_path / "new"
-    taken = take_over(str(new), str(old), PLACE, digest, recorded=recorded)
+    digest, new = ledger(copied)[0].plan_digest, tmp_path / "new"
+    taken = take_over(str(new), str(copied), PLACE, digest, recorded=recorded)
     assert bool(read) == bool(change)
     if change == "unreadable":
         assert taken is None
         return
-    assert taken is not None and taken == take_over(str(tmp_path / "other"), str(old), PLACE, digest)
+    assert taken is not None and taken == take_over(str(tmp_path / "other"), str(copied), PLACE, digest)
     assert (new / index_file(*PLACE)).read_bytes() == right
     assert (new / ledger_file(*PLACE)).read_bytes() == book.read_bytes()
 
 
 @pytest.mark.parametrize("damage", ["digest", "shard", "size", "no shard", "no ledger", "ledger"])
-def test_shards_that_differ_are_not_reused(old: Path, tmp_path: Path, damage: str) -> None:
-    digest, shard, book = ledger(old)[0].plan_digest, old / SHARD, old / ledger_file(*PLACE)
+def test_shards_that_differ_are_not_reused(copied: Path, tmp_path: Path, damage: str) -> None:
+    digest, shard, book = ledger(copied)[0].plan_digest, copied / SHARD, copied / ledger_file(*PLACE)
     if damage == "digest":
         digest = "0" * 64
     elif damage == "shard":
@@ -214,54 +208,41 @@ def test_shards_that_differ_are_not_reused(old: Path, tmp_path: Path, damage: st
         book.write_bytes(book.read_bytes()[:-4])
     else:
         (shard if damage == "no shard" else book).unlink()
-    assert take_over(str(tmp_path / "new"), str(old), PLACE, digest) is None
+    assert take_over(str(tmp_path / "new"), str(copied), PLACE, digest) is None
     assert not (tmp_path / "new" / ledger_file(*PLACE)).exists()
 
 
-@pytest.mark.parametrize("kind", ["missing", "damaged"])
-def test_an_index_follows_from_the_ledger(old: Path, tmp_path: Path, kind: str) -> None:
-    index = old / index_file(*PLACE)
-    right = index.read_bytes()
-    index.unlink()
-    if kind == "damaged":
-        index.write_bytes(b"0 1\n")
-    digest = ledger(old)[0].plan_digest
-    for directory in (tmp_path / "new", old):
-        assert take_over(str(directory), str(old), PLACE, digest)
-        assert (directory / index_file(*PLACE)).read_bytes() == right
-
-
-def test_a_shard_with_unreadable_images_is_written_again(old: Path, tmp_path: Path) -> None:
-    rewrite(old, outcome="quarantined", reason="UNREADABLE", stage="read")
-    digest, new = ledger(old)[0].plan_digest, str(tmp_path / "new")
-    assert take_over(new, str(old), PLACE, digest) is None
-    taken = take_over(new, str(old), PLACE, digest, final=False)  # the images have been read again
+def test_a_shard_with_unreadable_images_is_written_again(copied: Path, tmp_path: Path) -> None:
+    rewrite(copied, outcome="quarantined", reason="UNREADABLE", stage="read")
+    digest, new = ledger(copied)[0].plan_digest, str(tmp_path / "new")
+    assert take_over(new, str(copied), PLACE, digest) is None
+    taken = take_over(new, str(copied), PLACE, digest, final=False)  # the images have been read again
     assert taken is not None
     bad = [entry for entry in ledger(tmp_path / "new")[1] if entry.outcome == "quarantined"]
     assert [entry.reason for entry in bad] == ["UNREADABLE"]
 
 
-def test_records_are_found_in_any_shard(old: Path) -> None:
-    build = PreviousBuild(str(old), SHARDS, ".tfrecord")
-    whole = list(refs_of(old))
-    recipe = ledger(old)[0].recipe
+def test_records_are_found_in_any_shard(copied: Path) -> None:
+    build = PreviousBuild(str(copied), SHARDS, ".tfrecord")
+    whole = list(refs_of(copied))
+    recipe = ledger(copied)[0].recipe
     places = [ShardPlace("train", 1, 3), ShardPlace("train", 0, 1), ShardPlace("new", 0, 1)]
     for place in places:
         with PreviousRecords(build, place, recipe, trust_mtime=True) as records:
             found = records.find(whole)
             assert found.keys() == {ref.key for ref, _ in whole}
-            for entry in ledger(old)[1]:
+            for entry in ledger(copied)[1]:
                 assert entry.offset is not None and entry.length is not None
-                frame = (old / SHARD).read_bytes()[entry.offset : entry.offset + entry.length]
+                frame = (copied / SHARD).read_bytes()[entry.offset : entry.offset + entry.length]
                 known = found[entry.key]
                 assert known.unchanged and known.entry == entry
                 assert known.frames() == [(entry, frame)] and data_of(frame)
 
 
-def test_records_of_another_recipe_digest_or_damaged_shard_are_not_found(old: Path) -> None:
-    build = PreviousBuild(str(old), SHARDS, ".tfrecord")
-    (ref, digest), *_ = refs_of(old)
-    recipe = ledger(old)[0].recipe
+def test_records_of_another_recipe_digest_or_damaged_shard_are_not_found(copied: Path) -> None:
+    build = PreviousBuild(str(copied), SHARDS, ".tfrecord")
+    (ref, digest), *_ = refs_of(copied)
+    recipe = ledger(copied)[0].recipe
     cases = {("other", digest): 0, (recipe, "other"): 0, (recipe, digest): 1}
     for (made, asked), count in cases.items():
         with PreviousRecords(build, PLACE, made, trust_mtime=True) as records:
@@ -271,22 +252,22 @@ def test_records_of_another_recipe_digest_or_damaged_shard_are_not_found(old: Pa
     with PreviousRecords(build._replace(digests={SHARD: "0" * 64}), PLACE, recipe, True) as records:
         # The ledger belongs to another shard.
         assert not records.find([(ref, digest)]) and not records.rejected
-    (old / SHARD).unlink()
+    (copied / SHARD).unlink()
     with PreviousRecords(build, PLACE, recipe, trust_mtime=True) as records:
         assert not records.find([(ref, digest)]) and records.rejected == [SHARD]
 
 
-def test_nothing_is_copied_from_a_changed_shard(old: Path) -> None:
-    last = ledger(old)[1][-1]
-    rewrite(old, outcome="quarantined", reason="CORRUPT", stage="decode")
-    build = PreviousBuild(str(old), SHARDS, ".tfrecord")
-    refs, recipe = list(refs_of(old)), ledger(old)[0].recipe
+def test_nothing_is_copied_from_a_changed_shard(copied: Path) -> None:
+    last = ledger(copied)[1][-1]
+    rewrite(copied, outcome="quarantined", reason="CORRUPT", stage="decode")
+    build = PreviousBuild(str(copied), SHARDS, ".tfrecord")
+    refs, recipe = list(refs_of(copied)), ledger(copied)[0].recipe
     with PreviousRecords(build, PLACE, recipe, trust_mtime=True) as records:
         assert records.find(refs).keys() == {ref.key for ref, _ in refs}
-    data = bytearray((old / SHARD).read_bytes())
+    data = bytearray((copied / SHARD).read_bytes())
     assert last.offset is not None
     data[last.offset + 20] ^= 1  # a byte of one record; the CRCs of all others are still right
-    (old / SHARD).write_bytes(data)
+    (copied / SHARD).write_bytes(data)
     verdicts: dict[str, bool] = {}
     for _ in range(2):
         with PreviousRecords(build, PLACE, recipe, True, verdicts) as records:
