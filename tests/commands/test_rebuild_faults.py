@@ -40,7 +40,7 @@ from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.run import exit_code_of, run_pipeline
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.errors import DataRefused, EngineError, ShardwrightError, UsageError
-from shardwright.schemas.version import LEASE_JSON, VersionState
+from shardwright.schemas.version import INPUT_JSON, LEASE_JSON, VersionState
 from shardwright.transforms import conversion
 from shardwright.transforms import rebuild as transforms
 from shardwright.transforms.write_shards import _WriteShard
@@ -175,26 +175,56 @@ def _settings(folder: Path) -> dict[str, Any]:
     return {"input": str(folder / "in"), "output": str(folder / "out"), "shards": 4, "resize": 16}
 
 
+def _check_sound(folder: Path, versions: int) -> None:
+    assert not (folder / "out" / LEASE_JSON).exists()
+    assert _states(folder) == [PUBLISHED] * versions
+    assert validate(str(folder / "out")).sound
+
+
 def _check(folder: Path, made: str, versions: int) -> None:
     """Checks that a version of thirteen images was published, and that no temporary files are left."""
-    assert _states(folder) == [PUBLISHED] * versions and _latest(folder) == made
-    assert all(record.finished for record in list_versions(str(folder / "out")))
-    assert validate(str(folder / "out")).sound and not (folder / "out" / "lease.json").exists()
-    record = list_versions(str(folder / "out"))[-1]
-    assert (record.version, record.records) == (made, 13)
+    _check_sound(folder, versions)
+    records = list_versions(str(folder / "out"))
+    assert all(record.finished for record in records)
+    assert (records[-1].version, records[-1].records, _latest(folder)) == (made, 13, made)
     assert not list((folder / "out").rglob("*.tmp")) and (folder / "out" / "index.html").exists()
 
 
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("step", STEPS)
-def test_a_step_that_is_repeated_at_once_changes_nothing(step: str, folder: Path) -> None:
+def test_repeated_steps_change_nothing(folder: Path) -> None:
+    """A step may run several times at once, and again after its rebuild or a later one has ended."""
     before = _latest(folder)
-    TIMES[step] = 3
+    TIMES.update(dict.fromkeys(STEPS, 3))
     made = _rebuild(folder)
     assert made.outcome["state"] == "success" and made.outcome["records"] == 13
     assert made.outcome["work"]["converted"] == 1 and made.outcome["previous"] == before
     assert _outcomes(folder) == ["success", "success"]
     _check(folder, made.version, 2)
+    changed = dict(GIVEN)
+    (folder / "out" / INPUT_JSON).unlink()  # otherwise the next run would end before these steps
+    assert not _rebuild(folder).changed
+    unchanged = dict(GIVEN)
+    assert unchanged["FinishRebuild"] != changed["FinishRebuild"]
+    _run_steps_again(folder, unchanged)
+    assert _outcomes(folder) == ["success", "success", "no_change"]
+    TIMES.clear()
+    _add(folder, "newer")
+    assert _rebuild(folder).outcome["previous"] == made.version
+    for held in (changed, unchanged):
+        _run_steps_again(folder, held)
+    (task,) = changed["BeginRebuild"]
+    (folder / "out" / outcome_file(task)).unlink()  # as if that run had died before its end
+    with pytest.raises(EngineError, match="run again"):
+        ORIGINAL["BeginRebuild"](task)
+    assert not (folder / "out" / LEASE_JSON).exists()
+
+
+def _run_steps_again(folder: Path, given: dict[str, tuple[Any, ...]]) -> None:
+    """Runs each step of a rebuild again, which changes nothing."""
+    GIVEN.update(given)
+    before = _everything(folder)
+    for step in STEPS:
+        assert _again(step) == ""
+        assert _everything(folder) == before, step
 
 
 def test_a_shard_that_is_written_again_is_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,33 +249,10 @@ def test_a_shard_that_is_written_again_is_the_same(folder: Path, monkeypatch: py
     }
 
 
-def test_an_abandoned_worker_changes_nothing(folder: Path) -> None:
-    made = _rebuild(folder)
-    before = _everything(folder)
-    for step in STEPS:
-        assert _again(step) == ""
-        assert _everything(folder) == before, step
-    _check(folder, made.version, 2)
-    assert _outcomes(folder) == ["success", "success"]
-
-
-@pytest.mark.slow
-def test_an_abandoned_worker_does_not_change_the_next_version(folder: Path) -> None:
-    _rebuild(folder)
-    held = dict(GIVEN)
-    _add(folder, "newer")
-    _rebuild(folder)
-    before = _everything(folder)
-    GIVEN.update(held)
-    for step in STEPS:
-        assert _again(step) == ""
-        assert _everything(folder) == before, step
-
-
-def test_an_abandoned_worker_does_not_disturb_the_next_rebuild(folder: Path) -> None:
-    _rebuild(folder)
+def test_an_abandoned_worker_disturbs_neither_the_next_rebuild_nor_a_rollback(folder: Path) -> None:
+    old, made = _latest(folder), _rebuild(folder).version
     _outcome(folder).unlink()  # as if it had died before the end
-    lease = folder / "out" / "lease.json"
+    lease = folder / "out" / LEASE_JSON
     lease.write_text(Lease("next", "20990101T000000Z", renewed=time.time()).dumps())
     before = _everything(folder)
     for step in STEPS:
@@ -254,10 +261,7 @@ def test_an_abandoned_worker_does_not_disturb_the_next_rebuild(folder: Path) -> 
         changed = {name for name in before if before[name] != after.get(name)}
         assert changed <= {"index.html", "metrics.prom"}, step
         assert step != "BeginRebuild" or "is running" in message
-
-
-def test_an_abandoned_worker_does_not_undo_a_rollback(folder: Path) -> None:
-    old, made = _latest(folder), _rebuild(folder).version
+    lease.unlink()
     _outcome(folder).unlink()
     rollback(folder / "out")
     for step in STEPS:
@@ -279,24 +283,6 @@ def test_an_abandoned_worker_does_not_refuse_an_accepted_version(folder: Path) -
         _outcome(folder).unlink(missing_ok=True)
     assert _states(folder) == [PUBLISHED] * 2 and _latest(folder) == made.version
     assert validate(str(folder / "out")).records == 13
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("step", ["BeginRebuild", "FinishRebuild"])
-def test_a_step_repeated_after_a_run_without_changes_changes_nothing(step: str, folder: Path) -> None:
-    made = _rebuild(folder)
-    TIMES[step] = 3
-    assert not _rebuild(folder).changed
-    before = _everything(folder)
-    _again(step)
-    assert _everything(folder) == before and _outcomes(folder) == ["success", "success", "no_change"]
-    _add(folder, "newer")
-    held = dict(GIVEN)
-    assert _rebuild(folder).outcome["previous"] == made.version
-    before = _everything(folder)
-    GIVEN.update(held)
-    _again(step)
-    assert _everything(folder) == before
 
 
 @pytest.mark.slow
@@ -363,6 +349,7 @@ def test_a_refused_job_that_is_repeated_is_refused_again(
     with pytest.raises(DataRefused, match="was refused"):
         _rebuild(folder, "gates: {max_images: 5}")
     assert _states(folder) == [PUBLISHED, REFUSED] and _outcomes(folder) == ["success", "refused"]
+    assert 'outcome="refused"} 1' in (folder / "out" / "metrics.prom").read_text()
 
 
 def test_the_next_run_continues_after_a_death_before_the_pointer(
@@ -397,17 +384,6 @@ def test_the_next_run_continues_after_a_death_at_the_pointer(
     assert _latest(folder) == latest.version and latest.is_unseen
     assert not _rebuild(folder).changed
     _check(folder, latest.version, 2)
-
-
-def test_a_rebuild_that_comes_too_late_leaves_no_lease(folder: Path) -> None:
-    _rebuild(folder)
-    held = GIVEN["BeginRebuild"][0]
-    _add(folder, "newer")
-    _rebuild(folder)
-    (folder / "out" / outcome_file(held)).unlink()  # as if it had died before the end
-    with pytest.raises(EngineError, match="run again"):
-        ORIGINAL["BeginRebuild"](held)
-    assert not (folder / "out" / "lease.json").exists()
 
 
 def again(times: int, notes: list[Any]) -> Callable[..., Any]:
@@ -472,13 +448,6 @@ def test_a_repeated_refusal_is_the_same_refusal(output: str, tmp_path: Path) -> 
     assert notes == [refused.value.message] * 3
     assert "dataset.json" not in storage.list_files(output)
     assert b'"exit_code": 1' in storage.read_bytes(storage.join(output, "_work", "outcome.json"))
-
-
-def _check_sound(folder: Path, versions: int) -> None:
-    output = folder / "out"
-    assert not (output / LEASE_JSON).exists()
-    assert [record.state for record in list_versions(str(output))] == [VersionState.PUBLISHED] * versions
-    assert validate(output).sound
 
 
 @pytest.mark.sampled(1)
@@ -589,10 +558,6 @@ def test_signals_end_a_rebuild_in_order(folder: Path, tmp_path: Path, number: si
     _check_sound(folder, 2)
 
 
-def versions(folder: Path) -> list[Path]:
-    return list((folder / "out" / "versions").glob("*"))
-
-
 @pytest.mark.slow
 def test_failed_runs_do_not_pile_up(folder: Path) -> None:
     for path in (folder / "in").rglob("*.*"):
@@ -600,29 +565,7 @@ def test_failed_runs_do_not_pile_up(folder: Path) -> None:
     for _ in range(MAX_ABANDONED + 3):
         with pytest.raises(DataRefused):
             _rebuild(folder)
-    assert len(versions(folder)) <= 1 + MAX_ABANDONED + 1
-
-
-def test_hooks_are_called_for_each_event(folder: Path) -> None:
-    posted = folder / "told.json"
-    job = folder / "job.yaml"
-    job.write_text(
-        f"input: {folder}/in\noutput: {folder}/out\nshards: 4\nhooks:\n"
-        f"  on_any: {{command: [sh, -c, 'cat > {posted}']}}\n"
-    )
-    rebuild(job)
-    assert json.loads(posted.read_text())["event"] == "success"
-    rebuild(job)
-    assert json.loads(posted.read_text())["event"] == "no_change"
-    (folder / "in" / "ant" / "new.jpg").write_bytes(b"")
-    with pytest.raises(Exception, match="refused"):
-        rebuild(job)
-    assert json.loads(posted.read_text())["event"] == "refused"
-    shutil.rmtree(folder / "in")
-    with pytest.raises(UsageError):
-        rebuild(job)
-    metrics = (folder / "out" / "metrics.prom").read_text()
-    assert 'outcome="refused"} 1' in metrics
+    assert len(_states(folder)) <= 1 + MAX_ABANDONED + 1
 
 
 def test_an_output_inside_the_versions_is_refused(folder: Path) -> None:
