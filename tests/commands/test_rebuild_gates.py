@@ -152,36 +152,32 @@ def _accept(folder: Path, change: Callable[[Path], None], gates: str, name: str)
     return version
 
 
-LEAKING = "  fail_on: [SPLIT_LEAKAGE]\n"
-
-
-def test_accepted_findings_do_not_refuse_the_next_versions(folder: Path) -> None:
-    version = _accept(folder, _leaking, LEAKING, "findings")
-    before = list_versions(str(folder / "out"))[-1].findings["SPLIT_LEAKAGE"]
+def test_accepted_findings_do_not_refuse_the_next_versions_but_new_ones_do(
+    folder: Path, capsys: Capture
+) -> None:
+    output, gates = str(folder / "out"), "  fail_on: [SPLIT_LEAKAGE]\n"
+    version = _accept(folder, _leaking, gates, "findings")
+    before = list_versions(output)[-1].findings["SPLIT_LEAKAGE"]
     for shade in (1, 2):  # the second version is compared with one that nobody had to accept
         (folder / "source" / "cat" / f"{shade}.png").unlink()
         rebuild(job=str(folder / "job.yaml"))
-        record = list_versions(str(folder / "out"))[-1]
+        record = list_versions(output)[-1]
         assert (record.state, record.findings["SPLIT_LEAKAGE"]) == (VersionState.PUBLISHED, before)
         (item,) = record.refusals
         assert item.severity == "warning"
         assert item.message.endswith(f"; all were accepted with version {version}")
         assert record.accepted == ("SPLIT_LEAKAGE",)
         version = record.version
-
-
-def test_new_findings_refuse_beside_accepted_ones(folder: Path, capsys: Capture) -> None:
-    version = _accept(folder, _leaking, LEAKING, "SPLIT_LEAKAGE")
     for number in range(8):
         shutil.copy(folder / "source" / "bee" / "0.png", folder / "source" / "bee" / f"copy{number}.png")
     assert cli.main(["rebuild", "--job", str(folder / "job.yaml")]) == ExitCode.REFUSED
     assert re.search(
         rf"; \d are new since version {version}, the first: bee/\S+: same source", capsys.readouterr().err
     )
-    record = list_versions(str(folder / "out"))[-1]
+    record = list_versions(output)[-1]
     assert not record.accepted
     with pytest.raises(DataRefused, match="--accept SPLIT_LEAKAGE"):
-        publish(f"{folder / 'out'}@{record.version}")
+        publish(f"{output}@{record.version}")
 
 
 def test_accepted_bad_images_refuse_only_if_there_are_more(folder: Path) -> None:
@@ -198,11 +194,21 @@ def test_accepted_bad_images_refuse_only_if_there_are_more(folder: Path) -> None
         rebuild(job=str(folder / "job.yaml"))
 
 
-def test_a_warning_does_not_keep_a_version_back(folder: Path, capsys: Capture) -> None:
+def test_a_warning_does_not_keep_a_version_with_its_report_and_differences_back(
+    folder: Path, capsys: Capture
+) -> None:
     _new_class(folder)
     assert cli.main(["rebuild", "--job", str(_job(folder, "  new_classes: warn\n"))]) == ExitCode.DONE
     assert "dog" in capsys.readouterr().out
-    assert list_versions(str(folder / "out"))[-1].state is VersionState.PUBLISHED
+    record = list_versions(str(folder / "out"))[-1]
+    assert record.state is VersionState.PUBLISHED
+    version = folder / "out" / "versions" / record.version
+    difference = json.loads((version / "diff.json").read_text())
+    assert difference["classes"]["new"] == ["dog"] or "dog" in json.dumps(difference)
+    page = (version / "report.html").read_text()
+    assert record.version in page and "dog" in page
+    index = (folder / "out" / "index.html").read_text()
+    assert all(f"versions/{record.version}/{file}" in index for file in ("report.html", "diff.json"))
 
 
 def test_refused_records_are_not_converted_again_after_a_fix(folder: Path) -> None:
@@ -241,17 +247,6 @@ def test_a_version_that_was_rolled_back_is_not_published_again(folder: Path, cap
     assert f"identical to version {bad.version}, which was rolled back" in capsys.readouterr().err
     _draw(folder / "source", "dog/2.png", 251)
     assert rebuild(job).changed
-
-
-def test_a_version_has_a_report_and_its_differences(folder: Path) -> None:
-    _new_class(folder)
-    result = rebuild(_job(folder, "  {}\n"))
-    difference = json.loads(Path(result.path, "diff.json").read_text())
-    assert difference["classes"]["new"] == ["dog"] or "dog" in json.dumps(difference)
-    page = Path(result.path, "report.html").read_text()
-    assert result.version in page and "dog" in page
-    index = (folder / "out" / "index.html").read_text()
-    assert all(f"versions/{result.version}/{file}" in index for file in ("report.html", "diff.json"))
 
 
 def test_a_refused_first_version_leaves_no_latest_version(tmp_path: Path) -> None:
