@@ -482,18 +482,23 @@ def pick_evenly(
       max_seen: Number of locations to consume at most.
     """
     quota = even_quota(counts, total)
-    seen: dict[str, list[RecordLocation]] = {name: [] for name in counts}
-    is_filled = False
+    missing = sum(quota.values())
+    seen: dict[str, list[RecordLocation]] = {}
     for place in islice(places, max_seen):
-        seen.setdefault(place.label, []).append(place)
-        is_filled = bool(quota) and all(len(seen[name]) >= count for name, count in quota.items())
-        if is_filled:
+        of_class = seen.setdefault(place.label, [])
+        if len(of_class) < total:
+            of_class.append(place)
+            missing -= len(of_class) <= quota.get(place.label, 0)
+        if quota and not missing:
             break
-    if not is_filled:
-        # Classes without counts are behind the others: numbers by their value, before names.
-        others = sorted(
-            seen.keys() - counts.keys(),
-            key=lambda name: (len(name) if name.isdecimal() else 1 << 30, name),
-        )
-        quota = even_quota({name: len(seen[name]) for name in (*counts, *others)}, total)
+    if missing or not quota:
+        names = [
+            *(name for name in counts if name in seen),
+            *sorted(
+                seen.keys() - counts.keys(),
+                # Numbers by their value, before names.
+                key=lambda name: (len(name) if name.isdecimal() else 1 << 30, name),
+            ),
+        ]
+        quota = even_quota({name: len(seen[name]) for name in names}, total)
     return [place for name, count in quota.items() for place in seen[name][:count]]
