@@ -106,15 +106,16 @@ def test_messages_about_faults_name_the_file(tmp_path: Path) -> None:
 
 def test_shapes_are_drawn_for_the_upright_picture(tmp_path: Path) -> None:
     """LabelMe shows pictures upright, so its boxes refer to that even if width and height do not show it."""
-    for orientation, expected in ((3, (0.1, 0.2)), (6, (0.1, 0.2))):
-        folder = tmp_path / str(orientation)
-        folder.mkdir()
+    for orientation in (3, 6):
         exif = Image.Exif()
         exif[274] = orientation
-        Image.new("RGB", (100, 100), "red").save(folder / "a.jpg", exif=exif)
-        content = document(Photo("a.jpg", (100, 100), (("cat", 10, 20, 50, 60),)))
-        save(folder / "a.json", content)
-        convert(input=folder, output=tmp_path / f"out{orientation}", layout="detection")
-        ((record,),) = examples(tmp_path / f"out{orientation}").values()
+        name = f"{orientation}.jpg"
+        Image.new("RGB", (100, 100), "red").save(tmp_path / name, exif=exif)
+        content = document(Photo(name, (100, 100), (("cat", 10, 20, 50, 60),)))
+        save(tmp_path / f"{orientation}.json", content)
+    made = convert(input=tmp_path, output=f"{tmp_path}-out", layout="detection")
+    (records,) = examples(made.path).values()
+    assert len(records) == 2
+    for record in records:
         found = value(record, "image/object/bbox/xmin"), value(record, "image/object/bbox/ymin")
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        np.testing.assert_allclose(found, (0.1, 0.2), atol=1e-6)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.voc import put_list, put_voc, put_xml, xml_of
 from helpers.listing import Listed, Photo, listed, put_photos
-from helpers.records import examples, picture, quarantine, value
+from helpers.records import examples, picture, value
 from PIL import Image
 
 from shardwright.core.sources.voc import named_images, parse_voc
@@ -60,7 +60,10 @@ def test_lists_give_splits(tmp_path: Path) -> None:
             f"{prefix}JPEGImages/gone": "BAD_ANNOTATION",
         }
     put_list(root, "Main", val=("apple", "eagle"))
-    assert "both in train and in val" in listed(root).refs["JPEGImages/eagle.jpg"].message
+    assert listed(root).faults() == {
+        "JPEGImages/eagle.jpg": "it is listed both in train and in val",
+        "JPEGImages/gone": "it is listed, but its image is missing",
+    }
 
 
 def test_trainval_alone_is_not_a_split(tmp_path: Path) -> None:
@@ -227,13 +230,3 @@ def test_a_name_in_two_folders_is_unclear(tmp_path: Path) -> None:
         == "there are several XML files that could be its own: 1/b.xml and 2/b.xml"
     )
     assert messages["Annotations/1/b.xml"] == messages["Annotations/2/b.xml"] == "its image is missing"
-
-
-def test_annotations_of_another_size_are_quarantined(tmp_path: Path) -> None:
-    photos = put_photos(tmp_path / "in" / "JPEGImages")
-    put_xml(tmp_path / "in" / "Annotations", photos)
-    wrong = photos[2]._replace(size=(photos[2].size[0] + 5, photos[2].size[1]))
-    put_xml(tmp_path / "in" / "Annotations", [wrong])
-    convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", max_bad_fraction=0.9)
-    ((key, line),) = quarantine(tmp_path / "out").items()
-    assert key == "JPEGImages/house.jpg" and "its annotations are for" in line["message"]
