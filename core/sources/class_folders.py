@@ -29,7 +29,7 @@ from shardwright.core.sources.source import Context, Input, InputSplit, Source
 from shardwright.schemas.codes import FilterReason, QuarantineReason
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, NotACandidate, UsageError
-from shardwright.schemas.image_ref import ImageRef, is_image, printable
+from shardwright.schemas.image_ref import ImageRef, is_image
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
 
@@ -61,9 +61,7 @@ WHOLE = FolderPart()
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if probe.is_file:
-        raise UsageError(
-            f"--input {printable(probe.path)} is not a folder; name the folder that holds the images."
-        )
+        raise UsageError(f"{probe.where} is not a folder; name the folder that holds the images.")
     tree = find_tree(probe, settings)
     if not tree.metadata:
         files_beside.check_columns(probe.path, SOURCE.name, settings)

@@ -207,7 +207,7 @@ class DocumentFormat:
         """
         names = [""] if probe.is_file else [*self._names(probe, settings)]
         if not names:
-            raise UsageError(f"--input {printable(probe.path)} holds no {self.noun}; {self.rule}")
+            raise UsageError(f"{probe.where} holds no {self.noun}; {self.rule}")
         left_out = self.leave_out(probe, names, settings)
         files: dict[ListFile, str] = {}
         for name, split in splits_of_files(name for name in names if name not in left_out).items():

@@ -12,7 +12,7 @@ from shardwright.core.sources.rules import take_apart
 from shardwright.core.sources.source import Context, InputSplit, Source
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.image_ref import ImageRef, printable
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.layouts import Needs
 
 
@@ -22,7 +22,7 @@ def _accepts(probe: InputProbe, settings: ConvertSettings) -> bool:
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     if probe.is_file:
-        raise UsageError(f"--input {printable(probe.path)} is not a folder; name the folder of the images.")
+        raise UsageError(f"{probe.where} is not a folder; name the folder of the images.")
     if not settings.label_regex:
         raise UsageError(
             "--source file_names needs --label_regex, such as '(?P<label>[a-z]+)\\d+\\.jpg' for apple01.jpg."

@@ -6,6 +6,7 @@ They mean the same beside the images of a folder, in archives and in WebDatasets
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
@@ -44,8 +45,7 @@ _Item = TypeVar("_Item")
 
 def stem_of(path: str) -> str:
     """Returns a path without the extension of its last part."""
-    folder, slash, name = path.rpartition("/")
-    return folder + slash + (name.rpartition(".")[0] or name)
+    return posixpath.splitext(path)[0]
 
 
 def is_metadata_name(name: str) -> bool:
@@ -53,9 +53,15 @@ def is_metadata_name(name: str) -> bool:
     return name.rpartition(".")[2] in METADATA
 
 
-def _first_stem(path: str) -> str:
+def take_name_apart(path: str) -> tuple[str, str]:
+    """Returns the sample and the field of a file; the field follows the first dot of its name.
+
+    >>> take_name_apart("train/0001.seg.png")
+    ('train/0001', 'seg.png')
+    """
     folder, slash, name = path.rpartition("/")
-    return folder + slash + name.partition(".")[0]
+    stem, _, field_name = name.partition(".")
+    return folder + slash + stem, field_name.lower()
 
 
 def grouped(items: Iterable[_Item], path_of: Callable[[_Item], str]) -> Iterator[list[_Item]]:
@@ -63,7 +69,7 @@ def grouped(items: Iterable[_Item], path_of: Callable[[_Item], str]) -> Iterator
 
     `a/1.jpg` and `a/1.json` both begin with `a/1.`, and so do all names that are sorted in between.
     """
-    for _, group in groupby(items, lambda item: _first_stem(path_of(item))):
+    for _, group in groupby(items, lambda item: take_name_apart(path_of(item))[0]):
         yield list(group)
 
 

@@ -14,6 +14,7 @@ from itertools import islice
 
 from shardwright.core import storage
 from shardwright.core.images.signatures import extension_of, is_image_name
+from shardwright.schemas.image_ref import printable
 
 HEAD_BYTES = 1 << 16
 #: What glob(3) replaces: a bracket that is not closed is a character.
@@ -46,6 +47,11 @@ class InputProbe:
     def name(self) -> str:
         """Last part of the path."""
         return self.path.rstrip("/").rpartition("/")[2]
+
+    @property
+    def where(self) -> str:
+        """The option that names the input, for messages."""
+        return f"--input {printable(self.path)}"
 
     @cached_property
     def head(self) -> bytes:

@@ -115,7 +115,7 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
       UsageError: If no source can read it, or the named source cannot.
     """
     if probe.is_file and is_text_name(probe.name):
-        check_utf8(f"--input {printable(probe.path)}", probe.head)
+        check_utf8(probe.where, probe.head)
     source = _source_of(probe, settings)
     _check_layout(source, probe, settings)
     if not source.uses("extra_columns"):
@@ -154,7 +154,7 @@ def _source_of(probe: InputProbe, settings: ConvertSettings) -> Source:
             return source
     kind = "file" if probe.is_file else "folder"
     raise UsageError(
-        f"--input {printable(probe.path)}: no source recognizes this {kind}; name the source with --source, "
+        f"{probe.where}: no source recognizes this {kind}; name the source with --source, "
         "or name the folder that holds the images."
     )
 
@@ -239,18 +239,17 @@ def check_parts(probe: InputProbe, settings: ConvertSettings) -> None:
     needs = settings.record_layout.needs
     if probe.is_file or settings.folders != AUTO or needs is Needs.IMAGE:
         return
-    where = f"--input {printable(probe.path)}"
     images, masks = (_folder_named(probe, names) for names in (_IMAGE_FOLDERS, _MASK_FOLDERS))
     if images and masks and needs in (Needs.LABEL, Needs.SEMANTIC):
         places = [printable(storage.join(probe.path, name)) for name in (images, masks)]
         end = f", {_CLASSES}" if needs is Needs.LABEL else ""
         raise UsageError(
-            f"{where} has images and masks; write --layout segmentation --input {places[0]} --mask_dir "
+            f"{probe.where} has images and masks; write --layout segmentation --input {places[0]} --mask_dir "
             f"{places[1]}{end}."
         )
     if needs is Needs.SEMANTIC:
         raise UsageError(
-            f"--layout {settings.record_layout.name}: {where} has no masks; name their folder with "
+            f"--layout {settings.record_layout.name}: {probe.where} has no masks; name their folder with "
             "--mask_dir."
         )
     labels = _label_file(probe, beside=needs is Needs.OBJECTS)
@@ -258,11 +257,11 @@ def check_parts(probe: InputProbe, settings: ConvertSettings) -> None:
         names = printable(storage.join(probe.path, "classes.txt"))
         layout, end = (" and --layout detection", f", {_CLASSES}") if needs is Needs.LABEL else ("", "")
         raise UsageError(
-            f"{where}: {printable(labels)} looks like labels of YOLO, but no file names the classes; add "
-            f"{names} with a class on each line and write --source yolo{layout}{end}."
+            f"{probe.where}: {printable(labels)} looks like labels of YOLO, but no file names the classes; "
+            f"add {names} with a class on each line and write --source yolo{layout}{end}."
         )
     if needs is Needs.OBJECTS and any(DESCRIPTIONS in name for name in probe.files):
-        raise UsageError(f"{where} holds no {NOUN}; {RULE}")
+        raise UsageError(f"{probe.where} holds no {NOUN}; {RULE}")
 
 
 def _folder_named(probe: InputProbe, names: tuple[str, ...]) -> str:
@@ -297,12 +296,12 @@ def check_tables(probe: InputProbe, settings: ConvertSettings) -> None:
         for folder in (probe, *_visible_folders(probe)):
             for name in _first_files(folder, is_text_name):
                 path = storage.join(folder.path, name)
-                check_utf8(f"--input {printable(probe.path)}: {printable(path)}", storage.read_head(path, 2))
+                check_utf8(f"{probe.where}: {printable(path)}", storage.read_head(path, 2))
     tables = dict(_tables(probe, settings)) if wants_classes else {}
     if tables:
         does, them = ("names", "it is") if len(tables) == 1 else ("each name", "they are")
         raise UsageError(
-            f"--input {printable(probe.path)}: {', '.join(tables)} {does} its images, whose folders give no "
+            f"{probe.where}: {', '.join(tables)} {does} its images, whose folders give no "
             f"classes; write {', or '.join(tables.values())}, or --source class_folders if {them} to be left "
             "out."
         )

@@ -166,7 +166,7 @@ def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
     manifest = next(_manifests(probe, names, settings), None)
     if manifest is None:
         raise UsageError(
-            f"--input {printable(probe.path)} is neither a manifest nor a folder of manifests of one kind; "
+            f"{probe.where} is neither a manifest nor a folder of manifests of one kind; "
             "name a CSV, JSON Lines or Parquet file with a row for each image."
         )
     file = manifest.file

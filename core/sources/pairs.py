@@ -177,9 +177,7 @@ class PairFormat:
         ]
         labelled = [folders for folders in folder_pairs if folders.annotations]
         if len({folders.classes for folders in labelled}) > 1:
-            raise UsageError(
-                f"--input {printable(probe.path)}: its folders name different classes; export it again."
-            )
+            raise UsageError(f"{probe.where}: its folders name different classes; export it again.")
         if len({folders.split for folders in labelled}) == 1:
             folder_pairs = [
                 replace(folders, split="" if folders.annotations else folders.split)
@@ -195,9 +193,7 @@ class PairFormat:
         """
         folder_pairs = self._folders(probe, settings)
         if not folder_pairs:
-            raise UsageError(
-                f"--input {printable(probe.path)} is not a {self.title} dataset: {self.expected}."
-            )
+            raise UsageError(f"{probe.where} is not a {self.title} dataset: {self.expected}.")
         for folders in folder_pairs:
             if folders.has_masks and folders.annotations and not is_folder(folders.annotations):
                 raise UsageError(

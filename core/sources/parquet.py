@@ -88,10 +88,9 @@ def _table(path: str, settings: ConvertSettings) -> tuple[StoredObject, Table]:
 
 
 def _describe(probe: InputProbe, settings: ConvertSettings) -> str:
-    where = f"--input {printable(probe.path)}"
     files, _, images = _files(probe)
     if not files:
-        raise UsageError(f"{where} has no Parquet or Arrow files; check the path.")
+        raise UsageError(f"{probe.where} has no Parquet or Arrow files; check the path.")
     first = [containers.path_of(probe.path, probe.is_file, name) for name in islice(files, _LOOKED_AT)]
     tables = [_table(path, settings)[1] for path in first]
     kinds = Counter(kind_of_file(name) or tables[0].kind for name in files)

@@ -10,7 +10,7 @@ from shardwright.core.images.signatures import is_image_name
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.archives import files
 from shardwright.core.sources.class_folders import list_class_folders
-from shardwright.core.sources.files_beside import METADATA, with_metadata
+from shardwright.core.sources.files_beside import METADATA, take_name_apart, with_metadata
 from shardwright.core.sources.input_probe import InputProbe, look_at
 from shardwright.core.sources.source import Context, InputSplit, Source
 from shardwright.core.sources.tables.rows import with_class_ids
@@ -20,17 +20,6 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef, is_image
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.layouts import Needs
-
-
-def take_name_apart(name: str) -> tuple[str, str]:
-    """Returns the sample and the field of a member; the field follows the first dot of the file name.
-
-    >>> take_name_apart("train/0001.seg.png")
-    ('train/0001', 'seg.png')
-    """
-    folder, slash, last = name.rpartition("/")
-    stem, _, field_name = last.partition(".")
-    return folder + slash + stem, field_name.lower()
 
 
 def _shows_samples(members: Iterable[ImageRef]) -> bool:

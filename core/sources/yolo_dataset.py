@@ -81,7 +81,7 @@ def _find_description(probe: InputProbe) -> str:
 
 def _is_description(probe: InputProbe) -> bool:
     if probe.name.lower().endswith(_DATA):
-        check_utf8(f"--input {printable(probe.path)}", probe.head)
+        check_utf8(probe.where, probe.head)
     try:
         options = _options(probe.path, probe.head)
     except NotPlain:  # the message about a data.yaml of this kind helps more than another source
@@ -239,7 +239,7 @@ def _image_folders(probe: InputProbe) -> dict[str, str]:
     if splits and others:
         places = printable(", ".join(f"{split}: {inner}{name}" for name, split in splits.items()))
         raise UsageError(
-            f"--input {printable(probe.path)}: {printable(', '.join(splits))} may be splits, but "
+            f"{probe.where}: {printable(', '.join(splits))} may be splits, but "
             f"{printable(inner + others[0])} is not in them; write a data.yaml with names: [CLASS, ...] and "
             f"{places}, or with train: {inner.rstrip('/') or '.'} if the folders are no splits."
         )
