@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.annotation_sets.coco import put_coco, save
 from helpers.fewer_imports import late
 from helpers.hostile import run
 from helpers.tensorflow_records import read_records
@@ -47,16 +48,13 @@ def names_in(dataset: Path) -> dict[str, tuple[int, str]]:
 
 def coco(folder: Path, ids: list[int | str]) -> Path:
     """Writes a COCO document of gray images with the given ids."""
-    folder.mkdir(parents=True)
-    for i in range(len(ids)):
-        Image.new("L", (8, 8), i).save(folder / f"{i}.png")
-    images = [{"id": id_, "file_name": f"{i}.png", "width": 8, "height": 8} for i, id_ in enumerate(ids)]
-    boxes = [{"id": i, "image_id": id_, "category_id": 1, "bbox": [1, 1, 4, 4]} for i, id_ in enumerate(ids)]
-    path = folder / "instances.json"
-    path.write_text(
-        json.dumps({"images": images, "annotations": boxes, "categories": [{"id": 1, "name": "a"}]})
-    )
-    return path
+    names = [f"{i}.png" for i in range(len(ids))]
+    path = put_coco(folder / "instances.json", {name: [(1, 1, 1, 4, 4)] for name in names}, ["a"])
+    document = json.loads(path.read_text())
+    for image, box, id_ in zip(document["images"], document["annotations"], ids, strict=True):
+        Image.new("L", (8, 8), box["id"]).save(folder / image["file_name"])
+        image["id"] = box["image_id"] = id_
+    return save(path, document)
 
 
 @pytest.mark.sampled(1)

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 from helpers.annotation_sets.yolo import DARKNET, SPLITS, YAML, put_darknet, put_labels, put_set
 from helpers.listing import listed, put_photos
-from helpers.records import examples, picture
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.yolo import label_folder, label_path, parse_labels
 from shardwright.pipelines.cli import main
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
 
@@ -220,16 +218,6 @@ def test_fiftyones_export_is_read(tmp_path: Path) -> None:
     found = listed(tmp_path)
     assert found.reasons() == {"obj.names": "not_an_image", "images.txt": "not_an_image"}
     found.check_boxes("data/seagull.jpg", photos[3])
-
-
-def test_outlines_become_masks(tmp_path: Path) -> None:
-    put_set(tmp_path / "in", {"train": ("eagle",)}, YAML.replace("val: images/val\n", ""))
-    (tmp_path / "in" / "labels" / "train" / "eagle.txt").write_text("2 0 0 0.5 0 0.5 1 0 1\n")
-    convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection")
-    (record,) = next(iter(examples(tmp_path / "out").values()))
-    mask = picture(record, "image/object/mask")
-    middle = mask.shape[1] // 2
-    assert mask[:, : middle - 2].all() and not mask[:, middle + 2 :].any()
 
 
 def test_labels_are_found_in_the_usual_places() -> None:

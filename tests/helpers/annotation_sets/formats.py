@@ -106,47 +106,43 @@ class Format:
         return path
 
 
-def _box_table(root: Path) -> list[Photo]:
-    photos = put_photos(root)
+def _with_photos(put: Callable[[Path, list[Photo]], Any], images: str = "") -> Callable[[Path], list[Photo]]:
+    """Returns a function that writes a set with its photos in a folder of it."""
+
+    def put_set(root: Path) -> list[Photo]:
+        photos = put_photos(root / images)
+        put(root, photos)
+        return photos
+
+    return put_set
+
+
+def _box_table(root: Path, photos: list[Photo]) -> None:
     box_table.put(root / "_annotations.csv", box_table.HEADER, box_table.rows_of(photos))
-    return photos
 
 
-def _coco(root: Path) -> list[Photo]:
-    photos = put_photos(root)
+def _coco(root: Path, photos: list[Photo]) -> None:
     coco.save(root / "_annotations.coco.json", coco.coco_of(photos))
-    return photos
 
 
-def _create_ml(root: Path) -> list[Photo]:
-    photos = put_photos(root)
+def _panoptic(root: Path, photos: list[Photo]) -> None:
+    coco.save(root / "panoptic.json", coco.panoptic_of(photos, root / "panoptic"))
+
+
+def _create_ml(root: Path, photos: list[Photo]) -> None:
     coco.save(root / "_annotations.createml.json", json_exports.create_ml_of(photos))
-    return photos
 
 
-def _label_studio(root: Path) -> list[Photo]:
-    photos = put_photos(root / "images")
-    json_exports.put_label_studio(root, photos)
-    return photos
-
-
-def _open_images(root: Path) -> list[Photo]:
-    photos = put_photos(root / "images")
+def _open_images(root: Path, photos: list[Photo]) -> None:
     open_images.put_csv(root / "boxes.csv", open_images.rows_of(photos))
-    return photos
 
 
-def _voc_beside(root: Path) -> list[Photo]:
-    photos = put_photos(root)
-    voc.put_xml(root, photos)
-    return photos
-
-
-def _yolo(root: Path) -> list[Photo]:
-    photos = put_photos(root / "images")
+def _yolo(root: Path, photos: list[Photo]) -> None:
     yolo.put_labels(root / "labels", photos)
     (root / "classes.txt").write_text("thing\nno\nbird\n")
-    return photos
+
+
+_label_studio = _with_photos(json_exports.put_label_studio, "images")
 
 
 def _cityscapes(root: Path) -> list[Photo]:
@@ -178,18 +174,6 @@ def _masks(images: str, masks: str) -> Callable[[Path], list[Photo]]:
     return put
 
 
-def _panoptic(root: Path) -> list[Photo]:
-    photos = put_photos(root)
-    coco.save(root / "panoptic.json", coco.panoptic_of(photos, root / "panoptic"))
-    return photos
-
-
-def _class_columns(root: Path) -> list[Photo]:
-    photos = put_photos(root)
-    json_exports.put_class_columns(root, photos)
-    return photos
-
-
 _POLYGONS = "gtFine/train/aachen/aachen_{}_000019_gtFine_polygons.json"
 _CITY = "aachen_{}_000019_leftImg8bit.png"
 _CITY_IDS = "gtFine/train/aachen/aachen_{}_000019_gtFine_labelIds.png"
@@ -202,7 +186,7 @@ _END_OF_HOUSE = (
 
 FORMATS = {
     "box_table": Format(
-        _box_table,
+        _with_photos(_box_table),
         "box_table",
         damage=Edit(
             "_annotations.csv",
@@ -234,7 +218,7 @@ FORMATS = {
         mask=_CITY_IDS,
     ),
     "class_columns": Format(
-        _class_columns,
+        _with_photos(json_exports.put_class_columns),
         "class_columns",
         damage=Edit(
             "_classes.csv", "(house.jpg, )0", r"\g<1>2", "line 4 of _classes.csv: '2' is neither 0 nor 1"
@@ -244,7 +228,7 @@ FORMATS = {
         settings={"label_separator": "|", "unlabelled": "keep"},
     ),
     "coco": Format(
-        _coco,
+        _with_photos(_coco),
         "coco",
         damage=Edit(
             "_annotations.coco.json",
@@ -258,7 +242,7 @@ FORMATS = {
         document="_annotations.coco.json",
     ),
     "create_ml": Format(
-        _create_ml,
+        _with_photos(_create_ml),
         "create_ml",
         damage=Edit(
             "_annotations.createml.json",
@@ -318,7 +302,7 @@ FORMATS = {
         alone="{}.json",
     ),
     "open_images": Format(
-        _open_images,
+        _with_photos(_open_images, "images"),
         "open_images",
         damage=Edit("boxes.csv", "(house,xclick,/m/015p6,1,)0", r"\1x", "line 4 of boxes.csv: XMin is 'x"),
         reason="BAD_ROW",
@@ -327,7 +311,7 @@ FORMATS = {
         lists_all=False,
     ),
     "panoptic": Format(
-        _panoptic,
+        _with_photos(_panoptic),
         "coco",
         damage=Edit(
             "panoptic.json",
@@ -359,7 +343,7 @@ FORMATS = {
         splits=False,
     ),
     "voc beside": Format(
-        _voc_beside,
+        _with_photos(voc.put_xml),
         "voc",
         damage=Edit("house.xml", r"</size>", "", "house.xml: its XML is broken in line 6"),
         bad_box=Edit("house.xml", r"<xmin>15<", "<xmin>15000<"),
@@ -374,7 +358,7 @@ FORMATS = {
         mask="SegmentationClass/{}.png",
     ),
     "yolo": Format(
-        _yolo,
+        _with_photos(_yolo, "images"),
         "yolo",
         damage=Edit("labels/house.txt", r"\n2 ", "\nbird ", "house.txt: line 2 of its labels has a value"),
         bad_box=Edit("labels/house.txt", r"\n2 0\.", "\n2 5."),
