@@ -149,15 +149,11 @@ def with_states(refs: Iterable[ImageRef], states: FileStates) -> Iterator[ImageR
 def _with_state(ref: ImageRef, states: FileStates) -> ImageRef:
     if not ref.is_candidate:
         return ref
-    if not storage.is_remote(ref.uri):
-        return _with_local_state(ref)
-    state = states.find(ref.uri)
-    if state is None:
-        return ref.quarantined(QuarantineReason.BAD_ANNOTATION, MISSING)
-    return ref._replace(size=state.size, version=state.version, crc32c=state.crc32c)
-
-
-def _with_local_state(ref: ImageRef) -> ImageRef:
+    if storage.is_remote(ref.uri):
+        state = states.find(ref.uri)
+        if state is None:
+            return ref.quarantined(QuarantineReason.BAD_ANNOTATION, MISSING)
+        return ref._replace(size=state.size, version=state.version, crc32c=state.crc32c)
     try:
         status = os.stat(ref.uri)
     except PermissionError:

@@ -239,7 +239,10 @@ def check_parts(probe: InputProbe, settings: ConvertSettings) -> None:
     needs = settings.record_layout.needs
     if probe.is_file or settings.folders != AUTO or needs is Needs.IMAGE:
         return
-    images, masks = (_folder_named(probe, names) for names in (_IMAGE_FOLDERS, _MASK_FOLDERS))
+    images, masks = (
+        next((name for name in probe.folders if name.lower() in names), "")
+        for names in (_IMAGE_FOLDERS, _MASK_FOLDERS)
+    )
     if images and masks and needs in (Needs.LABEL, Needs.SEMANTIC):
         places = [printable(storage.join(probe.path, name)) for name in (images, masks)]
         end = f", {_CLASSES}" if needs is Needs.LABEL else ""
@@ -262,10 +265,6 @@ def check_parts(probe: InputProbe, settings: ConvertSettings) -> None:
         )
     if needs is Needs.OBJECTS and any(DESCRIPTIONS in name for name in probe.files):
         raise UsageError(f"{probe.where} holds no {NOUN}; {RULE}")
-
-
-def _folder_named(probe: InputProbe, names: tuple[str, ...]) -> str:
-    return next((name for name in probe.folders if name.lower() in names), "")
 
 
 def _label_file(probe: InputProbe, beside: bool) -> str:
