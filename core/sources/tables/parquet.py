@@ -49,6 +49,8 @@ _VALUES_TRIED = 20
 _EXTENSIONS = {"parquet": PARQUET, "pq": PARQUET, "arrow": ARROW, "feather": ARROW}
 #: First bytes of an Arrow file; a stream begins with its first message.
 _ARROW_FILE = b"ARROW1"
+#: Where a file has its batches as a stream, for readers that do not use the footer.
+_STREAM_OFFSET = 8
 _MAGIC = {b"PAR1": PARQUET, _ARROW_FILE: ARROW}
 #: Number of bytes that tell the kind of a file.
 HEAD_BYTES = 8
@@ -164,8 +166,21 @@ class RecordBatches:
         return pyarrow.memory_map(self._ranges.path)  # batches that are not used are not read
 
     def sizes(self) -> list[tuple[int, int]]:
-        """Returns the number of rows of each record batch; their numbers of bytes are unknown."""
-        return [(batch.num_rows, 0) for batch in self.batches(self.schema.names[:1])]
+        """Returns the number of rows of each record batch; their numbers of bytes are unknown.
+
+        Raises:
+          OSError: If a file has more or fewer batches than its footer states.
+        """
+        sizes = [(batch.num_rows, 0) for batch in self.batches(self.schema.names[:1])]
+        if self._is_file:
+            import pyarrow
+
+            source = self._open()
+            source.seek(_STREAM_OFFSET)
+            count = sum(1 for _ in pyarrow.ipc.open_stream(source))
+            if count != len(sizes):
+                raise OSError(f"it has {counted(count, 'record batch')} instead of {len(sizes):,}")
+        return sizes
 
     def batches(
         self, names: Sequence[str], begin: int = 0, end: int | None = None, rows: int = 1
