@@ -10,58 +10,35 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hostile import check_books, document, make_tree, outcomes, picture, refused, run
+from helpers.embedded import refs_of
+from helpers.hostile import make_tree, outcomes, picture, refused, run
 from helpers.packing import PACKERS, by_key, list_refs, tar_of, tree_members, zip_of
-from helpers.repository import PHOTOS, copy_photos
-from helpers.tfrecords import read
+from helpers.repository import copy_photos
 
 from shardwright.core import storage
 from shardwright.core.images.read import read_image
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.validate import validate
 from shardwright.schemas.annotations import decode_annotations
+from shardwright.schemas.columns import decode_extra
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
-from shardwright.schemas.labels import ClassId
 
 
-def pictures_of(dataset: Path) -> dict[str, tuple[Any, ...]]:
-    """Returns file name -> (class, id, encoded image) of every record, read with TensorFlow."""
-    names = ("image/class/text", "image/class/label", "image/encoded")
-    return {
-        key.rpartition("/")[2]: tuple(record[name] for name in names) for key, record in read(dataset).items()
-    }
+def test_photos_in_an_archive_are_those_of_its_folder(tmp_path: Path) -> None:
+    def listed(path: Path) -> dict[str, tuple[str, bytes]]:
+        refs, _ = refs_of(path, tmp_path / "spool")
+        return {ref.key.rpartition("/")[2]: (ref.label, read_image(ref, 1 << 30)) for ref in refs}
+
+    photos = copy_photos(tmp_path / "photos", step=4)
+    members = tree_members(photos, "photos/")
+    (tmp_path / "a.zip").write_bytes(zip_of(members))
+    assert listed(tmp_path / "a.zip") == listed(photos)
+    for suffix, pack in PACKERS.items():
+        (tmp_path / f"a{suffix}").write_bytes(pack(tar_of(members)))
+        assert listed(tmp_path / f"a{suffix}") == listed(photos), suffix
 
 
-@pytest.fixture(scope="module")
-def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every fourth of the example pictures."""
-    return copy_photos(tmp_path_factory.mktemp("few") / "photos", step=4)
-
-
-@pytest.fixture(scope="module")
-def from_folder(few: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, ...]]:
-    output = tmp_path_factory.mktemp("folder") / "out"
-    convert(input=str(few), output=str(output), resize=64)
-    return pictures_of(output)
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tar.zst"])
-def test_photos_in_an_archive_give_the_same_records(
-    tmp_path: Path, name: str, few: Path, from_folder: dict[str, tuple[Any, ...]]
-) -> None:
-    members = tree_members(few, "photos/")
-    (tmp_path / name).write_bytes(zip_of(members) if name == "a.zip" else PACKERS[name[1:]](tar_of(members)))
-    made = convert(input=str(tmp_path / name), output=str(tmp_path / "out"), resize=64)
-    assert pictures_of(tmp_path / "out") == from_folder
-    assert made.dataset.ledger["written"] == len(members)
-    assert set(check_books(tmp_path / "out")) == {f"{name}!{key}" for key in members}
-    assert validate(str(tmp_path / "out")).sound
-    assert not (tmp_path / "out" / "_work" / "spool").exists()
-
-
-def test_archives_in_class_folders_give_the_same_records(tmp_path: Path) -> None:
+def test_folders_around_archives_give_classes(tmp_path: Path) -> None:
     root = tmp_path / "in"
     (root / "deep" / "er").mkdir(parents=True)
     (root / "a.zip").write_bytes(zip_of({"ant/1.png": picture(1), "bee/2.png": picture(2)}))
@@ -69,17 +46,16 @@ def test_archives_in_class_folders_give_the_same_records(tmp_path: Path) -> None
     (root / "deep" / "er" / "c.tgz").write_bytes(PACKERS[".tar.gz"](tar_of({"cat/1.png": picture(4)})))
     (root / "README.md").write_text("what this is")
     (root / ".hidden.zip").write_bytes(b"")
-    convert(input=str(root), output=str(tmp_path / "out"))
-    assert outcomes(tmp_path / "out") == {
-        "a.zip!ant/1.png": "written",
-        "a.zip!bee/2.png": "written",
-        "deep/b.tar!ant/1.png": "written",
-        "deep/er/c.tgz!cat/1.png": "written",
+    refs, _ = refs_of(root, tmp_path / "spool")
+    # The folders around an archive come before those in it, as if it had been unpacked in its place.
+    assert {ref.key: ref.reason or ref.label for ref in refs} == {
+        "a.zip!ant/1.png": "ant",
+        "a.zip!bee/2.png": "bee",
+        "deep/b.tar!ant/1.png": "deep",
+        "deep/er/c.tgz!cat/1.png": "deep",
         "README.md": "not_an_image",
         ".hidden.zip": "dotfile",
     }
-    # The folders around an archive come before those in it, as if it had been unpacked in its place.
-    assert document(tmp_path / "out")["labels"] == ["ant", "bee", "deep"]
 
 
 LAYOUTS: list[tuple[list[str], dict[str, tuple[str, str]]]] = [
@@ -156,25 +132,25 @@ def test_members_that_are_not_images_are_filtered_and_unsafe_ones_are_written_no
         "%2Fabs.png": "UNSAFE_MEMBER",
     }
     packed = tar_of({k: v for k, v in members.items() if k != "empty/"})
-    for name, data in (("a.zip", zip_of(members)), ("b.tar", packed), ("c.tgz", PACKERS[".tar.gz"](packed))):
-        (tmp_path / name).write_bytes(data)
-        output = tmp_path / f"out-{name}"
-        convert(input=str(tmp_path / name), output=str(output), max_bad_fraction=1)
-        assert outcomes(output) == {f"{name}!{key}": value for key, value in expected.items()}
-    made = [f"{kind}{name}" for kind in ("", "out-") for name in ("a.zip", "b.tar", "c.tgz")]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(made)
+    archives = {"a.zip": zip_of(members), "b.tar": packed, "c.tgz": PACKERS[".tar.gz"](packed)}
+    (tmp_path / "in").mkdir()
+    for name, data in archives.items():
+        (tmp_path / "in" / name).write_bytes(data)
+    convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), max_bad_fraction=1)
+    assert outcomes(tmp_path / "out") == {
+        f"{name}!{key}": value for name in archives for key, value in expected.items()
+    }
+    assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
+    assert {path.name for path in (tmp_path / "in").iterdir()} == archives.keys()
 
 
 def test_classes_can_come_from_file_names_in_archives(tmp_path: Path) -> None:
     members = {f"all/{name}{i}.png": picture(i) for i, name in enumerate(("ant", "bee", "ant"))}
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.zip").write_bytes(zip_of({**members, "all/7.png": picture(7)}))
-    regex = r"(?P<label>[a-z]+)\d+\.png"
-    for number, path in enumerate((tmp_path / "in" / "a.zip", tmp_path / "in")):
-        output = tmp_path / f"out{number}"
-        convert(input=str(path), output=str(output), label_regex=regex, max_bad_fraction=1)
-        assert document(output)["labels"] == ["ant", "bee"]
-        assert outcomes(output)["a.zip!all/7.png"] == "UNKNOWN_LABEL"
+    for path in (tmp_path / "in" / "a.zip", tmp_path / "in"):
+        refs, _ = refs_of(path, tmp_path / "spool", label_regex=r"(?P<label>[a-z]+)\d+\.png")
+        assert [ref.label for ref in refs] == ["ant", "bee", "ant", ""]
 
 
 def test_an_archive_that_changes_stops_the_job(tmp_path: Path) -> None:
@@ -263,38 +239,18 @@ def write(path: Path, members: Any) -> Path:
     return path
 
 
-def test_class_numbers_in_shards_are_read(tmp_path: Path) -> None:
-    photos = sorted(PHOTOS.rglob("*.jpg"))[:12]
-    for shard in range(2):
-        members = {}
-        for i, photo in enumerate(photos[shard::2]):
-            members[f"{i:06d}.cls"] = str(2 * i % 5).encode()
-            members[f"{i:06d}.jpg"] = photo.read_bytes()
-            members[f"{i:06d}.txt"] = f"photo number {i}".encode()
-        write(tmp_path / "in" / f"shard-{shard:03d}.tar", members)
-    convert(input=str(tmp_path / "in"), output=str(tmp_path / "out"), resize=32)
-    assert len(check_books(tmp_path / "out")) == 12
-    assert document(tmp_path / "out")["labels"] == ["0", "1", "2", "3", "4"]
-    for key, features in read(tmp_path / "out").items():
-        assert features["image/class/label"] == [2 * int(key.partition("!")[2][:6]) % 5]
-
-
 @pytest.mark.parametrize("suffix", PACKERS)
-def test_auto_detects_shards(tmp_path: Path, suffix: str) -> None:
-    members = {f"{i}.{name}": data for i in range(3) for name, data in (("png", picture(i)), ("cls", b"1"))}
+def test_auto_detects_shards_and_class_folders(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
+    members = {f"{i}.{name}": data for i in range(3) for name, data in (("png", picture(i)), ("cls", b"1"))}
     path.write_bytes(PACKERS[suffix](tar_of(members)))
-    convert(input=str(path), output=str(tmp_path / "out"))
-    assert outcomes(tmp_path / "out") == {f"a{suffix}!{i}.png": "written" for i in range(3)}
-    assert document(tmp_path / "out")["labels"] == ["0", "1"]
-
-
-def test_class_folders_in_archives_are_not_samples(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "a.tar", {"ant/1.png": picture(1), "ant/1.txt": b"an ant", "bee/2.png": picture(2)}
-    )
-    convert(input=str(path), output=str(tmp_path / "out"))
-    assert document(tmp_path / "out")["labels"] == ["ant", "bee"]
+    refs, ids = refs_of(path, tmp_path / "spool")
+    assert [(ref.key, ref.label) for ref in refs] == [(f"a{suffix}!{i}.png", "1") for i in range(3)]
+    assert ids == {"1": 1}
+    members = {"ant/1.png": picture(1), "ant/1.txt": b"an ant", "bee/2.png": picture(2)}
+    path.write_bytes(PACKERS[suffix](tar_of(members)))
+    refs, _ = refs_of(path, tmp_path / "spool")
+    assert [(ref.label, ref.reason) for ref in refs] == [("ant", ""), ("ant", "not_an_image"), ("bee", "")]
 
 
 def labels(tmp_path: Path, **settings: Any) -> dict[str, tuple[str, str]]:
@@ -331,8 +287,7 @@ def test_several_files_of_a_sample_can_give_the_class(tmp_path: Path) -> None:
     write(tmp_path / "a.tar", members)
     assert labels(tmp_path) == {f"{key}.jpg": expected for key, (_, _, expected) in says.items()}
     assert labels(tmp_path, label_separator="|")["j.jpg"] == (LABEL_SEPARATOR.join("xy"), "")
-    ids = {item for item in list_refs(tmp_path / "a.tar", "webdataset") if isinstance(item, ClassId)}
-    assert ids == {ClassId("3", 3), ClassId("7", 7), ClassId("2", 2)}
+    assert refs_of(tmp_path / "a.tar", tmp_path / "spool")[1] == {"3": 3, "7": 7, "2": 2}
 
 
 def test_everything_in_a_sample_is_counted(tmp_path: Path) -> None:
@@ -375,23 +330,18 @@ def test_the_output_of_img2dataset_is_read(tmp_path: Path) -> None:
         }
     write(tmp_path / "in" / "00000.tar", members)
     (tmp_path / "in" / "00000_stats.json").write_text("{}")
-    settings: dict[str, Any] = {"input": str(tmp_path / "in"), "source": "webdataset"}
-    convert(
-        **settings, output=str(tmp_path / "kept"), unlabelled="keep", extra_columns="width:int,status:string"
-    )
-    records = read(tmp_path / "kept")
-    assert len(records) == 6
-    for key, features in records.items():
-        assert features["width"] == [16 + int(key.partition("!")[2][:9])]
-        assert (features["status"], features["image/class/label"]) == ([b"success"], [-1])
-    convert(**settings, output=str(tmp_path / "labelled"), label_column="kind")
-    assert document(tmp_path / "labelled")["labels"] == ["a", "b"]
-    found = by_key(list_refs(tmp_path / "in" / "00000.tar", "webdataset"))
-    captions = {decode_annotations(ref.annotations).captions for ref in found.values()}
-    assert captions == {(f"photo {i}",) for i in range(6)}
+    settings = {"source": "webdataset", "unlabelled": "keep", "extra_columns": "width:int,status:string"}
+    for column, labels in (("", [""] * 6), ("kind", [*"ababab"])):
+        found, _ = refs_of(tmp_path / "in", tmp_path / "spool", label_column=column, **settings)
+        refs = [ref for ref in found if ref.is_candidate]
+        assert [ref.label for ref in refs] == labels
+        extra = [decode_extra(ref.extra) for ref in refs]
+        assert extra == [{"width": [16 + i], "status": ["success"]} for i in range(6)]
+        captions = [decode_annotations(ref.annotations).captions for ref in refs]
+        assert captions == [(f"photo {i}",) for i in range(6)]
 
 
 def test_samples_in_a_zip_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.zip").write_bytes(zip_of({"1.jpg": picture(1), "1.cls": b"5"}))
-    found = [item for item in list_refs(tmp_path / "a.zip", "webdataset") if not isinstance(item, ClassId)]
-    assert [(ref.key, ref.label) for ref in found] == [("a.zip!1.jpg", "5")]
+    refs, _ = refs_of(tmp_path / "a.zip", tmp_path / "spool")
+    assert [(ref.key, ref.label) for ref in refs] == [("a.zip!1.jpg", "5")]

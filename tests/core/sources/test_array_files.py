@@ -14,12 +14,13 @@ from helpers.array_files import (
     digits,
     grays,
     pixels_by_key,
-    records_of,
     refused,
     to_png,
     write_cifar10,
     write_mnist,
 )
+from helpers.embedded import refs_of
+from helpers.listing import listed
 from helpers.records import balanced, quarantine
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +35,6 @@ from shardwright.core.sources.arrays.files import (
     slice_of,
 )
 from shardwright.core.sources.arrays.values import LabelReader, image_shape
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.byte_range import PIXELS, decode_place
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -126,14 +126,19 @@ def test_shapes_of_images_are_recognized(shape: tuple[int, ...], given_shape: st
             ["a", "BAD_ANNOTATION", "BAD_ANNOTATION", None],
         ),
         (np.array([[0, 1, 0], [0, 0, 0], [1, 0, 0]]), [], ["1", None, "0"]),
+        (np.array(["ant", "bee", "cow é"]), [], ["ant", "bee", "cow é"]),
+        (np.array([b"ant", b"bee"]), [], ["ant", "bee"]),
+        (np.array(["ant", "cow"]).astype(">U3"), [], ["ant", "cow"]),
+        (np.eye(3)[[2, 0, 1, 1]], [], ["2", "0", "1", "1"]),
+        (np.asfortranarray(np.eye(3, dtype=bool)[[2, 0, 1, 1]]), [], ["2", "0", "1", "1"]),
+        (np.array([[5.0], [4.0], [0.0], [5.0]], ">f4"), [], ["5", "4", "0", "5"]),
+        (np.array([2**40, 7, 7, 2**40]), [], [str(2**40), "7", "7", str(2**40)]),
     ],
 )
-def test_unusable_labels_give_no_class(
-    values: np.ndarray, names: list[str], labels: list[str | None]
-) -> None:
+def test_every_form_of_labels_is_read(values: np.ndarray, names: list[str], labels: list[str | None]) -> None:
     reader = LabelReader("a.npz!labels", names=names)
     assert [item.label or item.reason or None for item in reader.read(values)] == labels
-    if names or values.ndim == 2:
+    if names or values.shape[1:] == (3,):
         every = names or ["0", "1", "2"]
         assert set(reader.class_ids()) == {ClassId(name, number) for number, name in enumerate(every)}
 
@@ -212,10 +217,11 @@ def test_a_truncated_file_loses_only_its_last_images(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path / "in", packed=False)
     file = folder / "train-images-idx3-ubyte"
     file.write_bytes(file.read_bytes()[: 16 + 784 * 30 + 5])
-    made = to_png(folder, tmp_path / "out", max_bad_fraction=0.5)
-    assert balanced(made.dataset.ledger) and made.dataset.ledger["listed"] == 52
-    assert {entry["reason"] for entry in quarantine(tmp_path / "out").values()} == {"TRUNCATED"}
-    assert sorted(quarantine(tmp_path / "out")) == [f"{file.name}!{number:06d}" for number in range(30, 40)]
+    refs, _ = refs_of(folder, tmp_path / "spool")
+    assert len(refs) == 52
+    assert [(ref.key, ref.reason) for ref in refs if not ref.is_candidate] == [
+        (f"{file.name}!{number:06d}", "TRUNCATED") for number in range(30, 40)
+    ]
 
 
 def test_a_truncated_compressed_file_loses_only_its_last_images(tmp_path: Path) -> None:
@@ -260,19 +266,18 @@ def test_a_header_with_too_many_images_loses_none(tmp_path: Path) -> None:
         data = bytearray((folder / name).read_bytes())
         data[4:8] = b"\xff" * 4
         (folder / name).write_bytes(data)
-    made = to_png(folder, tmp_path / "out", max_bad_fraction=1)
-    assert balanced(made.dataset.ledger) and records_of(made)["train"] == 40
-    last = max(key for key in quarantine(tmp_path / "out"))
-    assert "more" in quarantine(tmp_path / "out")[last]["message"]
+    refs, _ = refs_of(folder, tmp_path / "spool")
+    train = [ref for ref in refs if ref.split == "train"]
+    assert sum(ref.is_candidate for ref in train) == 40
+    assert train[-1].reason == "TRUNCATED" and " more: the file ends after 40 of " in train[-1].message
 
 
 def test_bytes_after_the_last_image_are_reported(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path / "in", packed=False)
     with (folder / "t10k-images-idx3-ubyte").open("ab") as file:
         file.write(b"more")
-    to_png(folder, tmp_path / "out", max_bad_fraction=0.1)
-    message = quarantine(tmp_path / "out")["t10k-images-idx3-ubyte!000012"]["message"]
-    assert "4 bytes after the last image" in message
+    (ref,) = (ref for ref in refs_of(folder, tmp_path / "spool")[0] if not ref.is_candidate)
+    assert ref.key == "t10k-images-idx3-ubyte!000012" and "4 bytes after the last image" in ref.message
 
 
 def test_hostile_pickles_run_nothing(tmp_path: Path) -> None:
@@ -295,8 +300,9 @@ def test_folders_of_other_content_are_left_to_other_sources(tmp_path: Path, phot
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
     np.savez(folder / "a" / "images.npz", images=grays(3))
-    made = convert(input=folder, output=tmp_path / "out")
-    assert made.run["detected_as"] == ["class folders"] and made.dataset.ledger["written"] == 4
+    found = listed(folder, "classification")
+    assert found.input.source == "class_folders"
+    assert sorted(found.reasons().values()) == ["not_an_image"] and len(found.refs) == 5
 
 
 def test_several_datasets_in_one_folder_need_a_choice(tmp_path: Path) -> None:
