@@ -23,7 +23,7 @@ import google_crc32c
 from shardwright.core.concurrency.underway import UNDERWAY
 from shardwright.core.storage import local
 from shardwright.core.storage.faults import LAST_TRY_SECONDS as LAST_TRY_SECONDS
-from shardwright.core.storage.faults import Damaged, Result
+from shardwright.core.storage.faults import Damaged, Result, current_operation
 from shardwright.core.storage.faults import at_most as at_most
 from shardwright.core.storage.faults import changed as changed
 from shardwright.core.storage.faults import fault as fault
@@ -383,26 +383,29 @@ def open_local(path: str) -> Iterator[IO[bytes]]:
         return
     state = state_of(path)
     with tempfile.TemporaryFile() as copy:
-        _run("read", path, lambda _: _copy_to(copy, state))
+        _run("read", path, lambda store: _copy_to(copy, state, store))
+        copy.seek(0)
         yield copy
 
 
-def _copy_to(copy: IO[bytes], source: StoredObject) -> None:
-    """Copies an object from its beginning, and returns to the beginning of the copy.
+def _copy_to(copy: IO[bytes], source: StoredObject, store: Store) -> None:
+    """Continues a copy of an object where it ends.
 
     Raises:
-      EngineError: If it ends early.
-      Damaged: If it does not match the checksum of the storage.
+      Damaged: If it does not match the checksum of the storage; the copy is empty then.
     """
-    copy.seek(0)
-    for offset in range(0, source.size, PART_BYTES):
-        copy.write(read_range(source.path, offset, PART_BYTES, source.size, source.version))
-    if copy.tell() != source.size:
-        raise changed(source.path)
-    copy.seek(0)
-    if source.crc32c and checksums_of(copy)[1] != source.crc32c:
-        raise Damaged
-    copy.seek(0)
+    while (position := copy.tell()) < source.size:
+        part = store.read_range(source.path, position, PART_BYTES, source.size, source.version)
+        if not part:
+            raise changed(source.path)
+        copy.write(part)
+        current_operation().reached(position + len(part))
+    if source.crc32c:
+        copy.seek(0)
+        if checksums_of(copy)[1] != source.crc32c:
+            copy.seek(0)
+            copy.truncate()
+            raise Damaged
 
 
 def sha256_of(file: IO[bytes]) -> str:
