@@ -6,6 +6,7 @@ A row may have the `objects` column of Hugging Face's imagefolder: lists of boxe
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import math
 import os
@@ -178,14 +179,13 @@ class Rows:
 
     def _with_label(self, ref: ImageRef, value: Any) -> ImageRef:
         """Returns a reference with the classes of its row."""
-        if isinstance(value, list | tuple):
-            if any(isinstance(item, list | tuple | dict) for item in value):
-                raise AnnotationFault("its class is not text, a number or a list of them")
-            names = [self._class(item) for item in value]
-        elif self._separator:
-            names = self._class(value).split(self._separator)
-        else:
-            names = [self._class(value)]
+        several = isinstance(value, list | tuple)
+        values = value if several else [value]
+        if several and any(isinstance(item, list | tuple | dict) for item in values):
+            raise AnnotationFault("its class is not text, a number or a list of them")
+        names = [self._class(item) for item in values]
+        if self._separator and not several:
+            names = names[0].split(self._separator)
         names = list(dict.fromkeys(filter(None, map(str.strip, names))))
         if any(LABEL_SEPARATOR in name for name in names):
             raise AnnotationFault("its class holds the control character 0x1F")
@@ -298,16 +298,12 @@ def objects_of(value: Any, size: Sequence[Any] = (), class_names: Sequence[str] 
 
 def _parse_objects(value: Any) -> Any:
     """Returns the objects in a CSV cell, which are written as JSON or as Python literals."""
-    if isinstance(value, str) and value.strip():
-        try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
-            pass
-        try:
-            return ast.literal_eval(value)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            raise AnnotationFault("its objects are not JSON") from None
-    return value
+    if not isinstance(value, str) or not value.strip():
+        return value
+    for parse in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return parse(value)
+    raise AnnotationFault("its objects are not JSON")
 
 
 def _columns(value: Any) -> Mapping[str, Sequence[Any]]:

@@ -107,16 +107,15 @@ def google_client(_proxy: Proxy) -> google_storage.Client:
 
 
 @pytest.fixture(scope="session")
-def _shared(google_client: google_storage.Client, photos: Path, tree: Path) -> Bucket:
+def _shared(google_client: google_storage.Client, tree: Path) -> Bucket:
     bucket = Bucket(google_client)
-    bucket.put_tree(photos, "photos/")
     bucket.put_tree(tree, "small/")
     return bucket
 
 
 @pytest.fixture
 def shared(_shared: Bucket, proxy: Proxy) -> Bucket:
-    """A bucket with the example pictures in `photos/` and a small tree in `small/`; read only."""
+    """A bucket with a small tree in `small/`; read only."""
     return _shared
 
 
