@@ -99,6 +99,7 @@ def test_credentials_of_the_environment(
 
 
 _PETS = "https://pets.blob.core.windows.net"
+_CONNECTION = "DefaultEndpointsProtocol=https;AccountName=pets;AccountKey=a2V5Cg==;EndpointSuffix=x.net"
 
 
 @pytest.mark.parametrize(
@@ -109,11 +110,12 @@ _PETS = "https://pets.blob.core.windows.net"
         ({"AZURE_STORAGE_ENDPOINT": f"{_PETS}/?sv=1", "AZURE_STORAGE_ACCOUNT": ""}, {"sas_key": "sv=1"}),
         ({"AZURE_CLIENT_SECRET": "s"}, {}),
         ({}, {"use_azure_cli": "true"}),
-        ({"AZURE_STORAGE_CONNECTION_STRING":
-            "DefaultEndpointsProtocol=https;AccountName=pets;AccountKey=a2V5Cg==;EndpointSuffix=x.net"},
-         {"account_key": "a2V5Cg==", "endpoint": "https://pets.blob.x.net"}),
+        (
+            {"AZURE_STORAGE_CONNECTION_STRING": _CONNECTION},
+            {"account_key": "a2V5Cg==", "endpoint": "https://pets.blob.x.net"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_address_and_the_login_are_chosen(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: dict[str, str], settings: dict[str, object]
 ) -> None:

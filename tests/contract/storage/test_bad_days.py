@@ -95,8 +95,10 @@ def test_images_that_cannot_be_read_are_quarantined(
     found = outcomes(bucket.fetch("out", tmp_path))
     reasons = {key: outcome for key, outcome in found.items() if outcome != "written"}
     assert len(found) == 12 and reasons == {
-        "ant/000.jpg": "CHECKSUM_MISMATCH", "ant/002.png": "UNREADABLE", "ant/004.png": "UNREADABLE"
-    }  # fmt: skip
+        "ant/000.jpg": "CHECKSUM_MISMATCH",
+        "ant/002.png": "UNREADABLE",
+        "ant/004.png": "UNREADABLE",
+    }
 
 
 def test_a_dataset_that_is_always_damaged_is_reported(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from helpers.hostile import check_books, document, identity, picture, run, shard_hashes
 from helpers.packing import tree_members
-from helpers.repository import SETTINGS
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy
 
@@ -23,33 +22,42 @@ from shardwright.pipelines.salvage import salvage
 from shardwright.pipelines.validate import validate
 
 Capture = pytest.CaptureFixture[str]
+SETTINGS = {"splits": "train=0.6,test=0.4", "shards": "train=3,test=1", "resize": 24}
 
 
 @pytest.fixture(scope="module")
 def _converted(_shared: Bucket, google_client: object, proxy_for_module: Proxy) -> Bucket:
     output = Bucket(google_client)
-    convert(input=f"{_shared.url}/photos", output=f"{output.url}/out", **SETTINGS)
+    convert(input=f"{_shared.url}/small", output=f"{output.url}/out", **SETTINGS)
     return output
 
 
 @pytest.fixture
 def converted(_converted: Bucket, proxy: Proxy) -> Bucket:
-    """A bucket with a dataset of the example pictures in `out/`; read only."""
+    """A bucket with a dataset of the small tree in `out/`; read only."""
     return _converted
+
+
+@pytest.fixture(scope="module")
+def on_disk(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same dataset, built on the local disk."""
+    output = tmp_path_factory.mktemp("local") / "out"
+    convert(input=tree, output=output, **SETTINGS)
+    return output
 
 
 @pytest.mark.slow
 def test_a_conversion_from_bucket_to_bucket_gives_the_same_dataset(
-    converted: Bucket, sound_dataset: Path, tmp_path: Path
+    converted: Bucket, on_disk: Path, tmp_path: Path
 ) -> None:
     fetched = converted.fetch("out", tmp_path)
-    assert identity(fetched).keys() == identity(sound_dataset).keys()
-    assert document(fetched)["fingerprint"] == document(sound_dataset)["fingerprint"]
-    assert check_books(fetched).keys() == check_books(sound_dataset).keys()
-    assert set(converted.names("out/")) == tree_members(sound_dataset).keys() | {"_work/lease.json"}, (
+    assert identity(fetched).keys() == identity(on_disk).keys()
+    assert document(fetched)["fingerprint"] == document(on_disk)["fingerprint"]
+    assert check_books(fetched).keys() == check_books(on_disk).keys()
+    assert set(converted.names("out/")) == tree_members(on_disk).keys() | {"_work/lease.json"}, (
         "a lease that was given back stays, empty"
     )
-    for name, digest in identity(sound_dataset).items():
+    for name, digest in identity(on_disk).items():
         if not name.startswith("_shards/") and name not in ("dataset.json", "quarantine.jsonl"):
             assert identity(fetched)[name] == digest, name
 
@@ -66,17 +74,17 @@ def test_a_whole_bucket_can_be_input_and_output(
     assert validate(output.url + "/").sound
 
 
-def test_validate_and_inspect_read_a_bucket(converted: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
+def test_validate_and_inspect_read_a_bucket(converted: Bucket, on_disk: Path, tmp_path: Path) -> None:
     dataset = f"{converted.url}/out"
     report = validate(dataset)
-    assert report.sound and report.fingerprint == document(sound_dataset)["fingerprint"]
+    assert report.sound and report.fingerprint == document(on_disk)["fingerprint"]
     assert json.loads(converted.get("out/findings.json"))["mode"] == "full"
     sheet = f"{converted.url}/sheets/sheet.png"
-    found = inspect(dataset, contact_sheet=sheet, thumbnails=9)
-    local = inspect(str(sound_dataset), contact_sheet=str(tmp_path / "sheet.png"), thumbnails=9)
+    found = inspect(dataset, contact_sheet=sheet, thumbnails=4)
+    local = inspect(str(on_disk), contact_sheet=str(tmp_path / "sheet.png"), thumbnails=4)
     for key in ("fingerprint", "records", "labels", "splits", "damages"):
         assert found[key] == local[key], key
-    assert found["contact_sheet"]["thumbnails"] == 9
+    assert found["contact_sheet"]["thumbnails"] == 4
     assert converted.get("sheets/sheet.png") == (tmp_path / "sheet.png").read_bytes()
 
 
@@ -112,17 +120,17 @@ def test_a_report_a_comparison_and_a_salvage_stay_in_the_bucket(
     assert not [name for name in bucket.names() if name.endswith(".tmp")]
 
 
-def test_a_pattern_in_a_bucket_selects_files(converted: Bucket, sound_dataset: Path, tmp_path: Path) -> None:
-    for name, place in (("local", str(sound_dataset)), ("remote", f"{converted.url}/out")):
+def test_a_pattern_in_a_bucket_selects_files(converted: Bucket, on_disk: Path, tmp_path: Path) -> None:
+    for name, place in (("local", str(on_disk)), ("remote", f"{converted.url}/out")):
         convert(input=f"{place}/train-*", output=str(tmp_path / name), shards=2)
     assert shard_hashes(tmp_path / "remote") == shard_hashes(tmp_path / "local")
 
 
-def test_plan_reads_a_bucket(shared: Bucket, converted: Bucket, photos: Path, proxy: Proxy) -> None:
+def test_plan_reads_a_bucket(shared: Bucket, converted: Bucket, tree: Path, proxy: Proxy) -> None:
     with proxy.watch():
-        made = plan(input=f"{shared.url}/photos", **SETTINGS)
+        made = plan(input=f"{shared.url}/small", **SETTINGS)
     assert set(proxy.counts()) == {"list", "media"}
-    assert made.as_json() == plan(input=str(photos), **SETTINGS).as_json()
+    assert made.as_json() == plan(input=str(tree), **SETTINGS).as_json()
 
 
 def test_options_can_name_files_in_a_bucket(
