@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from helpers.embedded import refs_of
-from helpers.hostile import make_tree, outcomes, picture, refused, run
+from helpers.hostile import outcomes, picture, refused, run
 from helpers.packing import PACKERS, by_key, list_refs, tar_of, tree_members, zip_of
 from helpers.repository import copy_photos
 
@@ -202,21 +202,6 @@ def test_members_without_a_time_have_that_of_the_archive(tmp_path: Path) -> None
         (ref,) = list_refs(tmp_path / "a.tar")
         marks.add(ref.fingerprint)
     assert len(marks) == 2
-
-
-def test_resume_uses_the_spool_again(tmp_path: Path) -> None:
-    (tmp_path / "a.tar.xz").write_bytes(
-        PACKERS[".tar.xz"](tar_of(tree_members(make_tree(tmp_path / "t", 12))))
-    )
-    settings: dict[str, Any] = {
-        "input": str(tmp_path / "a.tar.xz"),
-        "output": str(tmp_path / "out"),
-        "shards": 3,
-    }
-    first = convert(**settings)
-    (tmp_path / "out" / "dataset.json").unlink()
-    assert convert(**settings, resume=True).dataset.fingerprint == first.dataset.fingerprint
-    assert not (tmp_path / "out" / "_work" / "spool").exists()
 
 
 def test_wrong_archives_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

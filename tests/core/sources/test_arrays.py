@@ -53,14 +53,6 @@ def test_mnist_is_read(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "_work" / "spool").exists()
 
 
-def test_the_same_data_give_the_same_dataset_in_the_given_splits(tmp_path: Path) -> None:
-    """Packed again at another time: only the content of the files matters."""
-    one = to_png(write_mnist(tmp_path / "a"), tmp_path / "one", splits="a=0.5,b=0.5")
-    assert set(records_of(one)) == {"a", "b"} and min(records_of(one).values()) > 9
-    two = to_png(write_mnist(tmp_path / "b"), tmp_path / "two", plan_from=tmp_path / "one" / "dataset.json")
-    assert one.dataset.fingerprint == two.dataset.fingerprint
-
-
 def test_packed_and_unpacked_files_of_torchvision_are_read_once(tmp_path: Path) -> None:
     """Files that need no unpacking are read, and nothing is read twice."""
     raw = write_mnist(write_mnist(tmp_path / "in" / "MNIST" / "raw"), packed=False)

@@ -102,9 +102,11 @@ class TestOwnDatasets:
         assert {ref.split for ref in refs} == {"train"}
         assert sorted(ids, key=ids.__getitem__) == document(own)["labels"]
 
-    def test_a_name_prefixes_the_keys_and_makes_them_different(self, own: Path, tmp_path: Path) -> None:
+    def test_a_name_prefixes_the_keys_and_makes_them_different(
+        self, own: Path, own_records: dict[str, dict[str, Any]], tmp_path: Path
+    ) -> None:
         convert(input=[f"a={own}", f"b={own}"], output=str(tmp_path / "out"), shards=1)
-        assert read(tmp_path / "out").keys() == {f"{p}/{key}" for p in "ab" for key in read(own)}
+        assert read(tmp_path / "out").keys() == {f"{p}/{key}" for p in "ab" for key in own_records}
         with pytest.raises(UsageError, match="Two images have the key"):
             convert(input=[str(own), str(own)], output=str(tmp_path / "twice"))
 
