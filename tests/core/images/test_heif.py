@@ -13,7 +13,7 @@ from helpers import iso_files, pictures
 from helpers.iso_files import box
 from PIL import Image
 
-from shardwright.core.images.decode import load, open_image
+from shardwright.core.images.decode import load
 from shardwright.core.images.encode import installed_version
 from shardwright.core.images.faults import PillowSettings
 from shardwright.core.images.formats import heif
@@ -116,12 +116,6 @@ def test_without_the_extra_the_message_names_it(monkeypatch: pytest.MonkeyPatch)
     fault = pictures.fault(WHOLE)
     assert fault.reason == "UNSUPPORTED_FORMAT"
     assert "pip install 'shardwright[heif]'" in fault.message
-
-
-def test_the_image_is_not_decoded_when_it_is_opened() -> None:
-    opened = open_image(TILED, "a", 1 << 22)
-    assert (opened.size, opened.orientation, opened.animated) == (RGB.size, 1, False)
-    assert load(opened, 1 << 22).size == RGB.size
 
 
 plugin = pytest.importorskip("pillow_heif.as_plugin", reason="the extra heif is not installed")

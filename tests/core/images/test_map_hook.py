@@ -36,15 +36,6 @@ def results(hook: Callable[[DecodedImage], Any]) -> list[MappedImage]:
     return list(call_hook(hook, ITEM, 100))
 
 
-def test_a_picture_is_a_result() -> None:
-    assert results(lambda item: item.image) == [MappedImage(PICTURE)]
-
-
-def test_a_generator_gives_several_results() -> None:
-    found = results(lambda item: (MappedImage(item.image, suffix=str(i)) for i in range(3)))
-    assert [mapped.suffix for mapped in found] == ["0", "1", "2"]
-
-
 @pytest.mark.parametrize(
     ("returned", "reason"),
     [
