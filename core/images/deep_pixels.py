@@ -26,8 +26,6 @@ _LUMA = (19595, 38470, 7471)
 _NO_TABLE = 0x0100
 #: Compression level of PNG, written down because it decides the bytes.
 _PNG_LEVEL = 6
-#: Number of samples that `displayed` converts at once.
-SAMPLES_AT_ONCE = 1 << 20
 #: Number of pixels that are converted at once, because the steps need several times their size.
 _STRIP_PIXELS = 1 << 20
 
@@ -345,14 +343,13 @@ def displayed(pixels: np.ndarray) -> Image.Image:
     samples = pixels[:, :, : 3 if pixels.shape[2] >= 3 else 1]
     if samples.dtype != np.uint8:
         eight = np.empty(samples.shape, np.uint8)
-        rows = max(1, SAMPLES_AT_ONCE // max(1, samples[0].size)) if len(samples) else 1
         low, high = 0.0, 65535.0
         if samples.dtype.kind == "f":
             finite = np.isfinite(samples)
             low = float(samples.min(where=finite, initial=np.inf))
             high = float(samples.max(where=finite, initial=-np.inf))
-        for top in range(0, len(samples), rows):
-            eight[top : top + rows] = _stretch(samples[top : top + rows], low, high)
+        for row, stretched in zip(samples, eight, strict=True):  # the steps need several times the memory
+            stretched[:] = _stretch(row, low, high)
         samples = eight
     return Image.fromarray(np.ascontiguousarray(samples[:, :, 0] if samples.shape[2] == 1 else samples))
 
