@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import json
 import shutil
 from collections.abc import Mapping
@@ -13,9 +12,9 @@ from typing import Any
 import imagecodecs
 import numpy as np
 import pytest
-import tifffile
+from helpers import pictures
 from helpers.fewer_imports import late
-from helpers.pictures import file_of, rgb_pixels
+from helpers.pictures import file_of, rgb_pixels, tiff_of
 from helpers.planting import rewrite, set_text, write_ledger, written_lines
 from helpers.resealing import read_shard, settle
 from PIL import Image
@@ -24,7 +23,6 @@ from shardwright import loader
 from shardwright.loader import Records
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.inspect import inspect
 from shardwright.pipelines.salvage import salvage
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import NOTES
@@ -46,10 +44,8 @@ TENSOR = inline_layout(
 BANDS = RANDOM.integers(0, 65536, (9, 14, 6), np.uint16)
 
 
-def tiff_of(pixels: np.ndarray, **options: Any) -> bytes:
-    out = io.BytesIO()
-    tifffile.imwrite(out, pixels, **options)
-    return out.getvalue()
+def png_of(pixels: np.ndarray) -> bytes:
+    return bytes(imagecodecs.png_encode(np.ascontiguousarray(np.squeeze(pixels))))
 
 
 def folder_of(root: Path, files: Mapping[str, Any]) -> str:
@@ -60,11 +56,11 @@ def folder_of(root: Path, files: Mapping[str, Any]) -> str:
         if isinstance(data, bytes):
             path.write_bytes(data)
         elif name.endswith(".png"):
-            path.write_bytes(imagecodecs.png_encode(np.ascontiguousarray(np.squeeze(data))))
+            path.write_bytes(png_of(data))
         else:
             photometric = "rgb" if data.shape[2:] == (3,) else "minisblack"
             contiguous = {"planarconfig": "contig"} if data.shape[2:] > (1,) else {}
-            tifffile.imwrite(path, np.squeeze(data), photometric=photometric, **contiguous)
+            path.write_bytes(tiff_of(np.squeeze(data), photometric=photometric, **contiguous))
     return str(root / "in")
 
 
@@ -79,6 +75,10 @@ def records(dataset: Path) -> dict[str, dict[str, Any]]:
             name = entry.key if "!" in entry.key else Path(entry.key).stem
             found[name] = {feature: item.values[0] for feature, item in example.items()}
     return found
+
+
+def quarantined(dataset: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (dataset / "quarantine.jsonl").read_text().splitlines()]
 
 
 def test_each_image_keeps_its_type(tmp_path: Path) -> None:
@@ -125,12 +125,13 @@ def test_channels_and_images_with_others(tmp_path: Path) -> None:
     convert(**settings, output=str(out), depth="keep")
     document = json.loads((out / "dataset.json").read_text())
     assert document["dtypes"] == {"uint16": 2} and document["formats"] == {"train": {"raw": 2}}
-    found = records(out)
-    for name in ("field", "town"):
-        assert found[name]["image/encoded"] == BANDS.astype("<u2").tobytes()
-        assert found[name]["image/channels"] == 6
-    (line,) = (out / "quarantine.jsonl").read_text().splitlines()
-    assert json.loads(line)["reason"] == "WRONG_CHANNELS"
+    # The dataset is read again as a source, with the same pixels.
+    convert(input=str(out), output=str(tmp_path / "again"), channels=6, depth="keep", verify="none")
+    for found in (records(out), records(tmp_path / "again")):
+        for name in ("field", "town"):
+            assert found[name]["image/encoded"] == BANDS.astype("<u2").tobytes()
+            assert found[name]["image/channels"] == 6
+    assert [line["reason"] for line in quarantined(out)] == ["WRONG_CHANNELS"]
     convert(**settings, output=str(tmp_path / "narrow"), resize=8)
     record = records(tmp_path / "narrow")["town"]
     assert record["image/dtype"] == b"uint8" and len(record["image/encoded"]) == 8 * 8 * 6
@@ -160,15 +161,11 @@ def test_arrays(
     convert(input=str(tmp_path / "x_train.npy"), output=str(tmp_path / "out"), shards=1, **settings)
     if len(shape) == 3 and shape[0] == 5:
         images = np.moveaxis(images, 1, -1)
-    for number, name in enumerate(sorted(found := records(tmp_path / "out"))):
+    found = records(tmp_path / "out")
+    for name, image in zip(sorted(found), images, strict=True):
         assert found[name]["image/dtype"] == stored.encode()
-        pixels = images[number] * 255 if dtype == "|b1" else images[number]
+        pixels = image * 255 if dtype == "|b1" else image
         assert found[name]["image/encoded"] == pixels.astype(np.dtype(stored).newbyteorder("<")).tobytes()
-    # The dataset is read again as a source, with the same pixels.
-    again = {name: value for name, value in settings.items() if name != "splits"}
-    convert(input=str(tmp_path / "out"), output=str(tmp_path / "again"), shards=1, **again)
-    copied = {record["image/encoded"] for record in records(tmp_path / "again").values()}
-    assert copied == {record["image/encoded"] for record in found.values()}
 
 
 def test_near_duplicates_dark_pictures_and_rebuilds(tmp_path: Path) -> None:
@@ -217,31 +214,31 @@ SCAN = RANDOM.integers(0, 3401, (9, 14, 3), np.uint16)
 SCAN[0, 0] = 2056, 3400, 0
 
 
-def scans(root: Path, pixels: np.ndarray = SCAN) -> str:
-    """Writes 16-bit pictures of all kinds that can be scaled, and one of 8 bits."""
+def scans_of(pixels: np.ndarray) -> dict[str, bytes]:
+    """Returns 16-bit pictures of all kinds that can be scaled."""
     gray = np.ascontiguousarray(pixels[..., 0])
     planes = np.moveaxis(pixels, -1, 0).copy()
-    return folder_of(
-        root,
-        {
-            "gray_png.png": gray,
-            "rgb_png.png": pixels,
-            "gray_tiff.tif": tiff_of(gray, photometric="minisblack", compression="zlib"),
-            "rgb_tiff.tif": tiff_of(pixels, photometric="rgb", byteorder=">"),
-            "rgb_planes.tif": tiff_of(planes, photometric="rgb", planarconfig="separate"),
-            "gray_signed.tif": tiff_of(gray.astype(np.int16), photometric="minisblack"),
-            "rgb_ppm.ppm": b"P6 14 9 65535\n" + pixels.astype(">u2").tobytes(),
-            "rgb_jp2.jp2": bytes(imagecodecs.jpeg2k_encode(pixels, level=0, reversible=True)),
-            "small.jpg": file_of(Image.fromarray(rgb_pixels()), "JPEG"),
-        },
-    )
+    return {
+        "gray_png.png": png_of(gray),
+        "rgb_png.png": png_of(pixels),
+        "gray_tiff.tif": tiff_of(gray, compression="zlib"),
+        "rgb_tiff.tif": tiff_of(pixels, photometric="rgb", byteorder=">"),
+        "rgb_planes.tif": tiff_of(planes, photometric="rgb", planarconfig="separate"),
+        "gray_signed.tif": tiff_of(gray.astype(np.int16)),
+        "rgb_ppm.ppm": b"P6 14 9 65535\n" + pixels.astype(">u2").tobytes(),
+        "rgb_jp2.jp2": bytes(imagecodecs.jpeg2k_encode(pixels, level=0, reversible=True)),
+    }
+
+
+SCANS = scans_of(SCAN)
 
 
 @pytest.mark.parametrize("command", ["convert", "plan", "rebuild"])
 def test_sixteen_bits_that_would_be_dark_stop_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    source, out = scans(tmp_path), tmp_path / "out"
+    photo = file_of(Image.fromarray(rgb_pixels()), "JPEG")
+    source, out = folder_of(tmp_path, {**SCANS, "small.jpg": photo}), tmp_path / "out"
     output = [] if command == "plan" else ["--output", str(out)]
     assert main([command, "--input", source, *output]) == 2
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "--white" in line)
@@ -250,13 +247,8 @@ def test_sixteen_bits_that_would_be_dark_stop_the_command(
     assert not list(out.glob("**/*.tfrecord")) and not list(out.glob("**/dataset.json"))
 
 
-def test_sixteen_bits_are_planned_once_their_range_is_stated(tmp_path: Path) -> None:
-    source = scans(tmp_path)
-    for option in ("--white=4095", "--depth=keep", "--white=65535"):
-        assert main(["plan", "--input", source, option]) == 0
-
-
-def test_one_bright_scan_shows_that_the_range_is_used(tmp_path: Path) -> None:
+def test_sixteen_bits_are_planned_if_they_are_kept_or_one_scan_is_bright(tmp_path: Path) -> None:
+    assert main(["plan", "--input", folder_of(tmp_path, SCANS), "--depth=keep"]) == 0
     for name, highest in (("below", 0xBFFF), ("above", 0xC000)):
         pixels = SCAN.copy()
         pixels[4, 4, 1] = highest
@@ -271,7 +263,9 @@ def test_opaque_alpha_is_not_bright(tmp_path: Path) -> None:
     source = folder_of(tmp_path, {"a.png": pixels})
     assert main(["plan", "--input", source]) == 2
     out = tmp_path / "out"
-    convert(input=source, output=str(out), white=4095, image_format="png", background="#102030")
+    settings = {"white": 4095, "image_format": "png", "background": "#102030", "verify": "full"}
+    convert(input=source, output=str(out), **settings)
+    assert json.loads((out / "dataset.json").read_text())["settings"]["white"] == 4095
     found = imagecodecs.png_decode(records(out)["a"]["image/encoded"])
     assert (found[:, :7] == (0x10, 0x20, 0x30)).all()
     assert np.array_equal(found[:, 7:], in_8_bits(SCAN, 4095)[:, 7:])
@@ -282,32 +276,19 @@ def in_8_bits(pixels: np.ndarray, white: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("white", [4095, 3400, 65535])
-def test_white_scales_every_kind_of_sixteen_bits(tmp_path: Path, white: int) -> None:
-    source, out = scans(tmp_path), tmp_path / "out"
-    convert(input=source, output=str(out), white=white, image_format="png", verify="full")
-    found = records(out)
-    assert len(found) == 9
-    assert json.loads((out / "dataset.json").read_text())["settings"]["white"] == white
-    for name, record in found.items():
-        pixels = imagecodecs.png_decode(record["image/encoded"])
-        if name == "small":
-            continue
+def test_white_scales_every_kind_of_sixteen_bits(white: int) -> None:
+    for name, data in SCANS.items():
         expected = SCAN if name.startswith("rgb") else SCAN[..., :1].repeat(3, -1)
-        assert np.array_equal(
-            pixels, in_8_bits(expected, min(white, 32767) if "signed" in name else white)
-        ), name
+        scaled = in_8_bits(expected, min(white, 32767) if "signed" in name else white)
+        assert np.array_equal(pictures.to_png(data, name, white=white), scaled), name
 
 
-def test_samples_above_white_are_quarantined(tmp_path: Path) -> None:
-    source, out = scans(tmp_path), tmp_path / "out"
-    convert(input=source, output=str(out), white=3399, image_format="png", max_bad_fraction=1)
-    assert records(out).keys() >= {"small"}
-    lines = [json.loads(line) for line in (out / "quarantine.jsonl").read_text().splitlines()]
-    assert {line["reason"] for line in lines} == {"UNSUPPORTED_FORMAT"}
-    assert len(lines) == sum((SCAN[..., 0] > 3399).any() or "rgb" in line["key"] for line in lines)
-    rgb = [line for line in lines if "rgb" in line["key"]]
-    assert len(rgb) == 5
-    assert all(line["message"].startswith("it has a sample of 3400, but white is 3399; give") for line in rgb)
+def test_samples_above_white_are_refused() -> None:
+    for name, data in SCANS.items():
+        if "rgb" in name or (SCAN[..., 0] > 3399).any():
+            fault = pictures.fault(data, name, white=3399)
+            assert fault.reason == "UNSUPPORTED_FORMAT", name
+            assert fault.message.startswith("it has a sample of 3400, but white is 3399; give"), name
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
@@ -315,22 +296,20 @@ def test_white_scales_arrays(tmp_path: Path, channels: int) -> None:
     pixels = np.concatenate([SCAN, np.full((9, 14, 1), 65535, np.uint16)], axis=-1)[None, ..., :channels]
     (tmp_path / "in").mkdir()
     np.savez(tmp_path / "in" / "a.npz", x=pixels, y=[0])
-    source, out = str(tmp_path / "in" / "a.npz"), tmp_path / "out"
-    assert main(["plan", "--input", source]) == 2
-    convert(input=source, output=str(out), white=4095, image_format="png")
-    (record,) = records(out).values()
+    convert(
+        input=str(tmp_path / "in" / "a.npz"), output=str(tmp_path / "out"), white=4095, image_format="png"
+    )
+    (record,) = records(tmp_path / "out").values()
     expected = SCAN[..., :1].repeat(3, -1) if channels == 1 else SCAN
     assert np.array_equal(imagecodecs.png_decode(record["image/encoded"]), in_8_bits(expected, 4095))
 
 
 def test_white_reaches_channels_and_near_duplicates(tmp_path: Path) -> None:
     bands = RANDOM.integers(0, 4096, (9, 14, 5), np.uint16)
-    source = folder_of(tmp_path, {"a.tif": bands})
-    convert(input=source, output=str(tmp_path / "out"), channels=5, white=4095)
-    (record,) = records(tmp_path / "out").values()
-    found = np.frombuffer(record["image/encoded"], np.uint8).reshape(bands.shape)
-    assert np.array_equal(found, in_8_bits(bands, 4095))
-    convert(input=scans(tmp_path / "b"), output=str(tmp_path / "near"), white=4095, dedupe="near")
+    image = pictures.convert(tiff_of(bands, planarconfig="contig"), "a.tif", channels=5, white=4095)
+    assert np.array_equal(np.frombuffer(image.encoded, np.uint8), in_8_bits(bands, 4095).ravel())
+    source = folder_of(tmp_path, SCANS)
+    convert(input=source, output=str(tmp_path / "near"), white=4095, dedupe="near", verify="none")
     ledger = json.loads((tmp_path / "near" / "dataset.json").read_text())["ledger"]
     assert ledger["deduplicated"] > 0
 
@@ -411,41 +390,33 @@ def module_of(path: Path) -> Any:
     return module
 
 
-@pytest.mark.parametrize(
-    ("dtype", "kept", "lost"),
-    [("uint8", "eight.png", {"uint16", "float32"}), ("uint16", "deep.png", {"float32"}),
-     ("float32", "floats.tif", {"uint8", "uint16"})],
-)  # fmt: skip
-def test_images_that_would_lose_information_are_quarantined(
-    tmp_path: Path, dtype: str, kept: str, lost: set[str]
-) -> None:
-    source = folder_of(tmp_path, {"eight.png": EIGHT, "deep.png": DEEP, "floats.tif": RGB_FLOATS})
-    convert(
-        input=source, output=str(tmp_path / "out"), depth="keep", resize="14x9", max_bad_fraction=0.9,
-        layout=layout_of(dtype), verify="full",
-    )  # fmt: skip
-    lines = (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    assert {item["reason"] for item in found} == {"WRONG_DTYPE"}
-    messages = {f"its samples are {other}, and the layout stores {dtype}" for other in lost}
-    assert {item["message"].partition(";")[0] for item in found} == messages
-    assert f"a/{kept}" in Records(tmp_path / "out").keys
+@pytest.mark.parametrize("stored", ["uint8", "uint16", "float32"])
+def test_images_that_would_lose_information_are_refused(stored: str) -> None:
+    images = {
+        "uint8": png_of(EIGHT),
+        "uint16": png_of(DEEP),
+        "float32": tiff_of(RGB_FLOATS, photometric="rgb"),
+    }
+    settings = {"depth": "keep", "resize": "14x9", "layout": layout_of(stored)}
+    for dtype, data in images.items():
+        if stored == dtype or (dtype, stored) == ("uint8", "uint16"):
+            assert pictures.convert(data, "a", **settings).dtype == stored
+            continue
+        fault = pictures.fault(data, "a", **settings)
+        assert fault.reason == "WRONG_DTYPE"
+        assert fault.message.startswith(f"its samples are {dtype}, and the layout stores {stored};")
 
 
-def test_many_channels(tmp_path: Path) -> None:
+def test_many_channels() -> None:
     bands = RANDOM.integers(0, 256, (9, 14, 5), np.uint8)
-    np.save(tmp_path / "x_train.npy", bands[None])
     for depth, dtype, factor in (("8", "uint8", 1), ("keep", "uint16", 257)):
-        out = tmp_path / dtype
-        convert(
-            input=str(tmp_path / "x_train.npy"), output=str(out), channels=5, depth=depth, resize="14x9",
-            layout=inline_layout(parse_layout_file(
-                f"pixels: true\nneeds: image\nfeatures: {{x: {{fill: encoded, dtype: {dtype}}}}}", "b.yaml"
-            )), verify="full", splits="train=1",
+        text = f"pixels: true\nneeds: image\nfeatures: {{x: {{fill: encoded, dtype: {dtype}}}}}"
+        image = pictures.convert(
+            tiff_of(bands, planarconfig="contig"), "a.tif", channels=5, depth=depth, resize="14x9",
+            layout=inline_layout(parse_layout_file(text, "b.yaml")),
         )  # fmt: skip
-        np.testing.assert_array_equal(
-            Records(out).image(0), bands.astype(dtype) * np.dtype(dtype).type(factor)
-        )
+        expected = bands.astype(dtype) * np.dtype(dtype).type(factor)
+        assert image.dtype == dtype and image.encoded == expected.tobytes()
 
 
 def test_validation_finds_pixels_of_another_type(tmp_path: Path) -> None:
@@ -534,16 +505,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of images of all types, each stored as it is."""
     root = tmp_path_factory.mktemp("mixed")
     source = folder_of(root, DEEP_FILES | GRAY_FILES | EIGHT_FILES | FLOAT_FILES)
-    convert(input=source, output=str(root / "out"), depth="keep", color="keep", shards="1")
-    return root / "out"
-
-
-@pytest.fixture(scope="module")
-def bands(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of multispectral images."""
-    root = tmp_path_factory.mktemp("bands")
-    source = folder_of(root, {f"{i}.tif": smooth(50 + i, "uint16", CHANNELS) for i in range(4)})
-    convert(input=source, output=str(root / "out"), depth="keep", channels=CHANNELS, shards="1")
+    convert(input=source, output=str(root / "out"), depth="keep", color="keep", shards="1", verify="none")
     return root / "out"
 
 
@@ -575,9 +537,9 @@ def test_a_type_that_only_the_ledger_states_is_found(mixed: Path, tmp_path: Path
     assert finding.message == "its samples are uint16, the shard's ledger says uint8"
 
 
-def moments(pictures: dict[str, np.ndarray]) -> dict[str, Any]:
-    channels = next(iter(pictures.values())).shape[-1]
-    every = np.concatenate([pixels.reshape(-1, channels) for pixels in pictures.values()]).astype(float)
+def moments(files: dict[str, np.ndarray]) -> dict[str, Any]:
+    channels = next(iter(files.values())).shape[-1]
+    every = np.concatenate([pixels.reshape(-1, channels) for pixels in files.values()]).astype(float)
     kept = [every[np.isfinite(every[:, i]), i] for i in range(channels)]
     return {
         "mean": [values.mean() for values in kept],
@@ -591,38 +553,29 @@ def test_samples_are_measured_in_their_own_units(mixed: Path, tmp_path: Path) ->
     dataset = Path(shutil.copytree(mixed, tmp_path / "dataset"))
     assert validate(dataset, mode="quality").sound
     statistics = json.loads((dataset / "statistics.json").read_text())["total"]["all"]
-    for kind, number, pictures in (
+    for kind, number, files in (
         ("uint16", "3", DEEP_FILES), ("uint16", "1", GRAY_FILES),
         ("uint8", "3", EIGHT_FILES), ("float32", "1", FLOAT_FILES),
     ):  # fmt: skip
         found = statistics["samples"][kind][number]
-        assert found["images"] == len(pictures)
-        for name, values in moments(pictures).items():
+        assert found["images"] == len(files)
+        for name, values in moments(files).items():
             assert found[name] == pytest.approx(values, rel=1e-5), (kind, name)
     assert (found["nan"], found["infinite"]) == ([2], [1])
     assert statistics["channels"] == {"1": 5, "3": 6}
     page = (dataset / "report.html").read_text()
-    for text in (
-        "Stored samples, in their own units",
-        "2 NaN, 1 infinite",
-        "1 of 3",
-        "65535",
-        "Types of samples",
-    ):
-        assert text in page
+    assert "Stored samples, in their own units" in page and "Types of samples" in page
     assert page.count("data:image/jpeg") >= len(DEEP_FILES | GRAY_FILES | EIGHT_FILES | FLOAT_FILES)
 
 
-def test_multispectral_images_are_measured_and_compared_with_their_source(
-    bands: Path, tmp_path: Path
-) -> None:
-    dataset = Path(shutil.copytree(bands, tmp_path / "dataset"))
-    source = str(bands.parent / "in")
+def test_multispectral_images_are_measured_and_compared_with_their_source(tmp_path: Path) -> None:
+    made = {f"{i}.tif": smooth(50 + i, "uint16", CHANNELS) for i in range(4)}
+    source, dataset = folder_of(tmp_path, made), tmp_path / "dataset"
+    convert(input=source, output=str(dataset), depth="keep", channels=CHANNELS, shards="1", verify="none")
     assert validate(dataset, mode="quality", against=source).sound
     statistics = json.loads((dataset / "statistics.json").read_text())
-    pictures = {str(i): smooth(50 + i, "uint16", CHANNELS) for i in range(4)}
     found = statistics["total"]["all"]["samples"]["uint16"][str(CHANNELS)]
-    for name, values in moments(pictures).items():
+    for name, values in moments(made).items():
         assert found[name] == pytest.approx(values, rel=1e-5), name
     assert len(statistics["normalize"]["train"]["mean"]) == CHANNELS
     (bands_of_one,) = parse_example(read_shard(dataset / SHARD)[0])["image/encoded"].values
@@ -639,13 +592,6 @@ def test_files_without_a_dataset_are_checked_by_their_types(mixed: Path, tmp_pat
     assert sorted(statistics["total"]["all"]["samples"]) == ["float32", "uint16", "uint8"]
 
 
-def test_a_gate_limits_the_types(mixed: Path, tmp_path: Path) -> None:
-    gate = tmp_path / "gate.yaml"
-    gate.write_text("allowed_dtypes: [uint16, uint8]\n")
-    (finding,) = validate(mixed, mode="fast", expect=gate, report=tmp_path / "findings.json").findings
-    assert finding.message == "allowed_dtypes: 3 images have samples of type float32"
-
-
 @pytest.mark.parametrize("with_ledger", [True, False])
 def test_salvage_knows_the_types(mixed: Path, tmp_path: Path, with_ledger: bool) -> None:
     dataset = Path(shutil.copytree(mixed, tmp_path / "dataset"))
@@ -660,10 +606,3 @@ def test_salvage_knows_the_types(mixed: Path, tmp_path: Path, with_ledger: bool)
     document = json.loads((tmp_path / "saved" / "dataset.json").read_text())
     assert document["dtypes"] == {"float32": 2, "uint16": 6, "uint8": 2}
     assert validate(tmp_path / "saved").sound
-
-
-def test_contact_sheets_show_every_type(mixed: Path, bands: Path, tmp_path: Path) -> None:
-    for dataset, images in ((mixed, 11), (bands, 4)):
-        sheet = tmp_path / f"{images}.png"
-        assert inspect(str(dataset), contact_sheet=str(sheet))["contact_sheet"]["thumbnails"] == images
-        assert np.asarray(Image.open(sheet).convert("L")).std() > 20
