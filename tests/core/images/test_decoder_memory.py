@@ -18,7 +18,6 @@ from PIL import Image
 from shardwright.core.images import color
 from shardwright.core.images.convert import convert_image
 from shardwright.core.images.decode import check_memory, open_image
-from shardwright.core.images.formats import png
 from shardwright.core.images.formats.jpeg import read_header
 from shardwright.core.images.read import read_image
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -135,16 +134,6 @@ def test_colors_converted_in_strips_equal_those_of_the_whole(
     strips = color.to_color(image, wanted, pictures.BACKGROUND)
     assert strips.mode == whole.mode and strips.info == whole.info
     assert np.array_equal(np.asarray(strips), np.asarray(whole))
-
-
-def test_large_pngs_are_checked_without_keeping_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = pictures.file_of(RGB, "PNG")
-    monkeypatch.setattr(png, "MAX_AT_ONCE", 10)
-    pictures.opened(data)
-    wrong = bytearray(data)
-    wrong[24 - 1 - 3] += 1  # one more row than there are pixels for; the header's checksum is not compared
-    with pytest.raises(ImageFault):
-        pictures.opened(bytes(wrong))
 
 
 def test_a_file_of_unknown_size_is_measured_before_it_is_read(tmp_path: Path) -> None:
