@@ -22,7 +22,7 @@ from shardwright.core.preview import with_points
 from shardwright.core.records.build import ExampleBuilder
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.validation.record import RecordChecker
-from shardwright.schemas.annotations import Annotations, ObjectAnnotation, decode_annotations
+from shardwright.schemas.annotations import Annotations, ObjectAnnotation
 from shardwright.schemas.codes import QuarantineReason
 from shardwright.schemas.configuration.settings import FITS
 from shardwright.schemas.errors import ImageFault
@@ -276,13 +276,6 @@ def test_classification_ignores_objects() -> None:
     assert not result.values
 
 
-def test_boxes_in_large_pictures_move_less_than_a_thousandth_of_a_pixel() -> None:
-    """The rounding of 32-bit shares is far less than a pixel, even for the largest sides."""
-    geometry = plan_geometry(60_000, 50_000, None, "stretch")
-    shares = normalized((59_998.25, 1.5, 59_999.5, 49_999.75), geometry.canvas)
-    assert shares[0] * 60_000 == pytest.approx(59_998.25, abs=4e-3)
-
-
 NAMES = ("upper left", "upper right", "lower left", "lower right")
 LEVELS = (60, 110, 160, 210)
 
@@ -417,14 +410,6 @@ def test_other_layouts_do_not_look_at_key_points() -> None:
     annotations = Annotations((cat(0, 0, 9, 9, keypoints=(NAN,)),), keypoint_names=("eye",))
     found = annotated(plain_file(), annotations)[1]
     assert found.counts == {"written": 1} and not any("keypoint" in role for role in found.values)
-
-
-def test_references_carry_key_points() -> None:
-    annotations = Annotations((cat(0, 0, 9, 9, keypoints=(1, 2.5, 2)),), keypoint_names=("eye",))
-    found = decode_annotations(annotations.encode())
-    assert found.keypoint_names == ("eye",) and found.objects is not None
-    assert list(found.objects[0].keypoints or ()) == [1, 2.5, 2]
-    assert "keypoint" not in Annotations((cat(0, 0, 9, 9),)).encode()
 
 
 def test_thumbnails_show_labelled_points() -> None:
