@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -42,6 +41,8 @@ _SHARPNESS_RATE = 0.01
 _SPREAD_COUNTS = 0.18
 _BLUR_SIDE = 64
 _SCORE_DIGITS = 4
+#: Bytes of the digest of a picture's pixels, which is equal for equal pictures only.
+_DIGEST_BYTES = 16
 #: A picture without a darker value in any channel looks blank.
 _NEARLY_WHITE = 240
 
@@ -102,19 +103,21 @@ def measure_quality(image: Image.Image) -> ImageQuality:
     """
     width, height = image.size
     if not width or not height:
-        return ImageQuality((), (), 0, bytes(16), bytes(32), b"")
+        return ImageQuality((), (), 0, bytes(_DIGEST_BYTES), bytes(32), b"")
     rows = max(1, STRIP_PIXELS // width)
     x_factor, y_factor = (max(1, side // _REDUCED_SIDE) for side in image.size)
     rows = max(y_factor, rows - rows % y_factor)
     step = _step(width, height)
     counts: Array | None = None
     bright = np.zeros(_LEVELS, np.int64)
-    checksum = 0
+    digest = hashlib.sha256(f"{image.mode} {width} {height} ".encode())
+    if "P" in image.mode:
+        digest.update(bytes(image.getpalette("RGBA") or ()))
     gray = True
     thumb: Image.Image | None = None
     for top, strip in strips(image, rows):
         data = strip.tobytes()
-        checksum = zlib.crc32(data, checksum)
+        digest.update(data)
         plain = eight_bits(strip)
         histogram = np.array(plain.histogram(), np.float64)
         counts = histogram if counts is None else counts + histogram
@@ -155,7 +158,7 @@ def measure_quality(image: Image.Image) -> ImageQuality:
         tuple(map(int, sums)),
         tuple(map(int, squares)),
         width * height,
-        _digest(image, checksum, counts, thumb),
+        digest.digest()[:_DIGEST_BYTES],
         *hash_and_patch(_on_white(thumb)),
         issues=tuple(_issues(scores, gray)),
         scores=scores,
@@ -177,7 +180,7 @@ def measure_stored_samples(image: Image.Image, pixels: Array) -> ImageQuality:
     if pixels.dtype != np.uint8 or pixels.shape[2] != len(image.getbands()):
         checksum = hashlib.sha256(f"{pixels.dtype.name} {pixels.shape} ".encode())
         checksum.update(np.ascontiguousarray(pixels).data)
-        digest = checksum.digest()[: len(digest)]
+        digest = checksum.digest()[:_DIGEST_BYTES]
     return quality._replace(digest=digest, samples=sum_samples(pixels))
 
 
@@ -239,20 +242,6 @@ def _brightness(pixels: Array) -> Array:
     values = pixels[:, :3].astype(np.float32)
     values *= values
     return (values @ _SHARES + np.float32(0.4)).astype(np.int64)  # rounds; 0.5 might make white too bright
-
-
-def _digest(image: Image.Image, checksum: int, counts: Array, thumb: Image.Image) -> bytes:
-    """Returns a digest that is equal for equal pictures only.
-
-    It covers a checksum, the histogram and a small copy. Together they distinguish pictures about as well as
-    a digest of all pixels, which would take as long as all other measures together.
-    """
-    digest = hashlib.sha256(f"{image.mode} {image.width} {image.height} {checksum} ".encode())
-    if "P" in image.mode:
-        digest.update(bytes(image.getpalette("RGBA") or ()))
-    digest.update(counts.tobytes())
-    digest.update(thumb.tobytes())
-    return digest.digest()[:16]
 
 
 def eight_bits(image: Image.Image) -> Image.Image:

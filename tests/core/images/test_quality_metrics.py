@@ -95,13 +95,6 @@ def test_sharpness_matches_the_formula(photos: Path) -> None:
         assert score(measure_quality(image), "sharpness") == pytest.approx(expected, abs=0.01)
 
 
-def test_measuring_in_strips_changes_nothing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = Image.open(photos / "birds" / "dove.png").convert("RGB")
-    whole = measure_quality(image)
-    monkeypatch.setattr(module, "STRIP_PIXELS", 5000)
-    assert measure_quality(image) == whole
-
-
 def test_a_picture_is_gray_if_its_channels_are_equal() -> None:
     gray = noise("L", 40, 30)
     for image in (gray, gray.convert("RGB"), gray.convert("RGBA"), gray.convert("LA")):
