@@ -17,7 +17,6 @@ from shardwright.schemas.codes import QuarantineReason, Stage
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.image_formats import MAX_STORED_SIDE
 
-CODEC = "pillow"
 #: Name of the version of the decoder of HEIF in `dataset.json`.
 HEIF_DECODER = "pillow_heif"
 #: What a thread keeps: a file in memory, which each JPEG overwrites. Pillow releases the interpreter lock
@@ -49,7 +48,7 @@ def codec_versions() -> dict[str, str]:
     feature_versions = {name: features.version(feature) for name, feature in names.items()}
     versions = {name: str(version) for name, version in feature_versions.items() if version}
     return {
-        "codec": CODEC,
+        "codec": "pillow",
         "pillow": PIL.__version__,
         "cykooz_resizer": installed_version("cykooz-resizer"),
         "imagecodecs": installed_version("imagecodecs"),

@@ -37,6 +37,7 @@ class PnmImage(OpenedImage):
 
     kind = "ppm"
     _plugin = "PPM"
+    image: ImageFile.ImageFile
 
     def _read_header(self, max_pixels: int) -> Image.Image:
         head = self.data[: self.bounds.comments]  # Pillow reads it byte by byte
@@ -59,7 +60,6 @@ class PnmImage(OpenedImage):
     def _load(self, is_damaged: bool) -> Image.Image:
         """Decodes with Pillow what it decodes in C, and the rest here."""
         image = self.image
-        assert isinstance(image, ImageFile.ImageFile)
         tile = image.tile[0]
         if tile.codec_name not in ("ppm", "ppm_plain"):
             return super()._load(is_damaged)
@@ -85,7 +85,6 @@ class PnmImage(OpenedImage):
     def _samples(self, table: np.ndarray) -> np.ndarray:
         """Returns what a table has for each sample, with shape (height, width, channels)."""
         image, data = self.image, self.data
-        assert isinstance(image, ImageFile.ImageFile)
         offset, highest = image.tile[0].offset, len(table) - 1
         count = image.width * image.height * len(image.getbands())
         if data[:2] in _TEXT:
@@ -106,7 +105,6 @@ class PnmImage(OpenedImage):
     def _bits(self) -> bytes:
         """Reads black and white pixels, which need no space between them."""
         image = self.image
-        assert isinstance(image, ImageFile.ImageFile)
         count = image.width * image.height
         digits = _COMMENT.sub(b"", self.data[image.tile[0].offset :]).translate(None, _BLANKS)[:count]
         if digits.strip(b"01"):

@@ -19,6 +19,7 @@ from shardwright.core.images.faults import PillowSettings, corrupt, truncated, u
 from shardwright.core.images.formats.containers import boxes
 from shardwright.core.images.formats.jpeg import JpegImage
 from shardwright.core.images.formats.opened_image import (
+    SWAPS_SIDES,
     OpenedImage,
     OpenOptions,
     without_pixels,
@@ -33,7 +34,6 @@ _HEADER_BYTES = 1 << 12
 _BYTES_PER_CHANNEL = 10
 #: Number -> ratio of width and height.
 _RATIOS = {1: (1, 1), 2: (12, 10), 3: (4, 3), 4: (3, 2), 5: (16, 9), 6: (5, 4), 7: (2, 1)}
-_SWAPS_SIDES = frozenset((5, 6, 7, 8))
 _ALPHA, _SPOT, _BLACK, _CFA = 0, 2, 4, 5
 _RGB, _GRAY = 0, 1
 _D65, _SRGB_PRIMARIES, _SRGB_TRANSFER = 1, 1, 13
@@ -173,7 +173,7 @@ def read_header(data: bytes, bounds: Bounds) -> Header:
         alpha = alpha or _read_channel(bits)
     is_xyb = bool(bits.read(1))
     is_gray = _read_colors(bits, is_xyb, is_jpeg)
-    if orientation in _SWAPS_SIDES:
+    if orientation in SWAPS_SIDES:
         width, height = height, width
     channels = extra + (1 if is_gray else 3)
     return Header((width, height), depth, is_gray, alpha, is_animated, channels, is_jpeg)

@@ -19,7 +19,7 @@ from shardwright.schemas.errors import ImageFault
 _ORIENTATION_TAG = 274
 ORIENTATIONS = range(1, 9)
 #: EXIF orientations of files that store columns as rows.
-_SWAPS_SIDES = frozenset((5, 6, 7, 8))
+SWAPS_SIDES = frozenset((5, 6, 7, 8))
 
 
 class OpenOptions(NamedTuple):
@@ -116,7 +116,7 @@ class OpenedImage:
         self._check_content()
         self.orientation = 1 if self._turned_by_decoder else self._read_orientation()
         width, height = self.image.size
-        self.size = (height, width) if self.orientation in _SWAPS_SIDES else (width, height)
+        self.size = (height, width) if self.orientation in SWAPS_SIDES else (width, height)
         self.animated = self._has_frames and self._is_animated()
 
     @classmethod

@@ -421,11 +421,12 @@ def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds)
             raise _not_decoded("subsampled YCbCr without JPEG compression")
         pixels = memoryview(Image.frombytes("YCbCr", layout.size, bytes(pixels)).convert("RGB").tobytes())
         raw_mode = "RGB"
-    # Now Pillow reads an uncompressed image. It is appended to the file, because Pillow still looks up tags
-    # there.
-    image.tile = [ImageFile._Tile("raw", (0, 0, *layout.size), len(data), (raw_mode, 0, 1))]
+    image.getexif()  # it looks up tags in the file
+    # Now Pillow reads an uncompressed image.
+    image.tile = [ImageFile._Tile("raw", (0, 0, *layout.size), 0, (raw_mode, 0, 1))]
     image.use_load_libtiff = False
-    image.fp = _joined(data, pixels)
+    rows = RandomAccessFile(lambda begin, size: pixels[begin : begin + size], len(pixels))
+    image.fp = io.BufferedReader(rows)
     image.load()
 
 
@@ -460,17 +461,6 @@ def read_samples(layout: TiffLayout, data: bytes, bounds: Bounds) -> np.ndarray:
             raise _not_decoded(f"samples of {layout.bits} bits")
         planes.append(values.reshape(height, width, layout.samples))
     return planes[0] if len(planes) == 1 else np.concatenate(planes, axis=-1)
-
-
-def _joined(first: bytes, second: bytes | memoryview) -> io.BufferedReader:
-    """Returns a file made of two parts, without a copy."""
-    parts = (memoryview(first), memoryview(second))
-
-    def read_at(offset: int, length: int) -> memoryview:
-        behind = offset - len(first)
-        return parts[0][offset:][:length] if behind < 0 else parts[1][behind : behind + length]
-
-    return io.BufferedReader(RandomAccessFile(read_at, sum(map(len, parts))))
 
 
 def _not_decoded(what: str) -> ImageFault:
