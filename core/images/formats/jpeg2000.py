@@ -45,44 +45,18 @@ class Size(NamedTuple):
     """The grid of a codestream (segment SIZ).
 
     Attributes:
-      x0: Left edge of the picture on the reference grid.
-      y0: Its upper edge.
-      x1: Its right edge.
-      y1: Its lower edge.
-      tile_x0: Left edge of the first tile.
-      tile_y0: Its upper edge.
-      tile_width: Width of a tile.
-      tile_height: Height of a tile.
-      components: (bits, horizontal spacing, vertical spacing) of each component.
+      picture: Width and height of the picture in pixels.
+      tile: Width and height of a tile.
+      tiles: Number of tiles in a row and in a column.
+      components: Number of components.
+      bits: Most bits per sample.
     """
 
-    x0: int
-    y0: int
-    x1: int
-    y1: int
-    tile_x0: int
-    tile_y0: int
-    tile_width: int
-    tile_height: int
-    components: tuple[tuple[int, int, int], ...]
-
-    @property
-    def picture(self) -> tuple[int, int]:
-        """Width and height in pixels."""
-        return self.x1 - self.x0, self.y1 - self.y0
-
-    @property
-    def bits(self) -> int:
-        """Most bits per sample."""
-        return max(bits for bits, _, _ in self.components)
-
-    @property
-    def tiles(self) -> tuple[int, int]:
-        """Number of tiles in a row and in a column."""
-        return (
-            _divided_up(self.x1 - self.tile_x0, self.tile_width),
-            _divided_up(self.y1 - self.tile_y0, self.tile_height),
-        )
+    picture: tuple[int, int]
+    tile: tuple[int, int]
+    tiles: tuple[int, int]
+    components: int
+    bits: int
 
 
 def read_header(data: bytes, max_pixels: int, bounds: Bounds) -> tuple[Size, bytes]:
@@ -196,15 +170,18 @@ def _read_size(data: bytes, begin: int) -> Size:
         raise truncated("jpeg2000: it ends in its header")
     if not 0 < count <= _MAX_COMPONENTS:
         raise unsupported(f"jpeg2000: it has {count} components, and at most {_MAX_COMPONENTS} are read")
-    triples = data[at + _SIZ_BYTES : at + _SIZ_BYTES + 3 * count]
-    parts = tuple(
-        ((triples[i] & ~_SIGNED) + 1, triples[i + 1], triples[i + 2]) for i in range(0, 3 * count, 3)
-    )
+    triples = data[at + _SIZ_BYTES : at + _SIZ_BYTES + 3 * count]  # bits, and spacings on the grid
     sound = x0 < x1 and y0 < y1 and tile_width and tile_height
     sound = sound and tile_x0 <= x0 < tile_x0 + tile_width and tile_y0 <= y0 < tile_y0 + tile_height
-    if not sound or not all(dx and dy for _, dx, dy in parts):
+    if not sound or not all(triples[1::3]) or not all(triples[2::3]):
         raise corrupt("jpeg2000: the size in its header is not possible")
-    return Size(x0, y0, x1, y1, tile_x0, tile_y0, tile_width, tile_height, parts)
+    return Size(
+        picture=(x1 - x0, y1 - y0),
+        tile=(tile_width, tile_height),
+        tiles=(-(-(x1 - tile_x0) // tile_width), -(-(y1 - tile_y0) // tile_height)),
+        components=count,
+        bits=max(stated & ~_SIGNED for stated in triples[::3]) + 1,
+    )
 
 
 def _check_image_header(data: bytes, header: Box, size: Size, bounds: Bounds) -> bytes:
@@ -218,7 +195,7 @@ def _check_image_header(data: bytes, header: Box, size: Size, bounds: Bounds) ->
             color = number(data, box.begin + 3, 4)
             if data[box.begin] in (_RESTRICTED_ICC, _ANY_ICC):
                 color, profile = _UNKNOWN_COLOR, data[box.begin + 3 : box.end]
-    if found != (*size.picture, len(size.components)):
+    if found != (*size.picture, size.components):
         raise corrupt(f"jpeg2000: its header says {found or 'nothing'}, its codestream {size.picture}")
     if profile[16:20] == b"CMYK":
         raise unsupported("jpeg2000: CMYK with an ICC profile is not read; convert it to PNG")
@@ -279,13 +256,13 @@ def _check_blocks(
     if levels > _MAX_LEVELS or at + 5 + has_precincts * (levels + 1) > len(data):
         raise corrupt(f"jpeg2000: its header says {levels} decompositions")
     block_width, block_height = ((data[at + i] & 15) + 2 for i in (1, 2))
-    width, height = min(size.tile_width, size.x1 - size.x0), min(size.tile_height, size.y1 - size.y0)
+    width, height = map(min, size.tile, size.picture)
     blocks = packets = 0
     for level in range(levels + 1):  # of resolutions; the first is the smallest
         sizes = data[at + 5 + level] if has_precincts else 0xFF
         precinct_width, precinct_height = sizes & 15, sizes >> 4
         shrink = levels - level
-        columns, rows = (_divided_up(side, 1 << shrink) for side in (width, height))
+        columns, rows = (-(-side >> shrink) for side in (width, height))
         # An edge may cut one more block or precinct on each side.
         precincts = ((columns >> precinct_width) + 2) * ((rows >> precinct_height) + 2)
         lower = 1 if level else 0  # a precinct covers half as many samples of a band
@@ -297,8 +274,8 @@ def _check_blocks(
         inside = ((columns >> lower >> side[0]) + 2) * ((rows >> lower >> side[1]) + 2)
         blocks += bands * inside
         packets += precincts
-    blocks *= tiles * len(size.components)
-    packets *= layers * len(size.components)
+    blocks *= tiles * size.components
+    packets *= layers * size.components
     bounds.check("code_blocks", blocks, f"{_KIND}: it has up to {blocks} code blocks")
     bounds.check("packets", packets, f"{_KIND}: it has up to {packets} packets")
 
@@ -324,7 +301,3 @@ def _check_tile_parts(data: bytes, position: int, end: int, size: Size, bounds: 
     missing = tiles - sum(seen)
     if missing:
         raise truncated(f"jpeg2000: {missing} of {tiles} tiles are missing")
-
-
-def _divided_up(dividend: int, divisor: int) -> int:
-    return -(-dividend // divisor)
