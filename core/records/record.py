@@ -180,8 +180,7 @@ def _check_entries(data: bytes) -> None:
             if (field, wire) == (2, LENGTH):
                 raise NotAnExample("it is a tf.train.SequenceExample")
             if (field, wire) == (1, LENGTH) and len(data) > 2 * MAX_FEATURES:  # each takes two bytes
-                for _ in islice(fields_in(data, begin, end), MAX_FEATURES + 1):
-                    count += 1
+                count += sum(1 for _ in islice(fields_in(data, begin, end), MAX_FEATURES + 1))
             if count > MAX_FEATURES:
                 raise ValueError(f"it has more than {MAX_FEATURES:,} features")
 

@@ -184,20 +184,14 @@ def decode_fax(data: bytes, rows: int, width: int, compression: str, options: in
       BadFaxData: If a code word is bad or rows are missing.
     """
     bits = _Bits(data)
-    lengths: list[int] = []
     above: list[int] = []
-    for _ in range(rows):
+    changes = np.zeros((rows, width + 1), np.uint8)
+    for row in changes:
         above = _row(bits, width, above, compression, options)
-        position = 0
-        for change in above:
-            lengths.append(change - position)
-            position = change
-        lengths.append(width - position)
-        if len(above) % 2 == 0:
-            lengths.append(0)  # every row begins with white
-    colors = np.zeros(len(lengths), np.uint8)
-    colors[1::2] = 1
-    return np.packbits(np.repeat(colors, lengths).reshape(rows, width), axis=1).tobytes()
+        np.add.at(row, above, 1)
+    # Every row begins with white; an odd number of changes up to a pixel makes it black.
+    colors = np.cumsum(changes, axis=1, dtype=np.uint8)[:, :width] & 1
+    return np.packbits(colors, axis=1).tobytes()
 
 
 def _row(bits: _Bits, width: int, above: Sequence[int], compression: str, options: int) -> list[int]:
