@@ -133,9 +133,7 @@ def test_floats_become_float32(dtype: type, options: dict[str, Any]) -> None:
         np.testing.assert_array_equal(samples(image).squeeze(), pixels.astype(np.float32))
 
 
-def test_signed_and_packed_integers_keep_their_values() -> None:
-    signed = RANDOM.integers(-32768, 32768, (9, 11), np.int16)
-    assert np.array_equal(samples(kept(tiff_of(signed))).squeeze(), signed)
+def test_packed_integers_keep_their_values() -> None:
     for bits in (9, 12, 15):
         packed = RANDOM.integers(0, 1 << bits, (9, 11), np.uint16)
         data = tiff_of(packed, bitspersample=bits)

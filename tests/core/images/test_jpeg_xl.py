@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import imagecodecs
 import numpy as np
 import pytest
@@ -126,77 +129,60 @@ def _fault(data: bytes) -> ImageFault:
     return fault.value
 
 
-def test_a_size_to_show_and_a_preview_are_skipped() -> None:
-    preview_in_eighths = [YES, YES, (0, 2), (0, 3), (0, 2)]
-    preview_in_pixels = [YES, NO, (1, 2), (200, 8), (1, 3)]
-    for preview in (preview_in_eighths, preview_in_pixels):
-        header = _read(_picture(more=[(5, 3), YES, *SIZE, *preview, NO]))
-        assert header == Header((8, 16), 8, False, "", False, 3, False)
+#: Without fields that say otherwise.
+PLAIN = Header((16, 8), bits=8, is_gray=False, alpha="", is_animated=False, channels=3, is_jpeg=False)
+GRAY_SRGB: list[Field] = [NO, NO, (1, 2), (1, 2), *SRGB_TRANSFER]
+PREVIEW_IN_EIGHTHS: list[Field] = [YES, YES, (0, 2), (0, 3), (0, 2)]
+PREVIEW_IN_PIXELS: list[Field] = [YES, NO, (1, 2), (200, 8), (1, 3)]
 
 
 @pytest.mark.parametrize(
-    ("depth", "expected"),
+    ("data", "differences"),
     [
-        ([NO, (1, 2)], 10),
-        ([NO, (3, 2), (15, 6)], 16),
-        ([YES, (0, 2), (7, 4)], 32),
-        ([YES, (1, 2), (4, 4)], 16),
+        (_picture(), {}),
+        (_picture(more=[(5, 3), YES, *SIZE, *PREVIEW_IN_EIGHTHS, NO]), {"size": (8, 16)}),
+        (_picture(more=[(5, 3), YES, *SIZE, *PREVIEW_IN_PIXELS, NO]), {"size": (8, 16)}),
+        (_picture(depth=[NO, (1, 2)]), {"bits": 10}),
+        (_picture(depth=[NO, (3, 2), (15, 6)]), {"bits": 16}),
+        (_picture(depth=[YES, (0, 2), (7, 4)]), {"bits": 32}),
+        (_picture(depth=[YES, (1, 2), (4, 4)]), {"bits": 16}),
+        (_picture(channels=[*ONE_CHANNEL, YES]), {"alpha": "A", "channels": 4}),
+        (_picture(channels=_channel([(0, 2)], NO)), {"alpha": "A", "channels": 4}),
+        (_picture(channels=_channel([(0, 2)], YES)), {"alpha": "a", "channels": 4}),
+        (_picture(channels=_channel([(2, 2), (0, 4)], *[(0, 32)] * 2)), {"channels": 4}),  # a spot color
+        (_picture(channels=_channel([(2, 2), (3, 4)], (0, 2))), {"channels": 4}),  # a color filter
+        (_picture(channels=_channel([(1, 2)])), {"channels": 4}),  # depth
+        (_picture(*GRAY_SRGB), {"is_gray": True, "channels": 1}),
+        # libjxl or the JPEG replaces the profile.
+        (_picture(NO, YES, (1, 2), is_xyb=True), {"is_gray": True, "channels": 1}),
+        (iso_files.box(b"jbrd", b"") + iso_files.box(b"jxlc", _picture(NO, YES, (0, 2))), {"is_jpeg": True}),
     ],
 )
-def test_the_depth_is_read(depth: list[Field], expected: int) -> None:
-    header = _read(_picture(depth=depth))
-    assert (header.bits, header.size) == (expected, (16, 8))
+def test_headers_are_read(data: bytes, differences: dict[str, Any]) -> None:
+    assert _read(data) == replace(PLAIN, **differences)
 
 
 @pytest.mark.parametrize(
-    ("channels", "mode"),
+    ("data", "message"),
     [
-        ([*ONE_CHANNEL, YES], "RGBA"),
-        (_channel([(0, 2)], NO), "RGBA"),
-        (_channel([(0, 2)], YES), "RGBa"),
-        (_channel([(2, 2), (0, 4)], *[(0, 32)] * 2), "RGB"),  # a spot color
-        (_channel([(2, 2), (3, 4)], (0, 2)), "RGB"),  # a color filter
-        (_channel([(1, 2)]), "RGB"),  # depth
+        (_picture(channels=_channel([(2, 2), (2, 4)])), "CMYK is not read"),
+        (_picture(NO, NO, (2, 2), (0, 4)), "its color space is not read"),
+        (_picture(NO, YES, (0, 2)), "the ICC profile in its codestream is not read"),
+        (_picture(NO, NO, (0, 2), (2, 2), (0, 4), *POINT, (1, 2), *SRGB_TRANSFER), "its colors are not sRGB"),
+        (
+            _picture(NO, NO, (0, 2), (1, 2), (2, 2), (0, 4), *POINT * 3, *SRGB_TRANSFER),
+            "its colors are not sRGB",
+        ),
+        (_picture(NO, NO, (0, 2), (1, 2), (1, 2), YES), "its colors are not sRGB"),
     ],
 )
-def test_other_channels_than_alpha_are_not_shown(channels: list[Field], mode: str) -> None:
-    header = _read(_picture(channels=channels))
-    assert (header.mode, header.channels) == (mode, 4)
-
-
-def test_a_black_channel_is_refused() -> None:
-    fault = _fault(_picture(channels=_channel([(2, 2), (2, 4)])))
-    assert (fault.reason, "CMYK is not read" in fault.message) == ("UNSUPPORTED_FORMAT", True)
-
-
-def test_gray_srgb_is_read() -> None:
-    assert _read(_picture(NO, NO, (1, 2), (1, 2), *SRGB_TRANSFER)).mode == "L"
-
-
-@pytest.mark.parametrize(
-    ("colors", "message"),
-    [
-        ([NO, NO, (2, 2), (0, 4)], "its color space is not read"),
-        ([NO, YES, (0, 2)], "the ICC profile in its codestream is not read"),
-        ([NO, NO, (0, 2), (2, 2), (0, 4), *POINT, (1, 2), *SRGB_TRANSFER], "its colors are not sRGB"),
-        ([NO, NO, (0, 2), (1, 2), (2, 2), (0, 4), *POINT * 3, *SRGB_TRANSFER], "its colors are not sRGB"),
-        ([NO, NO, (0, 2), (1, 2), (1, 2), YES], "its colors are not sRGB"),
-    ],
-)
-def test_other_colors_are_named(colors: list[Field], message: str) -> None:
-    fault = _fault(_picture(*colors))
+def test_other_colors_are_named(data: bytes, message: str) -> None:
+    fault = _fault(data)
     assert fault.reason == "UNSUPPORTED_FORMAT" and message in fault.message
 
 
-def test_a_profile_does_not_matter_if_libjxl_or_a_jpeg_replaces_it() -> None:
-    assert _read(_picture(NO, YES, (1, 2), is_xyb=True)).mode == "L"
-    with_jpeg = iso_files.box(b"jbrd", b"") + iso_files.box(b"jxlc", _picture(NO, YES, (0, 2)))
-    header = _read(with_jpeg)
-    assert (header.mode, header.is_jpeg) == ("RGB", True)
-
-
 def test_a_header_that_ends_early_is_truncated() -> None:
-    whole = _picture(NO, NO, (1, 2), (1, 2), *SRGB_TRANSFER)
+    whole = _picture(*GRAY_SRGB)
     for length in range(2, len(whole)):
         assert _fault(whole[:length]).message == "jpeg_xl: it ends in its header"
     assert _fault(iso_files.box(b"jbrd", b"")).message == "jpeg_xl: it has no pixels"
@@ -207,7 +193,7 @@ def test_deep_pixels_get_eight_bits() -> None:
     expected = np.rint(shares * np.float32(255)).astype(int)
     for pixels, bits in ((shares, 32), (np.rint(shares * 65535).astype(np.uint16), 16)):
         data = bytes(imagecodecs.jpegxl_encode(pixels, lossless=True))
-        header = Header((16, 8), bits, False, "", False, 3, False)
+        header = replace(PLAIN, bits=bits)
         found = np.asarray(decode_jpeg_xl(data, header)).astype(int)
         assert np.abs(found - expected).max() <= (bits == 16)
 
@@ -218,13 +204,13 @@ def test_a_brightness_without_a_definition_is_refused(value: float) -> None:
     pixels[3, 3] = value
     data = bytes(imagecodecs.jpegxl_encode(pixels, lossless=True))
     with pytest.raises(ImageFault, match=r"pixels outside 0\.\.1 have no defined brightness"):
-        decode_jpeg_xl(data, Header((16, 8), 32, False, "", False, 3, False))
+        decode_jpeg_xl(data, replace(PLAIN, bits=32))
 
 
 def test_pixels_of_another_size_than_the_header_are_damage() -> None:
     data = bytes(imagecodecs.jpegxl_encode(pictures.rgb_pixels(16, 8), lossless=True))
     with pytest.raises(ImageFault, match="do not have the size of its header") as fault:
-        decode_jpeg_xl(data, Header((8, 16), 8, False, "", False, 3, False))
+        decode_jpeg_xl(data, replace(PLAIN, size=(8, 16)))
     assert fault.value.reason == "CORRUPT"
     with pytest.raises(RuntimeError):
-        decode_jpeg_xl(b"\xff\x0a" + b"\xff" * 100, Header((16, 8), 8, False, "", False, 3, False))
+        decode_jpeg_xl(b"\xff\x0a" + b"\xff" * 100, PLAIN)

@@ -71,23 +71,24 @@ class Wordless(Exception):
         raise RuntimeError("no text")
 
 
-@pytest.mark.parametrize("error", [ValueError("bad\nluck"), SystemExit(3), KeyError("x"), Wordless()])
-def test_an_exception_is_a_fault_of_the_image(error: BaseException) -> None:
+def raising(error: BaseException) -> Callable[[DecodedImage], Image.Image]:
     def hook(item: DecodedImage) -> Image.Image:
         raise error
 
+    return hook
+
+
+@pytest.mark.parametrize("error", [ValueError("bad\nluck"), SystemExit(3), KeyError("x"), Wordless()])
+def test_an_exception_is_a_fault_of_the_image(error: BaseException) -> None:
     with pytest.raises(ImageFault, match=type(error).__name__) as found:
-        results(hook)
+        results(raising(error))
     assert found.value.reason is QuarantineReason.MAP_FAILED
     assert not isinstance(error, Wordless) or found.value.message == "Wordless"
 
 
 def test_a_machine_without_memory_is_no_fault_of_the_image() -> None:
-    def hook(item: DecodedImage) -> Image.Image:
-        raise MemoryError
-
     with pytest.raises(MemoryError):
-        results(hook)
+        results(raising(MemoryError()))
 
 
 @pytest.mark.parametrize(
@@ -96,18 +97,16 @@ def test_a_machine_without_memory_is_no_fault_of_the_image() -> None:
         ("no_such_module:f", "there is no module 'no_such_module'"),
         ("json:nothing", "has no function 'nothing'"),
         ("json:__name__", "has no function"),
+        ("breaks_on_import:f", "missing_dependency"),
     ],
 )
-def test_a_hook_that_cannot_be_loaded_is_refused(spec: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        load_hook(spec)
-
-
-def test_a_hook_whose_import_fails_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_cannot_be_loaded_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, message: str
+) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "breaks_on_import.py").write_text("import missing_dependency\n")
-    with pytest.raises(UsageError, match="missing_dependency"):
-        load_hook("breaks_on_import:f")
+    with pytest.raises(UsageError, match=message):
+        load_hook(spec)
 
 
 def test_the_version_covers_all_python_files_of_a_package(
