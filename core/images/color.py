@@ -138,10 +138,8 @@ def expanded(image: Image.Image) -> Image.Image:
         return image.convert("RGBA" if is_translucent(image) else "RGB")
     if image.mode in ("RGB", "L") and "transparency" in image.info:
         return image.convert("RGBA" if image.mode == "RGB" else "LA")
-    if image.mode == "RGBa":
-        return image.convert("RGBA")
-    if image.mode == "La":
-        return image.convert("LA")
+    if image.mode in ("RGBa", "La"):
+        return image.convert(image.mode.upper())
     if image.mode in ("RGBX", "HSV"):
         return image.convert("RGB")
     return image

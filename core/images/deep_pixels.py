@@ -6,6 +6,7 @@ uint16 or float32, in native byte order.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -203,13 +204,10 @@ def _to_srgb(colors: np.ndarray, header: DeepHeader, profile: bytes) -> np.ndarr
 
         space = {"L": "gray", "RGB": "rgb", "CMYK": "cmyk"}[mode]
         source = np.ascontiguousarray(colors[..., 0] if mode == "L" else colors)
-        try:
+        with contextlib.suppress(RuntimeError, ValueError):  # a broken profile is ignored, as in browsers
             converted = imagecodecs.cms_transform(
                 source, profile, _srgb_profile(), colorspace=space, outcolorspace="rgb", flags=_NO_TABLE
             )
-        except (RuntimeError, ValueError):  # a broken profile is ignored, as in browsers
-            pass
-        else:
             return np.asarray(converted)
     if not header.cmyk:
         return colors

@@ -60,10 +60,7 @@ class RecordSchema(NamedTuple):
 
     def spec(self, role: FeatureRole) -> FeatureSpec | None:
         """Returns the feature with a role; None if there is none."""
-        for spec in self.features:
-            if spec.fill is role:
-                return spec
-        return None
+        return next((spec for spec in self.features if spec.fill is role), None)
 
 
 #: Names of checkable features in widely used layouts.

@@ -250,12 +250,11 @@ def _size_of(data: bytes, items: _Items, item: int) -> tuple[int, int]:
 def _check_picture(data: bytes, items: _Items, size: tuple[int, int], bounds: Bounds) -> None:
     """Checks everything that is decoded for the picture."""
     most = _PIXELS_PER_PIXEL * size[0] * size[1] + _MORE_PIXELS
-    pixels = tiles = 0
+    pixels = 0
     checked: set[int] = set()
     for item in _needed(items, bounds):
         width, height = _size_of(data, items, item)
         pixels += width * height
-        tiles += 1
         if pixels > most:
             times = pixels // max(1, size[0] * size[1])
             raise bounds.fault("tiles", f"{_KIND}: its tiles have at least {times} times its pixels")

@@ -82,9 +82,8 @@ class PngImage(OpenedImage):
             return None
         channels = _SAMPLES[color]
         names_color = "transparency" in self.image.info
-        has_alpha = channels in (2, 4) or names_color
         channels += names_color and channels in (1, 3)
-        return DeepHeader(UINT16, channels, self.image.size, alpha="straight" if has_alpha else "")
+        return DeepHeader(UINT16, channels, self.image.size, alpha="straight" if channels in (2, 4) else "")
 
     def _check_pixels(self) -> None:
         check_pixels(self._pixels, pixel_bytes(self.data))
