@@ -26,7 +26,6 @@ from shardwright.schemas.example import (
     parse_example,
     parse_tensor,
     serialize_tensor,
-    write_varint,
 )
 
 tf = late("tensorflow")
@@ -103,11 +102,6 @@ def test_features_are_sorted_by_the_bytes_of_their_names() -> None:
     assert list(parse_example(encoded)) == sorted(names, key=str.encode)
 
 
-def test_an_example_may_have_no_features() -> None:
-    assert encode_example({}) == b"\x0a\0"
-    assert parse_example(b"") == parse_example(b"\x0a\0") == {}
-
-
 def test_numpy_values_are_written_as_plain_numbers() -> None:
     np = pytest.importorskip("numpy")
     features = {"i": Feature(INT64, np.array([3, -4])), "f": Feature(FLOAT, np.float32([0.1, 2]))}
@@ -146,7 +140,6 @@ _WIRES = {
     "entry of no bytes": _field(1, 2, b"\x0a\0"),
     "long tag of an entry": _field(1, 2, b"\x8a\0" + _field(1, 2, _field(1, 2, b"k"))[1:]),
     "long tag of a list": _example_of(b"\x9a\0\3\x0a\1\5"),
-    "long lengths": _example_of(b"\x1a\x87\x80\0\x0a\x83\0\1\2\3"),
     "entry reaching beyond the map": b"\x0a\x0c\x0a\x7f" + b"\x0a\1k\x12\5\x1a\3\x0a\1\5",
     "no key": _field(1, 2, _field(1, 2, _field(2, 2, _field(3, 2, b"")))),
     "no value": _field(1, 2, _field(1, 2, _field(1, 2, b"k"))),
@@ -154,32 +147,18 @@ _WIRES = {
     "entry of another wire type": _field(1, 2, _field(1, 0, b"\5")),
     "list of another wire type": _example_of(_field(3, 0, b"\5")),
     "value of another wire type": _example_of(_field(3, 2, _field(1, 5, b"1234"))),
-    "unknown fields": _field(9, 0, b"\1") + _field(9, 1, b"12345678") + _field(9, 5, b"1234"),
-    "unknown group": b"\x4b" + _field(2, 0, b"\1") + b"\x53\x54" + b"\x4c",
-    "unknown group unended": b"\x4b" + _field(2, 0, b"\1"),
-    "group ended twice": b"\x4b\x4c\x4c",
-    "group ended by another": b"\x4b\x54",
     "group in a feature": _example_of(b"\x4b\x4c" + _field(3, 2, _field(1, 0, b"\1"))),
-    "wire type 6": b"\x4e",
-    "field 0": b"\0\0",
-    "field beyond 29 bits": b"\xf8\xff\xff\xff\x7f\0",
-    "largest field": b"\xf8\xff\xff\xff\x0f\0",
-    "tag in too many bytes": b"\x88\x80\x80\x80\x80\0\1",
-    "varint of eleven bytes": _field(9, 0, b"\xff" * 10 + b"\1"),
-    "varint of ten large bytes": _field(9, 0, b"\xff" * 9 + b"\x7f"),
-    "int above 64 bits": _example_of(_field(3, 2, _field(1, 0, b"\xff" * 9 + b"\x7f"))),
-    "length beyond 32 bits": b"\x0a\xff\xff\xff\xff\xff\x01",
-    "cut in a packed int": _example_of(_field(3, 2, _field(1, 2, b"\x80"))),
-    "cut in a packed float": _example_of(_field(2, 2, _field(1, 2, b"123"))),
     "one packed, one not": _example_of(_field(3, 2, _field(1, 2, b"\1") + _field(1, 0, b"\3"))),
     "texts in two values": _field(
         1, 2, _field(1, 2, _field(2, 2, _field(1, 2, b"\x0a\1a")) + _field(2, 2, _field(1, 2, b"\x0a\1b")))
     ),
     "name in two pieces": _field(1, 2, _field(1, 2, _field(1, 2, b"a") + _field(1, 2, b"b"))),
     "entry with a group": _field(1, 2, _field(1, 2, _field(1, 2, b"k") + b"\x4b\x4c")),
-    "long tag": b"\x8a\0\2\x0a\0",
     "nothing": b"",
     "key not utf-8": _field(1, 2, _field(1, 2, _field(1, 2, b"\xff"))),
+    "length beyond the features": b"\x0a\x04\x0a\xff\xff\x7f",
+    "length beyond the entry": b"\x0a\x08\x0a\x06\x0a\x01k\x12\xff\x7f",
+    "nested groups": b"\x4b" * 100_000,
     "key a surrogate": _field(1, 2, _field(1, 2, _field(1, 2, b"\xed\xa0\x80"))),
 }  # fmt: skip
 
@@ -214,47 +193,6 @@ def test_every_variant_of_the_wire_format_is_read_like_protobuf(case: str) -> No
     _agrees_with_protobuf(_WIRES[case])
 
 
-_WIDE = st.integers(-(2**63), 2**63 - 1)
-_LISTS = st.lists(st.one_of(st.integers(0, 300), _WIDE), max_size=300)
-
-
-@given(_LISTS, st.integers(0, 3000), st.binary(max_size=12))
-@example([300] * 40_000, 65_535, b"")  # the first number of a second block
-@example([300] * 40_000, 65_535, b"\xff" * 12)
-@example([1 << 60] * 8_000, 71_999, b"\xff")
-@settings(max_examples=examples(100), deadline=None)
-def test_long_lists_of_numbers_are_read_as_protobuf_reads_them(
-    numbers: list[int], place: int, inserted: bytes
-) -> None:
-    packed = b"".join(write_varint(number & 0xFFFFFFFFFFFFFFFF) for number in numbers)
-    packed = packed[:place] + inserted + packed[place:]
-    _agrees_with_protobuf(_long_example(packed))
-    _agrees_with_protobuf(_long_example(packed[:-1]))
-
-
-def _long_example(packed: bytes) -> bytes:
-    """An example whose one feature is a list of packed whole numbers."""
-    data = packed
-    for tag in (b"\x0a", b"\x1a", b"\x12", b"\x0a", b"\x0a"):
-        data = tag + write_varint(len(data)) + data
-    return data
-
-
-@given(_EXAMPLES)
-@settings(max_examples=examples(50), deadline=None)
-def test_values_are_those_of_parse_single_example(features: dict[str, Feature]) -> None:
-    dtypes = {BYTES: tf.string, FLOAT: tf.float32, INT64: tf.int64}
-    wanted = {name: feature for name, feature in features.items() if feature.type and len(feature.values)}
-    if not wanted:
-        return
-    spec = {name: tf.io.VarLenFeature(dtypes[feature.type]) for name, feature in wanted.items()}
-    encoded = encode_example(features)
-    found = tf.io.parse_single_example(encoded, spec)
-    parsed = parse_example(encoded)
-    for name in wanted:
-        assert found[name].values.numpy().tolist() == list(parsed[name].values)
-
-
 def test_the_context_of_a_sequence_example_is_read() -> None:
     message = tf.train.SequenceExample()
     message.context.feature["a"].int64_list.value.extend([1, 300])
@@ -262,12 +200,6 @@ def test_the_context_of_a_sequence_example_is_read() -> None:
     data = message.SerializeToString()
     context, _ = tf.io.parse_single_sequence_example(data, {"a": tf.io.FixedLenFeature([2], tf.int64)})
     assert parse_example(data) == {"a": Feature(INT64, context["a"].numpy().tolist())}
-
-
-@given(st.binary(max_size=60))
-@settings(max_examples=examples(300), deadline=None)
-def test_random_bytes_parse_if_protobuf_parses_them(data: bytes) -> None:
-    _agrees_with_protobuf(data)
 
 
 def test_mutated_messages_parse_if_protobuf_parses_them() -> None:
@@ -295,31 +227,6 @@ def test_mutated_messages_parse_if_protobuf_parses_them() -> None:
                 del data[place : place + rng.randint(1, 4)]
         parsed += _agrees_with_protobuf(bytes(data))
     assert 500 < parsed < 5500, "the mutations must reach both answers"
-
-
-def test_the_last_of_two_equal_names_wins() -> None:
-    twice = encode_example({"a": Feature(INT64, [1])}) + encode_example({"a": Feature(INT64, [2])})
-    assert ParsedExample(twice).feature("a") == Feature(INT64, [2])
-
-
-def _entry(number: int, content: bytes) -> bytes:
-    return bytes((number << 3 | 2,)) + write_varint(len(content)) + content
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
-        b"\x0a\x04\x0a\xff\xff\x7f",
-        b"\x0a\x08\x0a\x06\x0a\x01k\x12\xff\x7f",
-        b"\x4b" * 100_000,
-        _entry(1, b"\x4b" * 100_000),
-        _entry(1, _entry(1, _entry(1, b"k") + _entry(2, _entry(3, _entry(1, b"\xff" * 99))))),
-    ],
-)
-def test_hostile_messages_are_refused(data: bytes) -> None:
-    with pytest.raises(ValueError):
-        parse_example(data)
 
 
 NUMBERS = ("bool", "uint8", "int32", "uint32", "int64", "uint64", "float32", "float64")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
-from google.protobuf import text_format
 from helpers.fewer_imports import late
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -48,21 +47,9 @@ def test_labels_txt_is_read_back_as_class_names(names: list[str]) -> None:
     assert parse_class_names(labels_txt(dict(enumerate(names))), "labels.txt") == tuple(names)
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=6))
-def test_the_label_map_is_protobuf_text(names: list[str]) -> None:
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    pool = descriptor_pool.DescriptorPool()
-    file = descriptor_pb2.FileDescriptorProto(name="m.proto", syntax="proto2")
-    item = file.message_type.add(name="Item")
-    item.field.add(name="name", number=1, type=9, label=1)
-    item.field.add(name="id", number=2, type=5, label=1)
-    whole = file.message_type.add(name="Map")
-    whole.field.add(name="item", number=1, type=11, label=3, type_name=".Item")
-    pool.Add(file)
-    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("Map"))()
-    text_format.Parse(label_map_pbtxt(dict(enumerate(names, 3))), message)
-    assert [(one.id, one.name) for one in message.item] == list(enumerate(names, 3))
+def test_the_label_map_is_protobuf_text() -> None:
+    text = label_map_pbtxt({3: 'a "cat"', 4: "dog"})
+    assert text == 'item {\n  id: 3\n  name: "a \\"cat\\""\n}\nitem {\n  id: 4\n  name: "dog"\n}\n'
 
 
 def test_class_names_are_one_per_line_with_or_without_ids() -> None:
@@ -243,12 +230,6 @@ def test_the_number_of_a_key_never_changes() -> None:
 def test_tensorflow_reads_the_same_number(value: int | str) -> None:
     # The same as process_source_id of the model garden.
     assert int(tf.strings.to_number(number_text(value), tf.int64)) == int(value)
-
-
-def test_readers_that_take_a_float_do_not_fail() -> None:
-    # EfficientDet and the model garden's older code leave out the type.
-    assert float(tf.strings.to_number(str(2**63 - 1))) == 2.0**63
-    assert float(tf.strings.to_number("581929")) == 581929  # the largest id of COCO 2017
 
 
 @pytest.mark.parametrize("value", ["", "a1", "1.5", "12 ", "1_000", "١٢", 2**63, str(2**63), "9" * 40])

@@ -24,7 +24,7 @@ from shardwright.schemas.columns import (
     finite_or_text,
     parse_extra_columns,
 )
-from shardwright.schemas.example import Feature, FeatureType, encode_example
+from shardwright.schemas.example import FeatureType
 from shardwright.schemas.image_ref import ImageRef, decode_refs, encode_refs
 from shardwright.schemas.values import TYPE_NAMES, ValueType, coerce, feature_type, value_type
 
@@ -247,20 +247,6 @@ def test_a_reference_carries_every_value_exactly(values: dict[ValueType, list[An
         assert same(found, [coerce(item, type_) for item in items])
 
 
-@given(st.lists(FLOATS), st.lists(INTEGERS))
-def test_records_equal_tensorflows(floats: list[float], numbers: list[int]) -> None:
-    floats = [value for value in floats if stored_by_us(value, ValueType.FLOAT)]
-    numbers = [value for value in numbers if stored_by_us(value, ValueType.INT64)]
-    ours = encode_example(
-        {"f": Feature(FeatureType.FLOAT, [coerce(value, ValueType.FLOAT) for value in floats]),
-         "i": Feature(FeatureType.INT64, [coerce(value, ValueType.INT64) for value in numbers])}
-    )  # fmt: skip
-    feature = {"f": tf.train.Feature(float_list=tf.train.FloatList(value=floats)),
-               "i": tf.train.Feature(int64_list=tf.train.Int64List(value=numbers))}  # fmt: skip
-    theirs = tf.train.Example(features=tf.train.Features(feature=feature))
-    assert ours == theirs.SerializeToString(deterministic=True)
-
-
 def test_types_have_aliases() -> None:
     assert [value_type(name) for name in TYPE_NAMES] == [*ValueType, ValueType.INT64]
     assert {feature_type(value_type(name)).value for name in TYPE_NAMES} == {"int64", "float", "bytes"}
@@ -347,10 +333,3 @@ def test_lists_are_split_at_the_separator(items: list[str]) -> None:
     assert column_values(TEXTS, "|".join(items), "|") == items == column_values(TEXTS, items, "|")
     assert column_values(TEXTS, items[0], "") == items[:1] == column_values(TEXTS, items[0].encode(), "|")
     assert column_values(TEXTS, "", "|") == column_values(TEXTS, None, "|") == []
-
-
-@given(
-    st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.lists(st.integers() | st.text()))
-)
-def test_values_survive_a_reference(values: dict[str, list[Any]]) -> None:
-    assert decode_extra(encode_extra(values)) == values
