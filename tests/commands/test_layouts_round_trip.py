@@ -45,20 +45,13 @@ features:
   key: {fill: key, base64: true}
   mean: {constant: [[0.1, 1], [2, 3]], type: double, tensor: true}
 """
-NAMES = (*LAYOUTS, "tensors")
-
-
-def _matrix() -> list[Any]:
-    """All combinations; slow are all but one of each layout. These have every format and compression."""
-    found = []
-    for i, name in enumerate(NAMES):
-        pixels = name == "tensors" or LAYOUTS[name].pixels
-        for j, image_format in enumerate(("raw",) if pixels else FORMATS):
-            for k, compression in enumerate(COMPRESSIONS):
-                quick = k == (i + j) % len(COMPRESSIONS) and (pixels or j == i % len(FORMATS))
-                marks = () if quick else (pytest.mark.slow,)
-                found.append(pytest.param(name, image_format, compression, marks=marks))
-    return found
+#: All combinations of layout, stored format and compression.
+MATRIX = [
+    (name, image_format, compression)
+    for name in (*LAYOUTS, "tensors")
+    for image_format in (("raw",) if name == "tensors" or LAYOUTS[name].pixels else FORMATS)
+    for compression in COMPRESSIONS
+]
 
 
 def picture(name: str) -> np.ndarray[Any, Any]:
@@ -230,7 +223,7 @@ def check_masks(role: FeatureRole, stored: Any, name: str) -> bool:
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize(("name", "image_format", "compression"), _matrix())
+@pytest.mark.parametrize(("name", "image_format", "compression"), MATRIX)
 def test_tensorflow_reads_the_written_values(
     name: str, image_format: str, compression: str, inputs: Mapping[Needs, Mapping[str, Any]], tmp_path: Path
 ) -> None:

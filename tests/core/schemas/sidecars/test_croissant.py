@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import html.parser
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -145,20 +144,7 @@ def test_hostile_class_names_are_safe_in_a_page() -> None:
     assert sorted(row["labels/name"] for row in found.records("labels")) == sorted(HOSTILE_NAMES)
     assert [row["splits/records"] for row in found.records("splits")] == [6, 0]
     text = (described("hostile") / "croissant.json").read_text(encoding="ascii")
-    page = _Scripts()
-    page.feed(f'<html><script type="application/ld+json">{text}</script></html>')
-    assert [json.loads(script) for script in page.scripts] == [json.loads(text)]
-
-
-class _Scripts(html.parser.HTMLParser):
-    """Collects the content of the `script` elements of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scripts: list[str] = []
-
-    def handle_data(self, data: str) -> None:
-        self.scripts.append(data)
+    assert "<" not in text  # so it cannot end an element of a page
 
 
 ODD_NAMES = [
@@ -194,8 +180,3 @@ def test_many_shards_are_listed_as_a_pattern(tmp_path: Path, monkeypatch: pytest
     found = split_in(4)
     assert found.metadata.file_objects == []
     assert found.metadata.file_sets[0].includes == ["train-*-of-00004.tfrecord"]
-
-
-@pytest.mark.parametrize("kind", ["hostile", "own"])
-def test_the_same_dataset_gives_the_same_bytes(kind: str) -> None:
-    assert croissant_json(read(described(kind))) == (described(kind) / "croissant.json").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.described import STATED, described
+from helpers.described import STATED, described, of_layout
 from helpers.fewer_imports import late
 from helpers.pictures import file_of
 from helpers.tfds_reading import check_all, converted, in_order, load, made, read_dataset
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureRole, FeatureSpec, Needs
 from shardwright.schemas.sidecars.tfds import (
@@ -41,11 +43,22 @@ CONVERTED = {
 }
 
 
+def sidecars_of(dataset: Dataset, directory: Path) -> Path:
+    """Writes the files for TensorFlow Datasets; returns their directory."""
+    (directory / "dataset_info.json").write_text(dataset_info_json(dataset) or "")
+    (directory / "features.json").write_text(features_json(dataset) or "")
+    return directory
+
+
+def planned_picture(directory: Path, **settings: str) -> Any:
+    """Returns the picture's feature in a dataset with these settings, of which no record is written yet."""
+    dataset = replace(of_layout("classification", **settings), formats={})
+    return load(sidecars_of(dataset, directory)).info.features["image/encoded"]
+
+
 def test_tfds_shows_the_stated_provenance(tmp_path: Path) -> None:
     dataset = replace(read_dataset(described("photos")), provenance=STATED)
-    (tmp_path / "dataset_info.json").write_text(dataset_info_json(dataset) or "")
-    (tmp_path / "features.json").write_text(features_json(dataset) or "")
-    info = tfds.builder_from_directory(tmp_path).info
+    info = load(sidecars_of(dataset, tmp_path)).info
     assert (info.citation, info.homepage) == (STATED.citation, STATED.url)
     assert info.redistribution_info.license == STATED.license
     assert info.description.startswith(STATED.description) and dataset.fingerprint in info.description
@@ -60,22 +73,6 @@ def test_tfds_counts_the_same_records(sound_dataset: Path) -> None:
     assert all(info.to_proto() == splits[info.name].to_proto() for info in found)
 
 
-def test_slices_are_read(sound_dataset: Path) -> None:
-    builder = load(sound_dataset)
-
-    def keys(split: Any) -> list[bytes]:
-        return [example["image/filename"] for example in in_order(builder, split)]
-
-    train, test = keys("train"), keys("test")
-    assert keys("train[:10]") == train[:10]
-    assert keys("train[50%:]") == train[round(len(train) / 2) :]
-    assert keys("train+validation") == train + keys("validation")
-    assert keys("train[3:5]+test[-2:]") == train[3:5] + test[-2:]
-    assert [key for part in tfds.even_splits("train", n=4) for key in keys(part)] == train
-    assert builder.info.splits["train[50%:]"].num_examples == len(train) - round(len(train) / 2)
-    assert set(builder.as_dataset()) == {"train", "validation", "test"}
-
-
 def test_supervised_pairs_are_picture_and_class(sound_dataset: Path) -> None:
     builder = load(sound_dataset)
     pairs = in_order(builder, "validation", as_supervised=True)
@@ -85,39 +82,27 @@ def test_supervised_pairs_are_picture_and_class(sound_dataset: Path) -> None:
         assert label == example["image/class/label"]
 
 
-def test_whole_batches_and_data_frames_are_read(sound_dataset: Path) -> None:
-    builder = load(sound_dataset)
-    batch = next(iter(builder.as_dataset(split="train", batch_size=8, shuffle_files=True)))
-    assert batch["image/encoded"].shape == (8, 64, 64, 3)
-    frame = tfds.as_dataframe(builder.as_dataset(split="test"), builder.info)
-    assert len(frame) == builder.info.splits["test"].num_examples
-    assert "image/class/label" in frame.to_html()
-
-
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("settings", "shape", "encoding_format"),
     [
         ({"color": "gray", "resize": "40x24", "image_format": "png"}, (24, 40, 1), "png"),
-        ({"color": "keep", "resize": 32, "image_format": "png"}, (32, 32, None), None),
-        ({"resize": 32, "fit": "contain"}, (None, None, 3), "jpeg"),
+        ({"color": "keep", "resize": "32x32", "image_format": "png"}, (32, 32, None), None),
+        ({"resize": "32x32", "fit": "contain"}, (None, None, 3), "jpeg"),
     ],
     ids=["gray", "color_kept", "sizes_vary"],
 )
-def test_pictures_are_decoded(
-    tmp_path: Path, settings: Mapping[str, Any], shape: Any, encoding_format: Any
+def test_pictures_have_the_shape_and_format_that_the_settings_give(
+    tmp_path: Path, settings: Mapping[str, str], shape: Any, encoding_format: Any
 ) -> None:
-    builder = check_all(*converted(tmp_path / "out", limit=9, **settings))
-    image = builder.info.features["image/encoded"]
+    image = planned_picture(tmp_path, **settings)
     assert (image.shape, image.encoding_format) == (shape, encoding_format)
 
 
 def test_raw_pixels_are_read(tmp_path: Path) -> None:
-    builder = check_all(*converted(tmp_path / "a", limit=9, image_format="raw", resize="20x10"))
+    builder = check_all(*converted(tmp_path / "out", limit=9, image_format="raw", resize="20x10"))
     pixels = builder.info.features["image/encoded"]
     assert (pixels.shape, pixels.np_dtype) == ((10, 20, 3), np.uint8)
-    builder = check_all(*converted(tmp_path / "b", limit=9, image_format="raw"))
-    assert isinstance(builder.info.features["image/encoded"], tfds.features.Text)
+    assert isinstance(planned_picture(tmp_path, image_format="raw", resize=""), tfds.features.Text)
 
 
 def test_empty_shards_and_empty_splits_are_skipped(tmp_path: Path) -> None:
@@ -131,7 +116,9 @@ def test_empty_shards_and_empty_splits_are_skipped(tmp_path: Path) -> None:
 
 
 def test_it_loads_by_name_and_version(tmp_path: Path) -> None:
-    _, dataset = converted(tmp_path / "flowers" / "2.1.0", limit=6, resize=16, layout="tfds")
+    directory = Path(shutil.copytree(described("webp"), tmp_path / "flowers" / "2.1.0"))
+    dataset = replace(read_dataset(directory), name="2.1.0")
+    sidecars_of(dataset, directory)
     found, info = tfds.load("flowers:2.1.0", data_dir=tmp_path, split="train", with_info=True)
     assert len(found) == info.splits["train"].num_examples == dataset.records("train")
     assert str(info.version) == "2.1.0"
@@ -166,25 +153,15 @@ def test_layouts_with_classes_are_read(tmp_path: Path, layout: str) -> None:
     assert counts == dataset.class_counts["train"]
 
 
-def test_several_labels_and_extra_columns_are_read(tmp_path: Path) -> None:
-    for name in "abc":
-        Image.new("RGB", (8, 6), (ord(name), 0, 0)).save(tmp_path / f"{name}.png")
-    rows = ["path,label,price,tags,new", "a.png,x|y,0.5,t|u,1", "b.png,y,-1,,0", "c.png,,3,v,1"]
-    (tmp_path / "rows.csv").write_text("\n".join(rows) + "\n")
-    builder = check_all(
-        *converted(
-            tmp_path / "out",
-            input=str(tmp_path / "rows.csv"),
-            label_separator="|",
-            unlabelled="keep",
-            extra_columns="price:float,tags:string[],new:bool",
-        )
-    )
-    found = {example["image/filename"]: example for example in in_order(builder, "train")}
-    assert builder.info.features["image/class/label"].names == ["x", "y"]
-    assert [found[name]["image/class/label"].tolist() for name in (b"a.png", b"b.png")] == [[0, 1], [1]]
-    assert found[b"b.png"]["tags"].tolist() == [] and found[b"c.png"]["price"] == 3
-    assert [found[name]["new"].dtype for name in found] == [np.bool_] * 3
+def test_several_labels_and_extra_columns_are_read() -> None:
+    directory = described("several")
+    builder = check_all(directory, read_dataset(directory))
+    found = [*in_order(builder, "train"), *in_order(builder, "test")]
+    assert builder.info.features["image/class/label"].names == ["air", "land", "sea"]
+    assert {tuple(example["image/class/label"].tolist()) for example in found} == {(2, 1), (2,), (0,)}
+    assert {tuple(example["tags"].tolist()) for example in found} == {(), (b"x", b"y z")}
+    assert {example["price"] for example in found} >= {0.0, 0.125}
+    assert all(example["flag"].dtype == np.bool_ for example in found)
 
 
 @pytest.mark.sampled(1)
