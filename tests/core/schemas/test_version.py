@@ -161,21 +161,13 @@ def night(shards: list[Shard], state: ScrubState, fraction: float) -> tuple[list
     return read, ScrubState.loads(state_after(shards, state, read, ()).dumps().encode())
 
 
-@pytest.mark.parametrize("count", [1, 2, 7, 29, 30, 31, 59, 100, 1000])
-def test_thirty_runs_read_everything_by_default(count: int) -> None:
-    shards, state, seen = made(count), ScrubState(), set()
-    for _ in range(30):
-        read, state = night(shards, state, DEFAULT_SCRUB)
-        assert len(read) == math.ceil(Fraction(count, 30))
-        seen.update(read)
-    assert seen == {shard.file for shard in shards}
-
-
-@given(st.integers(1, 60), st.integers(1, 20))
+@given(st.integers(1, 100) | st.just(1000), st.integers(1, 30))
+@example(1000, round(1 / DEFAULT_SCRUB))
 def test_each_shard_has_its_turn(count: int, nights: int) -> None:
     shards, state, seen = made(count), ScrubState(), []
     for _ in range(nights):
         read, state = night(shards, state, 1 / nights)
+        assert len(read) == math.ceil(Fraction(count, nights))
         seen += read
     assert set(seen) == {shard.file for shard in shards}
     assert len(seen) - len(set(seen)) < nights, "nothing is read twice before all else was read"
