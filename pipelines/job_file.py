@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shlex
@@ -345,7 +344,7 @@ def _settings(
             try:
                 result[name] = checked_value(known[name], value)
             except UsageError as error:
-                message = without_secrets(error.message, list(_texts_in(text)), variables.environ)
+                message = without_secrets(error.message, [str(text)], variables.environ)
                 raise WrongValue(message.removeprefix("--"), name) from None
     try:
         settings_from({name: value for name, value in result.items() if name in setting_fields()})
@@ -363,17 +362,6 @@ def _as_written(item: Setting, value: Any, text: Any) -> Any:
     if item.name == "input" and not isinstance(value, Mapping):
         return value
     return text
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    """Yields the texts in a value, at any depth."""
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _texts_in(item)
-    if isinstance(value, str):
-        yield value
 
 
 def _check_plain(text: Any, *path: str) -> None:
@@ -538,7 +526,7 @@ def read_beam(section: Any) -> tuple[str, ...]:
     Raises:
       WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
-    options: list[str] = []
+    options: dict[str, Any] = {}
     for key, value in _mapping(section, "runner: DataflowRunner", "runner").items():
         name = str(key).removeprefix("--").replace("-", "_")
         if not _OPTION_NAME.fullmatch(name):
@@ -547,21 +535,13 @@ def read_beam(section: Any) -> tuple[str, ...]:
             raise WrongValue(f"{key} has no value; write one or take it out", "runner", key)
         if isinstance(value, list) and not all(isinstance(item, str) for item in value):
             raise WrongValue(f"{key}: write a list of values, such as [one, two]", "runner", key)
-        if isinstance(value, Mapping):
-            options.append(f"--{name}={json.dumps(value)}")
-        elif isinstance(value, list):
-            options += [f"--{name}={item}" for item in value]
-        elif value.lower() == "true":
-            options.append(f"--{name}")
-        elif value.lower() == "false":
-            from apache_beam.options import pipeline_options
+        switch = {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else None
+        options[name] = value if switch is None else switch
+    if not options:
+        return ()
+    from apache_beam.options.pipeline_options import PipelineOptions
 
-            # Usually no option turns a switch of Beam off, since off is the default.
-            opposite = getattr(pipeline_options, "_FLAG_THAT_SETS_FALSE_VALUE", {}).get(name)
-            options += [f"--{opposite}"] if opposite else []
-        else:
-            options.append(f"--{name}={value}")
-    return tuple(options)
+    return tuple(PipelineOptions.from_dictionary(options)._flags)
 
 
 def _mapping(value: Any, example: str, section: str) -> Mapping[Any, Any]:

@@ -379,23 +379,17 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
       UsageError: An option is unknown and the runner is not a portable one, or two options exclude each
         other.
     """
-    from apache_beam.options.pipeline_options import (
-        DebugOptions,
-        PipelineOptions,
-        SetupOptions,
-        StandardOptions,
-        TestOptions,
-    )
+    from apache_beam.options import pipeline_options as beam
 
     from shardwright.transforms.runners import WorkerOptions
 
-    options = WorkerOptions(list(argv)).view_as(PipelineOptions)
-    if options.view_as(SetupOptions).save_main_session is None:
+    options = WorkerOptions(list(argv)).view_as(beam.PipelineOptions)
+    if options.view_as(beam.SetupOptions).save_main_session is None:
         # Workers have the package; otherwise Beam would send the launcher's main module to Dataflow.
-        options.view_as(SetupOptions).save_main_session = False
-    standard = options.view_as(StandardOptions)
-    job_file = options.view_as(DebugOptions).dataflow_job_file
-    if job_file and options.view_as(TestOptions).dry_run:
+        options.view_as(beam.SetupOptions).save_main_session = False
+    standard = options.view_as(beam.StandardOptions)
+    job_file = options.view_as(beam.DebugOptions).dataflow_job_file
+    if job_file and options.view_as(beam.TestOptions).dry_run:
         raise UsageError(
             f"--dry_run would not write {job_file}, because Beam writes --dataflow_job_file when it sends "
             "the job; leave out one of the two."
@@ -405,12 +399,12 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
     if runner in _CLOSED_RUNNERS or f"{runner}runner" in _CLOSED_RUNNERS:
         _refuse_unknown(argv, known, suggest_beams=True)
     else:
-        options.view_as(DebugOptions).add_experiment(_NO_LIST_OF_PACKAGES)
+        options.view_as(beam.DebugOptions).add_experiment(_NO_LIST_OF_PACKAGES)
     if not standard.runner:
         standard.runner = DEFAULT_RUNNER
     elif WATCHDOG.stuck_after != 60 * STUCK_AFTER_MINUTES:
         # Workers of a cluster get nothing from this process except Beam's options.
-        options.view_as(DebugOptions).add_experiment(f"{STUCK_EXPERIMENT}={WATCHDOG.stuck_after / 60}")
+        options.view_as(beam.DebugOptions).add_experiment(f"{STUCK_EXPERIMENT}={WATCHDOG.stuck_after / 60}")
     return options
 
 

@@ -31,11 +31,6 @@ _REPEATED_SECONDS = 2.0
 _PREFIX = "shardwright-run-"
 
 
-def children() -> list[psutil.Process]:
-    """Returns the processes that this one started, each before those that it started itself."""
-    return list(psutil.Process().children(recursive=True))
-
-
 def kill_children(others: Collection[psutil.Process] = ()) -> None:
     """Kills the processes that this one started, and those that they started.
 
@@ -44,7 +39,7 @@ def kill_children(others: Collection[psutil.Process] = ()) -> None:
     Args:
       others: Processes that go on.
     """
-    for process in children():
+    for process in psutil.Process().children(recursive=True):  # each before those that it started itself
         if process not in others:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -80,7 +75,7 @@ class Ending:
         self.last_words = "interrupted; run again."
         self.is_over = False
         self.received = 0.0
-        self._others = children()
+        self._others = psutil.Process().children(recursive=True)
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         """Handles a signal.

@@ -210,20 +210,15 @@ def is_dataflow(options: Any) -> bool:
 
 def description_of(options: Any) -> str:
     """Returns a message about a job that Beam's options only describe; empty if the job runs."""
-    from apache_beam.options.pipeline_options import (
-        GoogleCloudOptions,
-        PortableOptions,
-        StandardOptions,
-        TestOptions,
-    )
+    from apache_beam.options import pipeline_options as beam
 
-    template = options.view_as(GoogleCloudOptions).template_location
-    jar = options.view_as(PortableOptions).output_executable_path
-    if options.view_as(TestOptions).dry_run:
+    template = options.view_as(beam.GoogleCloudOptions).template_location
+    jar = options.view_as(beam.PortableOptions).output_executable_path
+    if options.view_as(beam.TestOptions).dry_run:
         return "--dry_run described the job; nothing was converted. Leave it out to run the job."
     if template and is_dataflow(options):
         return f"The job was written to the template {template}; nothing runs until it is launched."
-    if jar and options.view_as(StandardOptions).runner != DEFAULT_RUNNER:
+    if jar and options.view_as(beam.StandardOptions).runner != DEFAULT_RUNNER:
         return f"The job was written to {jar}; nothing runs until it is submitted."
     return ""
 
@@ -355,10 +350,7 @@ def _as_known(error: Exception) -> ShardwrightError:
 
 def without_resume(message: str, resumable: bool = False) -> str:
     """Returns a message without the advice to resume, unless the command can resume."""
-    if resumable:
-        return message
-    message = message.replace("run again with --resume to go on", "run again")
-    return message.replace("run again with --resume", "run again")
+    return message if resumable else re.sub("run again with --resume( to go on)?", "run again", message)
 
 
 def is_beam_silent() -> bool:
