@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
-import math
+import resource
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -118,7 +118,7 @@ def _run(arguments: list[str]) -> int:
     if name not in COMMANDS:
         hint = nearest(name, list(COMMANDS)) or "; see shardwright --help"
         return _refused(arguments, f"there is no command {name!r}{hint}", ExitCode.USAGE)
-    if _allowed_memory() < _MIN_MEMORY:
+    if 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < _MIN_MEMORY:  # -1 is no limit
         return _refused(arguments, _NO_MEMORY, ExitCode.ENGINE)
     try:
         with needed_by(f"shardwright {name}"):
@@ -155,16 +155,6 @@ def _refused(arguments: Sequence[str], message: str, code: ExitCode) -> int:
     if "--json" in arguments:
         print_result(arguments[0], int(code), message, {})
     return int(code)
-
-
-def _allowed_memory() -> float:
-    """Returns the number of bytes of address space that the process may use."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return math.inf
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return math.inf if limit == resource.RLIM_INFINITY else limit
 
 
 def _not_started(error: Exception) -> str:

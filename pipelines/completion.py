@@ -93,7 +93,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
-    if not options.shell:
-        raise UsageError(f"Name the shell: {', '.join(SHELLS)}.")
     script = completion(options.shell)
     return Outcome(lambda: print(script, end=""), lambda: {"shell": options.shell, "script": script})

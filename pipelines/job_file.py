@@ -389,9 +389,8 @@ def read_job_gates(section: Any, path: str) -> JobGates:
       WrongValue: The value is wrong; the error has its keys, the mistake and a correct value.
     """
     if isinstance(section, str) and section:
-        name, beside, remote = section, os.path.dirname(path), storage.is_remote(path)
-        if not (storage.is_remote(name) or os.path.isabs(name)) and beside:
-            name = storage.join(beside, name) if remote else os.path.join(beside, name)
+        is_whole = storage.is_remote(section) or os.path.isabs(section)
+        name = section if is_whole else storage.join(os.path.dirname(path), section)
         try:
             return parse_gates(storage.read_text("gates", name), "gates", name)
         except UsageError as error:

@@ -347,9 +347,8 @@ def listing_software(versions: Mapping[str, str]) -> dict[str, str]:
     Args:
       versions: The result of `software_versions`.
     """
-    software = {**versions, "python": platform.python_version(), "code": _code_state()}
-    installed = {package: installed_version(package) for package in _LISTING_PACKAGES}
-    return software | {package: version for package, version in installed.items() if version}
+    packages = {package: installed_version(package) for package in _LISTING_PACKAGES}
+    return {**versions, **packages, "python": platform.python_version(), "code": _code_state()}
 
 
 @cache

@@ -645,11 +645,6 @@ def test_odd_names_are_preserved_in_records_ledgers_and_quarantine(
     [
         pytest.param(b"/".join(NAMES), id="nested"),  # all kinds of names, one below the other
         pytest.param(b"100%\xff", id="bytes"),
-        pytest.param(b"-~$HOME#a=b", id="shell"),
-        pytest.param(b"a b'\"\\", id="quotes", marks=pytest.mark.slow),
-        pytest.param(b"x[1]*?", id="glob", marks=pytest.mark.slow),
-        pytest.param("em\U0001f600\u202e".encode(), id="emoji", marks=pytest.mark.slow),
-        pytest.param(b"new\nline\x1b[31m<script>", id="control", marks=pytest.mark.slow),
     ],
 )
 def test_odd_names_in_the_paths_of_input_and_output_work(capfd: Capture, tmp_path: Path, name: bytes) -> None:
