@@ -88,12 +88,12 @@ def list_pairs(old_directory: str, new_directory: str, old: Dataset, new: Datase
     records = old.all_records + new.all_records
     for file in sorted(sides[OLD].keys() | sides[NEW].keys()):
         entries = [side.get(file) for side in sides]
-        shards = [item[1] if item else None for item in entries]
+        sha256 = [entry[1].sha256 if entry else "" for entry in entries]
         yield LedgerPair(
             file=file,
             split=next(item[0] for item in entries if item),
             places=(old_directory if entries[OLD] else None, new_directory if entries[NEW] else None),
-            sha256=(shards[0].sha256 if shards[0] else "", shards[1].sha256 if shards[1] else ""),
+            sha256=(sha256[OLD], sha256[NEW]),
             records=records,
         )
 

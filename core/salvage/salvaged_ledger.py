@@ -68,18 +68,16 @@ def match_records(
       has_all_keys: Whether the written records have exactly the keys that are in their bytes. Then a record
         with another key was not written to this shard, even if none matches: the file belongs to another.
     """
-    numbers: list[int | Match | None] = [None] * len(frames)
-    used: set[int] = set()
-    _by_name([item.key for item in frames], [item.key for item in written], frames, written, numbers, used)
+    matcher = _Matcher(frames, written, [None] * len(frames))
+    matcher.by_name([item.key for item in frames], [item.key for item in written])
+    numbers = matcher.numbers
     if has_all_keys or any(isinstance(index, int) for index in numbers):
         # Keys can be compared, so a record with an unknown key does not belong to this shard.
         for i, item in enumerate(frames):
             if numbers[i] is None and item.key is not None:
                 numbers[i] = Match.UNEXPECTED
-    _by_name(
-        [item.source for item in frames], [item.source for item in written], frames, written, numbers, used
-    )
-    _by_place(frames, written, size, numbers, used)
+    matcher.by_name([item.source for item in frames], [item.source for item in written])
+    matcher.by_place(size)
     # The remaining records may be second copies, which damage can leave behind.
     names = [item.key or item.source for item in frames]
     matched_names = {name for name, index in zip(names, numbers, strict=True) if isinstance(index, int)}
@@ -92,74 +90,80 @@ def match_records(
     return matches
 
 
-def _by_name(
-    names: Sequence[str | None],
-    written_names: Sequence[str | None],
-    frames: Sequence[Frame],
-    written: Sequence[Frame],
-    numbers: list[int | Match | None],
-    used: set[int],
-) -> None:
-    """Matches records with a unique name and the expected length."""
-    often = Counter(name for name in written_names if name)
-    by_name = {name: index for index, name in enumerate(written_names) if name and often[name] == 1}
-    for i, name in enumerate(names):
-        index = by_name.get(name) if name else None
-        if numbers[i] is None and index is not None and written[index].length == frames[i].length:
-            numbers[i] = Match.UNEXPECTED if index in used else index
-            used.add(index)
+@dataclass
+class _Matcher:
+    """Matches found records with the written ones.
 
+    Attributes:
+      frames: Records that were found, by offset.
+      written: Records that were written, in order.
+      numbers: Number of each found record among the written ones. None if it is not known yet.
+      used: Numbers of the matched records.
+    """
 
-def _by_place(
-    frames: Sequence[Frame],
-    written: Sequence[Frame],
-    size: int,
-    numbers: list[int | Match | None],
-    used: set[int],
-) -> None:
-    """Matches a record at its written place, or after a known record."""
-    at = {item.offset: index for index, item in enumerate(written)}
-    shifts = {0, size - (written[-1].offset + written[-1].length) if written else 0}
-    same = {
-        item.source: written[index]
-        for item, index in zip(frames, numbers, strict=True)
-        if isinstance(index, int) and item.source
-    }
-    undamaged_to = 0
-    for i, item in enumerate(frames):
-        certain = item.offset == undamaged_to
-        if certain:
-            undamaged_to += item.length
-        if numbers[i] is not None:
-            continue
-        before = frames[i - 1] if i else None
-        follows = before is not None and before.offset + before.length == item.offset
-        last = numbers[i - 1] if follows else None
-        if certain:
-            possible = {at.get(item.offset, -1)}
-        elif isinstance(last, int):
-            possible = {last + 1}
-        elif follows:
-            continue  # the sequence that contains it could not be placed
-        else:
-            possible = {at.get(item.offset - shift, -1) for shift in shifts}
-        possible = {
-            index
-            for index in possible - used
-            if 0 <= index < len(written)
-            and written[index].length == item.length
-            and (
-                certain
-                or (other := same.get(item.source or "")) is None
-                or (bool(written[index].source) and written[index].source == other.source)
-            )
+    frames: Sequence[Frame]
+    written: Sequence[Frame]
+    numbers: list[int | Match | None]
+    used: set[int] = field(default_factory=set)
+
+    def by_name(self, names: Sequence[str | None], written_names: Sequence[str | None]) -> None:
+        """Matches records with a unique name and the expected length."""
+        often = Counter(name for name in written_names if name)
+        by_name = {name: index for index, name in enumerate(written_names) if name and often[name] == 1}
+        for i, name in enumerate(names):
+            index = by_name.get(name) if name else None
+            if (
+                self.numbers[i] is None
+                and index is not None
+                and self.written[index].length == self.frames[i].length
+            ):
+                self.numbers[i] = Match.UNEXPECTED if index in self.used else index
+                self.used.add(index)
+
+    def by_place(self, size: int) -> None:
+        """Matches a record at its written place, or after a known record, in a damaged file of this size."""
+        frames, written, numbers = self.frames, self.written, self.numbers
+        at = {item.offset: index for index, item in enumerate(written)}
+        shifts = {0, size - (written[-1].offset + written[-1].length) if written else 0}
+        same = {
+            item.source: written[index]
+            for item, index in zip(frames, numbers, strict=True)
+            if isinstance(index, int) and item.source
         }
-        if len(possible) == 1:
-            index = possible.pop()
-            numbers[i] = index
-            used.add(index)
-            if item.source:
-                same.setdefault(item.source, written[index])
+        undamaged_to = 0
+        for i, item in enumerate(frames):
+            certain = item.offset == undamaged_to
+            if certain:
+                undamaged_to += item.length
+            if numbers[i] is not None:
+                continue
+            before = frames[i - 1] if i else None
+            follows = before is not None and before.offset + before.length == item.offset
+            last = numbers[i - 1] if follows else None
+            if certain:
+                possible = {at.get(item.offset, -1)}
+            elif isinstance(last, int):
+                possible = {last + 1}
+            elif follows:
+                continue  # the sequence that contains it could not be placed
+            else:
+                possible = {at.get(item.offset - shift, -1) for shift in shifts}
+            possible = {
+                index
+                for index in possible - self.used
+                if 0 <= index < len(written)
+                and written[index].length == item.length
+                and (
+                    certain
+                    or (other := same.get(item.source or "")) is None
+                    or (bool(written[index].source) and written[index].source == other.source)
+                )
+            }
+            if len(possible) == 1:
+                index = numbers[i] = possible.pop()
+                self.used.add(index)
+                if item.source:
+                    same.setdefault(item.source, written[index])
 
 
 Problem = tuple[FindingCode, str]
@@ -185,6 +189,11 @@ class FoundRecord(NamedTuple):
     format: str
     dtype: str = ""
     file_name: str = ""
+
+    def as_lost(self, file: str) -> LostRecord:
+        """Returns the lost record, if it has a problem and its number is not known."""
+        assert self.problem is not None
+        return LostRecord(self.frame.key, file, None, *self.frame[:2], *self.problem)
 
 
 class Content(NamedTuple):
@@ -257,10 +266,8 @@ def reconcile(
         problem = content.records[i].problem
         if isinstance(number, int) and problem:
             problems[number] = problem
-        elif isinstance(number, int):
-            kept.append((number, i))
-        elif i in belong and not problem:
-            kept.append((-1, i))
+        elif not problem and (isinstance(number, int) or i in belong):
+            kept.append((number if isinstance(number, int) else -1, i))
     if is_placed and not belong:
         kept.sort()  # sequences that changed places return to theirs
         problems |= _why_lost(unmatched, content, numbers)
@@ -297,10 +304,8 @@ def _new_entries(
     offset = 0
     for number, i in kept:
         record = content.records[i]
-        place = (offset, record.frame.length)
-        offset += place[1]
         if ledger is not None and number >= 0:
-            places[number] = place
+            places[number] = (offset, record.frame.length)
         else:
             entry = Entry(
                 key=record.frame.key or "",
@@ -310,10 +315,11 @@ def _new_entries(
                 format=record.format,
                 dtype=record.dtype,
                 file_name=record.file_name,
-                offset=place[0],
-                length=place[1],
+                offset=offset,
+                length=record.frame.length,
             )
             unnamed.append(entry)
+        offset += record.frame.length
     lost: dict[int, LostRecord] = {}
     for item in all_lost:
         if ledger is not None and item.record is not None:
@@ -360,10 +366,7 @@ def _unnamed(
       missing: Number of records that were not found.
       one_each: Whether each damaged range is one record, so that record numbers are exact.
     """
-    lost = []
-    for record in map(content.records.__getitem__, bad):
-        if record.problem:
-            lost.append(LostRecord(record.frame.key, file, None, *record.frame[:2], *record.problem))
+    lost = [content.records[i].as_lost(file) for i in bad]
     damages = content.damages[:missing]
     lost += [lost_range(file, damage, damage.number if one_each else None) for damage in damages]
     last: Problem = (content.damages[-1].code, content.damages[-1].message) if content.damages else _NO_TRACE

@@ -102,7 +102,7 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
       EngineError: If the storage failed.
     """
     started = time.time()
-    ledger = _read_ledger(task)
+    header, entries = _read_ledger(task)
     with ExitStack() as stack, storage.translated_errors("save", task.path):
         file = _open(stack, task.path)
         intact = file is not None and _is_intact(file, task.expected)
@@ -120,7 +120,7 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
         else:
             plain, compression, fault = stack.enter_context(uncompressed(file, task.file))
             # Without a ledger, the classes and formats have to come from the images.
-            content = _read(plain, fault, schema, decode or (ledger is None and task.place is not None))
+            content = _read(plain, fault, schema, decode or (entries is None and task.place is not None))
         if task.place is None:
             if file is None:
                 raise EngineError(f"{printable(task.path)} disappeared before it was saved; run again.")
@@ -130,8 +130,8 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
             task.file,
             task.path,
             content,
-            ledger[1] if ledger else None,
-            _read_index(task) if ledger is None else None,
+            entries,
+            _read_index(task) if entries is None else None,
             task.expected.records if task.expected else 0,
             intact,
         )
@@ -147,8 +147,8 @@ def save_shard(task: SalvageTask, schema: RecordSchema, decode: bool) -> SavedSh
             task.file,
             temporary,
             LedgerLines.of(salvaged.entries),
-            ledger[0].plan_digest if ledger and not salvaged.lost else "",
-            ledger[0].recipe if ledger else "",
+            header.plan_digest if header and not salvaged.lost else "",
+            header.recipe if header else "",
             started,
             task.hold,
         )
@@ -172,17 +172,17 @@ def _is_intact(file: IO[bytes], expected: Shard | None) -> bool:
     return sha256 == expected.sha256
 
 
-def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | None:
-    """Returns the contents of a shard's ledger, or None if there is no reliable one."""
+def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | tuple[None, None]:
+    """Returns the contents of a shard's ledger, or None twice if there is no reliable one."""
     if task.place is None or task.expected is None:
-        return None
+        return None, None
     data = storage.read_if_exists(storage.join(task.directory, ledger_file(*task.place)))
     try:
         result, entries = ledger_of(data or b"", task.expected.sha256)
         sum((entry.offset or 0) + (entry.length or 0) for entry in entries)
         return result, entries
     except (ValueError, TypeError):
-        return None
+        return None, None
 
 
 def _read_index(task: SalvageTask) -> list[Frame] | None:
@@ -334,7 +334,7 @@ def _save_foreign(
         if record.problem is None or record.problem[0] not in unusable:
             kept.append(record.frame[:2])
             continue
-        lost.append(LostRecord(record.frame.key, task.file, None, *record.frame[:2], *record.problem))
+        lost.append(record.as_lost(task.file))
     lost.sort(key=lambda item: item.offset or 0)
     temporary = _write(task, plain, kept, compression) if lost else _copy(file, task)
     with while_held(task.hold):
