@@ -168,11 +168,10 @@ class Comparison:
         Then the images of the shards that would be empty are not known: they are matched by key.
         """
         ledger = self.dataset.ledger
-        filtered = ledger.get("reasons", {}).get(Outcome.FILTERED, {})
-        if filtered.get(FilterReason.LIMIT) or self.settings.map:
+        if ledger.get("reasons", {}).get(Outcome.FILTERED, {}).get(FilterReason.LIMIT) or self.settings.map:
             return {}
         return {
-            split: counts.get(Outcome.WRITTEN, 0) + counts.get(Outcome.QUARANTINED, 0)
+            split: sum(counts.get(outcome, 0) for outcome in (Outcome.WRITTEN, Outcome.QUARANTINED))
             for split, counts in ledger.get("splits", {}).items()
         }
 

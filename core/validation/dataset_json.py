@@ -39,7 +39,8 @@ from shardwright.schemas.units import counted
 
 #: Fields that are compared with the shards' ledgers or with the layout instead of the rest of the document.
 _COMPARED_ELSEWHERE = ("ledger", "class_counts", "formats", "dtypes", "first_label")
-_NOTE = FindingCode.NOT_COMPARED
+#: Number of characters of a value, and of digits of a digest, that a message shows.
+_SHOWN, _HEX = 80, 12
 
 
 def recipes_of_dataset(dataset: Dataset) -> Recipes | None:
@@ -78,10 +79,13 @@ def check_document(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fi
     shards = {split: len(split_shards) for split, split_shards in dataset.splits.items()}
     yield from _differences("plan.shards", dict(dataset.plan.shards), shards)
     if DIGEST not in document:
-        message = f"field {DIGEST!r} is missing; convert wrote it"
-        yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+        yield _wrong(f"field {DIGEST!r} is missing; convert wrote it")
     if dataset.statements_version == STATEMENTS_VERSION:
         yield from _check_layout(document, dataset)
+
+
+def _wrong(message: str) -> Finding:
+    return Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
 
 
 def _differences(name: str, value: Any, true: Any) -> Iterator[Finding]:
@@ -90,16 +94,13 @@ def _differences(name: str, value: Any, true: Any) -> Iterator[Finding]:
         for key in [*true, *(key for key in value if key not in true)]:
             yield from _differences(f"{name}.{key}", value.get(key), true.get(key))
     elif value != true or isinstance(value, bool) != isinstance(true, bool):
-        yield _of_document(FindingCode.DATASET_MISMATCH, name, value, true)
+        yield _wrong_field(name, value, true)
 
 
-def _of_document(code: FindingCode, name: str, value: Any, true: Any) -> Finding:
+def _wrong_field(name: str, value: Any, true: Any) -> Finding:
     if value is None:
-        return Finding(code, f"field {name!r} is missing; it should be {str(true)[:_SHOWN]}", DATASET_JSON)
-    return Finding(code, mismatch(f"field {name!r}", value, true), DATASET_JSON)
-
-
-_SHOWN = 80
+        return _wrong(f"field {name!r} is missing; it should be {str(true)[:_SHOWN]}")
+    return _wrong(mismatch(f"field {name!r}", value, true))
 
 
 def _check_layout(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Finding]:
@@ -108,8 +109,7 @@ def _check_layout(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fin
         layout = settings_from({}, dataset.plan.settings).record_layout
     except (UsageError, ValueError, KeyError, TypeError) as error:
         reason = str(error).removeprefix("--plan_from: ").removesuffix(".")
-        message = f"field 'settings' chooses no layout ({reason})"
-        yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+        yield _wrong(f"field 'settings' chooses no layout ({reason})")
         return
     expected = {
         "layout": layout.name,
@@ -118,7 +118,7 @@ def _check_layout(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fin
     }
     for name, value in expected.items():
         if document.get(name) != value:
-            yield _of_document(FindingCode.DATASET_MISMATCH, name, document.get(name), value)
+            yield _wrong_field(name, document.get(name), value)
 
 
 # --- dataset.json and the ledgers ---
@@ -197,32 +197,27 @@ def check_recipes(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding
     summaries = {
         file: item for file, item in ledgers.by_shard.items() if item is not None and item.header.sha256
     }
-    lost = LOST_JSONL if ledgers.salvaged else ""
-    kinds = (
-        ("recipe", recipes.record, {file: item.header.recipe for file, item in summaries.items()}),
-        ("plan_digest", None, {file: item.header.plan_digest for file, item in summaries.items()}),
-    )
-    for name, one, recorded in kinds:
-        expected = {file: one if one is not None else summaries[file].plan_digest for file in recorded}
-        wrong = {
-            file for file, value in recorded.items() if value != expected[file] and not (lost and not value)
-        }
-        if not wrong:
-            continue
-        if len(wrong) == len(recorded) and (len(recorded) > 1 or name == "recipe"):
-            message = (
+    for name in ("recipe", "plan_digest"):
+        recorded = {file: getattr(item.header, name) for file, item in summaries.items()}
+        expected = {file: item.plan_digest for file, item in summaries.items()}
+        if name == "recipe":
+            expected = dict.fromkeys(summaries, recipes.record)
+        # Salvage leaves these fields empty.
+        wrong = [
+            file
+            for file, value in sorted(recorded.items())
+            if value != expected[file] and (value or not ledgers.salvaged)
+        ]
+        if wrong and len(wrong) == len(recorded) and (len(recorded) > 1 or name == "recipe"):
+            yield _wrong(
                 "its fields 'settings' and 'versions' differ from those that the shards were made with: "
                 f"{name!r} differs in {'all ledgers' if len(recorded) > 1 else 'the ledger'}"
             )
-            yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
             return
-        for file in sorted(wrong):
+        for file in wrong:
             what = f"field {name!r} of its ledger's header"
             message = mismatch(what, recorded[file][:_HEX], expected[file][:_HEX])
             yield Finding(FindingCode.LEDGER_MISMATCH, message, file)
-
-
-_HEX = 12
 
 
 def check_order_of_shards(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator[Finding]:
@@ -231,12 +226,7 @@ def check_order_of_shards(dataset: Dataset, ledgers: DatasetLedgers) -> Iterator
         before: tuple[str, tuple[int, str]] | None = None
         for shard in shards:
             summary = ledgers.by_shard.get(shard.file)
-            if (
-                summary is None
-                or summary.first is None
-                or summary.last is None
-                or not summary.header.plan_digest
-            ):
+            if not (summary and summary.first and summary.last and summary.header.plan_digest):
                 continue
             if before is not None and summary.first < before[1]:
                 message = f"the plan places some of its records before records of {before[0]}"
@@ -313,12 +303,9 @@ def check_ledger_files(dataset: Dataset, ledgers: DatasetLedgers, files: Sequenc
             continue
         if file in ledgers.without_shard and (file in dataset.files or not dataset.statements_version):
             continue
-        yield Finding(
-            FindingCode.LEDGER_MISMATCH, "the file is not the ledger of a shard of dataset.json", file
-        )
-    summaries = {
-        path: ledgers.by_shard[file] for path, file in own.items() if ledgers.by_shard.get(file) is not None
-    }
+        message = "the file is not the ledger of a shard of dataset.json"
+        yield Finding(FindingCode.LEDGER_MISMATCH, message, file)
+    summaries = {path: ledgers.by_shard.get(file) for path, file in own.items()}
     for path, summary in {**summaries, **ledgers.without_shard}.items():
         recorded = dataset.files.get(path)
         if summary is not None and recorded is not None and summary.sha256 != recorded:
@@ -335,8 +322,7 @@ def check_listed_files(dataset: Dataset) -> Iterator[Finding]:
         return
     expected = {QUARANTINE_JSONL, *ledger_files(dataset).values(), *index_files(dataset).values()}
     for path in sorted(expected - dataset.files.keys()):
-        message = f"field 'files' has no sha256 of {path}"
-        yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+        yield _wrong(f"field 'files' has no sha256 of {path}")
 
 
 def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
@@ -358,8 +344,7 @@ def check_made_files(directory: str, dataset: Dataset) -> Iterator[Finding]:
         return  # a wrong field was already reported
     for name in SIDECARS:
         if name in contents and name not in dataset.sidecars:
-            message = f"field 'sidecars.{name}' is missing; convert wrote that file"
-            yield Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON)
+            yield _wrong(f"field 'sidecars.{name}' is missing; convert wrote that file")
         elif name in dataset.sidecars and dataset.sidecars[name] != computed.sidecars.get(name):
             yield from _not_as_made(directory, name, dataset.sidecars[name], contents.get(name))
 
@@ -398,8 +383,7 @@ def check_dataset_json(
     try:
         strict_json(data)
     except ValueError as error:
-        message = f"{error}: other readers may fail or find other values"
-        findings.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
+        findings.append(_wrong(f"{error}: other readers may fail or find other values"))
     findings += [
         *check_document(document, dataset),
         *check_recipes(dataset, ledgers),
@@ -409,12 +393,16 @@ def check_dataset_json(
         *check_ledger_files(dataset, ledgers, files),
         *check_listed_files(dataset),
     ]
-    is_wrong = any(finding.shard == DATASET_JSON for finding in findings)
-    if not is_wrong:  # otherwise they would be computed from wrong fields
+    if not _are_about_document(findings):  # otherwise they would be computed from wrong fields
         findings += check_made_files(directory, dataset)
-        is_wrong = any(finding.shard == DATASET_JSON and finding.code is not _NOTE for finding in findings)
     agrees = isinstance(document.get("ledger"), Mapping) and balances(document["ledger"], dataset)
-    if not is_wrong and agrees and not has_own_digest(document):
+    if agrees and not _are_about_document(findings) and not has_own_digest(document):
         message = f"its fields are not those that its field {DIGEST!r} was made of: one of them was changed"
-        findings.append(Finding(FindingCode.DATASET_MISMATCH, message, DATASET_JSON))
+        findings.append(_wrong(message))
     return findings
+
+
+def _are_about_document(findings: Iterable[Finding]) -> bool:
+    """Returns whether `dataset.json` itself is wrong, according to some findings."""
+    codes = {finding.code for finding in findings if finding.shard == DATASET_JSON}
+    return bool(codes - {FindingCode.NOT_COMPARED})

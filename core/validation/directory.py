@@ -48,7 +48,7 @@ _SHARD_NAME = re.compile(r"[A-Za-z0-9_]+-\d{5,}-of-\d{5,}\.tfrecord(?:\.gz|\.zli
 
 def unexpected_shards(dataset: Dataset, files: Sequence[str]) -> list[str]:
     """Returns the files that look like shards of the dataset but are not listed as such."""
-    listed = {shard.file for shards in dataset.splits.values() for shard in shards}
+    listed = {shard.file for shard in dataset.shards}
     return [file for file in files if _SHARD_NAME.match(file) and file not in listed]
 
 
@@ -58,7 +58,7 @@ def stray_files(dataset: Dataset, files: Sequence[str]) -> list[str]:
     They match patterns such as `train*` in some folder, without regard to case or a leading dot, as storages
     and readers compare names. A folder with its own `dataset.json` is another dataset.
     """
-    listed = {shard.file for shards in dataset.splits.values() for shard in shards}
+    listed = {shard.file for shard in dataset.shards}
     others = tuple(file.removesuffix(DATASET_JSON) for file in files if file.endswith(f"/{DATASET_JSON}"))
     apart = (f"{WORK_DIR}/", f"{CHECKS_DIR}/", *others)
     splits = tuple(map(str.casefold, dataset.splits))
@@ -102,14 +102,23 @@ def ledger_files(dataset: Dataset) -> dict[str, str]:
 
 def balances(ledger: Mapping[str, Any], dataset: Dataset) -> bool:
     """Returns whether the totals of a ledger agree with each other and with the number of records."""
-    accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
-    return ledger.get("listed") == accounted and ledger.get("written") == dataset.all_records
+    return ledger.get("listed") == _accounted(ledger) and ledger.get("written") == dataset.all_records
 
 
-def unneeded_indexes(dataset: Dataset, files: Sequence[str]) -> list[str]:
-    """Returns the indexes that belong to no shard of the dataset that has one."""
-    needed = set(index_files(dataset).values())
-    return [file for file in files if file.startswith(f"{INDEX_DIR}/") and file not in needed]
+def _accounted(ledger: Mapping[str, Any]) -> int:
+    return sum(ledger.get(outcome.value, 0) for outcome in Outcome)
+
+
+def unneeded_indexes(dataset: Dataset, files: Sequence[str], empty: bool = False) -> list[str]:
+    """Returns the indexes that belong to no shard of the dataset that has one.
+
+    Args:
+      dataset: Contents of `dataset.json`.
+      files: Paths of all files in the directory, relative to it.
+      empty: Whether shards without records may have one, too.
+    """
+    own = set(index_files(dataset, empty).values())
+    return [file for file in files if file.startswith(f"{INDEX_DIR}/") and file not in own]
 
 
 def _check_indexes(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
@@ -117,8 +126,7 @@ def _check_indexes(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
     for file, index in index_files(dataset).items():
         if index not in files:
             yield Finding(FindingCode.INDEX_MISMATCH, f"its index {index} is missing", file)
-    own = set(index_files(dataset, empty=True).values())
-    for index in (file for file in files if file.startswith(f"{INDEX_DIR}/") and file not in own):
+    for index in unneeded_indexes(dataset, files, empty=True):
         message = "the index does not belong to an uncompressed shard of dataset.json"
         yield Finding(FindingCode.INDEX_MISMATCH, message, index)
 
@@ -142,10 +150,9 @@ def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]
             yield Finding(FindingCode.EMPTY_SPLIT, f"split {split!r} has no records")
     ledger = dataset.ledger
     if not balances(ledger, dataset):
-        accounted = sum(ledger.get(outcome.value, 0) for outcome in Outcome)
         yield Finding(
             FindingCode.COUNT_MISMATCH,
-            f"dataset.json counts {ledger.get('listed')} as listed, accounts for {accounted} and "
+            f"dataset.json counts {ledger.get('listed')} as listed, accounts for {_accounted(ledger)} and "
             f"has {counted(dataset.all_records, 'record')} for {ledger.get('written')} as written",
         )
 
@@ -214,8 +221,7 @@ def check_version_files(directory: str, dataset: Dataset, files: Sequence[str]) 
         return
     if record.fingerprint not in ("", dataset.fingerprint):
         yield _wrong(VERSION_JSON, "field 'fingerprint' differs from dataset.json")
-    code = FindingCode.REPORT_MISMATCH
-    yield from compare_files(directory, record.files, code, VERSION_JSON, "rebuild")
+    yield from compare_files(directory, record.files, FindingCode.REPORT_MISMATCH, VERSION_JSON, "rebuild")
     if CHECK_LIST in record.files and CHECK_LIST in present:
         yield from _check_stored_checks(directory, present)
 
@@ -225,13 +231,10 @@ def _check_stored_checks(directory: str, present: set[str]) -> Iterator[Finding]
         document = json.loads(_read(directory, CHECK_LIST))
     except (ValueError, RecursionError):
         return  # its sha256 is wrong too, which is already reported
-    if not isinstance(document, Mapping) or not has_own_digest(document):
-        return  # already reported
-    listed = document.get("files")
+    listed = document.get("files") if isinstance(document, Mapping) and has_own_digest(document) else None
     if not isinstance(listed, Mapping):
-        return
-    code = FindingCode.REPORT_MISMATCH
-    yield from compare_files(directory, listed, code, CHECK_LIST, "rebuild")
+        return  # already reported
+    yield from compare_files(directory, listed, FindingCode.REPORT_MISMATCH, CHECK_LIST, "rebuild")
     for file in sorted(present - listed.keys() - {CHECK_LIST}):
         if file.startswith(f"{CHECKS_DIR}/"):
             yield _wrong(file, f"{CHECK_LIST} does not list it")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from itertools import chain
@@ -83,6 +83,7 @@ class ComparedRecord(NamedTuple):
 
 _PLACE = attrgetter("place")
 K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
 def in_conflict(classes: frozenset[str], others: frozenset[str]) -> bool:
@@ -103,9 +104,9 @@ class EqualPictures:
 
     def add(self, row: ComparedRecord) -> None:
         """Adds a record."""
-        _keep_first(self._splits, row.split, row)
+        _keep_first(self._splits, row.split, row, _PLACE)
         if row.classes:
-            _keep_first(self._classes, row.classes, row)
+            _keep_first(self._classes, row.classes, row, _PLACE)
 
     def first(self) -> ComparedRecord:
         """Returns the first record by place."""
@@ -150,10 +151,9 @@ def _names(classes: frozenset[str]) -> str:
     return " and ".join(repr(name) for name in sorted(classes))
 
 
-def _keep_first(firsts: dict[K, ComparedRecord], key: K, row: ComparedRecord) -> None:
-    first = firsts.get(key)
-    if first is None or row.place < first.place:
-        firsts[key] = row
+def _keep_first(firsts: dict[K, T], key: K, item: T, order: Callable[[T], Any]) -> None:
+    if key not in firsts or order(item) < order(firsts[key]):
+        firsts[key] = item
 
 
 def _first_two(rows: Iterable[ComparedRecord]) -> list[ComparedRecord]:
@@ -357,7 +357,7 @@ def _near_links(packs: Iterable[bytes], band: int) -> Iterator[Link]:
     groups: defaultdict[bytes, dict[bytes, ComparedRecord]] = defaultdict(dict)
     for shared, row in shared_rows(packs):
         group = groups[shared]
-        _keep_first(group, row.digest, row)
+        _keep_first(group, row.digest, row, _PLACE)
         if len(group) >= 2 * MAX_IN_BAND:
             first_rows = heapq.nsmallest(MAX_IN_BAND, group.values(), key=_PLACE)
             groups[shared] = {row.digest: row for row in first_rows}
@@ -387,9 +387,7 @@ def name_duplicates(bucket: tuple[int, Iterable[bytes]]) -> Iterator[Finding]:
             if codes[0] is FindingCode.SPLIT_LEAKAGE and in_conflict(link.row.classes, link.other.classes):
                 codes.append(FindingCode.LABEL_CONFLICT)
             for code in codes:
-                first = links.get(code)
-                if first is None or link.order() < first.order():
-                    links[code] = link
+                _keep_first(links, code, link, Link.order)
     for links in gravest.values():
         grave = [code for code in _CODES[:2] if code in links]
         for code in grave or [min(links, key=_CODES.index)]:
@@ -404,8 +402,7 @@ def _near(rows: Sequence[ComparedRecord], band: int) -> Iterator[Link]:
     gravest: dict[int, Link] = {}
     for first, second, apart in alike(hashes, patches, _rank(rows), band):
         link = _link(rows[second], rows[first], Likeness.SIMILAR, apart)
-        if second not in gravest or link.order() < gravest[second].order():
-            gravest[second] = link
+        _keep_first(gravest, second, link, Link.order)
     yield from gravest.values()
 
 

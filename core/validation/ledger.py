@@ -122,10 +122,9 @@ class LedgerCheck:
         """Returns how a valid record differs from its entry; empty if it does not."""
         offset = record.offset
         self.matched, self.disordered = None, False
-        entry = self._entry
-        while entry is not None and (entry.offset or 0) < offset:  # lost record, reported elsewhere
+        while self._entry is not None and (self._entry.offset or 0) < offset:  # lost, reported elsewhere
             self._advance()
-            entry = self._entry
+        entry = self._entry
         if entry is None:
             return "" if self._fault else "the shard's ledger has no such record"
         if entry.offset != offset:
@@ -217,16 +216,12 @@ class LedgerCheck:
         for name, value in expected.items():
             stored = self._header.get(name, OPTIONAL_TOTALS.get(name, value))  # an older one may lack it
             if stored != value:
-                yield (
-                    FindingCode.LEDGER_MISMATCH,
-                    mismatch(f"field {name!r} of its ledger's header", stored, value),
-                )
+                message = mismatch(f"field {name!r} of its ledger's header", stored, value)
+                yield FindingCode.LEDGER_MISMATCH, message
         place = shard_file(*header.place, "")
         if shard.file.partition(".")[0] != place:
-            yield (
-                FindingCode.LEDGER_MISMATCH,
-                f"fields 'split', 'shard' and 'num_shards' of its ledger's header name the shard {place}",
-            )
+            fields = "fields 'split', 'shard' and 'num_shards' of its ledger's header"
+            yield FindingCode.LEDGER_MISMATCH, f"{fields} name the shard {place}"
         unknown = [name for name in true["counts"] if name not in set(Outcome)]
         if unknown:
             yield FindingCode.LEDGER_MISMATCH, f"a line of its ledger has the outcome {unknown[0]!r}"
@@ -238,19 +233,15 @@ class LedgerCheck:
           sound: Whether the shard has no other problem, so that surplus entries are the ledger's fault.
           crc32c: crc32c of the shard. Empty if it is not known, or if the shard has other bytes than written.
         """
-        entry = self._entry
-        more = sound and entry is not None
-        if more and entry is not None:
-            yield (
-                FindingCode.LEDGER_MISMATCH,
-                f"its ledger has a record at byte {entry.offset}, of {entry.key!r}, but the shard has none",
-            )
-        while entry is not None:
+        surplus = self._entry if sound else None
+        if surplus is not None:
+            record = f"a record at byte {surplus.offset}, of {surplus.key!r}"
+            yield FindingCode.LEDGER_MISMATCH, f"its ledger has {record}, but the shard has none"
+        while self._entry is not None:
             self._advance()
-            entry = self._entry
         if self._fault:
             yield FindingCode.LEDGER_MISMATCH, f"its ledger cannot be used: {self._fault}"
-        elif not more:
+        elif surplus is None:
             yield from self._header_problems(crc32c)
 
     def _give_up(self, why: str) -> None:

@@ -36,14 +36,11 @@ _TRAIN = "train"
 def odd_pictures(pictures: Iterable[Picture]) -> Iterator[Finding]:
     """Yields findings about single images."""
     for picture in pictures:
-        for issue in picture.quality.issues if picture.quality else ():
-            code = FindingCode(issue)
-            if code is not FindingCode.GRAYSCALE:  # only a finding among colored images
-                scores = picture.quality.scores if picture.quality else ()
-                yield Finding(
-                    code, describe_issue(issue, scores), picture.file, picture.number, picture.offset,
-                    picture.key, score=score_of_issue(issue, scores),
-                )  # fmt: skip
+        quality = picture.quality
+        for issue in quality.issues if quality else ():
+            if quality and issue != FindingCode.GRAYSCALE:  # only a finding among colored images
+                message, score = describe_issue(issue, quality.scores), score_of_issue(issue, quality.scores)
+                yield Finding(FindingCode(issue), message, *picture[:4], score=score)
 
 
 class SizeRow(NamedTuple):
@@ -81,12 +78,12 @@ def added_counts(parts: Iterable[Counter[Any]]) -> Counter[Any]:
 def sizes_of(file: str, pictures: Iterable[Picture]) -> ShardSizes:
     """Returns the values of a shard's images that are compared."""
     return file, [
-        SizeRow(
-            picture.number, picture.offset, picture.key, picture.width, picture.height,
-            picture.quality is not None and FindingCode.GRAYSCALE in picture.quality.issues,
-        )
-        for picture in pictures
-    ]  # fmt: skip
+        SizeRow(*picture[1:4], picture.width, picture.height, gray=_is_gray(picture)) for picture in pictures
+    ]
+
+
+def _is_gray(picture: Picture) -> bool:
+    return picture.quality is not None and FindingCode.GRAYSCALE in picture.quality.issues
 
 
 def find_outliers(shard: ShardSizes, sizes: SizeCounts) -> Iterator[Finding]:
@@ -97,16 +94,15 @@ def find_outliers(shard: ShardSizes, sizes: SizeCounts) -> Iterator[Finding]:
       sizes: Counts of all images.
     """
     file, rows = shard
-    areas, gray = Counter[int](), 0
-    for (area, is_gray), count in sizes.items():
+    areas = Counter[int]()
+    for (area, _), count in sizes.items():
         areas[area] += count
-        gray += is_gray * count
     if not areas:
         return
     first, third = _quartiles(areas)
     margin = _IQR_FACTOR * (third - first)
     least, most = first - margin, third + margin
-    gray_is_odd = 2 * gray <= areas.total()
+    gray_is_odd = 2 * sum(count for (_, gray), count in sizes.items() if gray) <= sizes.total()
     for item in rows:
         row = SizeRow(*item)
         side = math.sqrt(_rounded_area(row))
@@ -115,16 +111,14 @@ def find_outliers(shard: ShardSizes, sizes: SizeCounts) -> Iterator[Finding]:
             score = side / low if side < low else high / side  # from 0 for the worst to 1 at a limit
             decimals = decimals_apart(side, low if side < least else high)
             text, *limits = (f"{value:.{decimals}f}" for value in (side, low, high))
-            yield Finding(
-                FindingCode.ODD_SIZE,
-                f"it is {row.width} x {row.height}, as many pixels as {text} x {text}; as squares, half "
-                f"of all images have sides of {first:.0f} to {third:.0f} (limits {limits[0]} to "
-                f"{limits[1]})",
-                file, row.number, row.offset, row.key, score=round(score, _SCORE_DIGITS),
-            )  # fmt: skip
+            message = (
+                f"it is {row.width} x {row.height}, as many pixels as {text} x {text}; as squares, half of "
+                f"all images have sides of {first:.0f} to {third:.0f} (limits {limits[0]} to {limits[1]})"
+            )
+            yield Finding(FindingCode.ODD_SIZE, message, file, *row[:3], score=round(score, _SCORE_DIGITS))
         if row.gray and gray_is_odd:
             message = describe_issue(FindingCode.GRAYSCALE, ())
-            yield Finding(FindingCode.GRAYSCALE, message, file, row.number, row.offset, row.key)
+            yield Finding(FindingCode.GRAYSCALE, message, file, *row[:3])
 
 
 def _rounded_area(row: SizeRow) -> int:
@@ -185,15 +179,11 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
             few = f" (fewer than {_FEW})" if count < _FEW else ""
             lack = f", and none in {' and '.join(missing)}, where others have some" if missing else ""
             yield Finding(FindingCode.TINY_CLASS, f"{has}{few}{lack}")
-        if not count:
-            continue
-        side = (
-            f"less than a {_OUT_OF_BALANCE}th of"
-            if count * _OUT_OF_BALANCE < typical
-            else f"more than {_OUT_OF_BALANCE} times"
-            if count > typical * _OUT_OF_BALANCE
-            else ""
-        )
-        if side:
-            message = f"{has}: {side} the {typical:,g} of the median class"
+        share = ""
+        if count > typical * _OUT_OF_BALANCE:
+            share = f"more than {_OUT_OF_BALANCE} times"
+        elif 0 < count * _OUT_OF_BALANCE < typical:
+            share = f"less than a {_OUT_OF_BALANCE}th of"
+        if share:
+            message = f"{has}: {share} the {typical:,g} of the median class"
             yield Finding(FindingCode.CLASS_IMBALANCE, message)

@@ -275,13 +275,10 @@ class RecordChecker:
         if labels is None:
             labels = tuple(map(str, integers(values, FeatureRole.LABEL)))
         quality = None
-        if self.look:
-            samples = seen.samples
-            quality = (
-                measure_quality(seen.image)
-                if samples is None
-                else measure_stored_samples(seen.image, samples)
-            )
+        if self.look and seen.samples is not None:
+            quality = measure_stored_samples(seen.image, seen.samples)
+        elif self.look:
+            quality = measure_quality(seen.image)
         return Picture(
             "", 0, 0, None, "",
             labels=labels,
@@ -384,10 +381,6 @@ def _declared_shapes(
     shapes = [schema.pixels] if schema.pixels else []
     shape = integers(values, FeatureRole.SHAPE)
     shapes += [(each[0], each[1], each[2]) for each in (*tensors, *([shape] if len(shape) == 3 else []))]
-    height, width, channels = (integers(values, role) for role in SIDES)
-    shapes.append((_only(height), _only(width), _only(channels)))
-    return shapes
-
-
-def _only(values: Sequence[int]) -> int | None:
-    return values[0] if len(values) == 1 else None
+    sides = [integers(values, role) for role in SIDES]
+    height, width, channels = (side[0] if len(side) == 1 else None for side in sides)
+    return [*shapes, (height, width, channels)]

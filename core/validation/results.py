@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import read_dataset, read_measured, utc, write_result
+from shardwright.core.dataset_files import read_dataset, stored_document, utc, write_result
 from shardwright.core.images.quality_metrics import SCORES
 from shardwright.core.lease import HeldLease
 from shardwright.core.report.gather import as_time, gather, gather_files
@@ -81,18 +81,6 @@ class ResultFiles:
         return ResultFiles(report, statistics, stats, **others)
 
 
-def _stored_findings(directory: str, fingerprint: str) -> Mapping[str, Any] | None:
-    """Reads the findings of earlier checks of a dataset; None if there are none about this build.
-
-    Raises:
-      EngineError: If the storage failed.
-    """
-    try:
-        return read_measured(directory, FINDINGS_JSON, fingerprint)
-    except ValueError:  # damaged; the new report replaces it
-        return None
-
-
 @dataclass(frozen=True)
 class Results:
     """Results of a validation.
@@ -159,7 +147,7 @@ def write_results(
         against=results.against,
         time=utc(time.time()),
     )
-    report = with_previous_checks(own_report, _stored_reports(files.report, results.directory, fingerprint))
+    report = with_previous_checks(own_report, _stored_reports(files.report, results.directory))
     measured, contents = None, dict[str, bytes]()
     if statistics is not None:
         measured = {**statistics.as_json(SCORES), "fingerprint": fingerprint}
@@ -191,15 +179,16 @@ def _digests_beside(
         }
     if not directory or fingerprint is None or files.report != storage.join(directory, FINDINGS_JSON):
         return {}
-    stored = (_stored_findings(directory, fingerprint) or {}).get("files", {})
+    document = stored_document(directory, FINDINGS_JSON)
+    stored = document.get("files") if document.get("fingerprint") == fingerprint else {}
     return {str(name): str(sha256) for name, sha256 in stored.items()} if isinstance(stored, Mapping) else {}
 
 
-def _stored_reports(path: str, directory: str, fingerprint: str | None) -> Iterator[Mapping[str, Any] | None]:
+def _stored_reports(path: str, directory: str) -> Iterator[Mapping[str, Any] | None]:
     """Yields the stored reports of earlier checks: in the dataset, and at the path of the new report."""
-    if not directory or fingerprint is None:
+    if not directory:
         return
-    yield _stored_findings(directory, fingerprint)
+    yield stored_document(directory, FINDINGS_JSON)
     if path and path != storage.join(directory, FINDINGS_JSON):
         with contextlib.suppress(OSError, ValueError, RecursionError):
             document = json.loads(storage.read_bytes(path))

@@ -346,12 +346,8 @@ def _open_ledger(task: ShardTask, find: Find) -> LedgerCheck | None:
     data = storage.read_if_exists(task.ledger_path)
     if data is not None:
         return LedgerCheck(data, task.expected, task.terms)
-    find(FindingCode.LEDGER_MISMATCH, f"its ledger {_name_of(task.ledger_path)} is missing")
+    find(FindingCode.LEDGER_MISMATCH, f"its ledger {os.path.basename(task.ledger_path)} is missing")
     return None
-
-
-def _name_of(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
@@ -360,7 +356,7 @@ def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
     if stored in (None, true):
         return
     assert stored is not None
-    name = _name_of(task.index_path)
+    name = os.path.basename(task.index_path)
     pairs = enumerate(zip_longest(stored.split(b"\n"), true.split(b"\n")))
     index, lines = next((index, pair) for index, pair in pairs if pair[0] != pair[1])
     line_text, expected = (
@@ -388,7 +384,7 @@ def _check_records(
             for record in sound():
                 records.count(record)
         else:
-            items, again = tee(_to_check(record, task, known_records) for record in sound())
+            items, again = tee(_to_check(record, known_records) for record in sound())
             results = _check_items(items, records.schema._replace(split=task.split), depth, task)
             for result, item in zip(results, again, strict=True):
                 if known_records is not None and item.is_known:
@@ -403,22 +399,21 @@ class _RecordToCheck(NamedTuple):
 
     Attributes:
       record: The record.
-      place: What it is, for messages.
       digest: Its digest; empty if it is not needed.
       is_known: Whether the same check found it sound, so that its image need not be decoded.
     """
 
     record: Record
-    place: str
     digest: Digest
     is_known: bool
 
 
-def _to_check(record: Record, task: ShardTask, known_records: SoundRecords | None) -> _RecordToCheck:
+def _to_check(record: Record, known_records: SoundRecords | None) -> _RecordToCheck:
     """Returns a record of a shard."""
-    digest = b"" if known_records is None else record_digest(record.data)
-    place = f"the record at byte {record.offset} of {task.path}"
-    return _RecordToCheck(record, place, digest, known_records is not None and digest in known_records)
+    if known_records is None:
+        return _RecordToCheck(record, b"", False)
+    digest = record_digest(record.data)
+    return _RecordToCheck(record, digest, digest in known_records)
 
 
 def _check_items(
@@ -428,7 +423,7 @@ def _check_items(
     look = depth >= CheckDepth.QUALITY
     reader = RecordChecker(schema, decode=False, look=look)
     if depth < CheckDepth.FULL:
-        return map(partial(_check_record, reader, reader), items)
+        return map(partial(_check_record, reader, reader, task.path), items)
     checker = RecordChecker(
         schema,
         decode=True,
@@ -438,7 +433,7 @@ def _check_items(
     )
     return iter(
         current_converters().map(
-            partial(_check_record, reader, checker),
+            partial(_check_record, reader, checker, task.path),
             items,
             weigh=lambda item: len(item.record.data),
             crashed=lambda item, how: after_crash(reader.check(item.record.data), how),
@@ -446,6 +441,8 @@ def _check_items(
     )
 
 
-def _check_record(reader: RecordChecker, checker: RecordChecker, item: _RecordToCheck) -> CheckedRecord:
-    with UNDERWAY.working_on(item.place, "check"):
+def _check_record(
+    reader: RecordChecker, checker: RecordChecker, path: str, item: _RecordToCheck
+) -> CheckedRecord:
+    with UNDERWAY.working_on(f"the record at byte {item.record.offset} of {path}", "check"):
         return (reader if item.is_known else checker).check(item.record.data)
