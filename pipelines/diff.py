@@ -60,14 +60,14 @@ class DiffResult:
     refusals: tuple[Violation, ...] = ()
 
     @property
-    def thresholds(self) -> Thresholds | None:
-        """Limits for differences; None if no gates were given."""
-        return None if self.gates is None else self.gates.limits
+    def errors(self) -> list[Violation]:
+        """The limits that refuse the new dataset."""
+        return [refusal for refusal in self.refusals if refusal.severity is Severity.ERROR]
 
     @property
     def passed(self) -> bool:
         """Whether no limit refuses the new dataset."""
-        return all(refusal.severity is not Severity.ERROR for refusal in self.refusals)
+        return not self.errors
 
     def as_json(self) -> dict[str, Any]:
         """Returns the report as JSON stores it."""
@@ -163,8 +163,8 @@ def drift_since(previous: str, directory: str, beam_options: Any, progress: bool
       UsageError: The previous dataset is wrong; the message names `--previous`.
       EngineError: The engine, the storage or the machine failed.
     """
-    before, after = _describe("--previous", previous), _describe("--dataset", directory)
-    return _compared(before, after, "", beam_options, progress)
+    described = _describe("--previous", previous), _describe("--dataset", directory)
+    return _compared(*described, "", beam_options, progress)
 
 
 def images_since(previous: str, directory: str, beam_options: Any, progress: bool) -> Previous:
@@ -307,14 +307,11 @@ def execute(options: argparse.Namespace) -> Outcome:
     result = diff(old, new, **cli_options.arguments_of(diff, options))
 
     def show() -> None:
-        print_drift(result.drift, None if result.thresholds is None else result.refusals)
+        print_drift(result.drift, None if result.gates is None else result.refusals)
 
-    return Outcome(show, result.as_json, "" if result.passed else _refusal_of(result))
-
-
-def _refusal_of(result: DiffResult) -> str:
-    errors = [refusal.message for refusal in result.refusals if refusal.severity is Severity.ERROR]
-    return f"{printable(result.drift.datasets.new)} does not pass: {'; '.join(errors)}."
+    errors = "; ".join(refusal.message for refusal in result.errors)
+    new = printable(result.drift.datasets.new)
+    return Outcome(show, result.as_json, f"{new} does not pass: {errors}." if errors else "")
 
 
 def print_drift(drift: Drift, refusals: Sequence[Violation] | None = None) -> None:

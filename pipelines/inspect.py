@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
 import math
 import os
@@ -11,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.concurrency.converters import converters
@@ -33,11 +32,7 @@ from shardwright.core.records.record_schema import RecordSchema, schema_of_plan
 from shardwright.pipelines import log, run
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.command import Outcome
-from shardwright.pipelines.places import (
-    Target,
-    resolve_target,
-    schema_of,
-)
+from shardwright.pipelines.places import Target, resolve_target, schema_of
 from shardwright.pipelines.results import ledger_rows, print_ledger, sizes_of_splits
 from shardwright.pipelines.tables import as_text, console, print_table
 from shardwright.schemas.configuration.settings import ConvertSettings
@@ -113,27 +108,22 @@ def inspect(
         filled = (name for name in contents.splits if contents.records(name))
         description["split"] = split or next(filled, next(iter(contents.splits), ""))
     description["features"] = to_json(schema.features)
-    shards = _shards(target, contents, description.get("split", ""))
+    shards = list(_shards(target, contents, description.get("split", "")))
     description["records"], description["damages"] = _first_records(shards, schema, records)
     if contents is None and not schema.features:
-        problem = (
-            description["damages"][0]["message"] if description["damages"] else "they contain no records"
-        )
+        problems = [damage["message"] for damage in description["damages"]]
+        problem = next(iter(problems), "they contain no records")
         raise UsageError(
             f"--dataset {description['dataset']} names no TFRecord files of tf.train.Example ({problem}); "
             "name a dataset directory or 'dir/*.tfrecord'."
         )
     description["contact_sheet"] = None
     if contact_sheet:
-        drawn = _write_contact_sheet(
-            contact_sheet,
-            shards,
-            schema,
-            thumbnails,
-            target.directory,
-            contents,
-            description.get("split", ""),
-        )
+        counts: Mapping[str, int] = {}
+        if contents is not None:
+            of_split = contents.class_counts.get(description["split"], {})
+            counts = {name: of_split.get(name, 0) for name in contents.labels}
+        drawn = _write_contact_sheet(contact_sheet, shards, schema, thumbnails, counts)
         description["contact_sheet"] = {"file": printable(contact_sheet), "thumbnails": drawn}
     return description
 
@@ -171,25 +161,35 @@ def _describe_dataset(dataset: Dataset, where: str) -> dict[str, Any]:
         ) from error
 
 
-def _shards(target: Target, dataset: Dataset | None, split: str) -> list[tuple[str, Shard | None]]:
-    """Returns the path of each shard to read, with its entry in `dataset.json`."""
+class _ReadShard(NamedTuple):
+    """A shard to read: its path and, for a shard of a dataset, its directory, place and description."""
+
+    path: str
+    directory: str = ""
+    place: tuple[str, int, int] = ("", 0, 0)
+    listed: Shard | None = None
+
+
+def _shards(target: Target, dataset: Dataset | None, split: str) -> Iterator[_ReadShard]:
+    """Yields the foreign files, or the shards of a split that have records."""
     if dataset is None or target.directory is None:
-        return [(path, None) for path in target.files]
-    shards = dataset.splits.get(split, ())
-    return [(storage.join(target.directory, shard.file), shard) for shard in shards]
+        yield from map(_ReadShard, target.files)
+        return
+    for name, index, count, shard in dataset.placed_shards():
+        if name == split and shard.records:
+            path = storage.join(target.directory, shard.file)
+            yield _ReadShard(path, target.directory, (name, index, count), shard)
 
 
 def _first_records(
-    shards: Sequence[tuple[str, Shard | None]], schema: RecordSchema, count: int
+    shards: Sequence[_ReadShard], schema: RecordSchema, count: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Reads the first sound records, and the damaged ranges before and between them."""
     records: list[dict[str, Any]] = []
     damages: list[dict[str, Any]] = []
-    for path, shard in shards:
+    for path, _, _, shard in shards:
         if len(records) >= count:
             break
-        if shard is not None and not shard.records:
-            continue
         name = printable(shard.file if shard else path)
         seen = 0
         with closing(read_lazily(path)) as items:
@@ -214,24 +214,16 @@ def _first_records(
 
 
 def _write_contact_sheet(
-    path: str,
-    shards: Sequence[tuple[str, Shard | None]],
-    schema: RecordSchema,
-    count: int,
-    directory: str | None = None,
-    dataset: Dataset | None = None,
-    split: str = "",
+    path: str, shards: Sequence[_ReadShard], schema: RecordSchema, count: int, counts: Mapping[str, int]
 ) -> int:
     """Draws a sheet with images from all classes in equal shares, and writes it.
 
     Args:
       path: File to write; its extension chooses the format.
-      shards: Path of each shard with its entry in `dataset.json`.
+      shards: The shards.
       schema: Schema of the records.
       count: Maximum number of images.
-      directory: The dataset directory; None for foreign files.
-      dataset: Its `dataset.json`.
-      split: The split that the shards belong to.
+      counts: Number of images in each class, as `dataset.json` states it.
 
     Returns:
       The number of pictures drawn.
@@ -246,12 +238,8 @@ def _write_contact_sheet(
         raise UsageError(f"--contact_sheet {place}: name a file that ends in .png, .jpg or .webp.")
     if os.path.isdir(path):
         raise UsageError(f"--contact_sheet {place} is a directory; name a file.")
-    counts: Mapping[str, int] = {}
-    if dataset is not None:
-        of_split = dataset.class_counts.get(split, {})
-        counts = {name: of_split.get(name, 0) for name in dataset.labels}
-    places = _places(shards, schema, directory, split)
-    picked = pick_evenly(places, counts, count, _MAX_LISTED if dataset else _MAX_SCANNED)
+    most = _MAX_LISTED if any(shard.listed for shard in shards) else _MAX_SCANNED
+    picked = pick_evenly(_places(shards, schema), counts, count, most)
     with converters(run.uses_processes("")):
         tiles = read_tiles(picked, schema)
     if not tiles:
@@ -268,22 +256,17 @@ def _write_contact_sheet(
     return len(tiles)
 
 
-def _places(
-    shards: Sequence[tuple[str, Shard | None]], schema: RecordSchema, directory: str | None, split: str
-) -> Iterator[RecordLocation]:
+def _places(shards: Sequence[_ReadShard], schema: RecordSchema) -> Iterator[RecordLocation]:
     """Yields the location and the class of records, from the ledgers if there are any."""
     scanned = scanned_bytes = 0
-    listed = [shard for _, shard in shards if shard is not None]
-    for index, (path, shard) in enumerate(shards):
-        if shard is not None and not shard.records:
-            continue
-        if shard is not None and directory is not None:
-            place, entries = (split, index, len(listed)), list[Entry]()
-            with contextlib.suppress(EngineError):
+    for path, directory, place, shard in shards:
+        entries = list[Entry]()
+        if shard is not None:
+            with suppress(EngineError):
                 entries = list(ledger_entries(directory, place, shard))
+        if entries:
             yield from (RecordLocation(path, entry.offset or 0, entry.label) for entry in entries)
-            if entries:
-                continue
+            continue
         for item in read_lazily(path):
             if scanned >= _MAX_SCANNED or scanned_bytes >= _MAX_SCANNED_BYTES:
                 return
@@ -316,23 +299,17 @@ def print_inspection(found: Mapping[str, Any]) -> None:
             out.print(f"  and {counted(len(files) - _MAX_FILES_SHOWN, 'more file')}")
     else:
         _print_dataset(out, found)
-    print_table(
-        out,
-        ("feature", "type", "shape"),
-        [[as_text(item["name"]), item["type"], _shape(item)] for item in found["features"]],
-    )
+    features = [[as_text(item["name"]), item["type"], _shape(item)] for item in found["features"]]
+    print_table(out, ("feature", "type", "shape"), features)
     if "files" not in found:
         out.print("  listed files by outcome")
         print_ledger(out, found["ledger"])
         if found["labels"]:
             _print_classes(out, found)
     for record in found["records"]:
-        print_table(
-            out,
-            ("feature", "value"),
-            _folded([[as_text(name), as_text(value)] for name, value in record["features"].items()]),
-            title=f"{record['shard']}, record {record['record']}, byte {record['offset']}",
-        )
+        values = [[as_text(name), as_text(value)] for name, value in record["features"].items()]
+        title = f"{record['shard']}, record {record['record']}, byte {record['offset']}"
+        print_table(out, ("feature", "value"), _folded(values), title)
     for damage in found["damages"]:
         byte = "" if damage["offset"] is None else f", byte {damage['offset']}"
         out.print(f"  damaged: {damage['shard']}, record {damage['record']}{byte}: {damage['message']}")
@@ -363,34 +340,23 @@ def _print_dataset(out: Any, description: Mapping[str, Any]) -> None:
         for name, value in description["changed_settings"].items()
         if name != "layout" or not str(value).startswith("{")
     }
-    dtypes = [
-        f"{counted(count, 'image')} of {as_text(name)}"
-        for name, count in description.get("dtypes", {}).items()
+    rows = [
+        ["name", as_text(description["name"])],
+        ["layout", as_text(description["layout"])],
+        *([name, as_text(text)] for name, text in description["provenance"].items()),
+        ["settings", pairs(changed) or "the defaults"],
+        ["versions", pairs(description["versions"])],
     ]
-
-    print_table(
-        out,
-        ("dataset", description["dataset"]),
-        _folded(
-            [
-                ["name", as_text(description["name"])],
-                ["layout", as_text(description["layout"])],
-                *([name, as_text(text)] for name, text in description["provenance"].items()),
-                ["settings", pairs(changed) or "the defaults"],
-                ["versions", pairs(description["versions"])],
-                *([["samples", ", ".join(dtypes)]] if dtypes else []),
-            ]
-        ),
-    )
+    if dtypes := description.get("dtypes"):
+        counts = (f"{counted(count, 'image')} of {as_text(name)}" for name, count in dtypes.items())
+        rows.append(["samples", ", ".join(counts)])
+    print_table(out, ("dataset", description["dataset"]), _folded(rows))
     out.print(f"  fingerprint {description['fingerprint']}")
-    print_table(
-        out,
-        ("split", "records", "shards", "bytes"),
-        [
-            [as_text(name), split["records"], split["shards"], format_size(split["bytes"])]
-            for name, split in description["splits"].items()
-        ],
-    )
+    sizes = [
+        [as_text(name), split["records"], split["shards"], format_size(split["bytes"])]
+        for name, split in description["splits"].items()
+    ]
+    print_table(out, ("split", "records", "shards", "bytes"), sizes)
 
 
 def _shape(item: Mapping[str, Any]) -> str:
@@ -406,21 +372,14 @@ def _shape(item: Mapping[str, Any]) -> str:
 
 def _print_classes(out: Any, description: Mapping[str, Any]) -> None:
     unused, counts = set(description["unused_ids"]), description["class_counts"]
-    labels = [
-        (number, name)
+    rows = [
+        [number, as_text(name), *(split.get(name, 0) for split in counts.values())]
         for number, name in enumerate(description["labels"], description["first_label"])
         if number not in unused
     ]
-    print_table(
-        out,
-        ("id", "class", *counts),
-        [
-            [number, as_text(name), *(split.get(name, 0) for split in counts.values())]
-            for number, name in labels[:_MAX_CLASSES_SHOWN]
-        ],
-    )
-    if len(labels) > _MAX_CLASSES_SHOWN:
-        out.print(f"  and {len(labels) - _MAX_CLASSES_SHOWN:,} more")
+    print_table(out, ("id", "class", *counts), rows[:_MAX_CLASSES_SHOWN])
+    if len(rows) > _MAX_CLASSES_SHOWN:
+        out.print(f"  and {len(rows) - _MAX_CLASSES_SHOWN:,} more")
 
 
 def _number(option: str, text: str, low: int, high: int) -> int:
@@ -505,8 +464,8 @@ def _value(value: Any) -> Any:
         return value if math.isfinite(value) else str(value)
     if not isinstance(value, bytes):
         return value
-    try:
+    with suppress(UnicodeDecodeError):
         text = value.decode()
-    except UnicodeDecodeError:
-        return _picture(value)
-    return text if all(char.isprintable() or char in "\n\r\t" for char in text) else _picture(value)
+        if all(char.isprintable() or char in "\n\r\t" for char in text):
+            return text
+    return _picture(value)

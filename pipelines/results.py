@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -51,8 +52,8 @@ _NOT_LOOKED_AT = {
     CheckDepth.FRAMES: ", but records were not read",
     CheckDepth.FAST: ", but images were not decoded",
 }
-#: Headers of the columns of `statistics_table`.
-STATISTICS_COLUMNS = ("split", "images", "width", "height", "channel means", "deviations")
+#: Headers of the columns of `print_statistics`.
+_STATISTICS_COLUMNS = ("split", "images", "width", "height", "channel means", "deviations")
 _NOTHING = "-"
 #: Number of channels in a cell; `statistics.json` has all of them.
 _MAX_CHANNELS = 4
@@ -177,11 +178,7 @@ class RebuildResult:
 def sizes_of_splits(made: Dataset) -> dict[str, dict[str, int]]:
     """Returns the numbers of records, shards and bytes of each split."""
     return {
-        split: {
-            "records": made.records(split),
-            "shards": len(shards),
-            "bytes": sum(shard.bytes for shard in shards),
-        }
+        split: {"records": made.records(split), "shards": len(shards), "bytes": made.size(split)}
         for split, shards in made.splits.items()
     }
 
@@ -295,13 +292,17 @@ def print_convert_summary(result: ConvertResult) -> None:
     if outcome.get("boxes"):
         out.print(f"  {_boxes_text(dataset.layout, outcome['boxes'])}")
     if dataset.ledger["quarantined"]:
-        out.print(f"  quarantined images: see {printable(storage.join(result.path, QUARANTINE_JSONL))}")
+        _print_quarantine(out, result.path)
     for note in result.notes:
         out.print(f"  note: {note}")
     for warning in outcome["warnings"]:
         warn(out, warning)
     out.print(f"  fingerprint {dataset.fingerprint}")
     out.print(f"next: shardwright inspect {shell_word(result.path)}")
+
+
+def _print_quarantine(out: Console, directory: str) -> None:
+    out.print(f"  quarantined images: see {printable(storage.join(directory, QUARANTINE_JSONL))}")
 
 
 def changes_text(changes: Mapping[str, int]) -> str:
@@ -325,17 +326,10 @@ def print_rebuild_summary(result: RebuildResult) -> None:
         if outcome["previous"]:
             changes = changes_text(outcome["changes"]) or "no image changed"
             out.print(f"  against {outcome['previous']}: {changes}")
-        quarantine, report, index = (
-            printable(storage.join(directory, name))
-            for directory, name in (
-                (result.path, QUARANTINE_JSONL),
-                (result.path, REPORT_HTML),
-                (result.output, INDEX_HTML),
-            )
-        )
         if work["quarantined"]:
-            out.print(f"  quarantined images: see {quarantine}")
-        out.print(f"  see {report} and {index}")
+            _print_quarantine(out, result.path)
+        report, index = storage.join(result.path, REPORT_HTML), storage.join(result.output, INDEX_HTML)
+        out.print(f"  see {printable(report)} and {printable(index)}")
     if outcome["scrub"]["shards"]:
         out.print(f"  {scrub_text(outcome['scrub'])}")
     for warning in outcome["warnings"]:
@@ -367,7 +361,7 @@ def print_findings(report: ValidationReport, stored: bool = False) -> None:
     notes = [code for code in codes if report.gates.severity(code) is Severity.NOTE]
     serious = [code for code in codes if code not in notes]
     if serious:
-        findings = list(examples(report, serious))
+        findings = _examples(report, serious)
         for finding in findings:
             line = Text("  ").append(finding.code.value, _STYLES[report.gates.severity(finding.code)])
             cut = out.width if stored and out.is_terminal else None
@@ -403,15 +397,13 @@ def _found_before(report: ValidationReport, code: FindingCode) -> str:
     return f", {some}found by the {run.depth} check of {time_in_words(run.time)}"
 
 
-def examples(report: ValidationReport, codes: list[FindingCode]) -> Iterator[Finding]:
-    """Yields some findings of each code, those of the first codes first."""
-    of_code: dict[FindingCode, list[Finding]] = {code: [] for code in codes}
-    for finding in report.findings:
-        if finding.code in of_code:
-            of_code[finding.code].append(finding)
-    most = max(1, min(_EXAMPLES_OF_CODE, _EXAMPLES // len(codes))) if codes else 0
-    findings = [finding for code in codes for finding in of_code[code][:most]]
-    yield from findings[:_EXAMPLES]
+def _examples(report: ValidationReport, codes: Sequence[FindingCode]) -> list[Finding]:
+    """Returns some findings of each code, those of the first codes first."""
+    most = max(1, min(_EXAMPLES_OF_CODE, _EXAMPLES // len(codes)))
+    findings: list[Finding] = []
+    for code in codes:
+        findings += islice((finding for finding in report.findings if finding.code is code), most)
+    return findings[:_EXAMPLES]
 
 
 def example_line(finding: Finding, width: int | None = None, taken: int = 0) -> str:
@@ -422,12 +414,9 @@ def example_line(finding: Finding, width: int | None = None, taken: int = 0) -> 
       width: Width of the terminal; None for no limit. Keys are never cut.
       taken: Number of characters before it in the line.
     """
-    place = [finding.shard or ""]
-    if finding.record is not None:
-        place.append(f"record {finding.record}")
-    if finding.offset is not None:
-        place.append(f"byte {finding.offset}")
-    where = ", ".join(filter(None, place))
+    record = "" if finding.record is None else f"record {finding.record}"
+    offset = "" if finding.offset is None else f"byte {finding.offset}"
+    where = ", ".join(filter(None, (finding.shard, record, offset)))
     name, rest = (finding.key, f" [{where}]" if where else "") if finding.key else (where, "")
     name = one_line(name)
     text = one_line(finding.sentence + rest)
@@ -444,7 +433,7 @@ def _print_verdict(out: Console, report: ValidationReport) -> None:
         f"{counted(report.records, 'record')} in {counted(report.shards, 'shard')}, "
         f"{format_size(report.bytes)}"
     )
-    numbers = {Severity.ERROR: report.errors, Severity.WARNING: report.warnings, Severity.NOTE: report.notes}
+    numbers = {severity: report.number_of(severity) for severity in Severity}
     totals = ", ".join(counted(count, severity.value) for severity, count in numbers.items() if count)
     line = Text(f"  {one_line(report.dataset)}: ")
     if report.errors:
@@ -479,8 +468,8 @@ def _of_severity(report: ValidationReport, counts: Mapping[str, int], severity: 
     )
 
 
-def statistics_table(document: Mapping[str, Any]) -> list[tuple[object, ...]]:
-    """Returns a row for each split and, if there are several, a row for all splits.
+def print_statistics(document: Mapping[str, Any]) -> None:
+    """Prints a row for each split and, if there are several, a row for all splits.
 
     Args:
       document: Content of `statistics.json`.
@@ -489,7 +478,7 @@ def statistics_table(document: Mapping[str, Any]) -> list[tuple[object, ...]]:
     rows = [_statistics_row(split or _NOTHING, sums["all"]) for split, sums in splits.items()]
     if len(splits) > 1:
         rows.append(_statistics_row("all", document["total"]["all"]))
-    return rows
+    print_table(console(), _STATISTICS_COLUMNS, rows)
 
 
 def _statistics_row(split: str, sums: Mapping[str, Any]) -> tuple[object, ...]:

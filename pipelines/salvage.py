@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import left_behind, read_dataset, remove_work_leftovers
+from shardwright.core.dataset_files import (
+    left_behind,
+    read_dataset,
+    remove_work_leftovers,
+    stored_document,
+)
 from shardwright.core.lease import HeldLease
 from shardwright.core.records.record_schema import RecordSchema
 from shardwright.core.salvage.commit import SalvageJob
@@ -282,12 +287,7 @@ def _is_unfinished(target: Target, output: str, files: Sequence[str]) -> bool:
     """Returns whether an output contains an unfinished salvage of the same dataset, which is repeated."""
     if _MARK not in files or DATASET_JSON in files:
         return False
-    with storage.translated_errors("read", storage.join(output, _MARK)):
-        try:
-            mark = json.loads(storage.read_bytes(storage.join(output, _MARK)))
-        except ValueError:
-            return False
-    return bool(mark == {"dataset": printable(target.name)})
+    return stored_document(output, _MARK) == {"dataset": printable(target.name)}
 
 
 def print_salvage_summary(result: SalvageResult) -> None:

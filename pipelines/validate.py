@@ -48,24 +48,13 @@ from shardwright.pipelines.prepare import (
     places_read,
     run_for_result,
 )
-from shardwright.pipelines.results import (
-    STATISTICS_COLUMNS,
-    print_findings,
-    refusal_of,
-    statistics_table,
-)
+from shardwright.pipelines.results import print_findings, print_statistics, refusal_of
 from shardwright.pipelines.run import converting
-from shardwright.pipelines.tables import console, one_line, print_table
+from shardwright.pipelines.tables import console, one_line
 from shardwright.schemas.codes import QUALITY, CheckDepth, FindingCode, Severity
 from shardwright.schemas.configuration.gates import Expectations, JobGates, parse_gates
 from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
-from shardwright.schemas.dataset import (
-    DATASET_JSON,
-    REPORT_HTML,
-    RUN_JSON,
-    WORK_DIR,
-    Dataset,
-)
+from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML, RUN_JSON, WORK_DIR, Dataset
 from shardwright.schemas.drift import Previous
 from shardwright.schemas.errors import EngineError, UsageError, nearest
 from shardwright.schemas.findings import Finding, FindingSummary, Gates, ValidationReport
@@ -117,10 +106,9 @@ def directory_findings(target: Target) -> FindingSummary:
         dataset = read_dataset(target.directory)
         with storage.translated_errors("list", target.directory):
             files = storage.list_files(target.directory)
+        strays = stray_files(dataset, files)
         summary.add(check_directory(dataset, files))
-        summary.add(
-            Finding(FindingCode.SHARD_UNEXPECTED, _STRAY, file) for file in stray_files(dataset, files)
-        )
+        summary.add(Finding(FindingCode.SHARD_UNEXPECTED, _STRAY, file) for file in strays)
         summary.add(check_sidecars(dataset, target.directory))
         summary.add(check_reports(target.directory, dataset, files))
         summary.add(check_version_files(target.directory, dataset, files))
@@ -174,7 +162,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     from shardwright.transforms.building_blocks import added_findings, added_statistics
     from shardwright.transforms.validate import ValidateShards
 
-    target, depth = request.target, CheckDepth.of(request.mode)
+    target, depth, directory = request.target, CheckDepth.of(request.mode), request.target.directory
     begin = pipeline | "Begin" >> beam.Impulse()  # bytes
     tasks = begin | "ListShards" >> beam.FlatMap(lambda _: list_tasks(target)).with_output_types(
         ShardTask
@@ -185,9 +173,7 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
     whole = begin | "CheckDirectory" >> beam.Map(lambda _: directory_findings(target)).with_output_types(
         FindingSummary
     )  # FindingSummary
-    validated = tasks | "ValidateShards" >> ValidateShards(
-        schema, CheckDepth.of(request.mode), summaries=True
-    )
+    validated = tasks | "ValidateShards" >> ValidateShards(schema, depth, summaries=True)
     summaries = [whole, validated.findings]
     if request.against is not None:
         from shardwright.transforms.against import CompareWithSource
@@ -195,19 +181,19 @@ def build_validate(pipeline: Any, request: ValidationRequest) -> Any:
         summaries.append(
             pipeline | "CompareWithSource" >> CompareWithSource(request.against)
         )  # FindingSummary
-    fingerprint = read_dataset(target.directory).fingerprint if target.directory else ""
+    fingerprint = read_dataset(directory).fingerprint if directory else ""
     against = tuple(printable(item.path) for item in request.against.inputs) if request.against else ()
 
     def report(_: bytes, checks: Any, statistics: Any, *parts: Iterable[FindingSummary]) -> ValidationReport:
         findings = added_findings(*parts)
         # Read here, since the shards of a large dataset do not fit into the description of a job.
-        dataset = read_unchanged(target.directory, fingerprint) if target.directory else None
+        dataset = read_unchanged(directory, fingerprint) if directory else None
         if dataset is not None:
             findings.merge(statement_findings(target, dataset, checks))
-        paths = () if target.directory else tuple(target.files)
+        paths = () if directory else tuple(target.files)
         results = Results(
             printable(target.name), dataset, depth, checks, findings, statistics,
-            directory=target.directory or "", paths=paths, against=against, previous=request.previous,
+            directory=directory or "", paths=paths, against=against, previous=request.previous,
         )  # fmt: skip
         return write_results(request.files, results, request.gates, request.expectations)
 
@@ -266,12 +252,11 @@ def validate(
     options = given_options(beam_options)
     if options != []:  # the first checks may read from a bucket
         beam_options = as_beam_options(beam_options)
-    if isinstance(expect, Expectations):
-        expectations = expect
-    else:
+    expectations = expect if isinstance(expect, Expectations) else Expectations()
+    if expect and not isinstance(expect, Expectations):
         path = os.fspath(expect)
-        from_file = parse_gates(storage.read_text("--expect", path), "--expect", path) if path else JobGates()
-        if path and from_file == JobGates():
+        from_file = parse_gates(storage.read_text("--expect", path), "--expect", path)
+        if from_file == JobGates():
             raise UsageError(
                 f"--expect {path} has no gates; write one on each line, such as min_images: 1000."
             )
@@ -305,11 +290,11 @@ def validate(
             if comparison is not None:
                 check_reachable(beam_options, **places_read(comparison))
             before = None
-            if previous and target.directory is None:
-                raise UsageError(
-                    "--previous compares two dataset directories; leave it out for files from elsewhere."
-                )
-            if previous and target.directory is not None:
+            if previous:
+                if target.directory is None:
+                    raise UsageError(
+                        "--previous compares two dataset directories; leave it out for files from elsewhere."
+                    )
                 from shardwright.pipelines.diff import images_since
 
                 before = images_since(previous, target.directory, beam_options, progress)
@@ -317,18 +302,8 @@ def validate(
             result: ValidationReport = run_for_result(
                 lambda pipeline, _: build_validate(pipeline, request), beam_options, progress
             )
-    return replace(
-        result,
-        files={
-            name: path for name in ("report", "page", "junit", "statistics") if (path := getattr(files, name))
-        },
-    )
-
-
-def _codes(names: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the given codes, from a list or from an option's value in any case and with any spaces."""
-    codes = names.split(",") if isinstance(names, str) else names
-    return tuple(code.strip().upper() for code in codes if code.strip())
+    written = {name: getattr(files, name) for name in ("report", "page", "junit", "statistics")}
+    return replace(result, files={name: path for name, path in written.items() if path})
 
 
 def _code_list() -> str:
@@ -346,24 +321,28 @@ def _read_gates(fail_on: str | Sequence[str], warn_on: str | Sequence[str]) -> G
     Raises:
       UsageError: A code is unknown, or is both an error and a warning.
     """
-    fail_on, warn_on = _codes(fail_on), _codes(warn_on)
-    for option, codes in (("fail_on", fail_on), ("warn_on", warn_on)):
-        for code in codes:
+    chosen: dict[str, tuple[str, ...]] = {}
+    for option, names in (("fail_on", fail_on), ("warn_on", warn_on)):
+        codes = names.split(",") if isinstance(names, str) else names
+        chosen[option] = tuple(code.strip().upper() for code in codes if code.strip())
+        for code in chosen[option]:
             if code not in FindingCode.__members__:
                 hint = nearest(code, list(FindingCode.__members__))
                 raise UsageError(f"--{option} {code}: there is no such finding{hint or _LISTED}")
-            if code in fail_on and code in warn_on:
-                raise UsageError(f"{code} is in both --fail_on and --warn_on; choose one.")
-    return Gates(fail_on, warn_on)
+    gates = Gates(**chosen)
+    for code in gates.fail_on:
+        if code in gates.warn_on:
+            raise UsageError(f"{code} is in both --fail_on and --warn_on; choose one.")
+    return gates
 
 
 def _findings_of(options: Gates, file: Gates) -> Gates:
     """Merges the gates of options with those of a file; options take precedence."""
     chosen = (*options.fail_on, *options.warn_on)
-    fail_on, warn_on = (
-        tuple(code for code in codes if code not in chosen) for codes in (file.fail_on, file.warn_on)
+    return Gates(
+        (*options.fail_on, *(code for code in file.fail_on if code not in chosen)),
+        (*options.warn_on, *(code for code in file.warn_on if code not in chosen)),
     )
-    return Gates((*options.fail_on, *fail_on), (*options.warn_on, *warn_on))
 
 
 def _mode_for(mode: str, gates: Gates, expectations: Expectations, target: Target) -> str:
@@ -535,13 +514,10 @@ def execute(options: argparse.Namespace) -> Outcome:
     def show() -> None:
         print_findings(report, stored="report" in report.files)
         if "statistics" in report.files:
-            document = json.loads(fetch_result(report.files["statistics"], "--report"))
-            print_table(console(), STATISTICS_COLUMNS, statistics_table(document))
-        written = [
-            printable(report.files[name]) for name in ("page", "report", "junit") if name in report.files
-        ]
+            print_statistics(json.loads(fetch_result(report.files["statistics"], "--report")))
+        written = [report.files[name] for name in ("page", "report", "junit") if name in report.files]
         if written:
-            console().print(f"  see {', '.join(map(one_line, written))}")
+            console().print(f"  see {', '.join(one_line(printable(path)) for path in written)}")
 
     def fields() -> dict[str, Any]:
         files = {name: printable(path) for name, path in report.files.items() if name != "statistics"}

@@ -11,12 +11,7 @@ from typing import Any, NamedTuple
 
 from shardwright.core import storage
 from shardwright.core.report.index_page import write_index
-from shardwright.core.versions import (
-    list_versions,
-    no_such_version,
-    read_pointer,
-    version_names,
-)
+from shardwright.core.versions import list_versions, no_such_version, read_pointer, version_names
 from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.results import changes_text
 from shardwright.pipelines.tables import console, one_line, print_table
@@ -40,6 +35,8 @@ from shardwright.schemas.version import (
 
 HELP = "Lists the versions of a dataset, the newest first."
 EXAMPLE = "shardwright versions pets/ --pin 20261121T020000Z"
+#: Fields of `version.json` that the list leaves out.
+_UNLISTED = ("format_version", "files", DIGEST)
 _FINGERPRINT_DIGITS = 12
 _COLUMNS = ("version", "state", "published (UTC)", "records", "bytes", "what changed", "fingerprint")
 #: Columns that are left out on a narrow terminal, the first one first.
@@ -66,21 +63,18 @@ class VersionsResult(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Returns the list as `--json` prints it."""
-        rows = [
-            {**json.loads(record.dumps()), "latest": record.version == self.latest, "pinned": record.pinned}
-            for record in self.versions
-        ]
-        for row, record in zip(rows, self.versions):
-            for name in ("format_version", "files", DIGEST):
-                del row[name]
-            if record.problem:
-                row["problem"] = record.problem
         return {
             "output": printable(self.output),
             "latest": self.latest or None,
-            "versions": rows,
+            "versions": [self._row(record) for record in self.versions],
             "warnings": [self.problem] if self.problem else [],
         }
+
+    def _row(self, record: VersionRecord) -> dict[str, Any]:
+        stored = json.loads(record.dumps())
+        row = {name: value for name, value in stored.items() if name not in _UNLISTED}
+        problem = {"problem": record.problem} if record.problem else {}
+        return {**row, "latest": record.version == self.latest, "pinned": record.pinned, **problem}
 
 
 def versions(output: str | os.PathLike[str], *, pin: str = "", unpin: str = "") -> VersionsResult:
@@ -116,10 +110,10 @@ def versions(output: str | os.PathLike[str], *, pin: str = "", unpin: str = "") 
         path = storage.join(version_path(output, unpin), PINNED_JSON)
         with storage.translated_errors("remove", path):
             storage.remove(path)
-    problem, latest, latest_fingerprint = "", "", ""
+    problem, latest, fingerprint = "", "", ""
     try:
-        pointer = read_pointer(output)
-        latest, latest_fingerprint = (pointer[0].version, pointer[0].fingerprint) if pointer else ("", "")
+        if pointer := read_pointer(output):
+            latest, fingerprint = pointer[0].version, pointer[0].fingerprint
     except UsageError as error:
         problem = error.message
     if latest and latest not in records and latest not in version_names(output):  # not even since then
@@ -127,7 +121,7 @@ def versions(output: str | os.PathLike[str], *, pin: str = "", unpin: str = "") 
             f"{LATEST_JSON} names version {latest}, which is missing; return to another one with shardwright "
             f"rollback {shell_word(output)}."
         )
-    if latest in records and records[latest].fingerprint not in ("", latest_fingerprint):
+    if latest in records and records[latest].fingerprint not in ("", fingerprint):
         problem = (
             f"{LATEST_JSON} and version {latest} have different fingerprints, so one of them was changed; "
             f"restore it, or go to another version and back with shardwright rollback {shell_word(output)} "
