@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,11 @@ from pyarrow import parquet
 
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.tables.parquet import read_apart
+from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
+
+Accident = Callable[..., Path]
+Capture = pytest.CaptureFixture[str]
 
 #: Python runs this in each new process. Worker processes of the pool meet the image `BAD` with an accident.
 _ACCIDENT = """
@@ -46,42 +52,51 @@ _SEGFAULT = "os.kill(os.getpid(), signal.SIGSEGV)"
 _HANG = "ctypes.PyDLL(None).sleep(600)"
 
 
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tree(tmp_path_factory.mktemp("images") / "in", 60)
+
+
+@pytest.fixture(scope="module")
+def whole(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of these images."""
+    return Path(convert(input=images, output=tmp_path_factory.mktemp("whole") / "out", shards=4).path)
+
+
 @pytest.fixture
-def images(tmp_path: Path) -> Path:
-    return make_tree(tmp_path / "in", 60)
+def dataset(whole: Path, tmp_path: Path) -> Path:
+    """A copy of this dataset."""
+    return Path(shutil.copytree(whole, tmp_path / "dataset"))
 
 
-def accident(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    what: str,
-    decoder: str = "conversion:convert_image",
-    bad: str = BAD,
-) -> Path:
-    """Lets an image meet an accident in worker processes; returns a file that then exists.
+@pytest.fixture
+def accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Accident:
+    """Lets an image meet an accident in worker processes; returns a file that then exists."""
 
-    Args:
-      tmp_path: Folder with the images in `in`.
-      monkeypatch: Changes the environment.
-      what: The accident.
-      decoder: Function that meets it, whose first argument is the image.
-      bad: Key of the image.
-    """
-    (tmp_path / "start").mkdir()
-    (tmp_path / "start" / "sitecustomize.py").write_text(_ACCIDENT.replace("{accident}", what))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "start"))
-    monkeypatch.setenv("BAD", hashlib.sha256((tmp_path / "in" / bad).read_bytes()).hexdigest())
-    monkeypatch.setenv("BAD_DECODER", decoder)
-    monkeypatch.setenv("BAD_MARK", str(tmp_path / "met"))
-    return tmp_path / "met"
+    def prepare(image: Path, what: str, decoder: str = "conversion:convert_image") -> Path:
+        """Prepares it.
+
+        Args:
+          image: The image.
+          what: The accident.
+          decoder: Function that meets it, whose first argument is the image.
+        """
+        (tmp_path / "start").mkdir()
+        (tmp_path / "start" / "sitecustomize.py").write_text(_ACCIDENT.replace("{accident}", what))
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path / "start"))
+        monkeypatch.setenv("BAD", hashlib.sha256(image.read_bytes()).hexdigest())
+        monkeypatch.setenv("BAD_DECODER", decoder)
+        monkeypatch.setenv("BAD_MARK", str(tmp_path / "met"))
+        return tmp_path / "met"
+
+    return prepare
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGSEGV, 0), (signal.SIGABRT, 1)])
 def test_a_crash_quarantines_its_image_and_the_run_goes_on(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
-    number: signal.Signals, code: int,
-) -> None:  # fmt: skip
-    met = accident(tmp_path, monkeypatch, f"os.kill(os.getpid(), {int(number)})")
+    images: Path, accident: Accident, tmp_path: Path, capfd: Capture, number: signal.Signals, code: int
+) -> None:
+    met = accident(images / BAD, f"os.kill(os.getpid(), {int(number)})")
     out = tmp_path / "out"
     fraction = 0.05 if code == 0 else 0.001
     done = run(capfd, "convert", images, out, "--pool=processes", f"--max_bad_fraction={fraction}")
@@ -96,9 +111,14 @@ def test_a_crash_quarantines_its_image_and_the_run_goes_on(
 
 
 def test_a_killed_process_ends_the_command_which_can_be_resumed(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    images: Path,
+    whole: Path,
+    accident: Accident,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: Capture,
 ) -> None:
-    accident(tmp_path, monkeypatch, "os.kill(os.getpid(), signal.SIGKILL)")
+    accident(images / BAD, "os.kill(os.getpid(), signal.SIGKILL)")
     argv = ("convert", images, tmp_path / "out", "--shards=4", "--pool=processes")
     done = run(capfd, *argv)
     assert done.code == 3
@@ -106,12 +126,11 @@ def test_a_killed_process_ends_the_command_which_can_be_resumed(
     assert "memory" in done.err and "--resume" in done.err
     monkeypatch.setenv("BAD", "")
     assert run(capfd, *argv, "--resume").code == 0
-    assert run(capfd, "convert", images, tmp_path / "whole", "--shards=4").code == 0
-    assert document(tmp_path / "out")["fingerprint"] == document(tmp_path / "whole")["fingerprint"]
+    assert document(tmp_path / "out")["fingerprint"] == document(whole)["fingerprint"]
 
 
 def test_an_exit_in_a_hook_is_a_failure_of_the_hook(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
     (tmp_path / "leaving.py").write_text(
         "import os\n"
@@ -131,9 +150,9 @@ def test_an_exit_in_a_hook_is_a_failure_of_the_hook(
 
 @pytest.mark.parametrize("number", [None, signal.SIGINT, signal.SIGTERM], ids=str)
 def test_a_decoder_that_hangs_ends_with_its_command(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals | None
+    images: Path, accident: Accident, tmp_path: Path, number: signal.Signals | None
 ) -> None:
-    met = accident(tmp_path, monkeypatch, _HANG)
+    met = accident(images / BAD, _HANG)
     argv = [COMMAND, "convert", images, tmp_path / "out", "--pool=processes"]
     argv += ["--stuck_after=0.05"] * (number is None)
     with subprocess.Popen([*map(str, argv)], stderr=subprocess.PIPE, text=True) as command:
@@ -155,21 +174,15 @@ def test_a_decoder_that_hangs_ends_with_its_command(
     assert not alive
 
 
-@pytest.fixture
-def dataset(images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Path:
-    assert run(capfd, "convert", images, tmp_path / "out").code == 0
-    return tmp_path / "out"
-
-
 def findings(tmp_path: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((tmp_path / "found.json").read_text())["findings"]
     return found
 
 
 def test_validation_reports_the_record_whose_decoder_crashes_and_goes_on(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    images: Path, dataset: Path, accident: Accident, tmp_path: Path, capfd: Capture
 ) -> None:
-    met = accident(tmp_path, monkeypatch, _SEGFAULT, "validation.record:check_image")
+    met = accident(images / BAD, _SEGFAULT, "validation.record:check_image")
     report = f"--report={tmp_path / 'found.json'}"
     done = run(capfd, "validate", dataset, "--pool=processes", report)
     assert done.code == 1 and met.exists()
@@ -180,9 +193,14 @@ def test_validation_reports_the_record_whose_decoder_crashes_and_goes_on(
 
 
 def test_salvage_leaves_out_the_record_whose_decoder_crashes(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    images: Path,
+    dataset: Path,
+    accident: Accident,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: Capture,
 ) -> None:
-    met = accident(tmp_path, monkeypatch, _SEGFAULT, "validation.record:check_image")
+    met = accident(images / BAD, _SEGFAULT, "validation.record:check_image")
     assert run(capfd, "salvage", dataset, f"--output={tmp_path / 'saved'}", "--pool=processes").code in (0, 1)
     assert met.exists()
     monkeypatch.setenv("BAD", "")
@@ -194,20 +212,20 @@ def test_salvage_leaves_out_the_record_whose_decoder_crashes(
 
 
 def test_a_report_lacks_the_thumbnail_whose_decoder_crashes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    accident: Accident, tmp_path: Path, capfd: Capture
 ) -> None:
     make_tree(tmp_path / "in", 4)
     assert run(capfd, "convert", tmp_path / "in", tmp_path / "out").code == 0
-    met = accident(tmp_path, monkeypatch, _SEGFAULT, "preview:thumbnail", bad="ant/002.png")
+    met = accident(tmp_path / "in" / "ant" / "002.png", _SEGFAULT, "preview:thumbnail")
     page = tmp_path / "page.html"
     assert run(capfd, "validate", tmp_path / "out", "--pool=processes", f"--html={page}").code == 0
     assert met.exists() and "DECODER_CRASHED" in page.read_text()
 
 
 def test_an_image_whose_fingerprint_crashes_is_no_copy(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    images: Path, accident: Accident, tmp_path: Path, capfd: Capture
 ) -> None:
-    met = accident(tmp_path, monkeypatch, _SEGFAULT, "conversion:fingerprint")
+    met = accident(images / BAD, _SEGFAULT, "conversion:fingerprint")
     argv = ("convert", images, tmp_path / "out", "--dedupe=near", "--pool=processes")
     assert run(capfd, *argv).code == 0 and met.exists()
     assert check_books(tmp_path / "out")[BAD]["outcome"] == "written"
@@ -218,15 +236,13 @@ _PLAIN_READER = """
 import sys
 from pyarrow import parquet
 
-from shardwright.schemas.errors import UsageError
-from shardwright.core.sources.tables.parquet import read_apart
 parquet.ParquetFile(sys.argv[1]).metadata.row_group(0).column(0)
 """
 
 
 @pytest.mark.parametrize("pool", ["threads", "processes"])
 def test_a_footer_that_crashes_its_library_refuses_the_file(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], pool: str
+    tmp_path: Path, capfd: Capture, pool: str
 ) -> None:
     table = pyarrow.table({"image": [{"bytes": picture(1), "path": "a.png"}], "label": ["ant"]})
     path = tmp_path / "in" / "rows.parquet"

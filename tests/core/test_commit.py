@@ -38,39 +38,49 @@ def headers(sound_dataset: Path, made: Dataset) -> list[ShardHeader]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("shards", "listed", "read_back", "fault"),
-    [
-        (5, 0, 0, ""),
-        (4, 0, 0, "the plan has the shards {'train': 3, 'validation': 1, 'test': 1}, and "
-                  "{'train': 2, 'validation': 1, 'test': 1} were written"),
-        (5, 1, 0, "split 'train' had {more} files listed and {listed} accounted for"),
-        (5, 0, -1, "{last} should hold {records} records and {fewer} came back"),
-    ],
-)  # fmt: skip
-def test_counts_must_agree(
-    made: Dataset, headers: list[ShardHeader], shards: int, listed: int, read_back: int, fault: str
-) -> None:
-    """The plan expects these shards, with an entry for each listed file, and each record is read back."""
-    entries: Counter[str] = Counter()
+@pytest.fixture
+def forecast(made: Dataset, headers: list[ShardHeader]) -> Any:
+    """What the plan expects: these shards, with an entry for each listed file."""
+    listed: Counter[str] = Counter()
     for header in headers:
-        entries[header.split] += sum(header.counts.values())
-    forecast: Any = SimpleNamespace(plan=made.plan, listed=entries + Counter(train=listed))
-    checks: list[Any] = [SimpleNamespace(file=header.file, records=header.records) for header in headers]
-    last = headers[-1]
-    checks[-1].records += read_back
-    results = [ShardResult(header) for header in headers[-shards:]]
-    if not fault:
-        commit.check_counts(forecast, results, checks)
-        commit.check_counts(forecast, results, [])
-        return
-    with pytest.raises(EngineError) as error:
-        commit.check_counts(forecast, results, checks)
-    fault = fault if shards < 5 else fault.format(
-        listed=entries["train"], more=entries["train"] + 1, last=last.file, records=last.records,
-        fewer=last.records - 1,
-    )  # fmt: skip
-    assert error.value.message == f"The counts do not agree: {fault}; run again with --resume."
+        listed[header.split] += sum(header.counts.values())
+    return SimpleNamespace(plan=made.plan, listed=listed)
+
+
+def _check(forecast: Any, headers: list[ShardHeader], **read_back: int) -> None:
+    checks: Any = [SimpleNamespace(file=name, records=records) for name, records in read_back.items()]
+    commit.check_counts(forecast, [ShardResult(header) for header in headers], checks)
+
+
+def _fault(forecast: Any, headers: list[ShardHeader], **read_back: int) -> str:
+    message = r"^The counts do not agree: .*; run again with --resume\.$"
+    with pytest.raises(EngineError, match=message) as error:
+        _check(forecast, headers, **read_back)
+    return str(error.value)
+
+
+def test_counts_that_agree_are_accepted(forecast: Any, headers: list[ShardHeader]) -> None:
+    _check(forecast, headers)
+    _check(forecast, headers, **{header.file: header.records for header in headers})
+
+
+def test_a_missing_shard_is_found(forecast: Any, headers: list[ShardHeader]) -> None:
+    message = _fault(forecast, headers[1:])
+    assert "the plan has the shards {'train': 3, 'validation': 1, 'test': 1}" in message
+    assert "{'train': 2, 'validation': 1, 'test': 1} were written" in message
+
+
+def test_a_listed_file_without_an_entry_is_found(forecast: Any, headers: list[ShardHeader]) -> None:
+    found = forecast.listed["train"]
+    forecast.listed["train"] += 1
+    message = _fault(forecast, headers)
+    assert f"split 'train' had {found + 1} files listed and {found} accounted for" in message
+
+
+def test_a_record_that_cannot_be_read_back_is_found(forecast: Any, headers: list[ShardHeader]) -> None:
+    first = headers[0]
+    message = _fault(forecast, headers, **{first.file: first.records - 1})
+    assert f"{first.file} should hold {first.records} records and {first.records - 1} came back" in message
 
 
 def test_a_step_is_repeated_only_for_the_same_fingerprint(
