@@ -93,14 +93,19 @@ def validation_of(per_code: int, codes: tuple[FindingCode, ...], name: str) -> V
     """Returns a validation with this number of findings of each code; keys and messages contain a name."""
     findings = [
         {
-            "code": code.value, "message": f"{name} {number}", "shard": "train-00000-of-00001.tfrecord",
-            "record": number, "offset": number * 100, "key": f"{name} {number}",
+            "code": code.value,
+            "message": f"{name} {number}",
+            "shard": "train-00000-of-00001.tfrecord",
+            "record": number,
+            "offset": number * 100,
+            "key": f"{name} {number}",
             "other": {"shard": "test-00000-of-00001.tfrecord", "record": 1, "offset": 7, "key": name}
-                     if code in PAIRS else None,
+            if code in PAIRS
+            else None,
         }
         for code in codes
         for number in range(per_code)
-    ]  # fmt: skip
+    ]
     return read_report(findings_json("quality", None, {code.value: per_code for code in codes}, findings))
 
 

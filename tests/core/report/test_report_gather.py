@@ -253,22 +253,25 @@ def test_inputs_sizes_of_originals_and_the_origin_of_splits_are_shown(sound_data
 
 
 _HUGE = {"count": 1, **dict.fromkeys(("min", "max", "mean", "std", "median"), 10**400)}
+_MEASURED: list[dict[str, Any]] = [
+    {"splits": {"train": {"all": {"bytes": {"histogram": {"counts": [1], "edges": "x"}}}}}},
+    {"splits": [], "total": None},
+    {"total": {"all": {"pixels": {"mean": [float("nan")], "std": ["a"]}, "width": 3, "boxes": []}}},
+    {"total": {"all": {"samples": {"uint16": {"3": {"images": "x", "min": [1]}}, "<b>": 7}}}},
+    {"total": {"all": {"width": _HUGE}}},
+]
 _DAMAGED = {
     "findings.json": ["", "[]", "{}", '{"counts": 3}', "nul", "[" * 100_000, '{"a": "\\ud800"}'],
     "run.json": [
-        "[", "3", '{"input": 3, "sources": [1], "splits_from": ["x"]}',
+        "[",
+        "3",
+        '{"input": 3, "sources": [1], "splits_from": ["x"]}',
         '{"input": [{}], "detected_as": [1, 2], "sources": {"images": "x", "bytes": {"sum": -1, "min": ""}}}',
         '{"sources": {"images": 1e999, "width": {"min": NaN, "max": 1, "mean": 2}, "bytes": {"sum": 9e999}}}',
         '{"sources": {"images": 3, "width": {"min": 1, "max": 9, "mean": []}, "bytes": {"sum": true}}}',
     ],
-    "statistics.json": ["[1]", *map(json.dumps, (
-        {"splits": {"train": {"all": {"bytes": {"histogram": {"counts": [1], "edges": "x"}}}}}},
-        {"splits": [], "total": None},
-        {"total": {"all": {"pixels": {"mean": [float("nan")], "std": ["a"]}, "width": 3, "boxes": []}}},
-        {"total": {"all": {"samples": {"uint16": {"3": {"images": "x", "min": [1]}}, "<b>": 7}}}},
-        {"total": {"all": {"width": _HUGE}}},
-    ))],
-}  # fmt: skip
+    "statistics.json": ["[1]", *map(json.dumps, _MEASURED)],
+}
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name in _DAMAGED for text in _DAMAGED[name]])
