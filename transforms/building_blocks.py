@@ -41,50 +41,28 @@ class _Mergeable(Protocol):
     def merge(self, other: Any, /) -> Any: ...
 
 
-Sum = TypeVar("Sum", bound=_Mergeable)
+class _Trimmed(Protocol):
+    def trim(self) -> object: ...
 
 
-class MergeAll(beam.CombineFn, Generic[Sum]):
-    """Merges all elements into one sum, with the method `merge` of the sum.
+Mergeable = TypeVar("Mergeable", bound=_Mergeable)
+Sum = TypeVar("Sum", bound=_Trimmed)
+
+
+def merge_all(empty: Callable[[], Mergeable]) -> Callable[[Iterable[Any]], Any]:
+    """Returns a combiner that merges sums into a new one; none of them changes.
 
     Args:
       empty: Returns an empty sum.
-      add: Adds an element to a sum. None to merge it, because elements are sums themselves.
-      finish: Returns the result of a sum. None for the sum itself.
     """
 
-    def __init__(
-        self,
-        empty: Callable[[], Sum],
-        add: Callable[[Sum, Any], object] | None = None,
-        finish: Callable[[Sum], Any] | None = None,
-    ) -> None:
-        self._empty = empty
-        self._add = add
-        self._finish = finish
+    def merged(sums: Iterable[Any]) -> Any:
+        total = empty()
+        for each in sums:
+            total.merge(each)
+        return total
 
-    def create_accumulator(self) -> Sum:
-        """Returns an empty sum."""
-        return self._empty()
-
-    def add_input(self, accumulator: Sum, element: Any) -> Sum:
-        """Adds an element."""
-        if self._add is None:
-            accumulator.merge(element)
-        else:
-            self._add(accumulator, element)
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[Sum]) -> Sum:
-        """Merges sums; none of them changes."""
-        merged = self._empty()
-        for accumulator in accumulators:
-            merged.merge(accumulator)
-        return merged
-
-    def extract_output(self, accumulator: Sum) -> Any:
-        """Returns the result."""
-        return accumulator if self._finish is None else self._finish(accumulator)
+    return merged
 
 
 def in_global_window(value: object) -> WindowedValue:
@@ -101,18 +79,11 @@ class SumOfBundle(beam.DoFn, Generic[Sum]):
     Args:
       empty: Returns an empty sum.
       add: Adds an element to a sum, given the side input of the step, or None.
-      trim: Drops what a whole sum does not need. None to keep everything.
     """
 
-    def __init__(
-        self,
-        empty: Callable[[], Sum],
-        add: Callable[[Sum, Any, Any], object],
-        trim: Callable[[Sum], object] | None = None,
-    ) -> None:
+    def __init__(self, empty: Callable[[], Sum], add: Callable[[Sum, Any, Any], object]) -> None:
         self._empty = empty
         self._add = add
-        self._trim = trim
 
     def start_bundle(self) -> None:
         """Starts an empty sum."""
@@ -124,9 +95,8 @@ class SumOfBundle(beam.DoFn, Generic[Sum]):
         yield from ()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Yields the sum of the bundle."""
-        if self._trim is not None:
-            self._trim(self._sum)
+        """Yields the sum of the bundle, without what a whole sum does not need."""
+        self._sum.trim()
         yield in_global_window(self._sum)
 
 
@@ -139,9 +109,7 @@ def added_findings(*parts: Iterable[FindingSummary]) -> FindingSummary:
     Args:
       *parts: Summaries of findings, which stay as they are.
     """
-    added = FindingSummary()
-    for summary in chain.from_iterable(parts):
-        added.merge(summary)
+    added: FindingSummary = merge_all(FindingSummary)(chain.from_iterable(parts))
     return added
 
 
@@ -156,5 +124,5 @@ def added_statistics(statistics: beam.PCollection | None) -> beam.pvalue.AsSingl
     """
     if statistics is None:
         return None
-    add_up = beam.CombineGlobally(MergeAll(Statistics)).with_output_types(Statistics)
+    add_up = beam.CombineGlobally(merge_all(Statistics)).with_output_types(Statistics)
     return statistics | "AddUpStatistics" >> add_up.as_singleton_view()  # Statistics

@@ -22,7 +22,7 @@ from shardwright.core.diff import (
     unpack_rows,
 )
 from shardwright.schemas.drift import MAX_PAIRS, Changes
-from shardwright.transforms.building_blocks import MergeAll, composite
+from shardwright.transforms.building_blocks import composite, merge_all
 
 #: Old and new classes, and the number of images that changed from the one to the other.
 Relabel = tuple[tuple[str, str], int]
@@ -126,7 +126,7 @@ def CompareDatasets(pairs: beam.PCollection, lost_is_empty: bool = False) -> bea
     changes = (
         tuple(step.changes for step in steps)
         | "AllChanges" >> beam.Flatten()  # Changes
-        | "SumChanges" >> beam.CombineGlobally(MergeAll(Changes)).as_singleton_view()
+        | "SumChanges" >> beam.CombineGlobally(merge_all(Changes)).as_singleton_view()
     )  # Changes
     return (
         pairs.pipeline

@@ -46,7 +46,7 @@ from shardwright.schemas.image_ref import (
 )
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.plan import Forecast, PartBounds, Plan
-from shardwright.transforms.building_blocks import MergeAll, SumOfBundle, composite, in_global_window
+from shardwright.transforms.building_blocks import SumOfBundle, composite, in_global_window, merge_all
 from shardwright.transforms.runners import has_one_worker, report_source
 
 _CLASS_IDS, _DIGESTS, _MATCHES = "class_ids", "digests", "matches"
@@ -192,17 +192,16 @@ def ChooseParts(
                 collected.add(ref.key, placement.hashed(ref, purpose))
 
     def choose(collected: CollectedHashes, found: Plan | None) -> PartBounds:
-        shares = shares_of(settings, purpose)
-        return choose_parts(collected, shares, carried_bounds(settings, purpose, found or carried))
+        shares, bounds = shares_of(settings, purpose), carried_bounds(settings, purpose, found or carried)
+        return choose_parts(collected.finish(), shares, bounds)
 
     empty = partial(CollectedHashes, settings)
-    collected = SumOfBundle(empty, collect, lambda collected: collected.lowest.trim())
-    merge = MergeAll(empty, finish=CollectedHashes.finish)
     return (
         batches
-        | "CollectHashes" >> beam.ParDo(collected, splits).with_output_types(CollectedHashes)
+        | "CollectHashes"
+        >> beam.ParDo(SumOfBundle(empty, collect), splits).with_output_types(CollectedHashes)
         # CollectedHashes of a bundle
-        | "MergeHashes" >> beam.CombineGlobally(merge).with_output_types(CollectedHashes)
+        | "MergeHashes" >> beam.CombineGlobally(merge_all(empty)).with_output_types(CollectedHashes)
         # CollectedHashes of all bundles
         | "ChooseBounds" >> beam.Map(choose, found).with_output_types(PartBounds)  # PartBounds
     )
@@ -242,15 +241,13 @@ def ForecastDataset(
         split_bounds: PartBounds | None,
         fold_bounds: PartBounds | None,
     ) -> Forecast:
-        merged = RefSummary(settings)
-        for summary in summaries:
-            merged.merge(summary)
+        merged = merge_all(partial(RefSummary, settings))(summaries)
         unmatched = unmatched_warnings(matches, settings, request.rules)
         asked = replace(request, carried=carried or request.carried)
         return make_forecast(asked, merged, [*class_ids], unmatched, split_bounds, fold_bounds)
 
     # A summary is small, however many references it counts, so one step can add up those of all bundles.
-    summarize = SumOfBundle(partial(RefSummary, settings), _add_batch, RefSummary.trim)
+    summarize = SumOfBundle(partial(RefSummary, settings), _add_batch)
     summaries = batches | "SummarizeRefs" >> beam.ParDo(summarize, splits).with_output_types(
         RefSummary
     )  # RefSummary of a bundle

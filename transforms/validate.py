@@ -47,7 +47,7 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.findings import Finding, FindingSummary
 from shardwright.schemas.ledger import ShardResult
 from shardwright.schemas.plan import Forecast, ledger_file
-from shardwright.transforms.building_blocks import MergeAll, composite
+from shardwright.transforms.building_blocks import composite, merge_all
 
 _FINDINGS, _ROWS, _STATISTICS = "findings", "rows", "statistics"
 _FINGERPRINTS, _PLACES, _SIZES, _CLASSES = "prints", "places", "sizes", "classes"
@@ -67,6 +67,12 @@ class Validated(NamedTuple):
     checks: beam.PCollection | None
     findings: beam.PCollection
     statistics: beam.PCollection | None = None
+
+
+def _totals_of(task: ShardTask) -> ShardTotals:
+    totals = ShardTotals()
+    totals.add(task)
+    return totals
 
 
 def _check_shard(
@@ -213,8 +219,11 @@ def ValidateShards(
     one_schema = beam.pvalue.AsSingleton(schema)
     totals: Any = None
     if depth > CheckDepth.FRAMES:
-        sums = MergeAll(ShardTotals, ShardTotals.add).with_output_types(ShardTotals)
-        totals = tasks | "CountShards" >> beam.CombineGlobally(sums).as_singleton_view()  # ShardTotals
+        totals = (
+            tasks
+            | "CountShard" >> beam.Map(_totals_of).with_output_types(ShardTotals)  # ShardTotals
+            | "CountShards" >> beam.CombineGlobally(merge_all(ShardTotals)).as_singleton_view()
+        )  # ShardTotals
         tasks = tasks | "SpreadOut" >> beam.Reshuffle()  # ShardTask
     check = beam.FlatMap(_check_shard, one_schema, totals, depth, stores, hold, summaries).with_output_types(
         ShardCheck

@@ -74,9 +74,13 @@ class CollectedHashes:
                 self.buckets[scope][bucket].update(counts)
         self.lowest.merge(other.lowest)
 
+    def trim(self) -> None:
+        """Drops images that are beyond the limit."""
+        self.lowest.trim()
+
     def finish(self) -> CollectedHashes:
         """Returns the collection with the images within the limit counted."""
-        self.lowest.trim()
+        self.trim()
         for _, image in self.lowest.items:
             self._count(image)
         return self

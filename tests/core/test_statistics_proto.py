@@ -12,7 +12,7 @@ from shardwright.core.stats_pb import ALL_EXAMPLES, stats_pb
 from shardwright.schemas.example import Feature, FeatureType
 from shardwright.schemas.layouts import CLASSIFICATION
 from shardwright.schemas.statistics import RecordStatistics, Statistics
-from shardwright.transforms.building_blocks import MergeAll
+from shardwright.transforms.building_blocks import merge_all
 
 _SPECS = {spec.name: spec for spec in CLASSIFICATION.features}
 _JPEG, _PNG = b"\xff\xd8\xff" + bytes(7), b"\x89PNG\r\n\x1a\n" + bytes(12)
@@ -126,10 +126,5 @@ def test_a_feature_without_values_is_listed() -> None:
 
 def test_equal_statistics_have_equal_bytes_in_any_parts() -> None:
     shards = [_of(_features(x=[n], y=[0.1 * n]), split=("test", "train")[n % 2]) for n in range(6)]
-    combine = MergeAll(Statistics)
-    forwards, backwards = combine.create_accumulator(), combine.create_accumulator()
-    for shard in shards:
-        forwards = combine.add_input(forwards, shard)
-    halves = [combine.add_input(combine.create_accumulator(), shard) for shard in reversed(shards)]
-    backwards = combine.merge_accumulators(halves)
-    assert stats_pb(combine.extract_output(forwards)) == stats_pb(combine.extract_output(backwards))
+    merge = merge_all(Statistics)
+    assert stats_pb(merge(shards)) == stats_pb(merge(merge([shard]) for shard in reversed(shards)))
