@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from shardwright.core.report.measures import Measures, SourceSummary
+from shardwright.core.report.measures import Measures, PictureSize, SourceSummary
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.drift import Drift
@@ -25,12 +25,14 @@ class Thumbnail(NamedTuple):
       width: Width in pixels.
       height: Height in pixels.
       problem: Short reason why there is no thumbnail.
+      stored: Size of the stored image. None if it is not known.
     """
 
     jpeg: bytes = b""
     width: int = 0
     height: int = 0
     problem: str = ""
+    stored: PictureSize | None = None
 
 
 class RecordAt(NamedTuple):
@@ -53,6 +55,14 @@ class ClassSheet(NamedTuple):
     label: str
     records: int
     samples: tuple[Sample, ...]
+
+
+def with_some_samples(
+    sheets: Iterable[ClassSheet], choose: Callable[[Sequence[Sample]], Iterable[Sample]]
+) -> tuple[ClassSheet, ...]:
+    """Returns the sheets that have samples left after a choice."""
+    chosen = (sheet._replace(samples=tuple(choose(sheet.samples))) for sheet in sheets)
+    return tuple(sheet for sheet in chosen if sheet.samples)
 
 
 class Quarantined(NamedTuple):
@@ -83,6 +93,11 @@ class Checked:
     image_findings: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
     current: bool = True
     when: str = ""
+
+    def with_some_images(self, choose: Callable[[Sequence[Finding]], Iterable[Finding]]) -> Checked:
+        """Returns the results with the findings about single images that are left after a choice."""
+        chosen = {code: tuple(choose(findings)) for code, findings in self.image_findings.items()}
+        return replace(self, image_findings={code: findings for code, findings in chosen.items() if findings})
 
     def severity(self, code: str) -> str:
         """Returns the severity of the findings with a code."""

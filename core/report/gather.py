@@ -19,10 +19,17 @@ from shardwright.core.preview import ledger_entries
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
 from shardwright.core.records.record_schema import infer_schema, schema_of_plan
-from shardwright.core.report.data import Checked, ClassSheet, RecordAt, ReportData, RunFacts, Sample
+from shardwright.core.report.data import (
+    Checked,
+    ClassSheet,
+    RecordAt,
+    ReportData,
+    RunFacts,
+    Sample,
+    with_some_samples,
+)
 from shardwright.core.report.measures import Document, Measures, ObjectCounts, measure, ranked
 from shardwright.core.report.thumbnails import (
-    Seen,
     draw_quarantine,
     draw_thumbnails,
     has_drawn_annotations,
@@ -180,7 +187,7 @@ def _gather(
     places = [sample.at for sheet in sheets for sample in sheet.samples]
     schema = schema_of_plan(dataset.features, dataset.first_label, dataset.plan)
     seen = read_thumbnails([*places, *shown_places(checked, paths)], paths, schema)
-    sampled = [seen[place][1] for place in dict.fromkeys(places) if place in seen]
+    sampled = [seen[place].stored for place in dict.fromkeys(places) if place in seen]
     total = sum(map(dataset.size, dataset.splits))
     measured = partial(
         measure,
@@ -198,10 +205,10 @@ def _gather(
         records=dataset.all_records,
         bytes=total,
         shards=len(paths),
-        checked=_drop_findings(checked, seen),
+        checked=_with_images(checked, seen),
         measures=_measures(measured, statistics, left_out),
-        sheets=_drop_samples(sheets, seen),
-        pictures={place: picture for place, (picture, _) in seen.items()},
+        sheets=with_some_samples(sheets, lambda some: [sample for sample in some if sample.at in seen]),
+        pictures=seen,
         run=run,
         annotated=has_drawn_annotations(dataset.features),
         quarantine=draw_quarantine(quarantine, directory),
@@ -242,7 +249,7 @@ def gather_files(
     schema = infer_schema([data for _, data in first[:_INFER_FROM]])
     seen = dict(draw_thumbnails(first, schema))
     samples = tuple(Sample(at, f"{os.path.basename(at.file)}, byte {at.offset}") for at in seen)
-    sizes = [size for _, size in seen.values() if size]
+    sizes = [picture.stored for picture in seen.values() if picture.stored]
     paths = {os.path.basename(path): path for path in files}
     checked = select_findings(validation, "", drawn)
     seen |= read_thumbnails(shown_places(checked, paths), paths, schema)
@@ -260,12 +267,19 @@ def gather_files(
         records=records,
         bytes=total,
         shards=len(files),
-        checked=_drop_findings(checked, seen),
+        checked=_with_images(checked, seen),
         measures=_measures(partial(measure, sampled=sizes), statistics, left_out),
         sheets=(ClassSheet(NO_CLASS, records, samples),) if samples else (),
-        pictures={place: picture for place, (picture, _) in seen.items()},
+        pictures=seen,
         annotated=has_drawn_annotations(schema.features),
         left_out=tuple(left_out),
+    )
+
+
+def _with_images(checked: Checked | None, seen: Container[object]) -> Checked | None:
+    """Removes the findings about single images whose image was not found."""
+    return checked and checked.with_some_images(
+        lambda findings: [one for one in findings if (one.shard, one.offset) in seen]
     )
 
 
@@ -334,26 +348,6 @@ def _time_written(directory: str, name: str) -> str:
 def as_time(seconds: float) -> str:
     """Returns seconds since the epoch as text for people."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
-
-
-def _drop_samples(sheets: Sequence[ClassSheet], seen: Mapping[RecordAt, Seen]) -> tuple[ClassSheet, ...]:
-    """Removes samples whose record was not found."""
-    drawn = (
-        sheet._replace(samples=tuple(sample for sample in sheet.samples if sample.at in seen))
-        for sheet in sheets
-    )
-    return tuple(sheet for sheet in drawn if sheet.samples)
-
-
-def _drop_findings(checked: Checked | None, seen: Mapping[RecordAt, Seen]) -> Checked | None:
-    """Removes findings about single images whose image was not found."""
-    if checked is None:
-        return None
-    visible = {
-        code: tuple(one for one in some if (one.shard, one.offset) in seen)
-        for code, some in checked.image_findings.items()
-    }
-    return replace(checked, image_findings={code: some for code, some in visible.items() if some})
 
 
 #: Classes whose images are shown: up to this many all, else the largest, the smallest and some between.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
-from shardwright.core.dataset_files import dataset_name
+from shardwright.core.dataset_files import dataset_name, utc
 from shardwright.core.report.gather import as_time
 from shardwright.core.report.pages import draw_page, first_small_page
 from shardwright.core.versions import accept_command, is_accepted, list_versions, read_pointer
@@ -155,10 +155,7 @@ def version_view(
       files: Names of the linked files that exist.
     """
     seconds = created_at(record.version)  # eight digits are not always a date
-    began, stamp = (
-        time.strftime(form, time.gmtime(seconds)) if seconds > 0 else ""
-        for form in ("%Y-%m-%d %H:%M UTC", "%Y-%m-%dT%H:%M:%SZ")
-    )
+    began, stamp = (as_time(seconds), utc(seconds)) if seconds > 0 else ("", "")
     refusals = sorted(record.refusals, key=lambda refusal: refusal.severity is not Severity.ERROR)
     accepted = [one for one in refusals if is_accepted(one, record.accepted)]
     errors = sum(refusal.severity is Severity.ERROR for refusal in refusals)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from shardwright.core.report.data import Checked, ReportData
+from shardwright.core.report.data import Checked, ReportData, with_some_samples
 from shardwright.core.report.index_page import version_view
 from shardwright.core.report.measures import SPREAD_HEADS, ClassRow, class_rows, ranked
 from shardwright.core.report.pages import LETTERS, draw_page, first_small_page, with_page_digest
@@ -324,18 +324,12 @@ def reduced(data: ReportData, amount: Amount) -> ReportData:
 
     checked = data.checked
     if checked is not None:
-        image_findings = {code: some(findings) for code, findings in checked.image_findings.items()}
-        checked = replace(
-            checked,
-            pairs=some(checked.pairs),
-            image_findings={code: findings for code, findings in image_findings.items() if findings},
-        )
-    sheets = [sheet._replace(samples=some(sheet.samples)) for sheet in data.sheets]
+        checked = replace(checked.with_some_images(some), pairs=some(checked.pairs))
     quarantine = [item if amount.pictures else item._replace(picture=None) for item in data.quarantine]
     return replace(
         data,
         checked=checked,
-        sheets=tuple(sheet for sheet in sheets if sheet.samples),
+        sheets=with_some_samples(data.sheets, some),
         quarantine=tuple(quarantine[: max(20, int(len(quarantine) * amount.pictures))]),
     )
 

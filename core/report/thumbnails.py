@@ -66,8 +66,6 @@ PATIENCE = 6.0
 #: Formats in which a part of an image can be decoded.
 _PARTIAL = frozenset({"jpeg", "png"})
 
-Seen = tuple[Thumbnail, PictureSize | None]
-
 
 def has_drawn_annotations(features: Iterable[FeatureSpec]) -> bool:
     """Returns whether thumbnails of records with these features show boxes, masks or key points."""
@@ -76,7 +74,7 @@ def has_drawn_annotations(features: Iterable[FeatureSpec]) -> bool:
 
 def read_thumbnails(
     places: Iterable[RecordAt], paths: Mapping[str, str], schema: RecordSchema
-) -> dict[RecordAt, Seen]:
+) -> dict[RecordAt, Thumbnail]:
     """Reads records and draws thumbnails.
 
     Args:
@@ -85,16 +83,16 @@ def read_thumbnails(
       schema: Record schema of the dataset.
 
     Returns:
-      A thumbnail for each sound record, with the size of its image.
+      A thumbnail for each sound record.
     """
     offsets: defaultdict[str, set[int]] = defaultdict(set)
     for place in places:
         offsets[place.file].add(place.offset)
     end = time.monotonic() + _PATIENCE
 
-    def look(item: tuple[str, set[int]]) -> list[tuple[RecordAt, Seen]]:
+    def look(item: tuple[str, set[int]]) -> list[tuple[RecordAt, Thumbnail]]:
         file, file_offsets = item
-        thumbnails: list[tuple[RecordAt, Seen]] = []
+        thumbnails: list[tuple[RecordAt, Thumbnail]] = []
         if time.monotonic() > end:
             return thumbnails
         try:
@@ -117,34 +115,34 @@ def read_thumbnails(
 
 def draw_thumbnails(
     records: Iterable[tuple[RecordAt, bytes]], schema: RecordSchema
-) -> Iterator[tuple[RecordAt, Seen]]:
+) -> Iterator[tuple[RecordAt, Thumbnail]]:
     """Draws the images of records small, in parallel, and yields them in order."""
     return iter(
         current_converters().map(
             partial(_draw, schema),
             records,
             weigh=lambda item: len(item[1]),
-            crashed=lambda item, how: (item[0], (Thumbnail(problem=QuarantineReason.DECODER_CRASHED), None)),
+            crashed=lambda item, how: (item[0], Thumbnail(problem=QuarantineReason.DECODER_CRASHED)),
             max_items=_WAITING,
             chunk_items=1,
         )
     )
 
 
-def _draw(schema: RecordSchema, item: tuple[RecordAt, bytes]) -> tuple[RecordAt, Seen]:
+def _draw(schema: RecordSchema, item: tuple[RecordAt, bytes]) -> tuple[RecordAt, Thumbnail]:
     """Draws a record's image small; if that fails, the thumbnail contains the reason."""
     place, data = item
     try:
         side = _ANNOTATED_SIDE if has_drawn_annotations(schema.features) else SIDE
         image = record_thumbnail(data, schema, side)
         if image is not None:
-            return place, (as_thumbnail(image), _facts(data, schema))
+            return place, as_thumbnail(image)._replace(stored=_stored_size(data, schema))
         problem = "it contains no image"
     except ImageFault as fault:
         problem = fault.reason.value
     except Exception as error:  # a damaged record may raise any error in a library; the page continues
         problem = type(error).__name__
-    return place, (Thumbnail(problem=problem), None)
+    return place, Thumbnail(problem=problem)
 
 
 def as_thumbnail(image: Image.Image) -> Thumbnail:
@@ -158,7 +156,7 @@ def as_thumbnail(image: Image.Image) -> Thumbnail:
     return Thumbnail(buffer.getvalue(), *rgb.size)
 
 
-def _facts(data: bytes, schema: RecordSchema) -> PictureSize | None:
+def _stored_size(data: bytes, schema: RecordSchema) -> PictureSize | None:
     """Returns the size of a stored image: from its header, or from its record for raw pixels."""
     record = record_of(data, schema)
     part = record.only_part(record.name(FeatureRole.ENCODED))
