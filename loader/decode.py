@@ -67,7 +67,6 @@ class FeatureReader:
         self._single = spec.shape == ()
         self._shape = (-1, *parsing.shape) if parsing.kind is ParsingKind.SEQUENCE else parsing.shape
         self._dtype = _FEATURE_TYPES[spec.type]
-        self._plain = self._single and spec.encoding is Encoding.PLAIN
 
     def read(self, example: ParsedExample) -> Value:
         """Returns the feature's value: bytes, int or float, or an array of its shape.
@@ -80,9 +79,6 @@ class FeatureReader:
         """
         spec = self.spec
         feature = example.feature(spec.name)
-        values = feature.values
-        if self._plain and len(values) == 1 and feature.type is spec.type:
-            return values[0]
         values = self._checked(feature)
         if spec.encoding is Encoding.TENSOR:
             return read_tensor(values[0])
