@@ -171,8 +171,11 @@ def read_input(output: str) -> InputState | None:
 
 
 def is_overtaken(task: RebuildTask, records: Sequence[VersionRecord]) -> bool:
-    """Returns whether another run made this version, or a newer one, before this run began."""
-    own = [record.holder == task.holder for record in records if record.version == task.version]
+    """Returns whether another run made this version, or a newer one, before this run began.
+
+    A version without a record is what this run left when it could not write the record.
+    """
+    own = [record.holder in ("", task.holder) for record in records if record.version == task.version]
     return own == [False] or (not own and any(record.version > task.version for record in records))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import errno
 import json
-import os
 import shutil
 import signal
 import time
@@ -470,7 +469,7 @@ def test_a_full_disk_ends_the_rebuild_and_the_next_one_continues(
         patch.setattr(LocalStore, "write", full)
         with pytest.raises(EngineError, match="the disk is full; free some space, then run again") as caught:
             _rebuild(folder)
-    assert "--resume" not in caught.value.message
+    assert "--resume" not in caught.value.message and _outcomes(folder)[-1] == "failure"
     assert (folder / "out" / "latest.json").read_bytes() == pointer
     result = _rebuild(folder)
     assert result.changed and result.outcome["records"] == 13
@@ -488,8 +487,6 @@ def test_a_source_changed_during_the_rebuild_ends_it(folder: Path, monkeypatch: 
         patch.setattr(class_folders, "list_class_folders", listed)
         with pytest.raises(EngineError, match="changed while the job was reading its input; run again when"):
             _rebuild(folder)
-    assert _rebuild(folder).changed
-    _check_sound(folder, 2)
 
 
 @pytest.mark.parametrize("existed", [False, True])
@@ -539,10 +536,6 @@ def test_the_second_rebuild_names_the_first(folder: Path, capsys: pytest.Capture
     err = capsys.readouterr().err
     assert "another-host" in err and "20990101T000000Z" in err and "Traceback" not in err
     assert json.loads((folder / "out" / LEASE_JSON).read_text())["holder"] == "somebody"
-    silent = Lease("dead", "", "another-host", pid=7, renewed=1.0, seconds=60.0)
-    (folder / "out" / LEASE_JSON).write_text(silent.dumps())
-    os.utime(folder / "out" / LEASE_JSON, (1.0, 1.0))
-    assert _rebuild(folder).changed
 
 
 @pytest.mark.sampled(1)
@@ -554,8 +547,6 @@ def test_signals_end_a_rebuild_in_order(folder: Path, tmp_path: Path, number: si
     assert done.code == 130
     assert "shardwright: interrupted; " in done.err and "run again" in done.err and "--resume" not in done.err
     assert not (folder / "out" / LEASE_JSON).exists()
-    assert _rebuild(folder).changed
-    _check_sound(folder, 2)
 
 
 @pytest.mark.slow
