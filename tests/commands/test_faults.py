@@ -58,6 +58,7 @@ from shardwright.schemas.units import counted
 from shardwright.schemas.version import LEASE_JSON
 
 Capture = pytest.CaptureFixture[str]
+Convert = Callable[..., Done]
 IMAGES = 200
 SETTINGS = ("--resize=8", "--splits=train=0.7,test=0.3", "--shards=train=4,test=2", "--max_bad_fraction=0.1")
 STORAGE = "shardwright.core.storage"
@@ -86,6 +87,12 @@ def small(tmp_path: Path) -> Path:
     return make_tree(tmp_path / "in")
 
 
+@pytest.fixture
+def convert_small(capfd: Capture, tmp_path: Path, small: Path) -> Convert:
+    """Converts the small tree to `out` in the temporary folder."""
+    return partial(run, capfd, "convert", "--input", small, "--output", tmp_path / "out")
+
+
 def argv_of(tree: Path, tmp_path: Path) -> tuple[object, ...]:
     return ("convert", "--input", tree, "--output", tmp_path / "out", *SETTINGS)
 
@@ -106,84 +113,46 @@ def finish(capfd: Capture, argv: tuple[object, ...], output: Path, clean: dict[s
     return reused
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("target", "text", "call", "reused"),
+    ("number", "target", "text", "call", "reused"),
     [
-        (READ, "/", 20, 0),  # while the sample is taken
-        pytest.param(READ, "/", 64 + 10, 0, marks=pytest.mark.slow),  # in the middle of the first shard
-        (READ, "/", 64 + 120, 1),  # in the middle of a later shard
-        (f"{STORAGE}:move_into_place", "_work/", 3, 1),  # a shard is written, but not in its place yet
-        ("os:replace", "_index/", 3, 1),  # its index has a temporary name
-        (f"{STORAGE}:write_bytes", "_shards/", 3, 1),  # a shard is in its place, but has no ledger yet
-        # its ledger has a temporary name
-        pytest.param("os:replace", "_shards/", 5, 3, marks=pytest.mark.slow),
-        pytest.param(f"{STORAGE}:write_bytes", "quarantine.jsonl", 1, 6, marks=pytest.mark.slow),
-        pytest.param(f"{STORAGE}:write_bytes", "labels.txt", 1, 6, marks=pytest.mark.slow),
-        (f"{STORAGE}:write_bytes", "dataset.json", 1, 6),
-        ("os:replace", "dataset.json", 1, 6),  # only the last rename is missing
+        (signal.SIGINT, READ, "/", 20, 0),  # while the sample is taken
+        (signal.SIGTERM, READ, "/", 64 + 70, 0),
+        (signal.SIGHUP, f"{STORAGE}:write_bytes", "_shards/", 3, 1),  # a shard has no ledger yet
+        (signal.SIGINT, f"{STORAGE}:write_bytes", "quarantine.jsonl", 1, 6),
+        (signal.SIGKILL, "os:replace", "_index/", 3, 1),  # the index of a shard has a temporary name
+        (signal.SIGKILL, "os:replace", "dataset.json", 1, 6),  # only the last rename is missing
+        *(
+            pytest.param(signal.SIGKILL, *moment, marks=pytest.mark.slow)
+            for moment in (
+                (READ, "/", 20, 0),
+                (READ, "/", 64 + 10, 0),  # in the middle of the first shard
+                (READ, "/", 64 + 120, 1),  # in the middle of a later shard
+                (f"{STORAGE}:move_into_place", "_work/", 3, 1),  # a shard is not in its place yet
+                (f"{STORAGE}:write_bytes", "_shards/", 3, 1),
+                ("os:replace", "_shards/", 5, 3),  # the ledger of a shard has a temporary name
+                (f"{STORAGE}:write_bytes", "quarantine.jsonl", 1, 6),
+                (f"{STORAGE}:write_bytes", "labels.txt", 1, 6),
+                (f"{STORAGE}:write_bytes", "dataset.json", 1, 6),
+            )
+        ),
     ],
 )
-def test_resume_finishes_a_killed_run(
+def test_resume_finishes_a_run_that_was_killed_or_told_to_end(
     capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str],
-    target: str, text: str, call: int, reused: int,
+    number: signal.Signals, target: str, text: str, call: int, reused: int,
 ) -> None:  # fmt: skip
     argv = argv_of(tree, tmp_path)
-    kill = partial(at_call, target, text, call, partial(signal_self, signal.SIGKILL))
-    assert run_forked(tmp_path / "log", *argv, before=kill).code == -signal.SIGKILL
-    found = finish(capfd, argv, tmp_path / "out", clean)
-    assert found >= reused and (found == 6) == (reused == 6)
-
-
-@pytest.mark.parametrize(
-    ("number", "target", "text", "call"),
-    [
-        (signal.SIGINT, READ, "/", 10),
-        (signal.SIGTERM, READ, "/", 64 + 70),
-        (signal.SIGHUP, f"{STORAGE}:write_bytes", "_shards/", 3),
-        (signal.SIGINT, f"{STORAGE}:write_bytes", "quarantine.jsonl", 1),
-    ],
-)
-def test_a_signal_is_reported_in_one_line(
-    capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str],
-    number: signal.Signals, target: str, text: str, call: int,
-) -> None:  # fmt: skip
-    argv = argv_of(tree, tmp_path)
-    interrupt = partial(at_call, target, text, call, partial(signal_self, number))
-    done = run_forked(tmp_path / "log", *argv, before=interrupt)
-    reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
-    assert done == (130, "", f"shardwright: interrupted; {reason}run again with --resume to go on.\n")
-    assert not leftovers(tmp_path / "out")
-    finish(capfd, argv, tmp_path / "out", clean)
-
-
-def slow_reads() -> None:
-    """Makes reading every image slow."""
-    real = shard_convert.read_image
-
-    def slow(*args: Any) -> bytes:
-        time.sleep(0.01)
-        return real(*args)
-
-    vars(shard_convert)["read_image"] = slow
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("number", ENDING)
-def test_signals_at_any_time_end_in_order(
-    capfd: Capture, tmp_path: Path, tree: Path, clean: dict[str, str], number: signal.Signals
-) -> None:
-    argv = argv_of(tree, tmp_path)
-    process = start(tmp_path / "log", *argv, before=slow_reads)
-    deadline = time.monotonic() + 30
-    while len([*(tmp_path / "out").glob("_shards/*.gz")]) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(process.pid, number)
-    done = wait(process, tmp_path / "log")
-    reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
-    assert done == (130, "", f"shardwright: interrupted; {reason}run again with --resume to go on.\n")
-    assert finish(capfd, argv, tmp_path / "out", clean) >= 2
+    end = partial(at_call, target, text, call, partial(signal_self, number))
+    done = run_forked(tmp_path / "log", *argv, before=end)
+    if number == signal.SIGKILL:
+        assert done.code == -number
+    else:
+        reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
+        assert done == (130, "", f"shardwright: interrupted; {reason}run again with --resume to go on.\n")
+        assert not leftovers(tmp_path / "out")
+    count = finish(capfd, argv, tmp_path / "out", clean)
+    assert count >= reused and (count == 6) == (reused == 6)
 
 
 def test_ctrl_c_in_a_command_without_resume_does_not_advise_it(tmp_path: Path, tree: Path) -> None:
@@ -253,7 +222,7 @@ def test_the_root_of_a_file_system_can_be_written_but_not_replaced(
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("change", ["grow", "touch", "replace"])
 def test_a_source_that_changes_stops_the_job(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, change: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, convert_small: Convert, change: str
 ) -> None:
     victim = small / "bee" / "001.png"
     real = shard_convert.read_image
@@ -269,20 +238,19 @@ def test_a_source_that_changes_stops_the_job(
                 victim.write_bytes(picture(77))
         return real(ref, max_bytes)
 
-    argv = ("convert", "--input", small, "--output", tmp_path / "out")
     with monkeypatch.context() as patch:
         patch.setattr(shard_convert, "read_image", meddle)
-        sentence = sentence_of(run(capfd, *argv), 3)
+        sentence = sentence_of(convert_small(), 3)
     assert sentence.startswith(f"{victim} changed while the job was reading its input")
     assert not (tmp_path / "out" / "dataset.json").exists()
     # The sample was read before anything was written.
     (tmp_path / "out").mkdir(exist_ok=True)
-    assert run(capfd, *argv, "--resume").code == 0
+    assert convert_small("--resume").code == 0
     assert outcomes(tmp_path / "out")["bee/001.png"] == "written"
 
 
 def test_a_source_that_disappears_is_unreadable(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, convert_small: Convert
 ) -> None:
     real = class_folders.list_class_folders
 
@@ -291,8 +259,7 @@ def test_a_source_that_disappears_is_unreadable(
         (small / "bee" / "001.png").unlink(missing_ok=True)
 
     monkeypatch.setattr(class_folders, "list_class_folders", listed)
-    argv = ("convert", "--input", small, "--output", tmp_path / "out", "--max_bad_fraction=0.5")
-    assert run(capfd, *argv).code == 0
+    assert convert_small("--max_bad_fraction=0.5").code == 0
     found = check_books(tmp_path / "out")["bee/001.png"]
     assert (found["reason"], found["stage"]) == ("UNREADABLE", "read")
 
@@ -300,19 +267,19 @@ def test_a_source_that_disappears_is_unreadable(
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("where", ["convert_image", "read_image", "ExampleBuilder.build"])
 def test_a_lack_of_memory_stops_the_job(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, where: str
+    monkeypatch: pytest.MonkeyPatch, convert_small: Convert, where: str
 ) -> None:
     def exhausted(*_: Any, **__: Any) -> Any:
         raise MemoryError
 
     monkeypatch.setattr(f"{shard_convert.__name__}.{where}", exhausted)
     monkeypatch.setattr(shard_convert, "WORKING_BYTES", 1 << 62)
-    sentence = sentence_of(run(capfd, "convert", "--input", small, "--output", tmp_path / "out"), 3)
+    sentence = sentence_of(convert_small(), 3)
     assert sentence.startswith("The machine ran out of memory") and "run again with --resume" in sentence
 
 
 def test_one_image_that_asks_for_absurd_memory_is_corrupt(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, convert_small: Convert
 ) -> None:
     real = shard_convert.convert_image
 
@@ -322,22 +289,20 @@ def test_one_image_that_asks_for_absurd_memory_is_corrupt(
         return real(data, name, *rest)
 
     monkeypatch.setattr(shard_convert, "convert_image", greedy)
-    argv = ("convert", "--input", small, "--output", tmp_path / "out", "--max_bad_fraction=0.5")
-    assert run(capfd, *argv).code == 0
+    assert convert_small("--max_bad_fraction=0.5").code == 0
     assert outcomes(tmp_path / "out")["bee/001.png"] == "CORRUPT"
 
 
 def test_unexpected_errors_are_one_sentence_and_a_traceback_on_demand(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+    monkeypatch: pytest.MonkeyPatch, convert_small: Convert
 ) -> None:
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("a bug\nin two lines")
 
     monkeypatch.setattr(shard_convert.ExampleBuilder, "build", broken)
-    argv = ("convert", "--input", small, "--output", tmp_path / "out")
-    sentence = sentence_of(run(capfd, *argv), 3)
+    sentence = sentence_of(convert_small(), 3)
     assert sentence.startswith("The engine failed with ") and "--verbose" in sentence
-    done = run(capfd, *argv, "--verbose", "--overwrite")
+    done = convert_small("--verbose", "--overwrite")
     assert done.code == 3 and "Traceback" in done.err and "in broken" in done.err
     assert done.err.splitlines()[-1].startswith("shardwright: The engine failed with ")
 
@@ -364,18 +329,18 @@ def at_every_image(monkeypatch: pytest.MonkeyPatch, tree: Path, act: Callable[[s
     ],
 )
 def test_faults_of_the_storage_are_not_faults_of_an_image(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, number: int, says: str
+    monkeypatch: pytest.MonkeyPatch, small: Path, convert_small: Convert, number: int, says: str
 ) -> None:
     def failing(path: str) -> None:
         raise OSError(number, os.strerror(number), path)
 
     at_every_image(monkeypatch, small, failing)
-    sentence = sentence_of(run(capfd, "convert", "--input", small, "--output", tmp_path / "out"), 3)
+    sentence = sentence_of(convert_small(), 3)
     assert sentence.startswith(f"Cannot read {small}/") and says in sentence
 
 
 def test_a_transient_fault_of_the_storage_is_retried(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, convert_small: Convert
 ) -> None:
     failed: set[str] = set()
 
@@ -385,12 +350,12 @@ def test_a_transient_fault_of_the_storage_is_retried(
             raise OSError(errno.EIO, "once")
 
     at_every_image(monkeypatch, small, flaky)
-    assert run(capfd, "convert", "--input", small, "--output", tmp_path / "out").code == 0
+    assert convert_small().code == 0
     assert set(outcomes(tmp_path / "out").values()) == {"written"} and len(failed) == 6
 
 
 def test_an_unlistable_folder_stops_the_job(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, convert_small: Convert
 ) -> None:
     real = os.scandir
 
@@ -400,7 +365,7 @@ def test_an_unlistable_folder_stops_the_job(
         return real(path)
 
     monkeypatch.setattr(os, "scandir", forbidden)
-    done = run(capfd, "convert", "--input", small, "--output", tmp_path / "out")
+    done = convert_small()
     monkeypatch.undo()
     assert sentence_of(done, 3) == (
         f"Cannot list {small}/bee: permission denied; make it readable or move it out of the input."
@@ -428,7 +393,7 @@ def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tr
 
 
 def test_a_run_that_ended_between_a_shard_and_its_ledger_can_be_resumed(
-    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, convert_small: Convert
 ) -> None:
     real = storage.write_bytes
 
@@ -437,13 +402,12 @@ def test_a_run_that_ended_between_a_shard_and_its_ledger_can_be_resumed(
             raise OSError(errno.ENOSPC, "No space left on device")
         real(path, data, inside)
 
-    argv = ("convert", "--input", small, "--output", tmp_path / "out")
     with monkeypatch.context() as patch:
         patch.setattr(storage, "write_bytes", full)
-        sentence_of(run(capfd, *argv), 3)
+        sentence_of(convert_small(), 3)
     left = [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert left == ["train-00000-of-00001.tfrecord"]
-    assert run(capfd, *argv, "--resume").code == 0
+    assert convert_small("--resume").code == 0
     assert len(check_books(tmp_path / "out")) == sum(path.is_file() for path in small.rglob("*"))
 
 
