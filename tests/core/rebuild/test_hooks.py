@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import socketserver
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 import pytest
+from helpers.storage.scripted import Answers, Response, serving
 
 from shardwright.core.rebuild import notify
 from shardwright.core.rebuild.notify import run_hooks
@@ -38,44 +40,27 @@ class Seen(NamedTuple):
     body: bytes
 
 
-class Server(ThreadingHTTPServer):
-    """A server whose answer to each path is a function of the number of requests."""
+class Server(Answers):
+    """A web server whose answer to each path is a function of the number of requests.
 
-    daemon_threads = True
+    Attributes:
+      seen: Received requests.
+      answers: Path -> that function; other paths are answered with status 200.
+      url: Its address.
+    """
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self.seen: list[Seen] = []
-        self.answers: dict[str, Callable[[int], tuple[int, dict[str, str]]]] = {}
-        self.hung = threading.Event()
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.answers: dict[str, Callable[[int], Response]] = {}
+        self.url = ""
+
+    def answer(self, method: str, target: str, headers: Any, body: bytes) -> Response:
+        self.seen.append(Seen(method, target, dict(headers), body))
+        return self.answers.get(target, lambda _: Response())(len(self.asked(target)))
 
     def asked(self, path: str) -> list[Seen]:
         return [request for request in self.seen if request.path == path]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.seen.append(Seen(self.command, self.path, dict(self.headers), body))
-        if self.path == "/hang":
-            self.server.hung.wait(60)
-        if self.path == "/drip":  # one byte at a time, so that no single read takes long
-            while not self.server.hung.wait(0.01):
-                self.wfile.write(b"H")
-        count = len(self.server.asked(self.path))
-        status, headers = self.server.answers.get(self.path, lambda _: (200, {}))(count)
-        self.send_response(status)
-        for name, value in {"Content-Length": "0", **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    do_GET = do_POST  # noqa: N815
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture
@@ -83,13 +68,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A web server; retries follow at once."""
     monkeypatch.setattr(notify, "PAUSES", (0.0, 0.0))
     made = Server()
-    thread = threading.Thread(target=made.serve_forever, args=(0.01,))
-    thread.start()
-    yield made
-    made.hung.set()
-    made.shutdown()
-    thread.join()
-    made.server_close()
+    with serving(made) as made.url:
+        yield made
 
 
 def post(server: Server, path: str, event: str = "refused") -> list[str]:
@@ -193,27 +173,48 @@ def test_a_webhook_gets_the_facts(server: Server) -> None:
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
 def test_a_temporary_failure_of_the_server_is_retried(server: Server, status: int) -> None:
-    server.answers["/a"] = lambda count: (status if count < 3 else 204, {})
+    server.answers["/a"] = lambda count: Response(status=status if count < 3 else 204)
     assert post(server, "/a") == []
     assert len({request.body for request in server.asked("/a")}) == 1 and len(server.seen) == 3
-    server.answers["/b"] = lambda _: (status, {})
+    server.answers["/b"] = lambda _: Response(status=status)
     (warning,) = post(server, "/b")
     assert f"HTTP status {status}" in warning and len(server.asked("/b")) == 3
 
 
 def test_a_refusal_of_the_server_is_not_retried_and_its_url_stays_secret(server: Server) -> None:
-    server.answers[f"/{SECRET}?key={SECRET}"] = lambda _: (404, {})
+    server.answers[f"/{SECRET}?key={SECRET}"] = lambda _: Response(status=404)
     address = server.url.replace("//", f"//me:{SECRET}@") + f"/{SECRET}?key={SECRET}"
     (warning,) = run_hooks((Hook(webhook=address),), "failure", FACTS)
     assert SECRET not in warning and server.url in warning and "404" in warning
     assert len(server.seen) == 1
 
 
-@pytest.mark.parametrize("path", ["/hang", "/drip"])
-def test_an_endless_answer_delays_nothing(server: Server, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+class Dripping(socketserver.BaseRequestHandler):
+    """Sends one byte at a time, so that no single read takes long."""
+
+    connections = 0
+
+    def handle(self) -> None:
+        Dripping.connections += 1
+        with contextlib.suppress(OSError):  # the client has gone
+            for _ in range(200):
+                self.request.send(b"H")
+                time.sleep(0.01)
+
+
+def test_an_endless_answer_delays_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "WEBHOOK_SECONDS", 0.3)
-    (warning,) = post(server, path)
-    assert "no answer within" in warning and len(server.asked(path)) == 3
+    server.answers["/hang"] = lambda _: Response(head=60.0)
+    (warning,) = post(server, "/hang")
+    assert "no answer within" in warning and len(server.asked("/hang")) == 3
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Dripping) as dripping:
+        dripping.daemon_threads = True
+        threading.Thread(target=dripping.serve_forever, args=(0.01,)).start()
+        (warning,) = run_hooks(
+            (Hook(webhook=f"http://127.0.0.1:{dripping.server_address[1]}"),), "refused", FACTS
+        )
+        dripping.shutdown()
+    assert "no answer within" in warning and Dripping.connections == 3
 
 
 def test_an_unreachable_server_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,14 +229,14 @@ def test_an_unreachable_server_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_a_redirect_is_a_warning_and_is_not_followed(server: Server, status: int) -> None:
     """Most clients then send GET without the body, and take the answer as a success."""
-    server.answers["/a"] = lambda _: (status, {"Location": f"/b?key={SECRET}"})
+    server.answers["/a"] = lambda _: Response(status=status, headers=(("Location", f"/b?key={SECRET}"),))
     (warning,) = post(server, "/a")
     assert f"redirects with HTTP status {status}; write its new address" in warning
     assert SECRET not in warning and len(server.seen) == 1
 
 
 def test_a_message_answered_with_see_other_was_delivered(server: Server) -> None:
-    server.answers["/a"] = lambda _: (303, {"Location": "/b"})
+    server.answers["/a"] = lambda _: Response(status=303, headers=(("Location", "/b"),))
     assert post(server, "/a") == [] and server.asked("/b") == []
 
 

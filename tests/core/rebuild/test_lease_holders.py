@@ -267,6 +267,29 @@ def test_a_holder_that_renews_is_not_replaced(
     assert stored(tmp_path).holder == "theirs"
 
 
+@pytest.mark.parametrize(
+    ("theirs", "age", "valid"),
+    [
+        (Lease("theirs", VERSION, "elsewhere", 7, seconds=1800.0), 0.0, True),
+        (Lease("theirs", VERSION, "elsewhere", 7, since=1e9, renewed=1e9, seconds=1800.0), 0.0, True),
+        (Lease("theirs", VERSION, "elsewhere", 7, seconds=1e300), 15 * 86400.0, False),
+        (Lease("theirs", VERSION, "elsewhere", 7, renewed=time.time() + 1e6, seconds=1800.0), 1801.0, False),
+    ],
+    ids=["live", "its clock is slow", "a million years", "its clock is fast"],
+)
+def test_a_lease_of_another_machine_is_valid_for_its_time_by_the_storages_clock(
+    tmp_path: Path, theirs: Lease, age: float, valid: bool
+) -> None:
+    put(tmp_path, theirs)
+    os.utime(tmp_path / "lease.json", (time.time() - age, time.time() - age))
+    if valid:
+        with pytest.raises(EngineError, match="process 7 on elsewhere"):
+            held(tmp_path, "ours").acquire()
+    else:
+        held(tmp_path, "ours").acquire()
+    assert stored(tmp_path).holder == ("theirs" if valid else "ours")
+
+
 @pytest.mark.parametrize("ahead", [-1e6, 1e6])
 def test_a_machine_with_a_wrong_clock_takes_no_valid_lease_and_renews_its_own(
     tmp_path: Path, clocks: Clocks, ahead: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import threading
 from pathlib import Path
@@ -92,14 +91,6 @@ def test_the_work_of_a_run_is_exported() -> None:
     assert text.count('dataset="pets"') == len(read(text)) and text.endswith("\n")
 
 
-def test_names_follow_the_rules_of_prometheus() -> None:
-    names = {name for name, _ in read(metrics_text("pets", RUN))}
-    for name in names:
-        assert re.fullmatch(r"shardwright_(rebuild|dataset)_[a-z]+(_[a-z]+)*", name)
-        assert not name.endswith(("_total", "_count", "_sum", "_bucket")), "what only counters have"
-        assert ("timestamp" in name or "duration" in name) == name.endswith("_seconds")
-
-
 def test_a_failed_run_is_exported_and_keeps_unknown_values() -> None:
     before = metrics_text("pets", RUN)
     after = metrics_text("pets", FAILED, before)
@@ -120,24 +111,6 @@ def test_how_a_run_ends_decides_which_times_move() -> None:
         after = metrics_text("pets", ended(outcome), before)
         assert (one(after, "rebuild_last_success_timestamp_seconds") > 1.7e9) is success
         assert (one(after, "rebuild_last_publication_timestamp_seconds") > 1.7e9) is publication
-
-
-def test_the_file_of_an_earlier_release_is_read() -> None:
-    earlier = """\
-# HELP shardwright_rebuild_last_run_duration_seconds How long the last rebuild took.
-# TYPE shardwright_rebuild_last_run_duration_seconds gauge
-shardwright_rebuild_last_run_duration_seconds{dataset="p"} 12.5
-# HELP shardwright_rebuild_images Images of the last rebuild that came so far.
-# TYPE shardwright_rebuild_images gauge
-shardwright_rebuild_images{dataset="p",result="a\\"b\\\\\\nc"} 40
-shardwright_dataset_size_bytes{dataset="p"} 123456789012
-shardwright_dataset_latest_version_info{dataset="p",fingerprint="ab",version="20261121T020000Z"} 1
-"""
-    text = metrics_text("pets", FAILED, earlier)
-    assert one(text, "rebuild_last_run_duration_seconds") == 2.0
-    assert one(text, "rebuild_images", result='a"b\\\nc') == 40
-    assert one(text, "dataset_size_bytes") == 123456789012
-    assert one(text, "dataset_latest_version_info", version="20261121T020000Z", fingerprint="ab") == 1
 
 
 def test_a_dataset_that_never_succeeded_has_no_time_of_success() -> None:
