@@ -23,11 +23,9 @@ from shardwright.pipelines.command import Outcome
 from shardwright.pipelines.places import (
     check_output,
     check_remote_writable,
-    clean_up_empty_output,
     clear_staging,
     mark_stopped_run,
     one_writer,
-    with_what_is_left,
 )
 from shardwright.pipelines.prepare import (
     as_beam_options,
@@ -167,10 +165,7 @@ def convert(*, beam_options: Any = None, progress: bool = False, **values: Any) 
         except BaseException as error:
             if isinstance(error, UsageError):
                 Spool(directory).remove()
-            clean_up_empty_output(directory, fresh)
-            mark_stopped_run(directory)
-            if isinstance(error, EngineError):
-                error.message = with_what_is_left(error.message, directory)
+            mark_stopped_run(directory, fresh, error)
             raise
 
 

@@ -335,39 +335,32 @@ def _check_replaceable(output: str, staging: str) -> None:
     check_place(staging)
 
 
-def mark_stopped_run(directory: str) -> None:
-    """Keeps the folder for work files if a stopped run wrote something; `--resume` knows the run by it."""
-    with contextlib.suppress(OSError):  # the error that stopped the run is reported
-        if not storage.is_remote(directory) and os.path.isdir(directory) and storage.list_files(directory):
-            storage.make_dirs(storage.join(directory, WORK_DIR))
+def mark_stopped_run(directory: str, fresh: bool, error: BaseException) -> None:
+    """Keeps a folder for work files if a stopped run wrote something; `--resume` knows the run by it.
 
-
-def with_what_is_left(message: str, directory: str) -> str:
-    """Returns the message of a full disk with what the stopped run has left; other messages unchanged.
+    Otherwise it removes the empty directories of the run. The message of a full disk says what the run left.
 
     Args:
-      message: Message of the error that stopped a conversion.
       directory: Directory of the dataset that was being built.
+      fresh: Whether it did not exist before the run.
+      error: Error that stopped the run.
     """
-    if FREE_SPACE not in message or storage.is_remote(directory):
-        return message
-    files = storage.list_files(directory)
-    shards = sum(file.startswith(f"{SHARDS_DIR}/") for file in files)
-    if not files:
-        return without_resume(message)
-    if not shards:
-        return message
-    kept = f"the {counted(shards, 'finished shard')} in {printable(directory)}"
-    return f"{message.removesuffix('.')}, which keeps {kept}."
-
-
-def clean_up_empty_output(directory: str, fresh: bool) -> None:
-    """Removes the empty directories of a run that stopped before it wrote anything."""
+    if storage.is_remote(directory):
+        return
     with contextlib.suppress(OSError):  # the error that stopped the run is reported
-        if storage.is_remote(directory) or storage.list_files(directory):
-            return
-        if fresh or directory.endswith(".shardwright-new"):
+        files = storage.list_files(directory)
+        if files:
+            storage.make_dirs(storage.join(directory, WORK_DIR))
+        elif fresh or directory.endswith(".shardwright-new"):
             storage.remove_tree(directory)
+        if not isinstance(error, EngineError) or FREE_SPACE not in error.message:
+            return
+        shards = sum(file.startswith(f"{SHARDS_DIR}/") for file in files)
+        if not files:
+            error.message = without_resume(error.message)
+        elif shards:
+            kept = f"the {counted(shards, 'finished shard')} in {printable(directory)}"
+            error.message = f"{error.message.removesuffix('.')}, which keeps {kept}."
 
 
 def nearest_existing(path: str) -> str:
