@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import hashlib
-import io
 import json
 import shutil
-import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +14,8 @@ from typing import Any
 
 import imagecodecs
 import numpy as np
+from helpers.manifests import write_csv, write_parquet
+from helpers.packing import tar_of, zip_of
 from PIL import Image
 
 from shardwright.core.images.byte_ranges import tiff_of
@@ -70,24 +69,16 @@ def _beside(root: Path) -> Path:
 
 
 def _manifest(root: Path) -> Path:
-    with (_made(root) / "list.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["image", "label", "split", "price", "who"])
-        for i, path in enumerate(pictures(9)):
-            _copy(path, root / f"{i}{path.suffix}")
-            split = ("train", "test")[i % 2]
-            rows.writerow([f"{i}{path.suffix}", f"class {i % 3}", split, i / 4, f"person{i // 3}"])
-    return root / "list.csv"
+    rows: list[tuple[object, ...]] = [("image", "label", "split", "price", "who")]
+    for i, path in enumerate(pictures(9)):
+        name = _copy(path, root / f"{i}{path.suffix}").name
+        rows.append((name, f"class {i % 3}", ("train", "test")[i % 2], i / 4, f"person{i // 3}"))
+    return write_csv(root / "list.csv", rows)
 
 
 def _parquet(root: Path) -> Path:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    paths = [_copy(path, _made(root) / f"{i}{path.suffix}") for i, path in enumerate(pictures(6))]
-    columns = {"image": [path.name for path in paths], "label": ["ant", "bee", "cat"] * 2}
-    pq.write_table(pa.table(columns), root / "list.parquet")
-    return root / "list.parquet"
+    names = [_copy(path, root / f"{i}{path.suffix}").name for i, path in enumerate(pictures(6))]
+    return write_parquet(root / "list.parquet", image=names, label=["ant", "bee", "cat"] * 2)
 
 
 def _path_list(root: Path) -> Path:
@@ -202,24 +193,16 @@ def _members() -> Iterator[tuple[str, bytes]]:
 
 
 def _webdataset(root: Path) -> Path:
-    with tarfile.open(_made(root) / "00000.tar", "w") as file:
-        for i, (name, data) in enumerate(_members()):
-            columns = json.dumps({"price": i}).encode()
-            for member, content in (
-                (name, data),
-                (f"{i:03}.cls", b"%d" % (i % 2)),
-                (f"{i:03}.json", columns),
-            ):
-                entry = tarfile.TarInfo(member)
-                entry.size = len(content)
-                file.addfile(entry, io.BytesIO(content))
+    members = {}
+    for i, (name, data) in enumerate(_members()):
+        members |= {name: data, f"{i:03}.cls": b"%d" % (i % 2), f"{i:03}.json": b'{"price": %d}' % i}
+    (_made(root) / "00000.tar").write_bytes(tar_of(members))
     return root
 
 
 def _zip(root: Path) -> Path:
-    with zipfile.ZipFile(_made(root) / "pictures.zip", "w") as file:
-        for i, (name, data) in enumerate(_members()):
-            file.writestr(f"{('ant', 'bee')[i % 2]}/{name}", data)
+    members = {f"{('ant', 'bee')[i % 2]}/{name}": data for i, (name, data) in enumerate(_members())}
+    (_made(root) / "pictures.zip").write_bytes(zip_of(members, zipfile.ZIP_STORED))
     return root / "pictures.zip"
 
 
@@ -367,15 +350,8 @@ def _change(source: Path, path: Path) -> None:
     if images:
         shutil.copyfile(path, images[0])
     else:
-        with tarfile.open(folder / "00001.tar", "w") as file:
-            for name, data in (
-                (f"9{path.suffix}", path.read_bytes()),
-                ("9.cls", b"1"),
-                ("9.json", b'{"price": 4}'),
-            ):
-                entry = tarfile.TarInfo(name)
-                entry.size = len(data)
-                file.addfile(entry, io.BytesIO(data))
+        members = {f"9{path.suffix}": path.read_bytes(), "9.cls": b"1", "9.json": b'{"price": 4}'}
+        (folder / "00001.tar").write_bytes(tar_of(members))
 
 
 def _digests(dataset: Path) -> dict[str, str]:
