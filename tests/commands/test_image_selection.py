@@ -18,6 +18,7 @@ from helpers import iso_files, oversized, pictures
 from helpers.from_nothing import begin, entries_of, unchanged, work
 from helpers.hostile import make_tree, outcomes, picture
 from helpers.repository import EXAMPLES, PHOTOS
+from helpers.trees import put_files
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
@@ -285,9 +286,7 @@ def test_skipped_formats_are_filtered_whatever_their_names_are(tmp_path: Path) -
         "bee/7.jp2": pictures.file_of(picture, "PNG"),
         "bee/8.tga": b"\x0a\5\1\10 whatever",
     }
-    for name, data in files.items():
-        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "in" / name).write_bytes(data)
+    put_files(tmp_path / "in", files)
     output = tmp_path / "out"
     given = ["convert", str(tmp_path / "in"), str(output), "--shards", "1", "--max_bad_fraction"]
     assert main([*given, "0.1"]) == 1  # three images are in formats that are not read
@@ -330,11 +329,9 @@ RAISED = "TOO_MANY_SEGMENTS=70000"
 
 @pytest.fixture
 def long_files(tmp_path: Path) -> Path:
-    folder = tmp_path / "in" / "a"
-    folder.mkdir(parents=True)
-    (folder / "usual.jpg").write_bytes(oversized.jpeg_of_segments(1))
-    (folder / "long.jpg").write_bytes(oversized.jpeg_of_segments(1 << 16))
-    return folder.parent
+    sizes = {"a/usual.jpg": 1, "a/long.jpg": 1 << 16}
+    files = {name: oversized.jpeg_of_segments(size) for name, size in sizes.items()}
+    return put_files(tmp_path / "in", files)
 
 
 def _convert(source: Path, output: Path, *more: str) -> tuple[int, dict[str, Any], list[dict[str, Any]]]:

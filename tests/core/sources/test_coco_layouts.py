@@ -175,21 +175,6 @@ def test_panoptic_masks_are_listed(tmp_path: Path, photos: list[Photo]) -> None:
     assert not listed(path, layout="panoptic", mask_dir=tmp_path / "elsewhere").reasons()
 
 
-def test_stuff_has_no_instances(tmp_path: Path, photos: list[Photo]) -> None:
-    document = panoptic_of(photos, tmp_path / "panoptic_val2017")
-    for category in document["categories"]:
-        category["isthing"] = int(category["id"] == 3)
-    path = save(tmp_path / "panoptic_val2017.json", document)
-    convert(input=path, output=tmp_path / "out", layout="panoptic")
-    (records,) = examples(tmp_path / "out").values()
-    assert len(records) == len(photos)
-    for record in records:
-        category = picture(record, "image/panoptic/category_mask")
-        instance = picture(record, "image/panoptic/instance_mask")
-        assert (category[0, 0], category[0, -1]) == (3, 16)
-        assert (instance[0, 0], instance[0, -1]) == (1, 0)
-
-
 def test_bad_panoptic_annotations_are_faults(tmp_path: Path) -> None:
     photos = put_photos(tmp_path / "val2017", ("eagle", "apple", "house", "seagull", "rose"))
     document = panoptic_of(photos, tmp_path / "panoptic_val2017")

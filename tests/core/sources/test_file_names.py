@@ -10,6 +10,7 @@ from helpers.hostile import picture, refused
 from helpers.packing import by_key, list_refs
 from helpers.records import balanced, examples, labels_by_key, quarantine, value
 from helpers.repository import PHOTOS
+from helpers.trees import put_files
 
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import DataRefused, UsageError
@@ -50,9 +51,7 @@ def test_names_give_splits(flat: Path) -> None:
 
 def test_folders_are_ignored_unless_the_expression_matches_them(tmp_path: Path) -> None:
     names = [f"{split}/kind{kind}_{split}.jpg" for split in ("train", "dev") for kind in "ab"]
-    for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(picture(1, "JPEG"))
+    put_files(tmp_path, dict.fromkeys(names, picture(1, "JPEG")))
     pattern = r"(?P<split>[a-z]+)/(?P<label>[a-z]+)_.*"
     found = by_key(list_refs(tmp_path, "file_names", label_regex=pattern))
     assert {(key, ref.split, ref.label) for key, ref in found.items()} == {

@@ -16,6 +16,7 @@ from helpers.manifests import PICTURES, ROWS, write_csv, write_jsonl
 from helpers.packing import by_key, list_refs, tar_of, tree_members, zip_of
 from helpers.records import examples, value
 from helpers.repository import PHOTOS
+from helpers.trees import put_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -112,12 +113,9 @@ def test_metadata_can_give_the_class(
 
 def put(root: Path, **files: str | None) -> Path:
     """Writes `FOLDER__NAME=TEXT`, or a photo if there is no text; `_jpg` and similar become extensions."""
-    for name, text in files.items():
-        folder, _, rest = name.partition("__")
-        path = root / folder / rest.replace("_", ".")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(IMAGES[0].read_bytes() if text is None else text.encode())
-    return root
+    paths = {name: name.replace("__", "/").replace("_", ".") for name in files}
+    photo = IMAGES[0].read_bytes()
+    return put_files(root, {paths[name]: text.encode() if text else photo for name, text in files.items()})
 
 
 def test_the_class_of_a_folder_takes_precedence(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from helpers.packing import by_key, list_refs, tar_of, zip_of
 from helpers.records import by_key as records_by_key
 from helpers.records import value
 from helpers.repository import PHOTOS
+from helpers.trees import put_files
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,10 +40,7 @@ SHARDS = ("00000/000000000.jpg", "00000/000000001.jpg", "00001/000010000.jpg")
 
 def write_files(root: Path, paths: Iterable[str]) -> Path:
     """Writes a photo under each path, or text if the name is not that of an image."""
-    for path in paths:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(data_of(path))
-    return root
+    return put_files(root, {path: data_of(path) for path in paths})
 
 
 def data_of(path: str) -> bytes:
@@ -153,9 +151,8 @@ def test_folders_can_be_declared_as_splits(tmp_path: Path, form: str) -> None:
 
 def test_archives_in_split_folders_give_splits(tmp_path: Path) -> None:
     root = write_files(tmp_path / "in", ["docs/readme.txt", *(f"docs/{number}.txt" for number in range(20))])
-    for path in ("Train/a.zip", "Test/a.zip", "more/b.zip"):
-        (root / path).parent.mkdir()
-        (root / path).write_bytes(zip_of({"cat/1.jpg": JPEG}))
+    archive = zip_of({"cat/1.jpg": JPEG})
+    put_files(root, dict.fromkeys(["Train/a.zip", "Test/a.zip", "more/b.zip"], archive))
     with pytest.raises(UsageError, match="and more, which holds images too, is not"):
         list_refs(root)
     shutil.rmtree(root / "more")
@@ -288,11 +285,12 @@ def test_a_folder_around_everything_counts_if_the_depth_needs_it(
 @pytest.mark.parametrize(("depth", "named"), zip(DEPTHS, TREE["animals/cat/old/2.jpg"]), ids=DEPTHS)
 @pytest.mark.parametrize("top", ["", "train/"])
 def test_archives_in_class_folders_give_class_names(tmp_path: Path, depth: str, named: str, top: str) -> None:
-    folder = tmp_path / "in" / top / "animals"
-    folder.mkdir(parents=True)
-    (folder / "a.zip").write_bytes(zip_of({"cat/old/1.jpg": JPEG, "cat/2.jpg": JPEG}))
-    (folder / "b.tar").write_bytes(tar_of({"dog/3.jpg": JPEG}))
-    write_files(folder, {"cat/old/4.jpg": None})
+    files = {
+        "a.zip": zip_of({"cat/old/1.jpg": JPEG, "cat/2.jpg": JPEG}),
+        "b.tar": tar_of({"dog/3.jpg": JPEG}),
+        "cat/old/4.jpg": JPEG,
+    }
+    put_files(tmp_path / "in" / top / "animals", files)
     found = classes(list_refs(tmp_path / "in", label_depth=depth))
     for key in ("animals/a.zip!cat/old/1.jpg", "animals/cat/old/4.jpg"):
         assert found[top + key] == (top.rstrip("/"), named)

@@ -29,20 +29,16 @@ OBJECT_LAYOUTS = ("detection", "vision")
 def names_in(dataset: Path) -> dict[str, tuple[int, str]]:
     """Returns key -> (source_id as evaluation tools read it, file name), by the ledgers' offsets."""
     found = {}
+    description = {
+        name: tf.io.FixedLenFeature([], tf.string) for name in ("image/source_id", "image/filename")
+    }
     for ledger in sorted((dataset / "_shards").iterdir()):
         header, *entries = map(json.loads, gzip.decompress(ledger.read_bytes()).splitlines())
-        written = [entry for entry in entries if entry["outcome"] == "written"]
-        records = read_records([dataset / header["file"]])
-        for entry, record in zip(written, records, strict=True):
-            parsed = tf.io.parse_single_example(
-                record,
-                {
-                    name: tf.io.FixedLenFeature([], tf.string)
-                    for name in ("image/source_id", "image/filename")
-                },
-            )
+        keys = [entry["key"] for entry in entries if entry["outcome"] == "written"]
+        for key, record in zip(keys, read_records([dataset / header["file"]]), strict=True):
+            parsed = tf.io.parse_single_example(record, description)
             source_id = tf.strings.to_number(parsed["image/source_id"], tf.int64)
-            found[entry["key"]] = (int(source_id), parsed["image/filename"].numpy().decode())
+            found[key] = (int(source_id), parsed["image/filename"].numpy().decode())
     return found
 
 

@@ -17,8 +17,9 @@ from helpers.annotation_sets import labelme
 from helpers.hostile import document, identity, outcomes, picture, run, run_command
 from helpers.listing import listed, put_photos
 from helpers.manifests import write_csv
-from helpers.packing import tar_of, tree_members, zip_of
+from helpers.packing import tar_of, zip_of
 from helpers.records import quarantine
+from helpers.trees import put_files
 from PIL import Image
 
 from shardwright.pipelines.cli import main
@@ -44,13 +45,8 @@ FILES: Mapping[str, tuple[bytes, str]] = {
 }
 
 
-def _tree(root: Path) -> Path:
-    for name, (data, _) in FILES.items():
-        (root / "ant").mkdir(parents=True, exist_ok=True)
-        (root / "ant" / name).write_bytes(data)
-    (root / "bee").mkdir()
-    (root / "bee/1.png").write_bytes(picture(1))
-    return root
+#: The same in one class, and a sound image in another.
+TREE = {f"ant/{name}": data for name, (data, _) in FILES.items()} | {"bee/1.png": picture(1)}
 
 
 def _converted(tmp_path: Path, source: Any, **settings: Any) -> Path:
@@ -60,10 +56,8 @@ def _converted(tmp_path: Path, source: Any, **settings: Any) -> Path:
 
 
 def test_a_class_with_only_psd_is_counted(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    for i in range(4):
-        for name, data in ((f"ant/{i}.psd", PSD), (f"bee/{i}.png", picture(i))):
-            (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "in" / name).write_bytes(data)
+    put_files(tmp_path / "in", {f"ant/{i}.psd": PSD for i in range(4)})
+    put_files(tmp_path / "in", {f"bee/{i}.png": picture(i) for i in range(4)})
     argv = ("convert", "--input", tmp_path / "in", "--output", tmp_path / "out")
     done = run(capfd, *argv)
     assert done.code == 1
@@ -85,13 +79,12 @@ def test_a_class_with_only_psd_is_counted(capfd: pytest.CaptureFixture[str], tmp
 
 
 def test_unsupported_images_in_folders_archives_and_manifests_are_faults(tmp_path: Path) -> None:
-    folder = _tree(tmp_path / "in")
-    members = tree_members(folder)
+    folder = put_files(tmp_path / "in", TREE)
     for name in ("gone.psd", "gone"):
         (folder / "ant" / name).symlink_to("nowhere")
-    (tmp_path / "a.zip").write_bytes(zip_of(members))
-    (tmp_path / "a.tar").write_bytes(tar_of(members))
-    write_csv(tmp_path / "rows.csv", [("image", "label"), *((f"in/{key}", key[:3]) for key in members)])
+    (tmp_path / "a.zip").write_bytes(zip_of(TREE))
+    (tmp_path / "a.tar").write_bytes(tar_of(TREE))
+    write_csv(tmp_path / "rows.csv", [("image", "label"), *((f"in/{key}", key[:3]) for key in TREE)])
     inputs = {"folder": folder, **{path.suffix[1:]: path for path in tmp_path.glob("*.*")}}
     output = _converted(tmp_path, inputs)
     expected = {f"ant/{name}": outcome for name, (_, outcome) in FILES.items()} | {"bee/1.png": "written"}
@@ -129,16 +122,15 @@ def test_a_webdataset_with_only_psd_is_recognized(tmp_path: Path) -> None:
 
 
 def test_an_unsupported_image_and_its_mask_are_counted_once(tmp_path: Path) -> None:
-    for name in ("in/1.png", "masks/1.png", "in/2.psd", "masks/2.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(PSD if name.endswith("psd") else picture(1))
+    put_files(tmp_path, dict.fromkeys(["in/1.png", "masks/1.png", "masks/2.png"], picture(1)))
+    put_files(tmp_path, {"in/2.psd": PSD})
     found = listed(tmp_path / "in", layout="segmentation", mask_dir=tmp_path / "masks")
     assert found.refs.keys() == {"1.png", "2.psd"} and found.reasons() == {"2.psd": "UNSUPPORTED_FORMAT"}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_files_without_permission_are_faults(tmp_path: Path) -> None:
-    source = _tree(tmp_path / "in")
+    source = put_files(tmp_path / "in", TREE)
     for name in ("1.psd", "3"):
         (source / "ant" / name).chmod(0)
     found = outcomes(_converted(tmp_path, source))
@@ -176,9 +168,7 @@ def _put_files(root: Path) -> list[str]:
         colors.save(buffer, kind)
         for number in range(4):
             files[f"bad/{number}.{kind.lower()}"] = _damaged(buffer.getvalue(), chance)
-    for name, data in files.items():
-        (root / "files" / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / "files" / name).write_bytes(data)
+    put_files(root / "files", files)
     packed = gzip.compress(tar_of(files), mtime=0)
     (root / "packed.tar.gz").write_bytes(packed[: len(packed) * 2 // 3])
     return ["--input", f"a={root.name}/files", "--input", f"b={root.name}/packed.tar.gz"]
