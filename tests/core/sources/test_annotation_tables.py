@@ -10,7 +10,6 @@ from helpers.annotation_sets.open_images import MIDS, put_csv
 from helpers.annotation_sets.open_images import rows_of as open_images_rows
 from helpers.listing import Listed, Photo, listed, put_photos
 
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
 
@@ -269,7 +268,7 @@ def test_a_row_may_span_several_lines(tmp_path: Path, ending: str) -> None:
 def test_an_image_in_two_rows_is_an_error_that_names_both(tmp_path: Path) -> None:
     path = _put(tmp_path, "filename,bird,fruit\neagle.jpg,1,0\napple.jpg,0,1\neagle.jpg,0,1\n")
     with pytest.raises(UsageError) as error:
-        convert(input=path, output=tmp_path / "out")
+        listed(path, "classification")
     assert error.value.message.endswith(
         "_classes.csv: lines 2 and 4 both name eagle.jpg; remove one of them."
     )

@@ -76,25 +76,22 @@ def test_a_folder_of_splits_may_have_captions_points_and_stuff(tmp_path: Path, p
     others = put_photos(tmp_path / "train2017", ("rose", "coach", "library"))
     for split, found in (("train", others), ("val", photos)):
         document = coco_of(found)
-        save(tmp_path / "annotations" / f"instances_{split}2017.json", document)
-        save(tmp_path / "annotations" / f"person_keypoints_{split}2017.json", document)
-        save(tmp_path / "annotations" / f"stuff_{split}2017.json", document)
         captions = [
             {"id": i, "image_id": image["id"], "caption": f" {image['file_name']} no. {i} "}
             for i in range(2)
             for image in document["images"]
         ]
-        save(
-            tmp_path / "annotations" / f"captions_{split}2017.json",
-            {"images": document["images"], "annotations": captions},
-        )
-    for where, prefix in ((tmp_path, ""), (tmp_path / "annotations", "")):
+        documents = dict.fromkeys(("instances", "person_keypoints", "stuff"), document)
+        documents["captions"] = {"images": document["images"], "annotations": captions}
+        for kind, content in documents.items():
+            save(tmp_path / "annotations" / f"{kind}_{split}2017.json", content)
+    for where in (tmp_path, tmp_path / "annotations"):
         found_refs = listed(where)
         assert "(--layout keypoints stores them)" in found_refs.input.detected_as
         assert "stuff_val2017.json (its objects are in the other files)" in found_refs.input.detected_as
         assert found_refs.refs.keys() == {
-            *(f"{prefix}val2017/{photo.name}" for photo in photos),
-            *(f"{prefix}train2017/{photo.name}" for photo in others),
+            *(f"val2017/{photo.name}" for photo in photos),
+            *(f"train2017/{photo.name}" for photo in others),
         }
         for key, ref in found_refs.refs.items():
             assert ref.split == ("train" if "train" in key else "val")
@@ -255,14 +252,12 @@ WRONG_FILES: Mapping[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("what", WRONG_FILES)
 def test_other_files_are_not_coco(tmp_path: Path, photos: list[Photo], what: str) -> None:
     text, says = WRONG_FILES[what]
-    path = save(tmp_path / "val2017" / "x.json", text)
     with pytest.raises(UsageError, match=says) as raised:
-        convert(input=path, output=tmp_path / "out", layout="detection", source="coco")
-    assert "\n" not in raised.value.message and not (tmp_path / "out").exists()
+        listed(save(tmp_path / "val2017" / "x.json", text), source="coco")
+    assert "\n" not in raised.value.message
 
 
 def test_other_layouts_and_files_are_refused(tmp_path: Path, photos: list[Photo]) -> None:

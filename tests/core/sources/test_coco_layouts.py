@@ -11,7 +11,7 @@ import pytest
 from helpers.annotation_sets.coco import coco_of, panoptic_of, save
 from helpers.fewer_imports import late
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import examples, picture, value, values
+from helpers.records import by_key, examples, picture, value, values
 from pycocotools.coco import COCO
 
 from shardwright import loader
@@ -212,14 +212,9 @@ def test_vision_stores_objects_and_panoptic_masks(tmp_path: Path, photos: list[P
         assert len(values(record, "image/object/bbox/xmin")) == boxes[name]
     assert made.outcome["boxes"]["written"] == sum(boxes.values())
     assert made.outcome["boxes"]["segments_written"] == 2 * len(photos)
-    for record in examples_of(tmp_path, "detection"):
+    made = convert(input=tmp_path, output=tmp_path.parent / "detection", layout="detection")
+    for record in by_key(made.path).values():
         assert not [name for name in record.features.feature if "panoptic" in name]
-
-
-def examples_of(folder: Path, layout: str) -> list[Any]:
-    convert(input=folder, output=folder.parent / layout, layout=layout)
-    (records,) = examples(folder.parent / layout).values()
-    return records
 
 
 def test_panoptic_files_that_are_not_used_are_named(tmp_path: Path, photos: list[Photo]) -> None:

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.cvat import META, box_of, image_of, put_cvat, put_set
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import labels_by_key
 
 from shardwright.core.images import masks
 from shardwright.core.sources.annotation_files import read_xml
 from shardwright.core.sources.cvat import objects_of
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
 
@@ -34,11 +32,9 @@ def test_subsets_of_a_project_give_splits(tmp_path: Path) -> None:
 def test_tags_are_classes(tmp_path: Path) -> None:
     photos = put_photos(tmp_path / "in" / "images")
     tags = [f'    <tag label="{label}" source="manual"></tag>\n' for label in ("a", "b", "a", "b")]
-    put_cvat(
-        tmp_path / "in", [image_of(photo, 0, shapes=tag) for photo, tag in zip(photos, tags, strict=True)]
-    )
-    convert(input=tmp_path / "in", output=tmp_path / "out")
-    assert labels_by_key(tmp_path / "out") == {
+    images = [image_of(photo, 0, shapes=tag) for photo, tag in zip(photos, tags, strict=True)]
+    found = listed(put_cvat(tmp_path / "in", images), layout="classification")
+    assert {key: ref.label for key, ref in found.refs.items()} == {
         f"images/{photo.name}": label for photo, label in zip(photos, "abab", strict=True)
     }
     put_cvat(tmp_path / "in", [image_of(photos[0], 0, shapes=tags[0] + tags[1])])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from helpers.annotation_sets.labelme import document, put_labelme, save, shape
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import balanced, examples, value, values
+from helpers.records import balanced, by_key, examples, value, values
 from helpers.tfrecords import png_of
 from PIL import Image
 from pycocotools import mask as coco
@@ -54,10 +54,8 @@ def test_embedded_images_are_read(tmp_path: Path) -> None:
     assert not found.reasons() and found.refs[photos[0].name].place and not found.refs[photos[1].name].place
     made = convert(input=tmp_path / "in", output=tmp_path / "out", layout="detection", verify="full")
     assert made.dataset.ledger["written"] == 4 and balanced(made.dataset.ledger)
-    (records,) = examples(tmp_path / "out").values()
-    by_name = {value(record, "image/filename"): record for record in records}
-    (stored,) = by_name[photos[0].name].features.feature["image/encoded"].bytes_list.value
-    assert stored == original
+    by_name = by_key(tmp_path / "out")
+    assert value(by_name[photos[0].name], "image/encoded") == original
     for photo in photos:
         expected = [box[1] / photo.size[0] for box in photo.boxes]
         found_sides = values(by_name[photo.name], "image/object/bbox/xmin")

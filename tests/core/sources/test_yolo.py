@@ -11,7 +11,6 @@ from helpers.listing import listed, put_photos
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.yolo import label_folder, label_path, parse_labels
-from shardwright.pipelines.cli import main
 from shardwright.schemas.errors import UsageError
 
 
@@ -77,15 +76,11 @@ def test_a_url_is_not_a_folder_of_images(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["http://example.com/a.jpg", "https://e.com/a.jpg", "ftp://e.com/a.jpg"])
-def test_a_url_in_a_list_is_refused(tmp_path: Path, address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    source, output = tmp_path / "in", tmp_path / "out"
-    put_set(source, {"train": ("eagle",)}, "train: train.txt\nval: images/train\nnames: [thing]\n")
-    (source / "train.txt").write_text(f"images/train/eagle.jpg\n\n{address}\n")
-    for command in (["plan"], ["convert", "--output", str(output)]):
-        assert main([*command, "--input", str(source), "--layout", "detection"]) == 2
-        error = capsys.readouterr().err
-        assert f"train.txt: line 3: {address}: there is no storage for" in error, error
-    assert not output.exists()
+def test_a_url_in_a_list_is_refused(tmp_path: Path, address: str) -> None:
+    put_set(tmp_path, {"train": ("eagle",)}, "train: train.txt\nval: images/train\nnames: [thing]\n")
+    (tmp_path / "train.txt").write_text(f"images/train/eagle.jpg\n\n{address}\n")
+    with pytest.raises(UsageError, match=rf"train\.txt: line 3: {address}: there is no storage for"):
+        listed(tmp_path)
 
 
 @pytest.mark.parametrize("names", ["classes.txt", "obj.names"])
