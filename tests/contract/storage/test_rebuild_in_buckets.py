@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.hostile import picture
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, flaky
 from helpers.storage.retries import Retries
@@ -31,25 +32,20 @@ def source(bucket: Bucket, tree: Path) -> Bucket:
     return bucket
 
 
-def _picture(tree: Path) -> bytes:
-    """Returns a new picture for a class of the tree."""
-    return (tree / "bee" / "001.png").read_bytes()
-
-
 def _pointer(bucket: Bucket) -> dict[str, str]:
     pointer: dict[str, str] = json.loads(bucket.get(f"out/{LATEST_JSON}"))
     return pointer
 
 
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 4))])
-def test_versions_equal_a_full_build(source: Bucket, proxy: Proxy, tree: Path, seed: int) -> None:
+def test_versions_equal_a_full_build(source: Bucket, proxy: Proxy, seed: int) -> None:
     """Each seed is another flaky storage; 0 is one that does not fail."""
     output = f"{source.url}/out"
     settings = {"input": f"{source.url}/in", "shards": 2}
     with proxy.watch(flaky(seed) if seed else None, page_size=5):
         first = rebuild(output=output, **settings)
         assert not rebuild(output=output, **settings).changed
-        source.put(NEW, _picture(tree))
+        source.put(NEW, picture(99))
         second = rebuild(output=output, **settings)
     assert second.outcome["work"]["reused_shards"] == 1 and second.outcome["work"]["converted"] == 1
     assert [record.state for record in list_versions(output)] == [VersionState.PUBLISHED] * 2
@@ -76,11 +72,11 @@ def gone_from(ending: str, retries: Retries) -> Callable[[Request], Fault | None
 
 @pytest.mark.slow
 def test_a_storage_that_disappears_ends_the_rebuild_and_the_next_one_continues(
-    source: Bucket, proxy: Proxy, tree: Path, retries: Retries
+    source: Bucket, proxy: Proxy, retries: Retries
 ) -> None:
     settings = {"input": f"{source.url}/in", "output": f"{source.url}/out", "shards": 3}
     first = rebuild(**settings)
-    source.put(NEW, _picture(tree))
+    source.put(NEW, picture(99))
     rule = gone_from("dataset.json", retries)
     with proxy.watch(rule), pytest.raises(EngineError, match="answers with 503"):
         rebuild(**settings)
@@ -106,12 +102,10 @@ def test_a_lost_storage_is_reported(source: Bucket, proxy: Proxy, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_pointer_that_somebody_switched_is_not_switched_again(
-    source: Bucket, proxy: Proxy, tree: Path
-) -> None:
+def test_a_pointer_that_somebody_switched_is_not_switched_again(source: Bucket, proxy: Proxy) -> None:
     settings = {"input": f"{source.url}/in", "output": f"{source.url}/out", "shards": 3}
     first = rebuild(**settings)
-    source.put(NEW, _picture(tree))
+    source.put(NEW, picture(99))
     other = json.dumps({**_pointer(source), "published": 1.0}).encode()
 
     def rule(request: Request) -> Fault | None:

@@ -12,6 +12,7 @@ import pytest
 from helpers.annotation_sets.coco import save
 from helpers.annotation_sets.json_exports import export
 from helpers.listing import listed, put_photos
+from helpers.packing import tree_members
 from helpers.storage.buckets import Bucket
 from pyarrow import parquet
 
@@ -24,17 +25,12 @@ def as_csv(rows: Iterable[Sequence[str]]) -> bytes:
     return text.getvalue().encode()
 
 
-def rows_of(tree: Path) -> list[tuple[str, str]]:
-    paths = sorted(path.relative_to(tree).as_posix() for path in tree.glob("*/*"))
-    return [(path, path.partition("/")[0]) for path in paths]
-
-
 def test_all_ways_to_name_objects_give_the_same_images(
     bucket: Bucket, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "STRETCH", 100)
     bucket.put_tree(tree, "set/")
-    rows = rows_of(tree)
+    rows = [(path, path.partition("/")[0]) for path in tree_members(tree)]
     header = ("path", "label")
     columns = {name: list(column) for name, column in zip(header, zip(*rows))}
     table = io.BytesIO()

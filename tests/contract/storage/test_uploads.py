@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from helpers.hostile import picture
 from helpers.storage.buckets import Bucket
 from helpers.storage.proxy import Fault, Proxy, Request, flaky
 from PIL import Image
@@ -96,16 +97,11 @@ _RECORD = 3 * _SIDE * _SIDE
 _ALTERED = "in/a/000.png"
 
 
-def _picture(scratch: Path, number: int) -> bytes:
-    Image.new("RGB", (_SIDE, _SIDE), (number, 0, 255 - number)).save(scratch / "one.png")
-    return (scratch / "one.png").read_bytes()
-
-
 @pytest.fixture
-def source(bucket: Bucket, tmp_path: Path) -> Bucket:
+def source(bucket: Bucket) -> Bucket:
     """A bucket with images in `in/`."""
     for number in range(_IMAGES):
-        bucket.put(f"in/{'ab'[number % 2]}/{number:03d}.png", _picture(tmp_path, number))
+        bucket.put(f"in/{'ab'[number % 2]}/{number:03d}.png", picture(number, size=_SIDE))
     return bucket
 
 
@@ -129,7 +125,7 @@ def _of_shards(sent: Counter[str]) -> Counter[str]:
 
 
 @pytest.mark.slow
-def test_uploaded_bytes_are_proportional_to_the_changes(source: Bucket, proxy: Proxy, tmp_path: Path) -> None:
+def test_uploaded_bytes_are_proportional_to_the_changes(source: Bucket, proxy: Proxy) -> None:
     with proxy.watch():
         first = _rebuild(source)
         whole = _uploaded(proxy)
@@ -143,7 +139,7 @@ def test_uploaded_bytes_are_proportional_to_the_changes(source: Bucket, proxy: P
     assert not _of_shards(unchanged) and not proxy.names("copy")
     assert sum(unchanged.values()) < _RECORD, "a lease, a pointer, what was done: no more than that"
 
-    source.put(_ALTERED, _picture(tmp_path, 255))
+    source.put(_ALTERED, picture(255, size=_SIDE))
     with proxy.watch():
         second = _rebuild(source)
         sent = _uploaded(proxy)

@@ -210,7 +210,7 @@ def test_synsets_and_their_readable_names_survive(tmp_path: Path) -> None:
     write(tmp_path / "in" / "train-00000-of-00001.tfrecord", [synset_record(number) for number in range(6)])
     first = converted(tmp_path / "in", tmp_path / "1", layout="imagenet")
     names = ("image/class/label", "image/class/synset", "image/class/text")
-    expected = {tuple(values_of(synset_record(number), names)) for number in range(3)}
+    expected = {tuple(synset_record(number)[name] for name in names) for number in range(3)}
     assert document(first)["labels"] == ["n09", "n08", "n07"]
     assert {tuple(values(item, name)[0] for name in names) for item in examples(first)["train"]} == expected
     assert validate(str(first)).findings == ()
@@ -220,10 +220,6 @@ def test_synsets_and_their_readable_names_survive(tmp_path: Path) -> None:
     assert shard_hashes(carried) == shard_hashes(first)
     _, plain = refs_of(first, tmp_path / "spool")
     assert plain == {"n09": 0, "n08": 1, "n07": 2}  # because "crane" would be two classes
-
-
-def values_of(record: dict[str, Any], names: tuple[str, ...]) -> list[Any]:
-    return [record[name] for name in names]
 
 
 _MASKS = ("image/segmentation/class/encoded", "image/panoptic/category_mask", "image/panoptic/instance_mask")
