@@ -84,7 +84,7 @@ class _Object(NamedTuple):
 
 
 @dataclass
-class _Source:
+class _AnnotatedSource:
     """The annotations of an image, with everything that maps them to the stored image, and the outcomes.
 
     Attributes:
@@ -177,7 +177,7 @@ def annotate(
       EngineError: If the storage failed while a mask was read.
     """
     annotations = decode_annotations(ref.annotations) if ref.annotations else Annotations()
-    source = _Source(annotations, ref, image.frame, settings, ids)
+    source = _AnnotatedSource(annotations, ref, image.frame, settings, ids)
     has_masks = (
         annotations.has_mask_parts
         or annotations.semantic_mask
@@ -189,7 +189,7 @@ def annotate(
         return _values_of(source, mask)
 
 
-def _values_of(source: _Source, mask: bytes | None) -> Annotated:
+def _values_of(source: _AnnotatedSource, mask: bytes | None) -> Annotated:
     annotations, roles = source.annotations, source.roles
     values: dict[FeatureRole, Sequence[Any]] = {}
     if not roles.isdisjoint((*OBJECT_ROLES, *KEYPOINT_ROLES, FeatureRole.BOXES)):
@@ -219,7 +219,7 @@ def _no_mask(settings: ConvertSettings, role: FeatureRole) -> dict[FeatureRole, 
     raise bad_annotation("there is no mask for it")
 
 
-def _semantic_values(source: _Source, data: bytes | None) -> dict[FeatureRole, Sequence[Any]]:
+def _semantic_values(source: _AnnotatedSource, data: bytes | None) -> dict[FeatureRole, Sequence[Any]]:
     annotations = source.annotations
     if data is None or not (annotations.semantic_mask or annotations.semantic_place):
         return _no_mask(source.settings, FeatureRole.SEMANTIC_MASK)
@@ -229,7 +229,7 @@ def _semantic_values(source: _Source, data: bytes | None) -> dict[FeatureRole, S
     return {FeatureRole.SEMANTIC_MASK: [encoded], FeatureRole.SEMANTIC_FORMAT: [b"png"]}
 
 
-def _panoptic_values(source: _Source, data: bytes | None) -> dict[FeatureRole, Sequence[Any]]:
+def _panoptic_values(source: _AnnotatedSource, data: bytes | None) -> dict[FeatureRole, Sequence[Any]]:
     annotations, frame, settings = source.annotations, source.frame, source.settings
     if annotations.category_place and annotations.instance_place:
         return {
@@ -250,7 +250,7 @@ def _panoptic_values(source: _Source, data: bytes | None) -> dict[FeatureRole, S
     }
 
 
-def _place_part(place: str, source: _Source) -> bytes:
+def _place_part(place: str, source: _AnnotatedSource) -> bytes:
     """Reads a mask that is part of a file, and maps it to the stored picture."""
     uri = source.ref.uri
     with masks.faults_of_mask(uri):
@@ -259,7 +259,7 @@ def _place_part(place: str, source: _Source) -> bytes:
     return masks.encode_mask(masks.place_mask(mask, source.frame))
 
 
-def _values_of_segments(source: _Source) -> dict[int, tuple[int, int]]:
+def _values_of_segments(source: _AnnotatedSource) -> dict[int, tuple[int, int]]:
     """Returns segment id -> (class id, instance number).
 
     The instance number is the segment's position, from 1, or 0 for stuff.
@@ -313,7 +313,7 @@ def _text(value: str) -> bytes:
     return value.encode("utf-8", "replace")
 
 
-def _object_values(source: _Source) -> dict[FeatureRole, Sequence[Any]]:
+def _object_values(source: _AnnotatedSource) -> dict[FeatureRole, Sequence[Any]]:
     """Returns the values of the features that have one value per object.
 
     Args:
@@ -360,7 +360,7 @@ def _object_values(source: _Source) -> dict[FeatureRole, Sequence[Any]]:
     return values
 
 
-def _object(index: int, annotation: ObjectAnnotation, source: _Source) -> _Object | None:
+def _object(index: int, annotation: ObjectAnnotation, source: _AnnotatedSource) -> _Object | None:
     """Maps an object to the stored picture; if it is bad or cropped away, counts it and returns None.
 
     Its area is the area in the source, scaled like the picture, times the share of its mask (or of its box,
@@ -414,7 +414,7 @@ def _object(index: int, annotation: ObjectAnnotation, source: _Source) -> _Objec
     return _Object(annotation, normalized(placed[0], geometry.canvas), area, mask, points)
 
 
-def _outline(annotation: ObjectAnnotation, source: _Source) -> Segmentation | None:
+def _outline(annotation: ObjectAnnotation, source: _AnnotatedSource) -> Segmentation | None:
     """Returns the outline of an object in pixels, if it is needed."""
     outline = annotation.segmentation
     if not outline or (annotation.box is not None and FeatureRole.OBJECT_MASK not in source.roles):
@@ -422,7 +422,7 @@ def _outline(annotation: ObjectAnnotation, source: _Source) -> Segmentation | No
     return masks.scaled_outline(outline, source.size) if source.annotations.relative else outline
 
 
-def _box_of(annotation: ObjectAnnotation, outline: Segmentation | None, source: _Source) -> Box:
+def _box_of(annotation: ObjectAnnotation, outline: Segmentation | None, source: _AnnotatedSource) -> Box:
     """Returns the box of an object in pixels: its own, or the one around its outline."""
     if annotation.box is None:
         hull = masks.outline_box(outline, source.size) if outline is not None else None
@@ -437,7 +437,9 @@ def _box_of(annotation: ObjectAnnotation, outline: Segmentation | None, source: 
     return xmin * width, ymin * height, xmax * width, ymax * height
 
 
-def _draw(annotation: ObjectAnnotation, outline: Segmentation | None, source: _Source) -> Image.Image | None:
+def _draw(
+    annotation: ObjectAnnotation, outline: Segmentation | None, source: _AnnotatedSource
+) -> Image.Image | None:
     """Returns the mask of an object in the source image, 1 inside and 0 outside; None without a mask."""
     if FeatureRole.OBJECT_MASK not in source.roles:
         return None
