@@ -20,7 +20,7 @@ from shardwright.core import storage
 from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.images.byte_ranges import as_image_file, bare_pixels
 from shardwright.core.images.color import to_color
-from shardwright.core.images.decode import load, load_checked, no_image, open_image, upright
+from shardwright.core.images.decode import load, load_checked, open_image, upright
 from shardwright.core.images.deep_pixels import decode_raw, displayed
 from shardwright.core.images.faults import PillowSettings
 from shardwright.core.records.compression import records_at
@@ -32,7 +32,7 @@ from shardwright.schemas.bounds import DEFAULT_BOUNDS, Bounds
 from shardwright.schemas.byte_range import BARE_PIXELS
 from shardwright.schemas.codes import Outcome, QuarantineReason, Stage
 from shardwright.schemas.dataset import Dataset, Shard
-from shardwright.schemas.errors import ImageFault, NotACandidate
+from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.feature_roles import KEYPOINT_ROLES
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.layouts import FeatureRole
@@ -88,10 +88,7 @@ def thumbnail(encoded: bytes, bounds: Bounds = DEFAULT_BOUNDS, side: int = SIDE)
     Raises:
       ImageFault: If it cannot be decoded.
     """
-    try:
-        opened = open_image(encoded, "image", _MAX_PIXELS, bounds)
-    except NotACandidate:
-        raise no_image(encoded) from None
+    opened = open_image(encoded, "image.jpg", _MAX_PIXELS, bounds)
     shorter = min(opened.image.size)
     opened.reduce(next((factor for factor in (8, 4, 2) if shorter >= 2 * side * factor), 1))
     return _fit(upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation), side)
