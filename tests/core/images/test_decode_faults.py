@@ -174,19 +174,9 @@ def test_names_of_images_have_their_extensions() -> None:
         assert claims_to_be_image(name) and is_image_name(name)
     for name in ("a.tga", "a.PCX", "a.nef", "b/a.CR2", "a.svgz", "a.xcf", "a.psd", "a.dds"):
         assert is_image_name(name) and not claims_to_be_image(name)
-    for name in (
-        "a.raw",
-        "a.hdr",
-        "a.pcd",
-        "a.mp4",
-        "a.pdf",
-        "heic",
-        ".heic",
-        ".jpg",
-        "a/jpg",
-        "a.jpg.txt",
-        "",
-    ):
+    for name in ("a.raw", "a.hdr", "a.pcd", "a.mp4", "a.pdf", "a.jpg.txt"):
+        assert not is_image_name(name) and not claims_to_be_image(name)
+    for name in ("heic", ".heic", ".jpg", "a/jpg", ""):  # without an extension
         assert not is_image_name(name) and not claims_to_be_image(name)
     listed = [extension for extensions in UNSUPPORTED_KINDS.values() for extension in extensions]
     assert len(set(listed)) == len(listed) and not any(claims_to_be_image(f"a.{name}") for name in listed)

@@ -111,13 +111,6 @@ def test_png_of_16_bits_with_every_filter(filter_type: str) -> None:
             assert not image.kept and np.array_equal(samples(image).squeeze(), pixels)
 
 
-def test_tensorflow_reads_the_stored_samples() -> None:
-    tf = pytest.importorskip("tensorflow")
-    for pixels in (RGB, GRAY):
-        stored = kept(tiff_of(pixels)).encoded
-        assert np.array_equal(tf.io.decode_png(stored, dtype=tf.uint16).numpy().squeeze(), pixels)
-
-
 @pytest.mark.parametrize(
     "options",
     [{}, {"compression": "zlib", "predictor": 3}, {"compression": "lzw"}, {"byteorder": ">"}],
