@@ -247,24 +247,14 @@ class ValidationReport:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the report as `findings.json` stores it."""
+        names = (
+            "dataset", "mode", "depth", "time", "against", "sound", "passed", "fingerprint",
+            "shards", "records", "bytes", "errors", "warnings", "notes",
+        )  # fmt: skip
         return {
             "format_version": FORMAT_VERSION,
-            "dataset": self.dataset,
-            "mode": self.mode,
-            "depth": self.depth,
-            "time": self.time,
-            "against": list(self.against),
-            "sound": self.sound,
-            "passed": self.passed,
-            "fingerprint": self.fingerprint,
-            "shards": self.shards,
-            "records": self.records,
-            "bytes": self.bytes,
-            "errors": self.errors,
-            "warnings": self.warnings,
-            "notes": self.notes,
-            "fail_on": list(self.gates.fail_on),
-            "warn_on": list(self.gates.warn_on),
+            **{name: to_json(getattr(self, name)) for name in names},
+            **to_json(self.gates),
             "counts": self.counts,
             "checks": to_json((self.run, *self.previous)),
             "findings": [

@@ -13,6 +13,7 @@ A class is missing from a split if the split has records with classes, but none 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
@@ -138,10 +139,9 @@ def compare_splits(class_counts: Mapping[str, Mapping[str, int]], records: Mappi
         for split, of_split in class_counts.items()
         if records.get(split) and any(of_split.values())
     }
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     for of_split in counts.values():
-        for name, count in of_split.items():
-            totals[name] = totals.get(name, 0) + count
+        totals.update(of_split)
     if len(counts) < 2:
         return SplitBalance(classes=len(totals))
     largest = max(counts, key=lambda split: records[split])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Sequence, Sized
 from enum import StrEnum
 from operator import index
 from typing import Any
@@ -95,7 +95,11 @@ def coerce(
     Raises:
       ValueError: If the value is not of that type or does not fit; the message says why.
     """
-    return _COERCIONS[type_](value, type_, names, wide)
+    if type_ in _RANGES:
+        return _whole(value, type_, names, wide)
+    if type_ in (ValueType.FLOAT, ValueType.DOUBLE):
+        return _float(value, type_, wide)
+    return _bytes(value, type_)
 
 
 def allowed_numbers(type_: ValueType, names: Sequence[str] = (), wide: bool = False) -> range:
@@ -171,7 +175,7 @@ def _numpy_kind(value: Any) -> str:
     return str(getattr(getattr(value, "dtype", None), "kind", ""))
 
 
-def _float(value: Any, type_: ValueType, _names: Sequence[str], wide: bool) -> float:
+def _float(value: Any, type_: ValueType, wide: bool) -> float:
     if isinstance(value, str):
         text = value.strip()
         if not _NUMBER.match(text) and not _NOT_FINITE.match(text):
@@ -201,7 +205,7 @@ def _float(value: Any, type_: ValueType, _names: Sequence[str], wide: bool) -> f
     return float(stored)
 
 
-def _bytes(value: Any, type_: ValueType, _names: Sequence[str], _wide: bool) -> bytes:
+def _bytes(value: Any, type_: ValueType) -> bytes:
     if isinstance(value, bytes):
         return bytes(value)
     if isinstance(value, str):
@@ -212,12 +216,3 @@ def _bytes(value: Any, type_: ValueType, _names: Sequence[str], _wide: bool) -> 
     raise ValueError(
         f"{short_repr(value)} is not a valid {type_}; write it as text, or declare the type that it has"
     )
-
-
-_COERCIONS: dict[ValueType, Callable[[Any, ValueType, Sequence[str], bool], int | float | bytes]] = {
-    **dict.fromkeys(_RANGES, _whole),
-    ValueType.FLOAT: _float,
-    ValueType.DOUBLE: _float,
-    ValueType.STRING: _bytes,
-    ValueType.BYTES: _bytes,
-}

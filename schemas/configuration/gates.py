@@ -26,7 +26,7 @@ from shardwright.schemas.drift import Drift, Kind, Pair
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.findings import Gates, Violation
 from shardwright.schemas.plain_yaml import NotPlain, WrongValue, load_plain_yaml, places_of_keys
-from shardwright.schemas.units import beside_limit, counted, is_or_are, percent_beside_limit
+from shardwright.schemas.units import beside_limit, counted, is_or_are, listed, percent_beside_limit
 from shardwright.schemas.values import quoted_value
 
 #: Maximum number of classes that a message lists.
@@ -300,15 +300,13 @@ def _classes(expected: Expectations, facts: DatasetFacts) -> Iterator[tuple[str,
 
 def _counted(counts: Mapping[str, int]) -> str:
     pairs = sorted(counts.items(), key=lambda item: (item[1], item[0]))
-    names = ", ".join(f"{name!r} ({count})" for name, count in pairs[:_SHOWN])
-    more = f" and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
-    return f"class {names} has" if len(pairs) == 1 else f"classes {names}{more} have"
+    names = listed((f"{name!r} ({count})" for name, count in pairs), _SHOWN)
+    return f"class {names} has" if len(pairs) == 1 else f"classes {names} have"
 
 
 def _listed(names: list[str]) -> str:
-    text = ", ".join(map(repr, names[:_SHOWN]))
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"class {text} is" if len(names) == 1 else f"classes {text}{more} are"
+    text = listed(map(repr, names), _SHOWN)
+    return f"class {text} is" if len(names) == 1 else f"classes {text} are"
 
 
 _DRIFT = "drift"

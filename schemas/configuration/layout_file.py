@@ -282,9 +282,7 @@ def _with_constant(spec: FeatureSpec, block: FeatureBlock) -> FeatureSpec:
 
 
 def _can_be_absent(spec: FeatureSpec) -> bool:
-    if spec.fill is None or spec.fill in (FeatureRole.EXTRA, *_CLASSES):
-        return True
-    return spec.fill.needs is not None
+    return spec.fill is None or spec.fill in (FeatureRole.EXTRA, *_CLASSES) or spec.fill.needs is not None
 
 
 def _as_tensor(spec: FeatureSpec, pixels: bool) -> FeatureSpec:

@@ -70,7 +70,7 @@ def parse_py(dataset: Dataset) -> str:
         "\n\n" + _labels(dataset),
         "\n# What each record holds, as tf.io.parse_single_example wants to know it.\n",
         spec_source(dataset.features),
-        "\n" + _picture_function(dataset) if _calls_picture(dataset) else "",
+        "\n" + _picture_function(dataset) if _needs_type_of_record(dataset) else "",
         "\n" + _ID_MASK if id_masks else "",
         "\n" + _OPTIONAL_ID_MASK if any(_may_be_absent(dataset, spec) for spec in id_masks) else "",
         "\n" + _OBJECT_MASKS if _find(dataset, FeatureRole.OBJECT_MASK) else "",
@@ -88,13 +88,11 @@ def _docstring(dataset: Dataset, split: str) -> str:
     layout = _one_line(dataset.layout)
     facts = f"Reads the dataset {_one_line(dataset.name)} (layout {layout}) with TensorFlow alone."
     counts = f"Records: {splits or 'none'}; {classes}."
-    picture = next((quoted(s.name) for s in dataset.features if s.fill is FeatureRole.ENCODED), None)
-    label = next(
-        (quoted(s.name) for s in dataset.features if (s.fill, s.value_shape) == (FeatureRole.LABEL, ())), None
-    )
-    number = f"example[{label}]{f' - {dataset.first_label}' if dataset.first_label else ''}"
-    shown = [f"example[{picture}].shape"] if picture else []
-    shown += [f"labels[{number}]"] if label and dataset.labels else []
+    picture = _find(dataset, FeatureRole.ENCODED)
+    label = next((s for s in dataset.features if s.fill is FeatureRole.LABEL and s.value_shape == ()), None)
+    first = f" - {dataset.first_label}" if dataset.first_label else ""
+    shown = [f"{_item(picture)}.shape"] if picture else []
+    shown += [f"labels[{_item(label)}{first}]"] if label and dataset.labels else []
     example = dedent(f"""\
         from parse import labels, load
 
@@ -227,12 +225,6 @@ def _picture_lines(dataset: Dataset, spec: FeatureSpec) -> Iterator[str]:
         yield f"encoded = {item}"
         yield f"image = tf.io.decode_image(encoded, {channels}, expand_animations=False)"
     yield f"{item} = " + ("image" if None in shape[:2] else f"tf.ensure_shape(image, {list(shape)})")
-
-
-def _calls_picture(dataset: Dataset) -> bool:
-    """Returns whether `parse` calls `_picture`."""
-    encoded = _find(dataset, FeatureRole.ENCODED)
-    return encoded is not None and not encoded.holds_pixels and _needs_type_of_record(dataset)
 
 
 def _needs_type_of_record(dataset: Dataset) -> bool:

@@ -249,10 +249,8 @@ def test_too_many_features_keep_the_first_names_with_complete_sums(
 Array = np.ndarray[Any, Any]
 
 
-def picture(pixels: Array, label: str = "a") -> Picture:
-    looks = ImageQuality((), (), 1, b"", b"", b"", samples=sum_samples(pixels))
-    height, width, channels = pixels.shape
-    return Picture("s", 0, 0, None, "train", (label,), 9, "png", width, height, channels, quality=looks)
+def picture(pixels: Array) -> Picture:
+    return _picture(looks=ImageQuality((), (), 1, b"", b"", b"", samples=sum_samples(pixels)))
 
 
 def all_of(*pictures: Array) -> dict[str, Any]:
@@ -313,12 +311,8 @@ def test_types_are_trained_on_one_scale(pictures: list[Array]) -> None:
 
 def test_uint8_has_the_statistics_that_datasets_without_types_have() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (7, 9, 3), np.uint8)
-    flat = pixels.reshape(-1, 3).astype(int)
-    looks = ImageQuality(
-        tuple(flat.sum(0).tolist()), tuple((flat**2).sum(0).tolist()), len(flat), b"", b"", b""
-    )
     plain = PictureStatistics()
-    plain.add(picture(pixels)._replace(quality=looks))
+    plain.add(_picture(looks=_looks(pixels)))
     assert all_of(pixels)["pixels"] == plain.as_json()["pixels"]
     assert "samples" not in plain.as_json()
 
