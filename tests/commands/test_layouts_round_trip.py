@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pytest
-from apache_beam.testing.util import assert_that, equal_to
 from helpers.fewer_imports import late
 from helpers.hostile import run
 from PIL import Image
@@ -260,33 +258,16 @@ def test_tensorflow_reads_the_written_values(
 Capture = pytest.CaptureFixture[str]
 
 
-def counts_of(dataset: Path) -> dict[str, int]:
-    """Returns the records of each split that dataset.json names."""
-    splits = json.loads((dataset / "dataset.json").read_text())["splits"]
-    return {name: split["records"] for name, split in splits.items()}
-
-
 def test_patterns_that_begin_with_a_split_match_only_its_shards(copied: Path) -> None:
     validate(copied, mode="quality")  # this writes every other file
     others = {path.name for path in copied.iterdir() if not path.name.endswith(".tfrecord")}
     assert others <= set(SIDE_FILES)
-    for prefix, split in (
-        ("train", "train"),
-        ("validation", "validation"),
-        ("val", "validation"),
-        ("test", "test"),
-    ):
-        files = tf.io.gfile.glob(f"{copied}/{prefix}*")
-        assert sum(1 for _ in tf.data.TFRecordDataset(files)) == counts_of(copied)[split]
-
-
-def test_tfx_reads_the_patterns_that_the_documents_name(sound_dataset: Path) -> None:
-    # ImportExampleGen joins input_base and pattern, and passes the result to Beam's ReadFromTFRecord.
-    with beam.Pipeline("FnApiRunner") as pipeline:
-        for split, records in counts_of(sound_dataset).items():
-            read = pipeline | split >> beam.io.ReadFromTFRecord(file_pattern=f"{sound_dataset}/{split}-*")
-            count = read | f"Count {split}" >> beam.combiners.Count.Globally()
-            assert_that(count, equal_to([records]), f"Check {split}")
+    splits = json.loads((copied / "dataset.json").read_text())["splits"]
+    prefixes = {"train": "train", "validation": "validation", "val": "validation", "test": "test"}
+    for prefix, split in prefixes.items():
+        for pattern in (f"{prefix}*", f"{split}-*"):  # Beam and TFX read by such patterns, too
+            files = tf.io.gfile.glob(f"{copied}/{pattern}")
+            assert sum(1 for _ in tf.data.TFRecordDataset(files)) == splits[split]["records"]
 
 
 def test_splits_of_a_source_that_clash_are_refused_before_anything_is_written(

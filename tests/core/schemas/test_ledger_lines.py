@@ -122,11 +122,14 @@ def test_entries_that_are_not_wanted_take_no_memory() -> None:
         assert peak() < 5e6
 
 
+ENTRIES = [Entry(key=f"{number}.png", outcome=Outcome.WRITTEN) for number in range(5)]
+HEADER = ShardHeader("train-0", "train", 0, 1, "digest", 5, 1000, "sha", {"written": 5}, {}, {})
+LINES = gzip.decompress(dump_ledger(HEADER, ENTRIES))
+
+
 def dumped(entries: list[Entry]) -> bytes:
     """Returns a ledger with entries."""
-    return dump_ledger(
-        ShardHeader("a", "train", 0, 1, "", 0, 0, "", {"written": len(entries)}, {}, {}), entries
-    )
+    return dump_ledger(replace(HEADER, counts={"written": len(entries)}), entries)
 
 
 @given(st.lists(_ENTRIES, max_size=6))
@@ -138,19 +141,10 @@ def test_a_ledger_reads_as_it_was_written(entries: list[Entry]) -> None:
     "line", [b"[]", b'{"key": "a"}', b'{"key": "a", "outcome": "written", "offset": 01}']
 )
 def test_a_wrong_line_is_found(line: bytes) -> None:
-    head, *lines = gzip.decompress(
-        dumped([Entry("a", "written", offset=number) for number in range(3)])
-    ).splitlines()
+    head, *lines = gzip.decompress(dumped(ENTRIES[:3])).splitlines()
     data = gzip.compress(b"\n".join([head, *lines[:2], line]) + b"\n")
     with pytest.raises((ValueError, TypeError)):
         list(load_ledger(data)[1])
-    assert json.loads(lines[0])["offset"] == 0
-
-
-ENTRIES = [Entry(key=f"{number}.png", outcome=Outcome.WRITTEN) for number in range(5)]
-HEADER = ShardHeader("train-0", "train", 0, 1, "digest", 5, 1000, "sha", {"written": 5}, {}, {})
-LEDGER = dump_ledger(HEADER, ENTRIES)
-LINES = gzip.decompress(LEDGER)
 
 
 @pytest.mark.parametrize(
@@ -339,8 +333,7 @@ def test_the_recipes_digest_covers_settings_and_versions_in_any_order() -> None:
 
 
 def test_a_truncated_or_changed_ledger_is_not_whole() -> None:
-    empty: dict[str, Any] = {}
-    header = ShardHeader("f", "train", 0, 1, "d", 0, 0, "", {"written": 400}, empty, empty, recipe="r")
+    header = replace(HEADER, counts={"written": 400})
     entries = [Entry(f"{n}", "written", sha256=f"{n * 7919:064x}", mask_sha256="m") for n in range(400)]
     data = dump_ledger(header, entries)
     assert is_whole(data) and list(load_ledger(data)[1]) == entries
