@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 #: Prefix of a creator that is an organization.
 _ORGANIZATION = "org:"
@@ -64,19 +63,6 @@ class Provenance:
     def as_json(self) -> dict[str, str]:
         """Returns the texts that are not empty."""
         return {name: text for name, text in asdict(self).items() if text}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Provenance:
-        """Reads the result of `as_json`.
-
-        Raises:
-          TypeError, ValueError or AttributeError: if it is not such a result.
-        """
-        names = {item.name for item in fields(Provenance)}
-        for name, text in value.items():
-            if name not in names or not isinstance(text, str) or not text:
-                raise ValueError(f"{name!r}: {text!r} is not a statement of provenance")
-        return Provenance(**value)
 
 
 def parse_creators(text: str) -> list[Creator]:
