@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import csv
 import functools
+import importlib.util
 import json
 import shutil
 from collections.abc import Callable
@@ -56,6 +57,15 @@ _SMALL = {"input": str(PHOTOS), "resize": 24, "splits": "train=0.7,test=0.3", "l
 def read(directory: Path) -> Dataset:
     document = json.loads((directory / "dataset.json").read_text())
     return Dataset.from_json(document, str(directory))
+
+
+def parse_module(directory: Path) -> Any:
+    """Returns the `parse.py` of a dataset as a module."""
+    place = importlib.util.spec_from_file_location("parse_dataset", directory / "parse.py")
+    assert place is not None and place.loader is not None
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    return module
 
 
 def of_layout(layout: str, **settings: str) -> Dataset:

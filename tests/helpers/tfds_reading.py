@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from helpers.described import read as read_dataset
 from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import read_records
@@ -28,11 +28,6 @@ _LISTS = {
     FeatureType.FLOAT: ("float_list", "FloatList"),
     FeatureType.BYTES: ("bytes_list", "BytesList"),
 }
-
-
-def read_dataset(directory: Path) -> Dataset:
-    """Returns the content of `dataset.json`."""
-    return Dataset.from_json(json.loads((directory / "dataset.json").read_text()), str(directory))
 
 
 def load(directory: Path) -> Any:

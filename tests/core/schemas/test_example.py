@@ -47,24 +47,19 @@ def _message(features: dict[str, Feature]) -> tf.train.Example:
     message.features.SetInParent()
     for name, feature in features.items():
         entry = message.features.feature[name]
-        if feature.type is BYTES:
-            entry.bytes_list.SetInParent()
-            entry.bytes_list.value.extend(feature.values)
-        elif feature.type is FLOAT:
-            entry.float_list.SetInParent()
-            entry.float_list.value.extend(feature.values)
-        elif feature.type is INT64:
-            entry.int64_list.SetInParent()
-            entry.int64_list.value.extend(feature.values)
+        if feature.type is not None:
+            content = getattr(entry, f"{feature.type}_list")
+            content.SetInParent()
+            content.value.extend(feature.values)
     return message
 
 
 def _of_message(message: tf.train.Example) -> dict[str, Feature]:
-    kinds = {"bytes_list": BYTES, "float_list": FLOAT, "int64_list": INT64, None: None}
     features = {}
     for name, entry in message.features.feature.items():
         kind = entry.WhichOneof("kind")
-        features[name] = Feature(kinds[kind], list(getattr(entry, kind).value) if kind else [])
+        values = list(getattr(entry, kind).value) if kind else []
+        features[name] = Feature(FeatureType(kind.removesuffix("_list")) if kind else None, values)
     return features
 
 

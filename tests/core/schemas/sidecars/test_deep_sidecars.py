@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from typing import Any
-
 import numpy as np
 import pytest
 from helpers.deep_datasets import KINDS, deep_dataset, widened
-from helpers.described import described
+from helpers.described import described, parse_module
 from helpers.fewer_imports import late
 from helpers.tfds_reading import in_order, load, read_dataset
 
@@ -42,12 +39,8 @@ IN_TFDS = {
 @pytest.mark.parametrize("name", KINDS)
 def test_parse_py_reads_the_pixels(name: str) -> None:
     directory, pictures = deep_dataset(name)
-    place = importlib.util.spec_from_file_location("parse_deep", directory / "parse.py")
-    assert place is not None and place.loader is not None
-    module: Any = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
     widest = KINDS[name].types[-1]
-    data = module.load("train")
+    data = parse_module(directory).load("train")
     assert data.element_spec["image/encoded"].dtype.name == widest
     for example, pixels in zip(data.as_numpy_iterator(), pictures, strict=True):
         found, wanted = example["image/encoded"], widened(pixels, widest)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import io
 import json
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.described import parse_module
 from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
 from PIL import Image
@@ -79,10 +79,7 @@ def test_formats_are_counted_and_stated(made: Any, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_parse_py_decodes_every_format(made: Any, kind: str) -> None:
     directory, dataset = made(kind)
-    place = importlib.util.spec_from_file_location(f"parse_{kind[0]}", directory / "parse.py")
-    assert place is not None and place.loader is not None
-    module = importlib.util.module_from_spec(place)
-    place.loader.exec_module(module)
+    module = parse_module(directory)
     assert ("decode_jpeg" in (directory / "parse.py").read_text()) == (kind == "jpeg")
     for split in dataset.splits:
         records = {values_of(record, "image/filename")[0]: record
