@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
 from shardwright.pipelines.log import print_result
+from shardwright.pipelines.process import WATCHDOG
 from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import UsageError
@@ -66,14 +67,12 @@ class Command:
     beam: BeamOptions = BeamOptions.ALL
     resumable: bool = False
 
-    def main(self, argv: Sequence[str] | None = None) -> int:
+    def main(self, argv: Sequence[str]) -> int:
         """Runs the command and returns its exit code.
 
         Args:
-          argv: Command line without the command's name; by default the process's own.
+          argv: Command line without the command's name.
         """
-        if argv is None:
-            argv = sys.argv[1:]
         output = cli_options.output_options(argv)
         stdout: TextIO | None = None
         fields: Mapping[str, Any] = {}
@@ -82,6 +81,7 @@ class Command:
             nonlocal stdout, fields
             parser = self.parser()
             options, rest = cli_options.parse(parser, argv)
+            WATCHDOG.stuck_after = 60 * options.stuck_after
             if options.log_format not in LOG_FORMATS:
                 raise UsageError(
                     f"--log_format {options.log_format}: choose one of {', '.join(LOG_FORMATS)}."

@@ -251,7 +251,6 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argpars
     # A word that begins with a hyphen is an argument only after `--`; argparse needs all arguments together.
     odd = any(place.startswith("-") and place != "-" for place in places)
     namespace, rest = parser.parse_known_args([*options, "--", *places] if odd else [*places, *options])
-    WATCHDOG.stuck_after = 60 * getattr(namespace, "stuck_after", STUCK_AFTER_MINUTES)
     return namespace, [*rest, *others]
 
 

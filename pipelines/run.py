@@ -303,7 +303,7 @@ def exit_code_of(
     """
     code: int | None = None
     try:
-        with log.forgiving_streams(), own_temporary_folder(), graceful_shutdown() as ending:
+        with own_temporary_folder(), graceful_shutdown() as ending:
             ending.last_words = without_resume("interrupted; run again with --resume to go on.", resumable)
             if hasattr(sys.stdout, "reconfigure"):  # a name that the terminal cannot show is no error
                 sys.stdout.reconfigure(errors="backslashreplace")
