@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TextIO
+from typing import Any
 
 from shardwright.pipelines import log
 from shardwright.pipelines import options as cli_options
@@ -17,7 +17,6 @@ from shardwright.pipelines.process import WATCHDOG
 from shardwright.pipelines.run import exit_code_of, suppress_beam_logs
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.log_lines import LOG_FORMATS
 from shardwright.schemas.missing_packages import needed_by
 
 
@@ -74,23 +73,18 @@ class Command:
           argv: Command line without the command's name.
         """
         output = cli_options.output_options(argv)
-        stdout: TextIO | None = None
+        stdout = sys.stdout  # also for an object that is printed while it is redirected
         fields: Mapping[str, Any] = {}
 
         def command() -> int:
-            nonlocal stdout, fields
+            nonlocal fields
             parser = self.parser()
             options, rest = cli_options.parse(parser, argv)
             WATCHDOG.stuck_after = 60 * options.stuck_after
-            if options.log_format not in LOG_FORMATS:
-                raise UsageError(
-                    f"--log_format {options.log_format}: choose one of {', '.join(LOG_FORMATS)}."
-                )
             if options.quiet and options.verbose:
                 raise UsageError(
                     "--quiet shows only errors and --verbose shows everything; leave one of them out."
                 )
-            stdout = sys.stdout
             # Only the object may appear on stdout; libraries may print there, too.
             elsewhere = contextlib.redirect_stdout(sys.stderr) if output.json else contextlib.nullcontext()
             with needed_by(f"shardwright {self.name}"):

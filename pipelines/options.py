@@ -160,9 +160,11 @@ def _add_output(parser: argparse._ActionsContainer) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="print only errors, and the object of --json")
     parser.add_argument(
-        "--log_format", default="text", metavar="{" + ",".join(LOG_FORMATS) + "}",
+        "--log_format",
+        default="text",
+        choices=LOG_FORMATS,
         help="format of the lines on stderr (default: text)",
-    )  # fmt: skip
+    )
     parser.add_argument("--verbose", action="store_true", help="show Beam's log and tracebacks")
 
 

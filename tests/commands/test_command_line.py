@@ -281,7 +281,10 @@ def test_a_log_of_json_lines(capsys: Capture) -> None:
     assert make().main(["--log_format=json", "--verbose"]) == 1
     assert json.loads(capsys.readouterr().err.splitlines()[-1])["error"] == "Not so."
     assert make().main(["--log_format=xml"]) == 2
-    assert capsys.readouterr().err == "shardwright: --log_format xml: choose one of text, json.\n"
+    refusal = (
+        r"shardwright: Argument --log_format: invalid choice: 'xml' \(choose from '?text'?, '?json'?\); see "
+    )
+    assert re.fullmatch(refusal + r"shardwright paint --help\.\n", capsys.readouterr().err)
 
 
 def test_a_traceback_is_a_field_of_a_json_line(capsys: Capture) -> None:
