@@ -131,7 +131,8 @@ def check_keypoints(values: ValuesByRole, schema: RecordSchema) -> Iterator[Prob
         return
     count = len(next(iter(points.values())))
     objects = some_values(values, (*OBJECT_ROLES, FeatureRole.BOXES))
-    object_count = _number_of_objects(objects)
+    counts = (len(column) // (4 if role is FeatureRole.BOXES else 1) for role, column in objects.items())
+    object_count = next(counts, None)  # unknown without such a feature
     if object_count is not None and (not object_count or count % object_count):
         numbers = f"{counted(count, 'key point')} and {counted(object_count, 'object')}"
         yield (
@@ -144,13 +145,6 @@ def check_keypoints(values: ValuesByRole, schema: RecordSchema) -> Iterator[Prob
     size = count // object_count if object_count and schema.own else 0
     if size and (problems := list(_own_problems(points, objects, size))):
         yield FindingCode.WRONG_VALUE, first_of(problems, "more problem")
-
-
-def _number_of_objects(objects: ValuesByRole) -> int | None:
-    """Returns the number of objects; None if it is unknown."""
-    for role, values in objects.items():
-        return len(values) // 4 if role is FeatureRole.BOXES else len(values)
-    return None
 
 
 def _position_problems(points: ValuesByRole) -> Iterator[str]:
