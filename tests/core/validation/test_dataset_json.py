@@ -6,7 +6,7 @@ import gzip
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,10 +48,13 @@ def ledgers(sound_dataset: Path, made: Dataset) -> DatasetLedgers:
     """What the ledgers say; there are three shards of `train` and one of each other split."""
     recipes = dataset_json.recipes_of_dataset(made)
     assert recipes is not None
-    terms = ShardTerms(recipes.shard, made.plan.settings["seed"], keeps=True)
+    return ledgers_of(sound_dataset, made, ShardTerms(recipes.shard, made.plan.settings["seed"], keeps=True))
+
+
+def ledgers_of(directory: Path, made: Dataset, terms: ShardTerms | None = None) -> DatasetLedgers:
     by_shard: dict[str, LedgerSummary | None] = {}
-    for split, number, count, shard in made.placed_shards():
-        check = LedgerCheck((sound_dataset / ledger_file(split, number, count)).read_bytes(), shard, terms)
+    for *place, shard in made.placed_shards():
+        check = LedgerCheck((directory / ledger_file(*place)).read_bytes(), shard, terms)
         list(check.finish(sound=False))
         by_shard[shard.file] = check.summary
     return DatasetLedgers(by_shard, {}, False)
@@ -129,15 +132,12 @@ def test_records_in_the_wrong_shard_are_found_by_their_order(made: Dataset, ledg
     assert found == [("RECORD_ORDER", after, message)]
 
 
-def test_ledgers_of_no_shard_are_found(made: Dataset, ledgers: DatasetLedgers) -> None:
+def test_ledgers_of_no_shard_and_of_images_without_a_split_are_compared(
+    copied: Path, made: Dataset, ledgers: DatasetLedgers
+) -> None:
     extra = "_shards/train-00007-of-00008.jsonl.gz"
     found = parts_of(dataset_json.check_ledger_files(made, ledgers, [*made.files, extra]))
     assert found == [("LEDGER_MISMATCH", extra, "the file is not the ledger of a shard of dataset.json")]
-
-
-def test_ledgers_of_images_without_a_split_are_compared(
-    copied: Path, made: Dataset, ledgers: DatasetLedgers
-) -> None:
     without = "_shards/none-00000-of-00001.jsonl.gz"
     header, *_ = read_ledger(copied, "train-00000-of-00003")
     write_ledger(copied, "none-00000-of-00001", [{**header, "sha256": ""}])
@@ -219,16 +219,9 @@ def test_a_changed_file_of_statistics_is_found(copied: Path, made: Dataset) -> N
     listed = json.loads((copied / "findings.json").read_bytes())["files"]
     for name in listed:
         (copied / name).write_bytes(b"changed")
-    found = parts_of(check_reports(str(copied), made, files_of(copied)))
-    expected = [("REPORT_MISMATCH", name) for name in sorted(listed)]
-    assert sorted((code, file) for code, file, _ in found) == expected
+    found = sorted(parts_of(check_reports(str(copied), made, files_of(copied))))
+    assert [item[:2] for item in found] == [("REPORT_MISMATCH", name) for name in sorted(listed)]
     assert all("findings.json" in message for _, _, message in found)
-
-
-def test_a_missing_quarantine_is_found(copied: Path, made: Dataset, ledgers: DatasetLedgers) -> None:
-    (copied / "quarantine.jsonl").unlink()
-    found = parts_of(dataset_json.check_quarantine(str(copied), made, ledgers))
-    assert found == [("QUARANTINE_MISMATCH", "quarantine.jsonl", "the file is missing; convert wrote it")]
 
 
 def test_a_document_that_contradicts_its_settings_is_found(made: Dataset, document: Any) -> None:
@@ -236,12 +229,36 @@ def test_a_document_that_contradicts_its_settings_is_found(made: Dataset, docume
     found = parts_of(dataset_json.check_document(other, made))
     assert any(code == "DATASET_MISMATCH" and "'layout'" in message for code, _, message in found)
     assert any("'first_label'" in message for _, _, message in found)
-    settings = {**document["plan"]["settings"], "layout": "there is no such layout"}
-    broken = {**document, "settings": settings, "plan": {**document["plan"], "settings": settings}}
-    dataset = replace(made, plan=replace(made.plan, settings=settings))
-    messages = [message for *_, message in parts_of(dataset_json.check_document(broken, dataset))]
-    assert any("field 'settings' chooses no layout" in message for message in messages)
     assert [*dataset_json.check_document({**document, "features": 3}, made)]
+
+    def messages(**settings: Any) -> list[str]:
+        broken = {**document, "settings": settings, "plan": {**document["plan"], "settings": settings}}
+        dataset = replace(made, plan=replace(made.plan, settings=settings))
+        return [message for *_, message in parts_of(dataset_json.check_document(broken, dataset))]
+
+    settings = document["plan"]["settings"]
+    found = messages(**{**settings, "layout": "there is no such layout"})
+    assert any("field 'settings' chooses no layout" in message for message in found)
+    message = "field 'settings' chooses no layout (unknown setting 'souzce'; did you mean source?)"
+    assert message in messages(**settings, souzce="auto")
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (lambda data: b"\xef\xbb\xbf" + data, "it begins with a byte order mark"),
+        (lambda data: data.replace(b"{", b'{"labels": ["fish"],', 1), "it names 'labels' twice"),
+        (lambda data: data.decode().encode("utf-16"), "it is not UTF-8"),
+    ],
+)
+def test_a_document_that_readers_understand_differently_is_reported(
+    copied: Path, change: Callable[[bytes], bytes], part: str
+) -> None:
+    data = change((copied / "dataset.json").read_bytes())
+    dataset = Dataset.from_bytes(data, "it")
+    found = parts_of(dataset_json.check_dataset_json(str(copied), data, dataset, []))
+    message = f"{part}: other readers may fail or find other values"
+    assert found[0] == ("DATASET_MISMATCH", "dataset.json", message)
 
 
 @pytest.fixture(scope="module")
@@ -306,18 +323,8 @@ def dataset(photos: Path, tmp_path: Path) -> Path:
 def findings(directory: Path) -> list[str]:
     """Returns the findings about the quarantine, given the ledgers at the time of their check."""
     made = Dataset.from_bytes((directory / "dataset.json").read_bytes(), "it")
-    return [
-        finding.message for finding in check_quarantine(str(directory), made, ledgers_of(directory, made))
-    ]
-
-
-def ledgers_of(directory: Path, made: Dataset) -> DatasetLedgers:
-    ledgers = {}
-    for split, number, count, shard in made.placed_shards():
-        check = LedgerCheck((directory / ledger_file(split, number, count)).read_bytes(), shard)
-        list(check.finish(sound=False))
-        ledgers[shard.file] = check.summary
-    return DatasetLedgers(ledgers, {}, False)
+    found = check_quarantine(str(directory), made, ledgers_of(directory, made))
+    return [finding.message for finding in found]
 
 
 def test_the_file_matches_the_ledgers(dataset: Path) -> None:
@@ -330,6 +337,8 @@ def test_the_file_matches_the_ledgers(dataset: Path) -> None:
     assert findings(dataset) == ["line 4 ('birds/bad9.jpg') does not match a quarantined image of a ledger"]
     path.write_bytes(b"".join(reversed(lines)))
     assert len(findings(dataset)) == 1 and "sha256" in findings(dataset)[0]
+    path.unlink()
+    assert findings(dataset) == ["the file is missing; convert wrote it"]
 
 
 def test_a_ledger_that_changes_meanwhile_is_not_a_finding(dataset: Path) -> None:

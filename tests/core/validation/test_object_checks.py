@@ -28,8 +28,8 @@ LABELS = ("cat", "dog", "owl")
 SIZE = (12, 9)
 
 
-def mask_png(width: int = SIZE[0], height: int = SIZE[1], mode: str = "L") -> bytes:
-    return file_of(Image.new(mode, (width, height)), "PNG")
+def mask_png(width: int = SIZE[0], height: int = SIZE[1], mode: str = "L", value: int = 0) -> bytes:
+    return file_of(Image.new(mode, (width, height), value), "PNG")
 
 
 PICTURE: Mapping[str, Any] = {
@@ -75,37 +75,6 @@ def found_in(layout: str, values: Mapping[str, Any], **schema: Any) -> list[tupl
     return [(code.value, message) for code, message in checked.problems]
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "code", "message"),
-    [
-        ("bbox/xmin", [-0.1, 0.25], "BOX_RANGE", "object 0: its box (-0.1, 0, 1, 0.5) is not between"),
-        ("bbox/ymax", [0.5, 1.5], "BOX_RANGE", "object 1: its box (0.25, 0.5, 0.5, 1.5) is not between"),
-        ("bbox/ymax", [math.nan, math.inf], "BOX_RANGE", "0 and 1 (and 1 more object)"),
-        ("bbox/xmin", [0.0, 0.75], "BOX_ORDER", "object 1: its box (0.75, 0.5, 0.5, 1) is inverted"),
-        ("bbox/ymin", [0.5, 0.5], "BOX_ORDER", "object 0: its box (0, 0.5, 1, 0.5) has no area"),
-        ("class/label", [1, 4], "LABEL_RANGE", "label 4 is not between 1 and 3"),
-        ("class/label", [0, 3], "LABEL_RANGE", "label 0 is not between 1 and 3"),
-        ("class/text", [b"cat", b"dog"], "LABEL_TEXT", "label 3 is 'owl' but the record says 'dog'"),
-        ("bbox/xmin", [0.0], "LENGTH_MISMATCH", "'image/object/bbox/xmin' 1, 'image/object/bbox/xmax' 2"),
-        ("difficult", [0], "LENGTH_MISMATCH", "'image/object/difficult' 1"),
-        ("mask", [mask_png()], "LENGTH_MISMATCH", "'image/object/mask' 1"),
-        (
-            "mask",
-            [mask_png(), mask_png(9, 12)],
-            "MASK_MISMATCH",
-            "the mask of object 1: it has 9 x 12 pixels",
-        ),
-        ("mask", [mask_png()[:40], mask_png()], "UNDECODABLE", "the mask of object 0: begins like png"),
-        ("mask", [b"", b""], "UNDECODABLE", "the mask of object 0: the file has no bytes"),
-        ("bbox/xmin", None, "MISSING_FEATURE", "'image/object/bbox/xmin' is missing"),
-    ],
-)
-def test_faults_of_objects_are_reported(name: str, values: Any, code: str, message: str) -> None:
-    found = found_in("detection", {**OBJECTS, f"image/object/{name}": values})
-    assert [found_code for found_code, _ in found] == [code]
-    assert message in found[0][1]
-
-
 POINTS: Mapping[str, Any] = {
     **OBJECTS,
     "image/object/keypoint/x": [0.5, 0.0, 1.0, 0.25],
@@ -119,7 +88,13 @@ _NO_POINTS = {**{name: [] for name in POINTS if "keypoint" in name}, "image/obje
 _THREE_POINTS = {name: values[:3] for name, values in POINTS.items() if "keypoint" in name}
 CATEGORIES, INSTANCES = "image/panoptic/category_mask", "image/panoptic/instance_mask"
 _PANOPTIC = {CATEGORIES: [mask_png()], INSTANCES: [mask_png(12, 10)]}
-_WITHOUT_CLASS = {"image/class/label": [-1], "image/class/text": [b""]}
+_SEVERAL = {"several_labels": True}
+
+
+def _classes(ids: list[int], *names: bytes) -> dict[str, Any]:
+    return {"image/class/label": ids, "image/class/text": list(names)}
+
+
 _RAW = {**OBJECTS, "image/encoded": [bytes(12 * 9 * 3)], "image/format": [b"raw"]}
 
 
@@ -149,8 +124,21 @@ _RAW = {**OBJECTS, "image/encoded": [bytes(12 * 9 * 3)], "image/format": [b"raw"
         # An empty mask, and an image without a class, are sound only if such images are kept.
         ("segmentation", {MASK: [b""], FORMAT: [b""]}, {}, "UNDECODABLE", ""),
         ("segmentation", {MASK: [b""], FORMAT: [b""]}, {"unlabelled": True}, "", ""),
-        ("classification", _WITHOUT_CLASS, {}, "LABEL_RANGE", ""),
-        ("classification", _WITHOUT_CLASS, {"unlabelled": True}, "", ""),
+        ("classification", _classes([-1], b""), {}, "LABEL_RANGE", ""),
+        ("classification", _classes([-1], b""), {"unlabelled": True}, "", ""),
+        ("classification", _classes([0, 2], b"cat", b"owl"), _SEVERAL, "", ""),
+        ("classification", _classes([]), _SEVERAL, "", ""),
+        ("classification", _classes([]), {**_SEVERAL, "unlabelled": True}, "", ""),
+        ("classification", _classes([0, 3], b"cat", b"owl"), _SEVERAL, "LABEL_RANGE", ""),
+        ("classification", _classes([0, 1], b"cat", b"owl"), _SEVERAL, "LABEL_TEXT", ""),
+        ("classification", _classes([0, 1], b"cat"), _SEVERAL, "LENGTH_MISMATCH", ""),
+        # Ids without a class.
+        ("segmentation", {MASK: [mask_png(value=3)], FORMAT: [b"png"]},
+         {}, "MASK_MISMATCH", "its semantic mask: it holds 3, but classes are 0 to 2"),
+        ("segmentation", {MASK: [mask_png(value=255)], FORMAT: [b"png"]}, {}, "", ""),
+        ("panoptic", {CATEGORIES: [mask_png(value=4)], INSTANCES: [mask_png()]},
+         {}, "MASK_MISMATCH", "its mask of categories: it holds 4, but classes are"),
+        ("panoptic", {CATEGORIES: [mask_png()], INSTANCES: [mask_png(value=77)]}, {}, "", ""),
     ],
 )  # fmt: skip
 def test_records_of_each_layout_are_checked(
@@ -161,38 +149,50 @@ def test_records_of_each_layout_are_checked(
     assert all(text.startswith(message) for _, text in problems)
 
 
+POINT_FAULTS: list[tuple[str, Any, str, str]] = [
+    ("x", [1.5, 0.0, 1.0, 0.25], "KEYPOINT_RANGE", "key point 0: its position (1.5, 0.5) is not between"),
+    ("y", [0.5, 0.0, math.nan, -1], "KEYPOINT_RANGE", "(1, nan) is not between 0 and 1 (and 1 more"),
+    ("visibility", [2, 0, 3, 2], "KEYPOINT_RANGE", "key point 2: its visibility 3 is not 0, 1 or 2"),
+    ("visibility", [2, 0, 1], "LENGTH_MISMATCH", "'image/object/keypoint/visibility' 3"),
+    ("num", [1, 1], "WRONG_VALUE", "object 1: it says 1 labelled key points, but has 2"),
+    ("num", [1], "LENGTH_MISMATCH", "'image/object/keypoint/num' 1"),
+    ("text", [b"eye", b"tail", b"tail", b"eye"], "WRONG_VALUE", "other names than those of object 0"),
+    ("text", [b"\xff", b"tail"] * 2, "NOT_UTF8", "is not UTF-8"),
+    ("x", None, "MISSING_FEATURE", "'image/object/keypoint/x' is missing"),
+]
+
+
 @pytest.mark.parametrize(
     ("name", "values", "code", "message"),
     [
-        ("x", [1.5, 0.0, 1.0, 0.25], "KEYPOINT_RANGE", "key point 0: its position (1.5, 0.5) is not between"),
-        ("y", [0.5, 0.0, math.nan, -1], "KEYPOINT_RANGE", "(1, nan) is not between 0 and 1 (and 1 more"),
-        ("visibility", [2, 0, 3, 2], "KEYPOINT_RANGE", "key point 2: its visibility 3 is not 0, 1 or 2"),
-        ("visibility", [2, 0, 1], "LENGTH_MISMATCH", "'image/object/keypoint/visibility' 3"),
-        ("num", [1, 1], "WRONG_VALUE", "object 1: it says 1 labelled key points, but has 2"),
-        ("num", [1], "LENGTH_MISMATCH", "'image/object/keypoint/num' 1"),
-        ("text", [b"eye", b"tail", b"tail", b"eye"], "WRONG_VALUE", "other names than those of object 0"),
-        ("text", [b"\xff", b"tail"] * 2, "NOT_UTF8", "is not UTF-8"),
-        ("x", None, "MISSING_FEATURE", "'image/object/keypoint/x' is missing"),
+        ("bbox/xmin", [-0.1, 0.25], "BOX_RANGE", "object 0: its box (-0.1, 0, 1, 0.5) is not between"),
+        ("bbox/ymax", [0.5, 1.5], "BOX_RANGE", "object 1: its box (0.25, 0.5, 0.5, 1.5) is not between"),
+        ("bbox/ymax", [math.nan, math.inf], "BOX_RANGE", "0 and 1 (and 1 more object)"),
+        ("bbox/xmin", [0.0, 0.75], "BOX_ORDER", "object 1: its box (0.75, 0.5, 0.5, 1) is inverted"),
+        ("bbox/ymin", [0.5, 0.5], "BOX_ORDER", "object 0: its box (0, 0.5, 1, 0.5) has no area"),
+        ("class/label", [1, 4], "LABEL_RANGE", "label 4 is not between 1 and 3"),
+        ("class/label", [0, 3], "LABEL_RANGE", "label 0 is not between 1 and 3"),
+        ("class/text", [b"cat", b"dog"], "LABEL_TEXT", "label 3 is 'owl' but the record says 'dog'"),
+        ("bbox/xmin", [0.0], "LENGTH_MISMATCH", "'image/object/bbox/xmin' 1, 'image/object/bbox/xmax' 2"),
+        ("difficult", [0], "LENGTH_MISMATCH", "'image/object/difficult' 1"),
+        ("mask", [mask_png()], "LENGTH_MISMATCH", "'image/object/mask' 1"),
+        (
+            "mask",
+            [mask_png(), mask_png(9, 12)],
+            "MASK_MISMATCH",
+            "the mask of object 1: it has 9 x 12 pixels",
+        ),
+        ("mask", [mask_png()[:40], mask_png()], "UNDECODABLE", "the mask of object 0: begins like png"),
+        ("mask", [b"", b""], "UNDECODABLE", "the mask of object 0: the file has no bytes"),
+        ("bbox/xmin", None, "MISSING_FEATURE", "'image/object/bbox/xmin' is missing"),
+        *((f"keypoint/{name}", *row) for name, *row in POINT_FAULTS),
     ],
 )
-def test_faults_of_key_points_are_reported(name: str, values: Any, code: str, message: str) -> None:
-    found = found_in("keypoints", {**POINTS, f"image/object/keypoint/{name}": values})
+def test_faults_of_objects_are_reported(name: str, values: Any, code: str, message: str) -> None:
+    layout, sound = ("keypoints", POINTS) if name.startswith("keypoint/") else ("detection", OBJECTS)
+    found = found_in(layout, {**sound, f"image/object/{name}": values})
     assert [found_code for found_code, _ in found] == [code]
     assert message in found[0][1]
-
-
-def test_every_class_of_an_image_with_several_is_checked() -> None:
-    def check(ids: list[int], names: list[bytes], **schema: Any) -> list[str]:
-        values = {"image/class/label": ids, "image/class/text": names}
-        found = found_in("classification", values, several_labels=True, **schema)
-        return [code for code, _ in found]
-
-    assert check([0, 2], [b"cat", b"owl"]) == []
-    assert check([], []) == []
-    assert check([0, 3], [b"cat", b"owl"]) == ["LABEL_RANGE"]
-    assert check([0, 1], [b"cat", b"owl"]) == ["LABEL_TEXT"]
-    assert check([0, 1], [b"cat"]) == ["LENGTH_MISMATCH"]
-    assert check([], [], unlabelled=True) == []
 
 
 def test_objects_of_foreign_records_are_recognized_by_names() -> None:
@@ -221,24 +221,6 @@ def test_tensorflow_reads_the_masks_that_pass() -> None:
     deep = file_of(Image.fromarray(np.full(SIZE[::-1], 65535, np.uint16)), "PNG")
     assert found_in("segmentation", {MASK: [deep], FORMAT: [b"png"]}) == []
     assert (tf.io.decode_png(deep, dtype=tf.uint16).numpy() == 65535).all()
-
-
-@pytest.mark.parametrize(
-    ("layout", "name", "value", "message"),
-    [
-        ("segmentation", MASK, 3, "its semantic mask: it holds 3, but classes are 0 to 2"),
-        ("segmentation", MASK, 255, ""),
-        ("panoptic", CATEGORIES, 4, "its mask of categories: it holds 4, but classes are"),
-        ("panoptic", CATEGORIES, 0, ""),
-        ("panoptic", INSTANCES, 77, ""),
-    ],
-)
-def test_ids_without_a_class_are_reported(layout: str, name: str, value: int, message: str) -> None:
-    of_value = file_of(Image.new("L", SIZE, value), "PNG")
-    sound = {feature: [mask_png()] for feature in (MASK, CATEGORIES, INSTANCES)}
-    found = found_in(layout, {**sound, FORMAT: [b"png"], name: [of_value]})
-    assert [code for code, _ in found] == ["MASK_MISMATCH"] * bool(message)
-    assert all(actual.startswith(message) for _, actual in found)
 
 
 DTYPE = FeatureSpec("image/dtype", FeatureType.BYTES, (), FeatureRole.DTYPE)

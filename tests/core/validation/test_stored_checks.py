@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gzip
 import hashlib
 import json
 import os
@@ -25,12 +26,7 @@ from shardwright.core.validation import shard as shard_module
 from shardwright.core.validation import stored_checks
 from shardwright.core.validation.record import RecordChecker
 from shardwright.core.validation.shard import ShardCheck, ShardTask, check_shard, shard_task
-from shardwright.core.validation.stored_checks import (
-    sound_records,
-    store_check,
-    stored_check,
-    sum_up,
-)
+from shardwright.core.validation.stored_checks import sound_records, store_check, stored_check, sum_up
 from shardwright.pipelines.places import Target, schema_of
 from shardwright.schemas.codes import CheckDepth, FindingCode
 from shardwright.schemas.dataset import Dataset, Shard
@@ -96,7 +92,7 @@ def test_stored_findings_are_reused_exactly(copied: Path, depth: CheckDepth) -> 
         assert found.rows
         assert bool(found.pictures) == (depth is CheckDepth.QUALITY)
         stored = store_check(task, schema, depth, found)
-        assert stored == hashlib.sha256(Path(stored_checks._path(task)).read_bytes()).hexdigest()
+        assert stored == hashlib.sha256(_stored(task).read_bytes()).hexdigest()
         os.unlink(task.path)  # the shard itself is not needed
         known = stored_check(task, schema, depth)
         assert known is not None and known.stored == stored
@@ -122,44 +118,30 @@ def test_a_sound_check_also_serves_shallower_ones(copied: Path) -> None:
     assert stored_check(broken, schema, CheckDepth.FULL) is None
 
 
-def _other_ledger(folder: Path, task: ShardTask) -> ShardTask:
-    Path(task.ledger_path).write_bytes(Path(task.ledger_path).read_bytes() + b"\0")
-    return task
+def _change(path: str | Path, change: Callable[[bytes], bytes]) -> None:
+    Path(path).write_bytes(change(Path(path).read_bytes()))
 
 
-def _other_index(folder: Path, task: ShardTask) -> ShardTask:
-    Path(task.index_path).unlink()
-    return task
+def _stored(task: ShardTask) -> Path:
+    """Returns the file with the findings of a shard."""
+    return Path(task.path).parent / "_checks" / f"{task.file}.json.gz"
 
 
-def _other_shard(folder: Path, task: ShardTask) -> ShardTask:
-    assert task.expected is not None
-    return task._replace(expected=dataclasses.replace(task.expected, sha256="0" * 64))
-
-
-def _damaged(folder: Path, task: ShardTask) -> ShardTask:
-    path = folder / "_checks" / f"{task.file}.json.gz"
-    data = path.read_bytes()
-    path.write_bytes(data[: len(data) // 2])
-    return task
-
-
-def _no_json(folder: Path, task: ShardTask) -> ShardTask:
-    (folder / "_checks" / f"{task.file}.json.gz").write_bytes(b"[]")
-    return task
-
-
-@pytest.mark.parametrize(
-    "alter", [_other_ledger, _other_index, _other_shard, _damaged, _no_json, lambda _, task: task]
-)
-def test_checks_of_other_files_are_not_used(
-    copied: Path, alter: Callable[[Path, ShardTask], ShardTask]
-) -> None:
+@pytest.mark.parametrize("alter", [
+    lambda task: _change(task.ledger_path, lambda data: data + b"\0"),
+    lambda task: Path(task.index_path).unlink(),
+    lambda task: _change(_stored(task), lambda data: data[: len(data) // 2]),
+    lambda task: _change(_stored(task), lambda _: b"[]"),
+])  # fmt: skip
+def test_checks_of_other_files_are_not_used(copied: Path, alter: Callable[[ShardTask], object]) -> None:
     schema, task = _schema(copied), _tasks(copied)[0]
     _store(task, schema, CheckDepth.FULL)
-    altered = alter(copied, task)
-    known = stored_check(altered, schema, CheckDepth.FULL)
-    assert (known is not None) == (alter.__name__ == "<lambda>")
+    assert stored_check(task, schema, CheckDepth.FULL) is not None
+    assert task.expected is not None
+    other = dataclasses.replace(task.expected, sha256="0" * 64)
+    assert stored_check(task._replace(expected=other), schema, CheckDepth.FULL) is None
+    alter(task)
+    assert stored_check(task, schema, CheckDepth.FULL) is None
 
 
 def test_other_software_checks_again(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +150,7 @@ def test_other_software_checks_again(copied: Path, monkeypatch: pytest.MonkeyPat
     here = stored_checks._software()
     monkeypatch.setattr(stored_checks, "_software", lambda: {**here, "pillow": "0"})
     assert stored_check(task, schema, CheckDepth.FULL) is None
-    later = task._replace(previous_checks=(str(copied / "_checks" / f"{task.file}.json.gz"),))
+    later = task._replace(previous_checks=(str(_stored(task)),))
     assert sound_records(later, schema, CheckDepth.FULL) == {}
 
 
@@ -183,20 +165,16 @@ def test_new_classes_do_not_affect_sound_records(copied: Path) -> None:
     assert _content(stored_check(task, more, CheckDepth.QUALITY)) == _content(found)
     assert stored_check(broken, more, CheckDepth.QUALITY) is None
     spec = next(spec for spec in schema.features if spec.fill is FeatureRole.KEY)
-    others = [
-        schema._replace(labels=names[:-1]),
-        schema._replace(labels=(*names[:-1], "another")),
-        schema._replace(labels=tuple(reversed(names))),
-        schema._replace(labels=None),
-        schema._replace(labels=()),
-        schema._replace(texts=("called",) * len(names)),
-        schema._replace(first_label=schema.first_label + 1),
-        schema._replace(unlabelled=not schema.unlabelled),
-        schema._replace(features=tuple(item for item in schema.features if item is not spec)),
-        schema._replace(pixels=(8, 8, 3)),
+    others: list[dict[str, Any]] = [
+        *({"labels": labels} for labels in (names[:-1], (*names[:-1], "another"), names[::-1], None, ())),
+        {"texts": ("called",) * len(names)},
+        {"first_label": schema.first_label + 1},
+        {"unlabelled": not schema.unlabelled},
+        {"features": tuple(item for item in schema.features if item is not spec)},
+        {"pixels": (8, 8, 3)},
     ]
     for other in others:
-        assert stored_check(task, other, CheckDepth.QUALITY) is None, other
+        assert stored_check(task, schema._replace(**other), CheckDepth.QUALITY) is None, other
     assert stored_check(task._replace(split="another"), schema, CheckDepth.QUALITY) is None
 
 
@@ -227,7 +205,7 @@ def test_records_that_were_sound_are_not_decoded_again(
         return check(self, data)
 
     monkeypatch.setattr(RecordChecker, "check", counted)
-    later = task._replace(previous_checks=(str(copied / "_checks" / f"{task.file}.json.gz"),))
+    later = task._replace(previous_checks=(str(_stored(task)),))
     broken = _break_one(later)
     sound = sound_records(later, schema, depth)
     whole = check_shard(broken, schema, depth, sound={})
@@ -246,14 +224,11 @@ def test_records_that_were_sound_are_not_decoded_again(
 
 def test_the_stored_file_is_json_without_dates(copied: Path) -> None:
     schema, task = _schema(copied), _tasks(copied)[0]
-    path = copied / "_checks" / f"{task.file}.json.gz"
     found = _check(task, schema, CheckDepth.QUALITY)
     store_check(task, schema, CheckDepth.QUALITY, found)
-    first = path.read_bytes()
+    first = _stored(task).read_bytes()
     store_check(task, schema, CheckDepth.QUALITY, found)
-    assert path.read_bytes() == first
-    import gzip
-
+    assert _stored(task).read_bytes() == first
     assert json.loads(gzip.decompress(first))["files"]["sha256"] == (task.expected and task.expected.sha256)
 
 
