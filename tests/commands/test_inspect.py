@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -20,7 +21,6 @@ from shardwright.core.records.framing import Record
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.inspect import inspect
-from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import Feature, FeatureType, encode_example
 
 SPLITS = "train=0.8,test=0.2"
@@ -49,20 +49,14 @@ def test_shows_header_splits_ledger_classes_and_records(dataset, capsys):
     code, out, _ = run(capsys, dataset, "--records", 2)
     document = json.loads((dataset / "dataset.json").read_text())
     assert code == 0
-    assert document["fingerprint"] in out
     assert "resize 64x64" in out and "seed" not in out  # settings with default values are not shown
     assert "image/encoded" in out and "int64" in out
     assert "quarantined" in out and "vehicles" in out
     assert out.count("train-00000-of-00001.tfrecord, record") == 2
     assert " kB jpg>" in out and ".png" in out
-
-
-def test_everything_fits_80_columns(dataset, capsys):
-    _, out, _ = run(capsys, dataset, "--records=1")
     lines = out.splitlines()
     assert max(map(len, lines)) <= 80
-    fingerprint = json.loads((dataset / "dataset.json").read_text())["fingerprint"]
-    assert f"  fingerprint {fingerprint}" in lines  # in one piece
+    assert f"  fingerprint {document['fingerprint']}" in lines  # in one piece
 
 
 def test_json_contains_the_content_of_dataset_json(dataset, capsys):
@@ -117,9 +111,8 @@ def test_picks_the_first_records_of_each_class_and_stops_when_it_has_them():
 @pytest.mark.parametrize(("compression", "suffix"), [("gzip", ".gz"), ("zlib", ".zlib")])
 def test_compressed_shards_of_raw_pixels_are_shown(tmp_path, capsys, compression, suffix):
     out = tmp_path / "out"
-    convert(
-        input=str(PHOTOS), output=str(out), resize="32x24", image_format="raw", compression=compression
-    )  # fmt: skip
+    stored = {"resize": "32x24", "image_format": "raw", "compression": compression}
+    convert(input=str(PHOTOS), output=str(out), limit=12, **stored)
     sheet = tmp_path / "sheet.webp"
     code, shown, _ = run(capsys, out, "--json", "--contact_sheet", sheet, "--thumbnails", 6)
     found = json.loads(shown)
@@ -131,16 +124,15 @@ def test_compressed_shards_of_raw_pixels_are_shown(tmp_path, capsys, compression
         assert image.format == "WEBP"
 
 
-def test_a_compressed_shard_is_read_up_to_its_damage(tmp_path):
-    out = tmp_path / "out"
-    convert(input=str(PHOTOS), output=str(out), resize=16, compression="gzip")
-    (path,) = map(str, out.glob("*.gz"))
-    items = list(read_lazily(path))
-    assert len(items) == 61 and all(isinstance(item, Record) for item in items)
-    assert [item.number for item in items] == list(range(61))
-    Path(path).write_bytes(Path(path).read_bytes()[:-500])
-    *records, last = read_lazily(path)
-    assert not isinstance(last, Record) and 0 < len(records) < 61
+def test_a_compressed_shard_is_read_up_to_its_damage(dataset, tmp_path):
+    path = tmp_path / "shard.tfrecord.gz"
+    path.write_bytes(gzip.compress((dataset / "train-00000-of-00001.tfrecord").read_bytes()))
+    items = list(read_lazily(str(path)))
+    assert all(isinstance(item, Record) for item in items)
+    assert [item.number for item in items] == list(range(52))
+    path.write_bytes(path.read_bytes()[:-500])
+    *records, last = read_lazily(str(path))
+    assert not isinstance(last, Record) and 0 < len(records) < 52
 
 
 def test_foreign_files_have_their_features_inferred(dataset, tmp_path, capsys):
@@ -234,17 +226,11 @@ def test_reads_no_more_of_a_shard_than_it_needs(dataset, capsys, monkeypatch):
     read.clear()
     (dataset / "train-00000-of-00001.tfrecord").rename(dataset / "away")
     try:
-        assert run(capsys, dataset, "--records", 0)[0] == 0 and not read
+        assert inspect(str(dataset), records=0)["records"] == [] and not read
         code, _, error = run(capsys, dataset)
         assert code == 3 and "is missing" in error
     finally:
         (dataset / "away").rename(dataset / "train-00000-of-00001.tfrecord")
-
-
-def test_inspect_can_be_called_as_a_function(dataset, tmp_path):
-    assert inspect(str(dataset), records=0)["records"] == []
-    with pytest.raises(EngineError, match="is missing"):
-        list(read_lazily(str(tmp_path / "gone.tfrecord")))
 
 
 _COLORS = {"ant": (200, 30, 30), "bee": (30, 200, 30)}

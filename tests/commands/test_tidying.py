@@ -118,12 +118,8 @@ def test_a_job_server_of_beam_is_stopped_before_its_folder_is_removed(base: Path
         "    job_server.StopOnExitJobServer(Server()).start()\n"
         "print('ended')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TMPDIR": str(base)},
-    )
+    environment = {**os.environ, "TMPDIR": str(base)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\nstopped\n", "")
     assert not list(base.iterdir())
 
@@ -157,21 +153,11 @@ def test_other_threads_use_the_folder_of_the_process(base: Path) -> None:
 
 def test_leftovers_of_killed_commands_beside_results_are_removed(tmp_path: Path) -> None:
     result = str(tmp_path / "findings.json")
-    gone = [Path(storage.unfinished(result))]
     stay = [Path(storage.unfinished(str(tmp_path / "mine.json"))), tmp_path / "findings.json.tmp"]
-    for path in (*gone, *stay):
+    for path in (Path(storage.unfinished(result)), *stay):
         path.write_bytes(b"{")
     remove_unfinished([result, "", "gs://bucket/findings.json", str(tmp_path / "nowhere" / "x")])
     assert sorted(tmp_path.iterdir()) == sorted(stay)
-
-
-def test_a_validation_removes_leftovers_of_a_killed_one(dataset: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(dataset, copy)
-    for name in ("findings.json", "report.html"):
-        Path(storage.unfinished(str(copy / name))).write_bytes(b"half of it")
-    assert validate(copy, mode="fast").passed
-    assert not list(copy.rglob("*.tmp"))
 
 
 def test_a_library_call_runs_its_pipeline_in_that_folder(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,10 +181,8 @@ def test_a_library_call_runs_its_pipeline_in_that_folder(base: Path, monkeypatch
 
 def leave(directory: Path) -> list[Path]:
     """Creates the files that a killed worker leaves in a dataset's directory."""
-    left = [
-        Path(storage.temporary_path(str(directory), "train-00000-of-00002.tfrecord")),
-        Path(storage.temporary_path(str(directory), "other")),
-    ]
+    names = ("train-00000-of-00002.tfrecord", "other")
+    left = [Path(storage.temporary_path(str(directory), name)) for name in names]
     for path in left:
         path.write_bytes(b"half")
     return left
@@ -257,53 +241,38 @@ def _refuse(*_: Any) -> None:
     raise PermissionError(errno.EACCES, "Permission denied")
 
 
-def test_work_files_that_cannot_be_removed_are_a_warning(
+def test_work_files_and_staging_that_cannot_be_removed_are_warnings(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path, argv: list[str]
 ) -> None:
-    monkeypatch.setattr(Spool, "remove", _refuse)
-    monkeypatch.setattr(dataset_files, "remove_temporary", _refuse)
-    assert cli.main(argv) == 0
-    out = capsys.readouterr().out
-    assert out.count("warning: Some work files are left and can be removed by hand: Cannot clean up") == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(Spool, "remove", _refuse)
+        patch.setattr(dataset_files, "remove_temporary", _refuse)
+        assert cli.main(argv) == 0
+    warning = "warning: Some work files are left"
+    assert capsys.readouterr().out.count(f"{warning} and can be removed by hand: Cannot clean up") == 2
     assert json.loads((tmp_path / "out" / "dataset.json").read_text())["ledger"]["written"] == 1
-
-
-def test_a_staging_directory_that_cannot_be_removed_is_a_warning(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path, argv: list[str]
-) -> None:
-    assert cli.main(argv) == 0
-    capsys.readouterr()
     monkeypatch.setattr(commit, "discard_staging", _refuse)
     assert cli.main([*argv, "--overwrite"]) == 0
-    out = capsys.readouterr().out
-    assert "warning: Some work files are left" in out
+    assert warning in capsys.readouterr().out
     outcome = json.loads((tmp_path / "out" / "_work" / "outcome.json").read_text())
     assert outcome["warnings"][-1].startswith("Some work files are left")
 
 
-def test_an_engine_that_fails_after_the_commit_is_a_warning(
+def test_an_engine_that_fails_is_a_warning_after_the_commit_and_an_error_before_it(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture, argv: list[str]
 ) -> None:
+    commits = iter((True, False))
+
     def run(build: Any, options: Any) -> Any:
-        run_pipeline(build, options)
+        if next(commits):
+            run_pipeline(build, options)
         raise EngineError("The engine could not remove its files; look at the disk.")
 
     monkeypatch.setattr(conversion, "run_pipeline", run)
     assert cli.main(argv) == 0
     out = capsys.readouterr().out
     assert "warning: The dataset is published and complete; after that the run failed: The engine" in out
-
-
-def test_an_engine_that_fails_before_the_commit_is_an_error_despite_an_older_dataset(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture, argv: list[str]
-) -> None:
-    assert cli.main(argv) == 0
-
-    def run(build: Any, options: Any) -> Any:
-        raise EngineError("The engine failed; look at the disk.")
-
-    monkeypatch.setattr(conversion, "run_pipeline", run)
-    assert cli.main([*argv, "--overwrite"]) == 3
+    assert cli.main([*argv, "--overwrite"]) == 3, "despite the older dataset"
 
 
 SETTINGS = {"shards": "3", "resize": "8", "image_format": "png"}
@@ -422,14 +391,10 @@ def test_damaged_versions_and_leftovers_do_not_stop_a_rebuild(grown: Rebuilt) ->
     versions, name = grown.output / "versions", grown.latest.name
     shutil.copytree(grown.latest, versions / OLD)
     (versions / OLD / "version.json").write_text("{")
-    places = [grown.output / file for file in ("lease.json", "latest.json", "index.html", "metrics.prom")]
-    places += [
-        versions / name / "version.json",
-        versions / OLD / "x.json",
-        grown.output / "_work/outcomes/a",
-    ]
     (versions / name / "_checks").mkdir(exist_ok=True)
-    places.append(versions / name / "_checks" / "a.json.gz")
+    files = ("lease.json", "latest.json", "index.html", "metrics.prom", "_work/outcomes/a")
+    of_versions = (f"{name}/version.json", f"{OLD}/x.json", f"{name}/_checks/a.json.gz")
+    places = [*(grown.output / file for file in files), *(versions / file for file in of_versions)]
     leftovers = [Path(local.unfinished(str(place))) for place in places]
     notes = versions / name / "notes.tmp"
     for path in (*leftovers, notes):
@@ -469,9 +434,8 @@ def test_a_rolled_back_version_that_is_damaged_is_not_published_again(grown: Reb
     bad = Path(grown.again(compared=False).path)
     rollback(grown.output)
     (bad / "version.json").write_text("")
-    with pytest.raises(
-        DataRefused, match=f"identical to version {bad.name}, which has a damaged version.json"
-    ):
+    message = f"identical to version {bad.name}, which has a damaged version.json"
+    with pytest.raises(DataRefused, match=message):
         grown.again(compared=False)
     assert grown.latest.name < bad.name
 

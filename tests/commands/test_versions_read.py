@@ -17,7 +17,6 @@ from shardwright.pipelines.diff import diff
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.report import report
 from shardwright.pipelines.salvage import salvage
-from shardwright.pipelines.validate import validate
 
 Capture = pytest.CaptureFixture[str]
 
@@ -52,15 +51,14 @@ def test_inspect_reads_versions(capfd: Capture, out: Path) -> None:
 def test_validate_and_report_read_versions(capfd: Capture, out: Path, datasets: list[Path]) -> None:
     assert run(capfd, "validate", out, "--against", datasets[1].parent / "in8").code == 0
     assert run(capfd, "validate", f"{out}@{V1}", "--previous", f"{out}@{V2}").code == 0
-    found = {
-        version: json.loads((out / "versions" / version / "findings.json").read_text())
-        for version in (V1, V2)
-    }
-    assert found[V1]["dataset"] == f"{out}@{V1}" and found[V2]["dataset"] == f"{out}@{V2}"
+    for version in (V1, V2):
+        found = json.loads((out / "versions" / version / "findings.json").read_text())
+        assert found["dataset"] == f"{out}@{version}"
     assert not (out / "findings.json").exists()
     made = report(out, previous=f"{out}@{V1}")
     assert made.path == f"{out}/versions/{V2}/report.html"
-    assert f"{out}@{V1}" in Path(made.path).read_text()
+    page = Path(made.path).read_text()
+    assert f"{out}@{V1}" in page and "Compared with the previous version" in page
 
 
 def test_diff_reads_versions(capfd: Capture, out: Path) -> None:
@@ -100,8 +98,8 @@ def test_salvage_reads_versions(out: Path, tmp_path: Path) -> None:
         assert saved.dataset is not None and saved.dataset.all_records == images
 
 
-def test_the_version_is_chosen_once(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pointer is switched while the command works."""
+def test_the_version_is_chosen_once(capfd: Capture, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pointer is switched while the command works, and before it reads the statistics."""
     run_pipeline = prepare.run_pipeline
     for version in (V1, V2):
         (out / "versions" / version / "findings.json").unlink(missing_ok=True)
@@ -111,8 +109,11 @@ def test_the_version_is_chosen_once(out: Path, monkeypatch: pytest.MonkeyPatch) 
         return run_pipeline(*arguments)
 
     monkeypatch.setattr(prepare, "run_pipeline", moved_meanwhile)
-    found = validate(out)
-    assert found.dataset == f"{out}@{V2}"
+    done = run(capfd, "validate", out, "--quality")
+    assert done.code == 0
+    assert f"{V2}/report.html" in done.out and f"{V1}/report.html" not in done.out
+    assert [line.split()[1] for line in done.out.splitlines() if line.split()[:1] == ["train"]] == ["8"]
+    assert json.loads((out / "versions" / V2 / "findings.json").read_text())["dataset"] == f"{out}@{V2}"
     assert not (out / "versions" / V1 / "findings.json").exists()
 
 
@@ -138,12 +139,7 @@ def test_no_command_overwrites_versions(
 
 def test_a_pointer_to_a_missing_version_is_reported(capfd: Capture, out: Path) -> None:
     shutil.rmtree(out / "versions" / V2)
-    for argv in (
-        ("inspect", out),
-        ("validate", out),
-        ("report", out),
-        ("diff", out, out),
-        ("salvage", out, "--output", "x"),
-    ):
+    commands = [(name, out) for name in ("inspect", "validate", "report")]
+    for argv in (*commands, ("diff", out, out), ("salvage", out, "--output", "x")):
         assert f"rollback {out} V" in sentence_of(run(capfd, *argv), 2)
     assert latest_of(out)["version"] == V2
