@@ -66,7 +66,7 @@ def test_leakage_is_a_warning_unless_a_gate_names_it(copied: Path) -> None:
     leaked = tf.train.Example.FromString(read_shard(copied / SHARD)[number])
     sha256 = texts(leaked, "image/key/sha256")[0]
     rewrite(copied, set_text("image/key/sha256", sha256), number=0, shard=shard, sha256=sha256.decode())
-    report = validate(str(copied))
+    report = validate(str(copied), mode="fast")
     assert (report.counts, report.sound) == ({"SPLIT_LEAKAGE": 1}, True)
     assert main(["validate", "--dataset", str(copied), "--fast"]) == 0
     assert main(["validate", "--dataset", str(copied), "--fast", "--fail_on", "SPLIT_LEAKAGE"]) == 1
@@ -221,7 +221,7 @@ def test_a_dataset_replaced_during_validation_is_an_error(
 
 def test_a_report_that_cannot_be_written_leaves_the_previous_one(copy: Path, tmp_path: Path) -> None:
     before = reports_of(copy)
-    argv = ("validate", "--dataset", copy)
+    argv = ("validate", "--dataset", copy, "--fast")
     done = run_forked(tmp_path / "log", *argv, before=partial(limit_file_size, 250))
     sentence = sentence_of(done, 3)
     assert sentence.startswith(f"Cannot write the report to {copy}/findings.json")
