@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.core import storage
@@ -38,7 +38,6 @@ EXAMPLE = "shardwright versions pets/ --pin 20261121T020000Z"
 #: Fields of `version.json` that the list leaves out.
 _UNLISTED = ("format_version", "files", DIGEST)
 _FINGERPRINT_DIGITS = 12
-_COLUMNS = ("version", "state", "published (UTC)", "records", "bytes", "what changed", "fingerprint")
 #: Columns that are left out on a narrow terminal, the first one first.
 _DISPENSABLE = ("fingerprint", "published (UTC)", "bytes", "records")
 #: Number of characters between two columns, and minimum width of the column of changes.
@@ -191,7 +190,7 @@ def print_versions(result: VersionsResult) -> None:
     out = console()
     rows = [_row(record, result.latest) for record in result.versions]
     columns = _fitting(out.width, rows)
-    picked = [[row[_COLUMNS.index(name)] for name in columns] for row in rows]
+    picked = [[row[name] for name in columns] for row in rows]
     print_table(out, columns, picked, whole=("version", "state"))
     for record in result.versions:
         if record.problem:
@@ -204,22 +203,22 @@ def print_versions(result: VersionsResult) -> None:
         out.print("  no version is published, so readers cannot open one yet")
 
 
-def _fitting(width: int, rows: Sequence[Sequence[str]]) -> list[str]:
+def _fitting(width: int, rows: Sequence[Mapping[str, str]]) -> list[str]:
     """Returns the columns that fit on a terminal; less important ones are left out first."""
 
     def room(column: str) -> int:
-        index = _COLUMNS.index(column)
-        cells = max(len(row[index]) for row in rows)
+        cells = max(len(row[column]) for row in rows)
         return max(min(cells, _FOLDED) if column == "what changed" else cells, len(column)) + _MARGIN
 
-    columns = list(_COLUMNS)
+    columns = list(rows[0])
     for name in _DISPENSABLE:
         if sum(map(room, columns)) >= width:
             columns.remove(name)
     return columns
 
 
-def _row(record: VersionRecord, latest: str) -> list[str]:
+def _row(record: VersionRecord, latest: str) -> dict[str, str]:
+    """Returns the cells of a version by their columns."""
     unseen = record.is_unseen and record.version != latest
     marks = ["passed, not published" if unseen else record.state.value]
     if record.version == latest:
@@ -228,15 +227,15 @@ def _row(record: VersionRecord, latest: str) -> list[str]:
         marks.append("pinned")
     complete = bool(record.fingerprint)
     passed = record.state in (VersionState.PUBLISHED, VersionState.WITHDRAWN)
-    return [
-        record.version,
-        ", ".join(marks),
-        time_text(record.finished) if passed and record.finished else "",
-        f"{record.records:,}" if complete else "",
-        format_size(record.total_bytes) if complete else "",
-        what_changed(record),
-        record.fingerprint[:_FINGERPRINT_DIGITS],
-    ]
+    return {
+        "version": record.version,
+        "state": ", ".join(marks),
+        "published (UTC)": time_text(record.finished) if passed and record.finished else "",
+        "records": f"{record.records:,}" if complete else "",
+        "bytes": format_size(record.total_bytes) if complete else "",
+        "what changed": what_changed(record),
+        "fingerprint": record.fingerprint[:_FINGERPRINT_DIGITS],
+    }
 
 
 def what_changed(record: VersionRecord) -> str:

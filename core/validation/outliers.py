@@ -163,9 +163,7 @@ def check_balance(counts: ClassCounts, labels: Sequence[str] = ()) -> Iterator[F
         splits.setdefault(split, Counter())[name] = count
     if not splits:
         return
-    train = _TRAIN
-    if train not in splits:
-        train = max(sorted(splits), key=lambda split: splits[split].total())
+    train = _TRAIN if _TRAIN in splits else max(sorted(splits), key=lambda split: splits[split].total())
     where = f"split {train!r}" if train else "the dataset"
     counts_of_train = splits[train]
     others = [split for split in sorted(splits) if split != train]
