@@ -1,4 +1,4 @@
-"""Duplicate pictures and keys: each is found once, whatever the order and buckets."""
+"""Duplicate pictures, keys and sources: each is reported once, whatever the order and buckets."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from shardwright.core.images.near_duplicates import alike, bands_of
 from shardwright.core.validation import duplicates
 from shardwright.core.validation.duplicates import (
     ComparedRecord,
+    EqualPictures,
     bucket_rows,
     buckets_of_rows,
     compare_bucket,
+    in_conflict,
     link_pictures,
 )
 from shardwright.core.validation.shard import ShardTask, ShardTotals
@@ -317,3 +319,67 @@ def test_shards_of_unknown_size_get_a_bucket_each() -> None:
     sums.merge(others)
     assert (sums.shards, sums.unknown, sums.records) == (21, 20, 60_000)
     assert sums.buckets_of_rows == sums.buckets == 21
+
+
+def row(number: int, split: str = "train", *classes: str, source: str | None = "s") -> ComparedRecord:
+    return ComparedRecord(f"{split}-0", number, number * 10, f"key {number}", split, classes, source=source)
+
+
+def found_in(*rows: ComparedRecord) -> list[tuple[str, str | None, str | None]]:
+    found = findings([[one] for one in rows], 16)
+    return sorted((one.code.value, one.key, one.other.key if one.other else None) for one in found)
+
+
+def test_a_source_in_two_classes_is_reported() -> None:
+    assert found_in(row(0, "train", "cat"), row(1, "train", "dog")) == [("LABEL_CONFLICT", "key 1", "key 0")]
+    assert found_in(row(0, "train", "cat"), row(1, "train", "cat")) == []
+    assert found_in(row(0, "train", "a", "b"), row(1, "train", "b", "a")) == []
+    assert found_in(row(0, "train", "cat"), row(1, "train")) == []
+    assert found_in(row(0, "train", "cat"), row(1, "train", "dog", source="other")) == []
+    assert found_in(row(0, "train", "cat", source=None), row(1, "train", "dog", source=None)) == []
+
+
+def test_a_source_in_two_classes_and_two_splits_is_reported_as_both() -> None:
+    found = found_in(row(0, "test", "cat"), row(1, "train", "dog"))
+    assert found == [(code, "key 1", "key 0") for code in ("LABEL_CONFLICT", "SPLIT_LEAKAGE")]
+
+
+def test_records_without_a_class_hide_no_conflict() -> None:
+    rows = [row(0), row(1, "train", "cat"), row(2), row(3, "train", "dog")]
+    assert found_in(*rows) == [("LABEL_CONFLICT", "key 3", "key 1")]
+
+
+def test_files_without_splits_are_compared_by_class() -> None:
+    assert found_in(row(0, "", "cat"), row(1, "", "dog")) == [("LABEL_CONFLICT", "key 1", "key 0")]
+
+
+def test_findings_name_both_records() -> None:
+    rows = [row(0, "test", "it's"), row(4, "train", "a", "b")]
+    (pack,) = bucket_rows(rows, 1, keys=False)
+    leak, conflict = compare_bucket((pack[0], [pack[1]]))
+    assert leak.message == conflict.message
+    assert conflict.message == (
+        "same source bytes as record 0 of test-0, in split 'test', of class \"it's\", not 'a' and 'b'"
+    )
+    assert (conflict.shard, conflict.record, conflict.offset, conflict.key) == ("train-0", 4, 40, "key 4")
+    assert conflict.other == ("test-0", 0, 0, "key 0")
+
+
+def test_the_first_record_that_differs_is_named_in_any_order() -> None:
+    choose = random.Random(3)
+    for _ in range(200):
+        rows = [
+            row(number, choose.choice(["train", "test", "dev"]), *choose.choice(["", "a", "b", "c"]))
+            for number in range(choose.randrange(2, 9))
+        ]
+        equals = EqualPictures()
+        for one in choose.sample(rows, len(rows)):
+            equals.add(one)
+        equals.settle()
+        placed = sorted(rows, key=lambda one: one.place)
+        assert equals.first() == placed[0]
+        for place, one in enumerate(placed):
+            before = placed[:place]
+            split = next((other for other in before if other.split != one.split), None)
+            label = next((other for other in before if in_conflict(one.classes, other.classes)), None)
+            assert (equals.in_other_split(one), equals.in_other_class(one)) == (split, label)
