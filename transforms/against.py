@@ -35,24 +35,17 @@ from shardwright.transforms.plan import AssignShards, BatchRefs, ListSources
 _LEFTOVERS = "leftovers"
 
 
-class _CompareShard(beam.DoFn):
+def _compare_shard(grouped: tuple[ShardId, Iterable[EncodedRefs]], comparison: Comparison) -> Iterator[Any]:
     """Compares a shard with the images that the plan places there."""
-
-    def __init__(self, comparison: Comparison) -> None:
-        self._comparison = comparison
-
-    def setup(self) -> None:
-        hook = hook_versions(self._comparison.settings.map)
-        self._facts = self._comparison.facts({"shardwright": __version__, **codec_versions(), **hook})
-
-    def process(self, grouped: tuple[ShardId, Iterable[EncodedRefs]]) -> Iterator[Any]:
-        place, packs = grouped[0], list(grouped[1])
-        if place[0] == NO_SPLIT:  # files without a key of their own never had a record
-            return
-        sum(check_keys((place, packs)))
-        refs = [ref for pack in packs for ref in decode_refs(pack)]
-        buckets = bucket_count(sum(map(len, self._comparison.dataset.splits.values())))
-        yield from _sorted(compare_shard(*place, refs, self._comparison, self._facts), KEY, buckets)
+    place, packs = grouped[0], list(grouped[1])
+    if place[0] == NO_SPLIT:  # files without a key of their own never had a record
+        return
+    sum(check_keys((place, packs)))
+    refs = [ref for pack in packs for ref in decode_refs(pack)]
+    buckets = bucket_count(sum(map(len, comparison.dataset.splits.values())))
+    versions = {"shardwright": __version__, **codec_versions(), **hook_versions(comparison.settings.map)}
+    facts = comparison.facts(versions)
+    yield from _sorted(compare_shard(*place, refs, comparison, facts), KEY, buckets)
 
 
 def _sorted(items: Iterable[Finding | Leftover], what: str, buckets: int) -> Iterator[Any]:
@@ -108,7 +101,7 @@ def CompareWithSource(begin: beam.pvalue.PBegin, comparison: Comparison) -> beam
     compared = (
         batches
         | "AssignShards" >> AssignShards(settings, forecast)  # (ShardId, [refs])
-        | "CompareShard" >> beam.ParDo(_CompareShard(comparison)).with_outputs(_LEFTOVERS, main="findings")
+        | "CompareShard" >> beam.FlatMap(_compare_shard, comparison).with_outputs(_LEFTOVERS, main="findings")
     )  # FindingSummary, ((what, bucket), leftovers)
     by_key = (
         compared[_LEFTOVERS]
