@@ -136,7 +136,8 @@ class Picture:
         if self._formats == ("raw",) or stored not in HIGHEST:  # floats are always bare
             pixels = tf.reshape(tf.io.decode_raw(value, stored), self._bare_shape(features))
             return converted(self._in_color(pixels), self.dtype)
-        return converted(self._from_file(value) if stored == "uint8" else self._deep_png(value), self.dtype)
+        image = self._from_file(value) if stored == "uint8" else self._png(value, tf.uint16)
+        return converted(image, self.dtype)
 
     def _from_file(self, value: tf.Tensor) -> tf.Tensor:
         """Decodes an image file in one of the dataset's formats."""
@@ -150,21 +151,17 @@ class Picture:
             return decode(value)
         return tf.case([(is_of(value), partial(of, value)) for is_of, of in others], partial(decode, value))
 
-    def _png(self, value: tf.Tensor) -> tf.Tensor:
+    def _png(self, value: tf.Tensor, dtype: tf.DType = tf.uint8) -> tf.Tensor:
         if not self._translucent:
-            return tf.io.decode_png(value, self._channels)
-        image = tf.io.decode_png(value, 4)
+            return tf.io.decode_png(value, self._channels, dtype)
+        image = tf.io.decode_png(value, 4, dtype)
+        if dtype == tf.uint16:
+            return _on_white(image)
         # For fewer than 8 bits, TensorFlow gives opaque pixels the alpha 1, 3 or 15.
         depth = tf.io.decode_raw(tf.strings.substr(value, _PNG_DEPTH, 1), tf.uint8)[0]
         opaque = tf.bitwise.left_shift(tf.constant(1, tf.uint8), depth) - 1
         is_opaque = tf.logical_and(depth < 8, tf.reduce_all(image[:, :, 3] == opaque))
         return tf.cond(is_opaque, lambda: image[:, :, :3], lambda: _on_white(image))
-
-    def _deep_png(self, value: tf.Tensor) -> tf.Tensor:
-        """Decodes a PNG with 16 bits a sample."""
-        if not self._translucent:
-            return tf.io.decode_png(value, self._channels, tf.uint16)
-        return _on_white(tf.io.decode_png(value, 4, tf.uint16))
 
     def _webp(self, value: tf.Tensor) -> tf.Tensor:
         if not self._translucent:
