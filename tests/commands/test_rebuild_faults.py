@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import errno
-import json
 import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -25,15 +24,13 @@ from shardwright.core import storage
 from shardwright.core.lease import Lease
 from shardwright.core.rebuild import begin, finish
 from shardwright.core.rebuild.begin import MAX_ABANDONED
-from shardwright.core.rebuild.task import RebuildTask, outcome_file
-from shardwright.core.sources import class_folders
+from shardwright.core.rebuild.task import outcome_file
 from shardwright.core.storage.local import LocalStore
 from shardwright.core.versions import list_versions, read_pointer
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.publish_version import publish as accept
-from shardwright.pipelines.rebuild import build_rebuild, rebuild
+from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import RebuildResult
 from shardwright.pipelines.rollback import rollback
 from shardwright.pipelines.run import exit_code_of, run_pipeline
@@ -47,22 +44,16 @@ from shardwright.transforms.write_shards import _WriteShard
 PUBLISHED, REFUSED, WITHDRAWN = VersionState.PUBLISHED, VersionState.REFUSED, VersionState.WITHDRAWN
 
 
-class Step(NamedTuple):
-    """The module and the name by which a step's function is found."""
-
-    module: Any
-    name: str
-
-
+#: Step -> the module and the name by which its function is found.
 STEPS = {
-    "BeginRebuild": Step(begin, "begin"),
-    "CommitVersion": Step(transforms, "commit_version"),
-    "GateVersion": Step(transforms, "gate_version"),
-    "PublishVersion": Step(finish, "publish"),
-    "FinishRebuild": Step(finish, "finish"),
+    "BeginRebuild": (begin, "begin"),
+    "CommitVersion": (transforms, "commit_version"),
+    "GateVersion": (transforms, "gate_version"),
+    "PublishVersion": (finish, "publish"),
+    "FinishRebuild": (finish, "finish"),
 }
 ORIGINAL: dict[str, Callable[..., Any]] = {
-    step: getattr(place.module, place.name) for step, place in STEPS.items()
+    step: getattr(module, name) for step, (module, name) in STEPS.items()
 }
 #: The last arguments of each step.
 GIVEN: dict[str, tuple[Any, ...]] = {}
@@ -159,19 +150,6 @@ def _again(step: str) -> str:
     except ShardwrightError as error:
         return error.message
     return ""
-
-
-def _whole_job_again(folder: Path) -> None:
-    """Runs the whole job again from the same description, like Flink after it lost a worker."""
-    task: RebuildTask = GIVEN["BeginRebuild"][0]
-    request = make_request(_settings(folder), with_output=True)
-    run_pipeline(
-        lambda pipeline: build_rebuild(pipeline, task, request), as_beam_options(["--runner=FnApiRunner"])
-    )
-
-
-def _settings(folder: Path) -> dict[str, Any]:
-    return {"input": str(folder / "in"), "output": str(folder / "out"), "shards": 4, "resize": 16}
 
 
 def _check_sound(folder: Path, versions: int) -> None:
@@ -282,19 +260,6 @@ def test_an_abandoned_worker_does_not_refuse_an_accepted_version(folder: Path) -
         _outcome(folder).unlink(missing_ok=True)
     assert _states(folder) == [PUBLISHED] * 2 and _latest(folder) == made.version
     assert validate(str(folder / "out")).records == 13
-
-
-@pytest.mark.slow
-def test_a_finished_job_that_is_repeated_changes_nothing(folder: Path) -> None:
-    made = _rebuild(folder)
-    before = _everything(folder)
-    _whole_job_again(folder)
-    assert _everything(folder) == before and _outcomes(folder) == ["success", "success"]
-    _check(folder, made.version, 2)
-    assert not _rebuild(folder).changed
-    before = _everything(folder)
-    _whole_job_again(folder)
-    assert _everything(folder) == before and _outcomes(folder)[2:] == ["no_change"]
 
 
 @pytest.mark.sampled(1)
@@ -476,19 +441,6 @@ def test_a_full_disk_ends_the_rebuild_and_the_next_one_continues(
     _check_sound(folder, 2)
 
 
-def test_a_source_changed_during_the_rebuild_ends_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, victim = class_folders.list_class_folders, folder / "in" / "ant" / "new.jpg"
-
-    def listed(*arguments: Any) -> Iterator[Any]:
-        yield from list(real(*arguments))
-        victim.write_bytes(victim.read_bytes() + b"more")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(class_folders, "list_class_folders", listed)
-        with pytest.raises(EngineError, match="changed while the job was reading its input; run again when"):
-            _rebuild(folder)
-
-
 @pytest.mark.parametrize("existed", [False, True])
 def test_a_first_rebuild_that_is_refused_leaves_no_folders(tmp_path: Path, existed: bool) -> None:
     (tmp_path / "rows.csv").write_text("image,label\na.jpg,x\na.jpg,y\n")
@@ -526,16 +478,6 @@ def test_concurrent_rebuilds_publish_one_version(folder: Path, tmp_path: Path) -
     processes = [start(log, *argv, "--log_format=json", before=_look_often) for log in logs]
     assert [wait(process, log).code for process, log in zip(processes, logs)] == [0, 0, 0]
     _check_sound(folder, 2)
-
-
-def test_the_second_rebuild_names_the_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lease = Lease("somebody", "20990101T000000Z", "another-host", pid=7, renewed=time.time(), seconds=3600.0)
-    (folder / "out" / LEASE_JSON).write_text(lease.dumps())
-    argv = ["rebuild", "--input", str(folder / "in"), "--output", str(folder / "out"), "--shards=4"]
-    assert cli.main(argv) == 3
-    err = capsys.readouterr().err
-    assert "another-host" in err and "20990101T000000Z" in err and "Traceback" not in err
-    assert json.loads((folder / "out" / LEASE_JSON).read_text())["holder"] == "somebody"
 
 
 @pytest.mark.sampled(1)
