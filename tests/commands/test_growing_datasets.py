@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.fewer_imports import late
-from helpers.from_nothing import begin, entries_of
+from helpers.from_nothing import begin
 from helpers.hostile import refused, shard_hashes
 from helpers.repository import PHOTOS
 from PIL import Image
@@ -144,17 +144,12 @@ def write(folder: Path, label: str, numbers: range) -> None:
         Image.new("RGB", (8, 8), color).save(folder / label / f"p{number // 4:03d}_{number:04d}.png")
 
 
-def folds_of_keys(dataset: Path) -> dict[str, int | None]:
-    """Returns key -> fold, from the ledgers."""
-    return {key: entry.fold for key, entry in entries_of(dataset).items() if entry.outcome == "written"}
-
-
-def split_of_keys(dataset: Path) -> dict[str, str]:
-    """Returns key -> split, from the ledgers."""
+def places_of(dataset: Path) -> dict[str, tuple[str, int | None]]:
+    """Returns key -> split and fold, from the ledgers."""
     found = {}
     for ledger in (dataset / "_shards").iterdir():
         header, entries = load_ledger(ledger.read_bytes())
-        found |= {entry.key: header.split for entry in entries if entry.outcome == "written"}
+        found |= {entry.key: (header.split, entry.fold) for entry in entries if entry.outcome == "written"}
     return found
 
 
@@ -170,17 +165,13 @@ def test_images_keep_their_split_and_new_classes_meet_their_shares(tmp_path: Pat
     write(tmp_path / "in", "dog", range(13))
     rebuilt = begin(tmp_path, splits=SPLITS, split_mode="stratified", folds=3, shards="1")
     assert class_counts(rebuilt.latest) == {"cat": [42, 12, 6], "dog": [9, 3, 1]}
-    before = split_of_keys(rebuilt.latest)
+    before = places_of(rebuilt.latest)
     write(tmp_path / "in", "cat", range(60, 90))
     write(tmp_path / "in", "bird", range(20))
-    folds = folds_of_keys(rebuilt.latest)
-    result = rebuilt.again()  # compares the version with a full build
-    assert result.changed
-    after = split_of_keys(rebuilt.latest)
+    assert rebuilt.again().changed  # and the version equals a full build
+    after = places_of(rebuilt.latest)
     assert {key: after[key] for key in before} == before
-    later = folds_of_keys(rebuilt.latest)
-    assert {key: later[key] for key in folds} == folds
-    birds = Counter((after[key], fold) for key, fold in later.items() if key.startswith("bird/"))
+    birds = Counter(place for key, place in after.items() if key.startswith("bird/"))
     assert [birds["train", fold] for fold in range(3)] in ([5, 5, 4], [5, 4, 5], [4, 5, 5])
     counts = class_counts(rebuilt.latest)
     assert counts["bird"] == [14, 4, 2] and counts["dog"] == [9, 3, 1]
@@ -199,12 +190,11 @@ def test_groups_stay_whole(mode: str, tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "out"
     options = [str(tmp_path / "in"), str(out), "--splits", SPLITS, "--split_mode", mode]
     assert main(["convert", *options, "--split_by", r"(p\d+)_", "--folds", "3"]) == 0
-    splits = split_of_keys(out)
-    groups = {(key.split("/")[1][:4], split) for key, split in splits.items()}
-    assert len(groups) == len({patient for patient, _ in groups})
-    folds = {(key.split("/")[1][:4], fold) for key, fold in folds_of_keys(out).items()}
-    assert len(folds) == len(groups) and {fold for _, fold in folds} == {0, 1, 2}
-    records = Counter(splits.values())
+    places = places_of(out)
+    groups = {(key.split("/")[1][:4], *place) for key, place in places.items()}
+    assert len(groups) == len({patient for patient, *_ in groups})
+    assert {fold for *_, fold in groups} == {0, 1, 2}
+    records = Counter(split for split, _ in places.values())
     assert all(abs(records[name] - wanted) <= 8 for name, wanted in (("train", 147), ("test", 21)))
     if mode == "stratified":
         for counts, total in zip(class_counts(out).values(), (100, 110)):
