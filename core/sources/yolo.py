@@ -25,7 +25,7 @@ _POSE = "pose"
 _IMAGES = re.compile(r"(.*/|\A)(?:images|JPEGImages)(?=/|\Z)", re.DOTALL)
 
 
-def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -> list[ObjectAnnotation]:
+def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -> Annotations:
     """Returns the objects that a label file lists; the confidence that models write is ignored.
 
     Args:
@@ -57,7 +57,7 @@ def parse_labels(data: bytes, names: Mapping[int, str], is_pose: bool = False) -
             raise AnnotationFault(
                 f"{where} has {counted(len(values), 'number')} instead of a class and a box, or an outline"
             )
-    return objects
+    return Annotations(objects=tuple(objects), relative=True)
 
 
 def label_path(image: str) -> str:
@@ -79,7 +79,7 @@ def label_folder(images: str) -> str:
 def holds_labels(path: str) -> bool:
     """Returns whether a text file contains labels; among images it may be any other text."""
     try:
-        return bool(parse_labels(read_annotation_file(path) or b"", {}))
+        return bool(parse_labels(read_annotation_file(path) or b"", {}).objects)
     except AnnotationFault:
         return False
 
@@ -122,11 +122,6 @@ def _summarize(probe: InputProbe, settings: ConvertSettings) -> str:
     return f", {counted(len(dataset.names), 'class')}{left_out}"
 
 
-def _parse_labels(data: bytes, folders: PairedFolders) -> Annotations:
-    objects = parse_labels(data, dict(folders.classes), folders.dialect == _POSE)
-    return Annotations(objects=tuple(objects), relative=True)
-
-
 SOURCE = PairFormat(
     name="yolo",
     title="YOLO",
@@ -136,7 +131,7 @@ SOURCE = PairFormat(
     ),
     find=_find,
     summarize=_summarize,
-    parse=_parse_labels,
+    parse=lambda data, folders: parse_labels(data, dict(folders.classes), folders.dialect == _POSE),
     noun="label file",
     settings=frozenset(),
     file_of=label_path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from helpers.listing import listed, put_photos
 
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.yolo import label_folder, label_path, parse_labels
+from shardwright.schemas.annotations import ObjectAnnotation
 from shardwright.schemas.errors import UsageError
 
 
@@ -127,26 +129,29 @@ def test_images_inside_and_outside_of_split_folders_are_ambiguous(tmp_path: Path
         assert sorted(ref.split for ref in listed(tmp_path).refs.values()) == expected
 
 
+def objects_of(data: bytes, is_pose: bool = False) -> Sequence[ObjectAnnotation]:
+    """Returns the objects in a label file; class 0 is `a`."""
+    return parse_labels(data, {0: "a"}, is_pose).objects or ()
+
+
 def test_odd_labels_are_read() -> None:
     text = "\ufeff0 0.5 0.5 0.2 0.2\r\n99 0.5 0.5 0.2 0.2\r\n-1 .5 .5 .1 .1\n"
-    assert [item.label for item in parse_labels(text.encode(), {0: "thing"})] == ["thing", "", ""]
+    assert [item.label for item in objects_of(text.encode())] == ["a", "", ""]
 
 
 def test_outlines_and_key_points_are_read() -> None:
-    names = {0: "a"}
-    (item,) = parse_labels(b"0 0.1 0.2 0.5 0.2 0.3 0.8", names)
+    (item,) = objects_of(b"0 0.1 0.2 0.5 0.2 0.3 0.8")
     assert item.box == (0.1, 0.2, 0.5, 0.8) and item.segmentation == [[0.1, 0.2, 0.5, 0.2, 0.3, 0.8]]
-    (item,) = parse_labels(b"0 0.5 0.5 0.2 0.4 0.1 0.2 2 0.3 0.4 1", names, is_pose=True)
+    (item,) = objects_of(b"0 0.5 0.5 0.2 0.4 0.1 0.2 2 0.3 0.4 1", is_pose=True)
     assert item.segmentation is None and item.box == pytest.approx((0.4, 0.3, 0.6, 0.7))
     with pytest.raises(AnnotationFault):
-        parse_labels(b"0 0.5 0.5 0.2 0.4 0.1 0.2 2", names)
+        objects_of(b"0 0.5 0.5 0.2 0.4 0.1 0.2 2")
 
 
 def test_the_confidence_of_a_model_is_ignored() -> None:
     """FiftyOne (include_confidence) and Ultralytics (save_conf) write it after the box."""
-    names = {0: "a"}
-    assert parse_labels(b"0 0.5 0.5 0.2 0.4 0.93", names) == parse_labels(b"0 0.5 0.5 0.2 0.4", names)
-    assert parse_labels(b"0 0.5 0.5 0.2 0.4 1\n", names) == parse_labels(b"0 0.5 0.5 0.2 0.4 0", names)
+    assert objects_of(b"0 0.5 0.5 0.2 0.4 0.93") == objects_of(b"0 0.5 0.5 0.2 0.4")
+    assert objects_of(b"0 0.5 0.5 0.2 0.4 1\n") == objects_of(b"0 0.5 0.5 0.2 0.4 0")
 
 
 @pytest.mark.parametrize("prefix", ["data/", "", "build/darknet/x64/data/"])
