@@ -213,14 +213,17 @@ def test_wrong_arrays_are_reported_before_anything_is_written(
     assert says in refused(tmp_path / "out", input=tmp_path / "a.npz")
 
 
-def test_a_truncated_file_loses_only_its_last_images(tmp_path: Path) -> None:
+def test_missing_images_and_bytes_after_the_last_one_are_reported(tmp_path: Path) -> None:
     folder = write_mnist(tmp_path / "in", packed=False)
-    file = folder / "train-images-idx3-ubyte"
-    file.write_bytes(file.read_bytes()[: 16 + 784 * 30 + 5])
+    train, test = (folder / f"{name}-images-idx3-ubyte" for name in ("train", "t10k"))
+    train.write_bytes(train.read_bytes()[: 16 + 784 * 30 + 5])
+    test.write_bytes(test.read_bytes() + b"more")
     refs, _ = refs_of(folder, tmp_path / "spool")
-    assert len(refs) == 52
-    assert [(ref.key, ref.reason) for ref in refs if not ref.is_candidate] == [
-        (f"{file.name}!{number:06d}", "TRUNCATED") for number in range(30, 40)
+    assert len(refs) == 53
+    behind, *missing = (ref for ref in refs if not ref.is_candidate)
+    assert behind.key == f"{test.name}!000012" and "4 bytes after the last image" in behind.message
+    assert [(ref.key, ref.reason) for ref in missing] == [
+        (f"{train.name}!{number:06d}", "TRUNCATED") for number in range(30, 40)
     ]
 
 
@@ -270,14 +273,6 @@ def test_a_header_with_too_many_images_loses_none(tmp_path: Path) -> None:
     train = [ref for ref in refs if ref.split == "train"]
     assert sum(ref.is_candidate for ref in train) == 40
     assert train[-1].reason == "TRUNCATED" and " more: the file ends after 40 of " in train[-1].message
-
-
-def test_bytes_after_the_last_image_are_reported(tmp_path: Path) -> None:
-    folder = write_mnist(tmp_path / "in", packed=False)
-    with (folder / "t10k-images-idx3-ubyte").open("ab") as file:
-        file.write(b"more")
-    (ref,) = (ref for ref in refs_of(folder, tmp_path / "spool")[0] if not ref.is_candidate)
-    assert ref.key == "t10k-images-idx3-ubyte!000012" and "4 bytes after the last image" in ref.message
 
 
 def test_hostile_pickles_run_nothing(tmp_path: Path) -> None:
