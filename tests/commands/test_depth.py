@@ -562,13 +562,13 @@ def test_samples_are_measured_in_their_own_units(mixed: Path, tmp_path: Path) ->
 
 
 def test_multispectral_images_are_measured_and_compared_with_their_source(tmp_path: Path) -> None:
-    made = {f"{i}.tif": smooth(50 + i, "uint16", CHANNELS) for i in range(4)}
-    source, dataset = folder_of(tmp_path, made), tmp_path / "dataset"
+    files = {f"{i}.tif": smooth(50 + i, "uint16", CHANNELS) for i in range(4)}
+    source, dataset = folder_of(tmp_path, files), tmp_path / "dataset"
     convert(input=source, output=str(dataset), depth="keep", channels=CHANNELS, shards="1", verify="none")
     assert validate(dataset, mode="quality", against=source).sound
     statistics = json.loads((dataset / "statistics.json").read_text())
     found = statistics["total"]["all"]["samples"]["uint16"][str(CHANNELS)]
-    for name, values in moments(made).items():
+    for name, values in moments(files).items():
         assert found[name] == pytest.approx(values, rel=1e-5), name
     assert len(statistics["normalize"]["train"]["mean"]) == CHANNELS
     (bands_of_one,) = parse_example(read_shard(dataset / SHARD)[0])["image/encoded"].values
