@@ -435,14 +435,12 @@ def _merged(report: ValidationReport, past: Sequence[_Past]) -> ValidationReport
         identities.update(map(_identity, found))
         for code, count in run.counts.items():  # the deeper check finds all that the other finds
             counts[code] = max(counts.get(code, 0), count)
-    by_code: dict[str, list[Finding]] = {}
-    for one in sorted(findings, key=Finding.order):
-        by_code.setdefault(one.code.value, []).append(one)
-    first = [one for found_of in by_code.values() for one in found_of[:MAX_STORED_PER_CODE]]
+    summary = FindingSummary().add(findings)
+    listed = summary.by_code()
     return replace(
         report,
-        counts={code: max(count, len(by_code.get(code, ()))) for code, count in sorted(counts.items())},
-        findings=tuple(sorted(first, key=Finding.order)),
+        counts={code: max(count, listed.get(code, 0)) for code, count in sorted(counts.items())},
+        findings=summary.by_place(),
         found=report.run.counts,
         previous=tuple(run for run, _ in past),
     )

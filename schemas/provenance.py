@@ -60,6 +60,11 @@ class Provenance:
             return f"cc0-{match[1]}"
         return self.license.lower()
 
+    def described(self, facts: str) -> str:
+        """Returns facts about the dataset after the user's description, if there is one."""
+        description = self.description.strip()
+        return f"{description}\n\n{facts}" if description else facts
+
     def as_json(self) -> dict[str, str]:
         """Returns the texts that are not empty."""
         return {name: text for name, text in asdict(self).items() if text}

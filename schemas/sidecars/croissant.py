@@ -102,11 +102,10 @@ def _provenance(provenance: Provenance) -> _Json:
 
 
 def _description(dataset: Dataset) -> str:
-    description = dataset.provenance.description.strip()
     splits = ", ".join(f"{split} {dataset.records(split)}" for split in dataset.splits)
     total = dataset.all_records
     classes = f" of {counted(len(dataset.classes), 'class')}" if dataset.labels else ""
-    return (f"{description}\n\n" if description else "") + (
+    return dataset.provenance.described(
         f"{counted(total, 'image')}{classes} (splits: {splits}), each with what is known of it in a "
         f"tf.train.Example record of layout {dataset.layout}, in TFRecord files. "
         f"Fingerprint: {dataset.fingerprint}."

@@ -231,8 +231,7 @@ def _provenance(provenance: Provenance) -> _Json:
 
 
 def _description(dataset: Dataset) -> str:
-    description = dataset.provenance.description.strip()
-    return (f"{description}\n\n" if description else "") + (
+    return dataset.provenance.described(
         f"Images: {dataset.all_records}. Classes: {len(dataset.classes)}. "
         f"Layout: {dataset.layout}. Fingerprint: {dataset.fingerprint}. Written by Shardwright."
     )

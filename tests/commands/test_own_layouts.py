@@ -31,7 +31,6 @@ from shardwright.pipelines.plan import plan
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.pipelines.results import ConvertResult
 from shardwright.pipelines.validate import validate
-from shardwright.schemas.codes import FilterReason
 from shardwright.schemas.configuration.layout_file import parse_layout_file
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -387,14 +386,6 @@ def test_metadata_with_a_wrong_class_is_no_fault(tmp_path: Path) -> None:
         (tmp_path / "in" / f"{number}.json").write_text(json.dumps({"label": [1, 2], "score": number}))
     found = refs_of(tmp_path / "in", extra_columns="score:int64")
     assert all(ref.is_candidate and not ref.label for ref in found) and found[1].extra
-
-
-def test_images_outside_of_the_splits_are_counted(tmp_path: Path) -> None:
-    for name in ("train/1.png", "test/deep/2.png", "loose.png"):
-        picture(tmp_path / "in" / name)
-    found = {ref.key: (ref.split, ref.reason) for ref in refs_of(tmp_path / "in")}
-    assert found["train/1.png"] == ("train", "") and found["test/deep/2.png"] == ("test", "")
-    assert found["loose.png"][1] == FilterReason.OUTSIDE_SPLITS
 
 
 def test_a_source_of_annotations_names_the_folder_to_use(tmp_path: Path) -> None:
