@@ -189,19 +189,9 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def write_dicom(path: Path, pixels: np.ndarray, photometric: str = "MONOCHROME2") -> None:
-    from pydicom.dataset import FileDataset, FileMetaDataset
-    from pydicom.uid import ExplicitVRLittleEndian
-
-    meta = FileMetaDataset()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.7"
-    meta.MediaStorageSOPInstanceUID = "1.2.3"
-    data = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
-    data.Rows, data.Columns = pixels.shape
-    data.SamplesPerPixel, data.PhotometricInterpretation = 1, photometric
-    data.BitsAllocated = data.BitsStored = 16
-    data.HighBit, data.PixelRepresentation = 15, 0
-    data.PixelData = pixels.astype("<u2").tobytes()
+    data = pydicom.Dataset()
+    data.SOPClassUID, data.SOPInstanceUID = "1.2.840.10008.5.1.4.1.1.7", "1.2.3"
+    data.set_pixel_data(pixels.astype(np.uint16), photometric, 16)
     data.save_as(path, enforce_file_format=True)
 
 

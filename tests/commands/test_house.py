@@ -1,12 +1,10 @@
-"""The rules of the repository: namespace, packaging, docstrings, imports, and benchmarks that run."""
+"""The rules of the repository: namespace, packaging, imports, and benchmarks that run."""
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 import tarfile
-import tokenize
 from pathlib import Path
 
 import pytest
@@ -31,21 +29,6 @@ def test_the_source_distribution_holds_every_module(tmp_path: Path) -> None:
     modules = {path.relative_to(ROOT).as_posix() for room in ROOMS for path in (ROOT / room).rglob("*.py")}
     assert modules - names == set()
     assert {f"{room}/py.typed" for room in ROOMS} <= names
-
-
-def begins_with_docstring(path: Path) -> bool:
-    """Returns whether the first statement of a file is a string with a text."""
-    before = (tokenize.ENCODING, tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE)
-    with path.open("rb") as file:
-        first = next(token for token in tokenize.tokenize(file.readline) if token.type not in before)
-    return first.type == tokenize.STRING and bool(ast.literal_eval(first.string).strip())
-
-
-def test_files_have_docstrings() -> None:
-    for room in (*ROOMS, "tests", "benchmarks", "deploy", "examples"):
-        for path in (ROOT / room).rglob("*.py"):
-            if path.stat().st_size:
-                assert begins_with_docstring(path), f"{path} has no docstring"
 
 
 #: Runs commands that need no Beam in one process, which would keep it.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.hostile import Terminal
+from helpers.hostile import Terminal, run
 from helpers.repository import PHOTOS
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -426,29 +426,23 @@ def test_the_gates_of_a_new_file_do_not_refuse_a_set_with_copies(tmp_path: Path)
     assert document["counts"]["SPLIT_LEAKAGE"] and not document["errors"]
 
 
-def command(capfd: Capture, *argv: str) -> tuple[int, str, str]:
-    code = cli.main(["init", *argv])
-    captured = capfd.readouterr()
-    return code, captured.out, captured.err
-
-
 def test_the_command_writes_a_file(tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     asked = (f"--input={PHOTOS}", "--output=out", "--label-depth=1", "--keep=3")
     beam = ("--runner=DirectRunner", "--experiments", "a", "--experiments=b", "--streaming")
-    code, out, err = command(capfd, *asked, *beam)
+    code, out, err = run(capfd, "init", *asked, *beam)
     assert code == 0 and "shardwright rebuild --job job.yaml" in out and "class folders" in out, err
     job = read_job("job.yaml")
     assert settings_of(job) == {"input": (str(PHOTOS),), "output": "out", "label_depth": "1"}
     assert job.beam == ("--runner=DirectRunner", "--experiments=a", "--experiments=b", "--streaming")
     assert job.rules.keep == 3
-    code, _, err = command(capfd, *asked)
+    code, _, err = run(capfd, "init", *asked)
     assert code == 2 and "job.yaml already exists; name another file, or replace it with --overwrite" in err
-    code, _, _ = command(capfd, *asked, "--overwrite", "--seed=5")
+    code, _, _ = run(capfd, "init", *asked, "--overwrite", "--seed=5")
     assert code == 0 and read_job("job.yaml").settings["seed"] == 5
     before = Path("job.yaml").read_bytes()
-    code, out, _ = command(capfd, *asked, "--overwrite", "--seed=5", "--file=-")
+    code, out, _ = run(capfd, "init", *asked, "--overwrite", "--seed=5", "--file=-")
     assert code == 0 and out.encode() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml"]
 
@@ -459,7 +453,7 @@ def test_wrong_answers_on_a_terminal_are_asked_again(
     monkeypatch.chdir(tmp_path)
     answers = ["", "nope", f" {PHOTOS} ", str(PHOTOS / "out"), "", "big", "64", "train=2,", ""]
     monkeypatch.setattr(sys, "stdin", Terminal("\n".join([*answers, ""])))
-    code, _, err = command(capfd)
+    code, _, err = run(capfd, "init")
     assert code == 0, err
     for question in ("Where are the images", "to write the versions of the dataset", "Resize to", "Splits"):
         assert question in err
@@ -478,14 +472,14 @@ def test_only_missing_answers_are_asked_on_a_terminal(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", Terminal("there\n"))
-    code, _, err = command(capfd, f"--input={PHOTOS}")
+    code, _, err = run(capfd, "init", f"--input={PHOTOS}")
     assert code == 0 and "Resize" not in err
     assert settings_of(read_job("job.yaml")) == {"input": (str(PHOTOS),), "output": "there"}
     monkeypatch.setattr(sys, "stdin", Terminal(""))
-    code, _, err = command(capfd, f"--input={PHOTOS}", "--overwrite")
+    code, _, err = run(capfd, "init", f"--input={PHOTOS}", "--overwrite")
     assert code == 2 and "The answers ended before the last question" in err
     monkeypatch.setattr(sys, "stdin", Terminal(""))
-    code, _, err = command(capfd, f"--input={PHOTOS}")
+    code, _, err = run(capfd, "init", f"--input={PHOTOS}")
     assert code == 2 and "already exists" in err and "Where" not in err
 
 
@@ -497,7 +491,7 @@ def test_an_input_that_this_machine_cannot_read_is_accepted(
 
     monkeypatch.setattr("shardwright.pipelines.init.make_request", unreadable)
     path = tmp_path / "job.yaml"
-    code, _, err = command(capfd, "--input=gs://b/photos", "--output=gs://b/pets", f"--file={path}")
+    code, _, err = run(capfd, "init", "--input=gs://b/photos", "--output=gs://b/pets", f"--file={path}")
     assert code == 0 and "the input was not examined: Cannot list gs://b/photos" in err
     assert settings_of(read_job(str(path))) == {"input": ("gs://b/photos",), "output": "gs://b/pets"}
     with pytest.raises(UsageError, match="--resume is not a setting of a rebuild"):
