@@ -232,10 +232,7 @@ class _Forgiving:
 
     def write(self, data: Any) -> int:
         """Writes data, or drops it if it cannot be written."""
-        try:
-            self._stream.write(data)
-        except OSError as error:
-            self._drop(error)
+        self._try(self._stream.write, data)
         return len(data)
 
     def writelines(self, lines: Iterable[Any]) -> None:
@@ -245,17 +242,20 @@ class _Forgiving:
 
     def flush(self) -> None:
         """Writes buffered data, or drops it if it cannot be written."""
-        try:
-            self._stream.flush()
-        except OSError as error:
-            self._drop(error)
+        self._try(self._stream.flush)
 
-    def _drop(self, error: OSError) -> None:
-        """Lets the descriptor lead nowhere, also for what is still buffered and for child processes."""
-        with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), self._stream.fileno())
-        if error.errno not in _UNREAD and sys.stderr is not self:
-            info(f"the rest is not shown: {(error.strerror or str(error)).lower()}.")
+    def _try(self, act: Callable[..., object], *data: Any) -> None:
+        """Calls a function of the stream; after an error, the descriptor leads nowhere.
+
+        This drops what is still buffered, too, and what child processes write.
+        """
+        try:
+            act(*data)
+        except OSError as error:
+            with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+            if error.errno not in _UNREAD and sys.stderr is not self:
+                info(f"the rest is not shown: {(error.strerror or str(error)).lower()}.")
 
 
 @contextlib.contextmanager
