@@ -420,36 +420,27 @@ def test_findings_do_not_depend_on_how_pictures_are_stored(
     assert counts[0] == counts[1] and "ODD_SIZE" not in many.counts
 
 
-def test_without_quality_pictures_are_not_measured(small: tuple[Path, ValidationReport]) -> None:
-    output, report = small
-    full = validate(str(output))
-    assert full.run.counts == {"SPLIT_LEAKAGE": 1}  # the same file in two splits
-    assert report.counts["SPLIT_LEAKAGE"] == 2
-    assert full.counts == report.counts, "what was found before is not forgotten"
-
-
-def test_a_fast_check_keeps_findings_of_quality(
+def test_shallower_checks_keep_findings_of_quality(
     small: tuple[Path, ValidationReport], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    output = tmp_path / "out"
-    shutil.copytree(small[0], output)
-    before = validate(str(output), mode="quality")
+    output, before = Path(shutil.copytree(small[0], tmp_path / "out")), small[1]
     assert before.warnings == 3 and before.notes
+    linked = [one for one in before.findings if one.other is not None]
+    assert len({Finding.order(one)[:2] for one in linked}) == len(linked) == 4, "a pair is reported once"
+    full = validate(str(output))
+    assert full.run.counts == {"SPLIT_LEAKAGE": 1}  # the same file in two splits
+    assert before.counts["SPLIT_LEAKAGE"] == 2
+    assert full.counts == before.counts, "what was found before is not forgotten"
     capsys.readouterr()
     assert main(["validate", str(output), "--fast", "--warn_on", "DATA_CRC"]) == 0
     stored = json.loads((output / "findings.json").read_text())
     assert (stored["mode"], stored["warnings"], stored["notes"]) == ("fast", 3, before.notes)
-    assert [check["depth"] for check in stored["checks"]] == ["fast", "quality"]
+    assert [check["depth"] for check in stored["checks"]] == ["fast", "full", "quality"]
     conflict = next(one for one in stored["findings"] if one["code"] == "LABEL_CONFLICT")
     assert (conflict["depth"], conflict["time"]) == ("quality", before.time)
     assert "1 LABEL_CONFLICT (warning), found by the quality check of" in capsys.readouterr().out
     page = (output / "report.html").read_text()
     assert "Warnings to look at" in page and "LABEL_CONFLICT" in page and "(<bdi>quality</bdi>)" in page
-
-
-def test_a_pair_is_reported_once(small: tuple[Path, ValidationReport]) -> None:
-    linked = [one for one in small[1].findings if one.other is not None]
-    assert len({Finding.order(one)[:2] for one in linked}) == len(linked) == 4
 
 
 @pytest.fixture(scope="module")
