@@ -75,43 +75,31 @@ def test_the_differences_are_printed(result: DiffResult, capsys: Capture) -> Non
     assert "Traceback" not in out
 
 
-def test_limits_decide_the_exit_code(
+def test_a_gate_file_decides_the_exit_code(
     sound_dataset: Path, edited: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    limits, report = tmp_path / "limits.yaml", tmp_path / "report.json"
-    arguments = ["diff", str(sound_dataset), str(edited), f"--thresholds={limits}", f"--report={report}"]
-    limits.write_text("max_removed_fraction: 0.05\nmin_images: 50\nnew_classes: warn\n")
-    assert main(arguments) == 0
-    assert "warning: new_classes: 1" in capsys.readouterr().out
-    limits.write_text(
-        "max_removed_fraction: 0.01\nmax_added_fraction: 0\nnew_classes: warn\nmax_rise: {DARK: 0}\n"
-    )
-    assert main(arguments) == 1
-    refused = [line for line in capsys.readouterr().out.splitlines() if "refused: " in line]
-    names = [line.split()[1] for line in refused]
-    assert names == ["max_added_fraction:", "max_removed_fraction:", "max_rise:"]
-    stored = json.loads(report.read_text())
-    assert not stored["passed"] and len(stored["refusals"]) == 4
-    assert stored["thresholds"]["max_added_fraction"] == 0
-
-
-def test_a_gate_file_can_state_requirements_for_the_new_dataset(
-    sound_dataset: Path, edited: Path, tmp_path: Path, capsys: Capture
-) -> None:
+    """It has limits of the differences, and requirements of the new dataset."""
     gates, report = tmp_path / "gates.yaml", tmp_path / "report.json"
     arguments = ["diff", str(sound_dataset), str(edited), f"--thresholds={gates}", f"--report={report}"]
-    gates.write_text("min_images: 50\nmin_width: 9999\nfail_on: [DARK]\n")
-    assert main(arguments) == 0
-    err = capsys.readouterr().err
-    assert (
-        f"{gates}: diff reads no shards, so it ignores fail_on and warn_on, min_width; use shardwright" in err
+    gates.write_text(
+        "max_removed_fraction: 0.05\nnew_classes: warn\nmin_images: 50\nmin_width: 9999\nfail_on: [DARK]\n"
     )
-    gates.write_text("min_images: 500\nallowed_classes: [birds]\n")
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert "warning: new_classes: 1" in out
+    ignored = "diff reads no shards, so it ignores fail_on and warn_on, min_width; use shardwright"
+    assert f"{gates}: {ignored}" in err
+    gates.write_text(
+        "max_removed_fraction: 0.01\nmax_added_fraction: 0\nnew_classes: warn\nmax_rise: {DARK: 0}\n"
+        "min_images: 500\nallowed_classes: [birds]\n"
+    )
     assert main(arguments) == 1
     refused = [line.split()[1] for line in capsys.readouterr().out.splitlines() if "refused: " in line]
-    assert refused == ["min_images:", "allowed_classes:"]
+    drift = ["max_added_fraction:", "max_removed_fraction:", "max_rise:"]
+    assert refused == [*drift, "min_images:", "allowed_classes:"]
     stored = json.loads(report.read_text())
-    assert stored["thresholds"]["min_images"] == 500 and not stored["passed"]
+    assert not stored["passed"] and len(stored["refusals"]) == 6
+    assert (stored["thresholds"]["max_added_fraction"], stored["thresholds"]["min_images"]) == (0, 500)
     assert set(stored["refusals"][0]) == {"name", "value", "limit", "severity", "message"}
 
 
