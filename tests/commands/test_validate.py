@@ -248,21 +248,20 @@ def test_a_killed_validation_leaves_the_previous_reports(capfd: Capture, copy: P
     assert report["warnings"] == report["counts"]["REPORT_MISMATCH"] == 2  # the garbage in their places
 
 
-def test_two_concurrent_validations_write_the_report_of_one(copy: Path, tmp_path: Path) -> None:
-    rewrite(copy, set_text("image/encoded", b"no picture"))
-    assert cli.main(["validate", "--dataset", str(copy), "--quality"]) == 1
+def test_two_concurrent_validations_write_the_report_of_one(copied: Path, tmp_path: Path) -> None:
+    rewrite(copied, set_text("image/encoded", b"no picture"))
     codes = {"--quality": 1, "--fast": 0}  # in this order, so that --fast keeps the findings of --quality
     alone = {}
     for option in codes:
-        assert cli.main(["validate", "--dataset", str(copy), option]) == codes[option]
-        alone[option] = reports_of(copy)["findings.json"]
+        assert cli.main(["validate", "--dataset", str(copied), option]) == codes[option]
+        alone[option] = reports_of(copied)["findings.json"]
     assert alone["--fast"] != alone["--quality"]
-    statistics = reports_of(copy, REPORTS[1:])
+    statistics = reports_of(copied, REPORTS[1:])
     logs = {option: tmp_path / option for option in alone}
-    running = {option: start(log, "validate", "--dataset", copy, option) for option, log in logs.items()}
+    running = {option: start(log, "validate", "--dataset", copied, option) for option, log in logs.items()}
     assert {option: wait(process, logs[option]).code for option, process in running.items()} == codes
-    assert reports_of(copy)["findings.json"] in alone.values()
-    assert reports_of(copy, REPORTS[1:]) == statistics and not leftovers(copy)
+    assert reports_of(copied)["findings.json"] in alone.values()
+    assert reports_of(copied, REPORTS[1:]) == statistics and not leftovers(copied)
 
 
 def _planted(dataset: Path) -> Path:
