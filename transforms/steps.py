@@ -136,31 +136,19 @@ def BuildExamples(
         `label_separator`, `unlabelled`, ...
     """
     checked = step_settings({**settings, "layout": layout})
-    build = beam.ParDo(_BuildExample(tuple(labels), checked, as_proto))
-    built = images | "BuildExample" >> build.with_outputs(_QUARANTINED, main="examples")
-    # bytes or tf.train.Example; Entry
-    return built.examples, built[_QUARANTINED]
+    ids = label_ids(labels, checked.record_layout.first_label)
+    builder = ExampleBuilder(checked.record_layout, ids)
 
-
-class _BuildExample(beam.DoFn):
-    def __init__(self, labels: Sequence[str], settings: ConvertSettings, as_proto: bool) -> None:
-        self._settings = settings
-        self._ids = label_ids(labels, settings.record_layout.first_label)
-        self._as_proto = as_proto
-
-    def setup(self) -> None:
-        self._examples = ExampleBuilder(self._settings.record_layout, self._ids)
-
-    def process(self, element: ImageElement) -> Iterator[Any]:
+    def build(element: ImageElement) -> Iterator[Any]:
         fault = element.fault
         if fault is None:
             assert element.image is not None, "BuildExamples follows DecodeAndResize"
             try:
-                check_labels(element.ref, self._settings.record_layout, self._ids)
-                mask = read_mask(element.ref, self._settings)
-                annotated = annotate(element.ref, element.image, self._settings, self._ids, mask)
-                example = self._examples.build(element.ref, element.image, element.sha256, annotated.values)
-                if self._as_proto:
+                check_labels(element.ref, checked.record_layout, ids)
+                mask = read_mask(element.ref, checked)
+                annotated = annotate(element.ref, element.image, checked, ids, mask)
+                example = builder.build(element.ref, element.image, element.sha256, annotated.values)
+                if as_proto:
                     import tensorflow as tf
 
                     example = tf.train.Example.FromString(example)
@@ -182,3 +170,7 @@ class _BuildExample(beam.DoFn):
                 uri=element.ref.uri,
             ),
         )
+
+    built = images | "BuildExample" >> beam.FlatMap(build).with_outputs(_QUARANTINED, main="examples")
+    # bytes or tf.train.Example; Entry
+    return built.examples, built[_QUARANTINED]
