@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 
@@ -46,18 +46,6 @@ from shardwright.transforms.validate import Validated, verify_results
 _PLANNED = "planned"
 
 
-class ComparedShards(NamedTuple):
-    """The results of `CompareWithPrevious`.
-
-    Attributes:
-      decision: PCollection of the one Decision.
-      planned: PCollection of all PlannedShards, with their digests unless there is no latest version.
-    """
-
-    decision: beam.PCollection
-    planned: beam.PCollection
-
-
 @composite
 def CompareWithPrevious(
     planned: beam.PCollection,
@@ -65,10 +53,11 @@ def CompareWithPrevious(
     forecast: Any,
     previous: beam.PCollection,
     digests: beam.PCollection,
-) -> ComparedShards:
-    """Compares planned shards with the latest version. `PCollection[PlannedShard] -> ComparedShards`.
+) -> tuple[beam.PCollection, beam.PCollection]:
+    """Compares planned shards with the latest version. `PCollection[PlannedShard] -> (Decision, the same)`.
 
-    Meanwhile a part of the latest version's shards is read again (`rebuild/compare.py`).
+    The first result has one element. The shards of the second have their digests, unless there is no latest
+    version. Meanwhile a part of the latest version's shards is read again (`rebuild/compare.py`).
 
     Args:
       planned: The shards.
@@ -131,7 +120,7 @@ def CompareWithPrevious(
         beam.pvalue.AsList(scrubbed),
         beam.pvalue.AsList(digests),
     ).with_output_types(Decision)  # Decision
-    return ComparedShards(decision, compared[_PLANNED])
+    return decision, compared[_PLANNED]
 
 
 @composite
