@@ -53,6 +53,12 @@ def test_records_have_the_stored_pixels(name: str) -> None:
         again, label = pickle.loads(pickle.dumps(records)).image_and_label(number)
         np.testing.assert_array_equal(again, pixels)
         assert label == number % 2
+        shown = records.pil(number)  # with 8 bits
+        assert shown.mode == ("L" if KINDS[name].channels < 3 else "RGB")
+        assert shown.size == pixels.shape[1::-1]
+        if pixels.dtype == np.uint16:
+            wanted = np.rint(pixels[:, :, : 3 if KINDS[name].channels > 2 else 1] / 257)
+            np.testing.assert_array_equal(np.asarray(shown).reshape(wanted.shape), wanted)
 
 
 @pytest.mark.sampled(5)
@@ -112,18 +118,6 @@ def test_batches_of_several_types_are_refused() -> None:
     directory, _ = deep_dataset("jpeg next to png of 16 bits")
     with pytest.raises(UsageError, match="are uint16 and uint8; open the records with one type"):
         next(Records(directory).batches(2))
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_pictures_for_display_have_8_bits(name: str) -> None:
-    directory, pictures = deep_dataset(name)
-    for number, pixels in enumerate(pictures):
-        shown = Records(directory).pil(number)
-        assert shown.mode == ("L" if KINDS[name].channels < 3 else "RGB")
-        assert shown.size == pixels.shape[1::-1]
-        if pixels.dtype == np.uint16:
-            wanted = np.rint(pixels[:, :, : 3 if KINDS[name].channels > 2 else 1] / 257)
-            np.testing.assert_array_equal(np.asarray(shown).reshape(wanted.shape), wanted)
 
 
 @pytest.mark.sampled(1)

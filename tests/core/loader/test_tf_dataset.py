@@ -180,30 +180,21 @@ def converted(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Callabl
     return make
 
 
-@pytest.fixture(scope="module")
-def as_png(converted: Callable[..., Path]) -> Path:
-    return converted(**SIDES)
-
-
 def examples(directory: Path, **options: Any) -> list[tuple[np.ndarray, int]]:
     """Pixels and labels of all pictures, in the order of the shards."""
     data = loader.load(directory, batch_size=None, shuffle=False, **options)
     return [(image, int(label)) for image, label in data.as_numpy_iterator()]
 
 
-def assert_same(found: list[tuple[np.ndarray, int]], expected: list[tuple[np.ndarray, int]]) -> None:
-    for (image, label), (wanted, other) in zip(found, expected, strict=True):
-        assert label == other
-        assert np.array_equal(image, wanted)
-
-
-def test_a_custom_layout_can_be_loaded(converted: Callable[..., Path], as_png: Path, tmp_path: Path) -> None:
+def test_a_custom_layout_can_be_loaded(converted: Callable[..., Path], tmp_path: Path) -> None:
     text = "features:\n  pixels: {fill: encoded, tensor: true}\n  what: {fill: label_text}\n"
     (tmp_path / "own.yaml").write_text("pixels: true\n" + text)
     (tmp_path / "file.yaml").write_text("first_label: 5\n" + text.replace("label_text", "label"))
+    expected = examples(converted(**SIDES))
     for name, more in (("own", {}), ("file", {"image_format": "png"})):
         directory = converted(layout=str(tmp_path / f"{name}.yaml"), resize="24x16", **more)
-        assert_same(examples(directory), examples(as_png))
+        for (image, label), (wanted, other) in zip(examples(directory), expected, strict=True):
+            assert label == other and np.array_equal(image, wanted)
 
 
 def test_originals_of_one_size_need_no_image_size(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.core.plan.assign import (
@@ -118,6 +118,8 @@ def _placed(hashes: list[int], count: int) -> list[int]:
 
 
 @given(st.lists(st.integers(0, HASH_RANGE - 1), min_size=1, max_size=60, unique=True), st.integers(1, 40))
+@example([HASH_RANGE - 1 - i for i in range(8)], 8)
+@example(list(range(8)), 8)
 def test_no_shard_is_empty(hashes: list[int], count: int) -> None:
     placed = _placed(hashes, count)
     assert placed == sorted(placed)  # shards are in the order of the hashes
@@ -127,11 +129,6 @@ def test_no_shard_is_empty(hashes: list[int], count: int) -> None:
     else:
         assert set(placed) == set(range(count))
     assert fill_empty_shards(hashes[::-1], count) == fill_empty_shards(hashes, count)
-
-
-def test_as_many_images_as_shards_fill_every_shard() -> None:
-    assert _placed([HASH_RANGE - 1 - i for i in range(8)], 8) == list(range(8))
-    assert _placed(list(range(8)), 8) == list(range(8))
 
 
 def test_only_the_neighbors_of_an_empty_shard_change() -> None:
