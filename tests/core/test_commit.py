@@ -15,14 +15,12 @@ from typing import Any
 import pytest
 
 from shardwright.core import commit
-from shardwright.core.salvage.shard import SavedShard
 from shardwright.core.shards.finish import condense
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardResult, SourceSizes, load_ledger
 from shardwright.schemas.plan import ledger_file
-from shardwright.transforms.salvage import with_results
 
 
 @pytest.fixture(scope="module")
@@ -191,19 +189,3 @@ def test_a_damaged_header_of_an_earlier_build_adds_nothing() -> None:
     broken = replace(sound, header=replace(sound.header, shard=1, sources={"width": "nonsense"}))
     condensed = condense([broken, sound])
     assert source_sizes(condensed).as_json() == source_sizes([sound]).as_json()
-
-
-def test_results_of_salvaged_shards_can_be_condensed() -> None:
-    results = [result(split, i, 30, i) for split in ("train", "test") for i in range(30)]
-    saved = [SavedShard(item.header.file, 5, False, 1, (), item) for item in results]
-    foreign = SavedShard("a.tfrecord", 3, True, 0, ())
-    random.Random(2).shuffle(saved)
-    bare = [replace(item, result=None) for item in (*saved, foreign)]
-    parts = sent([item.result for item in saved if item.result])
-    condensed = with_results(bare, chain.from_iterable(parts))
-    assert [item.file for item in condensed] == sorted(item.file for item in [foreign, *saved])
-    assert foreign in condensed
-    kept = [item.result for item in condensed if item.result is not None]
-    assert sums(kept) == sums(results) and len(kept) == len(saved)
-    assert all(item.result.header.file == item.file for item in condensed if item.result is not None)
-    assert len(pickle.dumps(condensed)) < len(pickle.dumps(saved)) / 8

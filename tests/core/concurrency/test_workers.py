@@ -16,6 +16,12 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers.os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
 
 
+def put(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+
+
 @pytest.mark.parametrize(
     ("files", "cpus"),
     [
@@ -31,9 +37,7 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_containers_limit_of_processors_applies(tmp_path: Path, files: dict[str, str], cpus: int) -> None:
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    put(tmp_path, files)
     assert workers.usable_cpus(tmp_path) == cpus
 
 
@@ -72,9 +76,7 @@ def test_the_processes_of_a_machine_share_its_processors(
 )
 def test_a_containers_limit_of_memory_applies(tmp_path: Path, files: dict[str, str], memory: int) -> None:
     (tmp_path / "meminfo").write_text("MemTotal:        7812500 kB\nMemFree:         100 kB\n")
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    put(tmp_path, files)
     assert workers.usable_memory(tmp_path, tmp_path / "meminfo") == memory
     assert workers.usable_memory(tmp_path / "none", tmp_path / "none") == 4 * 10**9
 

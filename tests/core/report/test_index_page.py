@@ -21,7 +21,6 @@ from shardwright.core.report.index_page import (
     IndexData,
     gather_index,
     render_index,
-    shown_versions,
     write_index,
 )
 from shardwright.core.versions import accept_command
@@ -212,14 +211,6 @@ def test_bars_show_how_many_records_versions_have() -> None:
     records[last] = replace(records[last], state=VersionState.REFUSED, records=501)
     page = render_index(index_of(records))
     assert re.findall(r"width:([0-9.]+)%", page) == ["50.0", "100.0", "99.9", "99.8"]
-
-
-def test_the_latest_version_has_a_row_wherever_it_is() -> None:
-    names = {f"2026010{number}T000000Z": None for number in range(1, 9)}
-    pointer = Pointer("20260103T000000Z", "", 0)
-    assert shown_versions(names, pointer, 2) == ["20260108T000000Z", "20260103T000000Z"]
-    assert shown_versions(names, pointer, 7) == sorted(names, reverse=True)[:7]
-    assert shown_versions(names, Pointer("20250101T000000Z", "", 0), 1) == ["20260108T000000Z"]
 
 
 @pytest.mark.parametrize(
