@@ -552,11 +552,10 @@ def test_a_killed_worker_process_is_reported(job: subprocess.Popen[str]) -> None
     assert "Channel closed" not in err and not _workers_of(job)
 
 
-def _watchdog(tasks: list[Task] | Callable[[], list[Task]]) -> tuple[Watchdog, list[str], list[str]]:
+def _watchdog(tasks: Callable[[], list[Task]]) -> tuple[Watchdog, list[str], list[str]]:
     lines: list[str] = []
     ends: list[str] = []
-    look = tasks if callable(tasks) else lambda: tasks
-    return Watchdog(look, lines.append, ends.append), lines, ends
+    return Watchdog(tasks, lines.append, ends.append), lines, ends
 
 
 def test_a_slow_file_is_named_once_and_a_stuck_one_ends_the_command() -> None:
@@ -729,6 +728,6 @@ def test_a_source_that_hangs_is_named(
     real = getattr(module, function[1])
     monkeypatch.setattr(module, function[1], lambda *args: tasks.extend(UNDERWAY.tasks()) or real(*args))
     plan(input=str(tmp_path / "in"), layout="detection" if put is put_yolo else "classification")
-    dog, _, ends = _watchdog(tasks)
+    dog, _, ends = _watchdog(lambda: tasks)
     dog.look(tasks[0].started + 60 * STUCK_AFTER_MINUTES + 1)
     assert f"stuck: {tmp_path}/in{place} has taken " in ends[0] and f"minutes ({stage}" in ends[0]
