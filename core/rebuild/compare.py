@@ -322,7 +322,7 @@ def decide(
     compared: Sequence[Compared],
     versions: Mapping[str, str],
     provenance: Provenance,
-    scrubbed: Sequence[ScrubbedShard] = (),
+    scrubbed: Sequence[ScrubbedShard],
 ) -> Decision:
     """Decides whether a new version is built.
 

@@ -143,7 +143,7 @@ def _tidy_up(
     return gone
 
 
-def fail(task: RebuildTask, error: ShardwrightError, reachable: bool = True) -> None:
+def fail(task: RebuildTask, error: ShardwrightError, reachable: bool) -> None:
     """Notifies the hooks that a rebuild failed, and gives the lease back.
 
     The version stays, because the next run reuses its finished shards.

@@ -145,17 +145,16 @@ def stage(task: RebuildTask, name: str, /, message: str = "", **facts: Any) -> N
     """
     seconds = round(max(time.time() - task.started, 0.0), 3)
     about = {"version": task.version, "output": task.output, "seconds": seconds}
-    LOGGER.info("%s", line_of(task.log_format, "INFO", name, message, facts, about))
+    LOGGER.info("%s", line_of(task.log_format, name, message, facts, about))
 
 
 def line_of(
-    log_format: str, level: str, name: str, message: str, facts: Mapping[str, Any], about: Mapping[str, Any]
+    log_format: str, name: str, message: str, facts: Mapping[str, Any], about: Mapping[str, Any]
 ) -> str:
     """Returns a log line without a line end.
 
     Args:
       log_format: Text or json.
-      level: INFO or ERROR.
       name: Name of the stage.
       message: Message for people. If empty, it is made from the facts.
       facts: Facts of the stage. They never replace a field that all lines have.
@@ -170,4 +169,4 @@ def line_of(
     if log_format != "json":
         return one_line(f"shardwright: {name}: {text}" if text else f"shardwright: {name}")
     first = {"stage": name, **about, "message": text or name}
-    return json_line(level, {**first, **{key: value for key, value in facts.items() if key not in first}})
+    return json_line("INFO", {**first, **{key: value for key, value in facts.items() if key not in first}})

@@ -68,7 +68,7 @@ anything = st.recursive(
 
 @given(st.dictionaries(st.text(), anything, max_size=4), st.text(), st.sampled_from(["text", "json"]))
 def test_any_facts_are_one_valid_line(facts: dict[str, Any], message: str, log_format: str) -> None:
-    line = line_of(log_format, "INFO", "compared", message, facts, {})
+    line = line_of(log_format, "compared", message, facts, {})
     assert len(line.encode("utf-8").decode().splitlines()) == 1
     assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in line)
     if log_format == "json":
@@ -79,9 +79,9 @@ def test_any_facts_are_one_valid_line(facts: dict[str, Any], message: str, log_f
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_a_secret_in_a_url_is_not_shown(log_format: str) -> None:
     text = "cannot read https://me:s3cr3t@host/x?X-Amz-Signature=s3cr3t and HTTP://s3cr3t@host/y"
-    line = line_of(log_format, "INFO", "failed", text, {"s": [text], "https://s3cr3t@h": 1}, {})
+    line = line_of(log_format, "failed", text, {"s": [text], "https://s3cr3t@h": 1}, {})
     assert "s3cr3t" not in line and "host/x" in line and "host/y" in line
-    place = line_of(log_format, "INFO", "x", "gs://b/pets@20261121T020000Z/what?.jpg", {}, {})
+    place = line_of(log_format, "x", "gs://b/pets@20261121T020000Z/what?.jpg", {}, {})
     assert "gs://b/pets@20261121T020000Z/what?.jpg" in place
 
 
