@@ -43,7 +43,8 @@ class Parsing:
     default: Value | tuple[Value, ...] | None = None
 
 
-_DTYPES = {FeatureType.INT64: "int64", FeatureType.FLOAT: "float32", FeatureType.BYTES: "string"}
+#: Kind of list -> TensorFlow's name of the type of its values.
+DTYPES = {FeatureType.INT64: "int64", FeatureType.FLOAT: "float32", FeatureType.BYTES: "string"}
 #: Value of an optional single feature if it is absent: -1, as for images without a class.
 _ABSENT: dict[FeatureType, Value] = {FeatureType.INT64: -1, FeatureType.FLOAT: -1.0, FeatureType.BYTES: b""}
 
@@ -60,7 +61,7 @@ def parsing_of(spec: FeatureSpec) -> Parsing:
     be absent, empty or full. If another size than the first varies, the record does not say where a row ends,
     so the values come in one flat list.
     """
-    dtype = _DTYPES[spec.type]
+    dtype = DTYPES[spec.type]
     if spec.encoding is Encoding.TENSOR:  # the bytes contain its shape
         return Parsing(ParsingKind.FIXED, (), dtype, _absent_tensor(spec) if spec.optional else None)
     sizes = [size for size in spec.shape if size is not None]

@@ -8,12 +8,12 @@ from fractions import Fraction
 
 from PIL import ImageColor
 
+from shardwright.schemas.image_ref import NO_SPLIT
+
 _UNITS = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
-#: The same as `image_ref.NO_SPLIT`.
-_RESERVED = "none"
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_]{1,64}\Z")
 #: Special values of `label_depth`: all folders make the class name, or only the innermost one does.
 ALL_FOLDERS, LAST_FOLDER = 0, -1
@@ -196,7 +196,7 @@ def parse_splits(text: str) -> dict[str, Fraction]:
     splits: dict[str, Fraction] = {}
     advice = "a split; write NAME=SHARE, with a name of letters, digits and _"
     for name, share in _values_of_splits(text, advice).items():
-        if name == _RESERVED:
+        if name == NO_SPLIT:
             raise ValueError(f"{name!r} stands for images without a split; choose another name")
         try:
             splits[name] = Fraction(share)

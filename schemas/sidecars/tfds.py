@@ -30,6 +30,7 @@ from typing import Any
 from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_format, stored_formats
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.layouts import Encoding, FeatureRole, FeatureSpec
+from shardwright.schemas.parsing import DTYPES
 from shardwright.schemas.plan import is_compressed
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.sample_types import widest
@@ -42,7 +43,6 @@ DEFAULT_VERSION = "1.0.0"
 
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){2}")
 _MODULE = "tensorflow_datasets.core.features"
-_DTYPES = {FeatureType.INT64: "int64", FeatureType.FLOAT: "float32", FeatureType.BYTES: "string"}
 #: Declared types of extra columns and constants that TFDS restores from the stored values.
 _DECLARED = ("bool", "int32", "uint32", "uint64")
 #: Length and checksums of each record, which TFDS does not count.
@@ -166,7 +166,7 @@ def _scalar(spec: FeatureSpec) -> _Json:
 
 def _dtype(spec: FeatureSpec) -> str:
     declared = spec.value_type if spec.type is FeatureType.INT64 else ""
-    return declared if declared in _DECLARED else _DTYPES[spec.type]
+    return declared if declared in _DECLARED else DTYPES[spec.type]
 
 
 def _text_feature() -> _Json:

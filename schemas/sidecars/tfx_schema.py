@@ -15,6 +15,7 @@ from typing import TypeAlias
 from shardwright.schemas.dataset import Dataset, picture_shape, sample_types, stored_formats
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FLAGS, POSITION_ROLES, FeatureRole, Needs
+from shardwright.schemas.image_formats import FORMAT_NAMES
 from shardwright.schemas.labels import UNLABELLED
 from shardwright.schemas.layouts import Encoding, FeatureSpec, Layout, layout_by_name
 from shardwright.schemas.values import ValueType
@@ -75,8 +76,7 @@ _Domain: TypeAlias = tuple[str, Fields]
 _TYPES = {FeatureType.BYTES: "BYTES", FeatureType.INT64: "INT", FeatureType.FLOAT: "FLOAT"}
 _ANY_SHARE: _Domain = ("float_domain", [("min", 0.0), ("max", 1.0)])
 _FLAG: _Domain = ("int_domain", [("min", 0), ("max", 1)])
-#: Possible values of `image/format`, and which of these formats TensorFlow decodes.
-_FORMATS = {"jpeg": "jpg", "png": "png", "webp": "webp", "raw": "raw"}
+#: Stored formats that TensorFlow decodes.
 _DECODABLE = ("jpeg", "png")
 _MAX_CHANNELS = 4
 
@@ -200,7 +200,7 @@ def _label_names(dataset: Dataset, names: Sequence[str]) -> _Domain | None:
 
 def _format(dataset: Dataset) -> _Domain | None:
     names = _layout(dataset).format_names
-    formats = [name for kind, name in _FORMATS.items() if kind in stored_formats(dataset)]
+    formats = [name for kind, name in FORMAT_NAMES.items() if kind in stored_formats(dataset)]
     return _one_of([names.get(name, name) for name in formats])
 
 
