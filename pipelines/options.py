@@ -28,10 +28,7 @@ from shardwright.schemas.log_lines import LOG_FORMATS
 from shardwright.schemas.missing_packages import needed_by
 
 #: Runners whose options are all known in advance; other runners get theirs from a job server.
-_CLOSED_RUNNERS = (
-    "", "inprocess", "fnapirunner", "directrunner", "switchingdirectrunner",
-    "bundlebaseddirectrunner", "dataflowrunner", "testdataflowrunner",
-)  # fmt: skip
+_CLOSED_RUNNERS = ("fnapi", "direct", "switchingdirect", "bundlebaseddirect", "dataflow", "testdataflow")
 #: Without this, workers of portable runners start only if they can read a file in the launcher's temporary
 #: folder: a list of installed packages, which Beam only logs.
 _NO_LIST_OF_PACKAGES = "disable_logging_submission_environment"
@@ -396,8 +393,8 @@ def beam_options(argv: Sequence[str], known: Sequence[str]) -> Any:
             "the job; leave out one of the two."
         )
     _check_runner(standard.runner or "", standard.KNOWN_RUNNER_NAMES)
-    runner = (standard.runner or "").rpartition(".")[2].lower()
-    if runner in _CLOSED_RUNNERS or f"{runner}runner" in _CLOSED_RUNNERS:
+    runner = (standard.runner or DEFAULT_RUNNER).rpartition(".")[2].lower().removesuffix("runner")
+    if runner in _CLOSED_RUNNERS:
         _refuse_unknown(argv, known, suggest_beams=True)
     else:
         options.view_as(beam.DebugOptions).add_experiment(_NO_LIST_OF_PACKAGES)
