@@ -168,7 +168,7 @@ def commit(
         result = describe(job, forecast, results)
         outcome = _outcome(job, forecast, result, results)
         listed = storage.list_files(job.directory)
-        if _was_swapped(job, result, listed):
+        if was_swapped(job, result, listed):
             outcome["warnings"] += left_behind(job.directory, lambda: discard_staging(job.output))
             return outcome
         check_shards(job.directory, result, listed)
@@ -235,7 +235,7 @@ def _outcome(
         "findings": {},
         "warnings": [
             *forecast.warnings,
-            *_box_warnings(boxes, results),
+            *box_warnings(boxes, results),
             *_private_warnings(headers),
             *result.balance.sentences,
         ],
@@ -283,7 +283,7 @@ def remove_commit(hold: HeldLease | None, changed: bool, job: ConversionSpec) ->
     return hold
 
 
-def _box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> Iterator[str]:
+def box_warnings(boxes: Mapping[str, int], results: Sequence[ShardResult]) -> Iterator[str]:
     """Yields a warning for each kind of annotation that could not be used."""
     if boxes.get("dropped"):
         shards = sorted(results, key=lambda result: result.header.file)
@@ -309,7 +309,7 @@ def _private_warnings(headers: Iterable[ShardHeader]) -> Iterator[str]:
         yield f"The metadata of kept originals have {kinds}; --strip_metadata removes them."
 
 
-def _was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) -> bool:
+def was_swapped(job: ConversionSpec, result: Dataset, listed: Sequence[str]) -> bool:
     """Returns whether an earlier attempt of this step has already replaced the old dataset.
 
     The staged files are removed last. While all of them exist, the swap starts again.

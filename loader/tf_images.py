@@ -156,18 +156,18 @@ class Picture:
             return tf.io.decode_png(value, self._channels, dtype)
         image = tf.io.decode_png(value, 4, dtype)
         if dtype == tf.uint16:
-            return _on_white(image)
+            return on_white(image)
         # For fewer than 8 bits, TensorFlow gives opaque pixels the alpha 1, 3 or 15.
         depth = tf.io.decode_raw(tf.strings.substr(value, _PNG_DEPTH, 1), tf.uint8)[0]
         opaque = tf.bitwise.left_shift(tf.constant(1, tf.uint8), depth) - 1
         is_opaque = tf.logical_and(depth < 8, tf.reduce_all(image[:, :, 3] == opaque))
-        return tf.cond(is_opaque, lambda: image[:, :, :3], lambda: _on_white(image))
+        return tf.cond(is_opaque, lambda: image[:, :, :3], lambda: on_white(image))
 
     def _webp(self, value: tf.Tensor) -> tf.Tensor:
         if not self._translucent:
             return tf.io.decode_webp(value, self._channels)[0]
         image = tf.io.decode_webp(value)[0]
-        return tf.cond(tf.shape(image)[2] == 4, lambda: _on_white(image), lambda: image)
+        return tf.cond(tf.shape(image)[2] == 4, lambda: on_white(image), lambda: image)
 
     def _jpeg(self, value: tf.Tensor) -> tf.Tensor:
         """Returns a JPEG's pixels, decoded at 1/8, 1/4 or 1/2 if that is still four times the target size.
@@ -226,7 +226,7 @@ def converted(image: tf.Tensor, dtype: str) -> tf.Tensor:
     return tf.cast(tf.cast(image, tf.float32) / HIGHEST[stored], dtype)
 
 
-def _on_white(image: tf.Tensor) -> tf.Tensor:
+def on_white(image: tf.Tensor) -> tf.Tensor:
     """Returns the colors of pixels with alpha on a white background, rounded; 8 bits as in Pillow."""
     pixels = tf.cast(image, tf.int32 if image.dtype == tf.uint8 else tf.int64)
     white = image.dtype.max

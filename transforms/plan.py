@@ -327,13 +327,14 @@ def fill_shards(forecast: Forecast, packed: Iterable[tuple[str, bytes]]) -> Fore
     return replace(forecast, moved={split: moves for split, moves in moved.items() if moves})
 
 
-class _AssignShard(_SortInHand):
+class SortByShard(_SortInHand):
     """Sorts references by shard."""
 
     def __init__(self, settings: ConvertSettings) -> None:
         self._settings = settings
 
     def process(self, batch: EncodedRefs, forecast: Forecast) -> Iterator[tuple[ShardId, EncodedRefs]]:
+        """Collects references with their splits and folds; yields them by shard when there are many."""
         plan, folds = forecast.plan, self._settings.folds
         placement = Placement(self._settings, plan.split_bounds, plan.fold_bounds)
         refs = [*decode_refs(batch)]
@@ -383,7 +384,7 @@ def AssignShards(
         fill_shards, beam.pvalue.AsIter(hashes)
     ).with_output_types(Forecast)  # Forecast
     planned = batches | "AssignShard" >> beam.ParDo(
-        _AssignShard(settings), beam.pvalue.AsSingleton(filled)
+        SortByShard(settings), beam.pvalue.AsSingleton(filled)
     ).with_output_types(types)  # ((split, shard), EncodedRefs)
     every = forecast | "NameEveryShard" >> beam.FlatMap(_all_shards).with_output_types(
         types

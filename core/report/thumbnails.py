@@ -214,7 +214,7 @@ def draw_quarantine(items: Sequence[Quarantined], directory: str) -> tuple[Quara
         for i in tried:
             if time.monotonic() > end:
                 return
-            picture = _look(items[i].uri)
+            picture = draw_source(items[i].uri)
             if picture is not None:
                 thumbnails[i] = picture
 
@@ -233,10 +233,10 @@ def _near(item: Quarantined, directory: str) -> bool:
     return item.uri.startswith(("gs://", "s3://", "az://")) and item.uri[:5] == directory[:5]
 
 
-def _look(uri: str) -> Thumbnail | None:
+def draw_source(uri: str) -> Thumbnail | None:
     """Returns a thumbnail of a faulty image, or None if it cannot be decoded at all."""
     try:
-        data = _read(uri)
+        data = read_source(uri)
         if not data:
             return None
         try:
@@ -249,7 +249,7 @@ def _look(uri: str) -> Thumbnail | None:
         return None
 
 
-def _read(uri: str) -> bytes:
+def read_source(uri: str) -> bytes:
     """Reads a source if it is a regular file within the size limit."""
     if storage.is_remote(uri):
         return storage.read_range(uri, 0, _MAX_SOURCE) if storage.size_of(uri) <= _MAX_SOURCE else b""

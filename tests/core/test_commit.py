@@ -88,7 +88,7 @@ def test_a_step_is_repeated_only_for_the_same_fingerprint(
     staged, output = tmp_path / "staged", tmp_path / "output"
     output.mkdir()
     job = SimpleNamespace(directory=str(staged), output=str(output))
-    assert not commit._was_swapped(job, made, [])  # type: ignore[arg-type]
+    assert not commit.was_swapped(job, made, [])  # type: ignore[arg-type]
     for content, swapped in (
         ((sound_dataset / "dataset.json").read_bytes(), True),
         (json.dumps({"fingerprint": "another"}).encode(), False),
@@ -96,19 +96,19 @@ def test_a_step_is_repeated_only_for_the_same_fingerprint(
         (b"{", False),
     ):
         (output / "dataset.json").write_bytes(content)
-        assert commit._was_swapped(job, made, []) is swapped  # type: ignore[arg-type]
+        assert commit.was_swapped(job, made, []) is swapped  # type: ignore[arg-type]
     job.directory = job.output
-    assert not commit._was_swapped(job, made, [])  # type: ignore[arg-type]
+    assert not commit.was_swapped(job, made, [])  # type: ignore[arg-type]
 
 
 def test_annotations_that_cannot_be_used_are_warnings(headers: list[ShardHeader]) -> None:
     bad = replace(headers[0], bad_boxes=("birds/1.jpg: it is empty",))
-    warnings = list(commit._box_warnings({"dropped": 1, "unlisted": 2}, [ShardResult(bad)]))
+    warnings = list(commit.box_warnings({"dropped": 1, "unlisted": 2}, [ShardResult(bad)]))
     assert warnings == [
         "1 bad annotation is left out, such as birds/1.jpg: it is empty.",
         "2 segments of masks are not listed by the source and not counted.",
     ]
-    assert not list(commit._box_warnings({}, [ShardResult(bad)]))
+    assert not list(commit.box_warnings({}, [ShardResult(bad)]))
 
 
 CLASSES = [f"class {number:04d}" for number in range(1000)]

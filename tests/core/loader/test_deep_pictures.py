@@ -171,8 +171,6 @@ def test_8_bits_come_back_from_wider_types(pixels: np.ndarray[Any, Any]) -> None
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_a_png_of_16_bits_equals_tensorflows(channels: int) -> None:
-    from shardwright.loader.tf_images import _on_white  # it imports TensorFlow
-
     pixels = random_pixels("uint16", (5, 7, channels), channels)
     data = bytes(imagecodecs.png_encode(pixels[:, :, 0] if channels == 1 else pixels))
     found = decode_deep_png(data)
@@ -183,7 +181,7 @@ def test_a_png_of_16_bits_equals_tensorflows(channels: int) -> None:
     on_white = shares[:, :, :-1] * shares[:, :, -1:] + 1 - shares[:, :, -1:]
     np.testing.assert_array_equal(found, np.rint(on_white * 0xFFFF))
     if channels == 4:
-        np.testing.assert_array_equal(found, _on_white(tf.constant(pixels)))
+        np.testing.assert_array_equal(found, tf_images.on_white(tf.constant(pixels)))
 
 
 def test_another_picture_is_not_taken_for_16_bits() -> None:

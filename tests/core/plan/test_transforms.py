@@ -58,7 +58,7 @@ def test_every_reference_gets_to_the_shard_of_its_hash(
     orders = sorted(limit_order(0, ref.key) for ref in REFS)
     cut = orders[limit - 1] if limit else None
     forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {}, limit_cut=cut)
-    groups = sort(transforms._AssignShard(SETTINGS), batched(REFS), forecast)
+    groups = sort(transforms.SortByShard(SETTINGS), batched(REFS), forecast)
     arrived = {place: [r for e in encoded for r in decode_refs(e)] for place, encoded in groups.items()}
     expected = Counter()
     for ref in REFS:
@@ -110,7 +110,7 @@ def test_long_annotations_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> 
     step.start_bundle()
     assert not list(step.process(batches[0]))  # keys are small, whatever their annotations
     forecast = Forecast(Plan(("c",), SHARDS, {}, {}), {}, {}, {}, 0, 0, {}, 0, {})
-    assign = transforms._AssignShard(SETTINGS)
+    assign = transforms.SortByShard(SETTINGS)
     assign.start_bundle()
     assert sum(len(list(decode_refs(refs))) for _, refs in assign.process(batches[0], forecast)) == 3
 
@@ -127,7 +127,7 @@ def test_images_fill_shards_that_would_be_empty() -> None:
     filled = fill_shards(forecast, packed)
     usual = {ref.key: shard_of(shard_order(0, ref.key)[0], 12) for ref in refs}
     assert len({usual[ref.key] for ref in refs[:12]}) < 12
-    groups = sort(transforms._AssignShard(settings), batched(refs), filled)
+    groups = sort(transforms.SortByShard(settings), batched(refs), filled)
     found = {ref.key: shard for (_, shard), packs in groups.items() for e in packs for ref in decode_refs(e)}
     assert {found[ref.key] for ref in refs[:12]} == set(range(12))
     assert all(found[ref.key] == usual[ref.key] for ref in refs[12:])

@@ -189,7 +189,7 @@ def test_images_left_out_are_shown_if_they_can_be_decoded(tmp_path: Path) -> Non
 def test_an_unreachable_source_costs_only_its_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr(thumbnails, "PATIENCE", 0.05)
-    monkeypatch.setattr(thumbnails, "_read", lambda uri: never.wait(30))
+    monkeypatch.setattr(thumbnails, "read_source", lambda uri: never.wait(30))
     item = Quarantined("k", "/somewhere", "read", "UNREADABLE", "m")
     try:
         assert draw_quarantine([item], "/data")[0].picture is None
@@ -199,7 +199,7 @@ def test_an_unreachable_source_costs_only_its_picture(monkeypatch: pytest.Monkey
 
 def test_pictures_are_not_read_from_other_storages(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(thumbnails, "_look", asked.append)
+    monkeypatch.setattr(thumbnails, "draw_source", asked.append)
     uris = ("http://host/a.jpg", "https://host/a.jpg", "gs://b/a.jpg", "s3://b/a.jpg", "/local/a.jpg", "")
     items = [Quarantined(uri, uri, "read", f"R{uri}", "m") for uri in uris]
     draw_quarantine(items, "/data")
