@@ -192,6 +192,10 @@ class JpegImage(OpenedImage):
             if scans * pixels > self.bounds.scans * _PIXELS_OF_SCANS // _SCANS:
                 self.bounds.check("scans", scans, f"jpeg: it has at least {scans} scans of {pixels} pixels")
 
+    def _read_orientation(self) -> int:
+        # `read_header` has checked the tags.
+        return self._orientation_in_exif() if self.image.info.keys() & {"exif", "xmp"} else 1
+
     def reduce(self, factor: int) -> int:
         """Requests DCT-scaled decoding."""
         width, height = self.image.size

@@ -134,6 +134,9 @@ class OpenedImage:
     def _read_orientation(self) -> int:
         """Returns the EXIF orientation; 1 if there is none or it cannot be read."""
         check_exif(self.image, self.bounds)
+        return self._orientation_in_exif()
+
+    def _orientation_in_exif(self) -> int:
         try:
             # The PNG plugin's own method would decode the picture to read the chunks after it.
             value = Image.Image.getexif(self.image).get(_ORIENTATION_TAG, 1)
