@@ -268,6 +268,7 @@ def decode_picture(data: bytes) -> Image.Image:
     Raises:
       ValueError: If it cannot be decoded.
       UsageError: If it has more pixels than Pillow opens.
+      MissingPackage: If its format needs imagecodecs, which is not installed.
     """
     try:
         image: Image.Image = Image.open(io.BytesIO(data), formats=_FORMATS)
@@ -280,11 +281,9 @@ def decode_picture(data: bytes) -> Image.Image:
         limit = limit_of_process()
         most = _MAX_PIXELS if limit is None else _TIMES_LIMIT * limit  # below this limit, Pillow only warns
         opened = open_image(data, "picture.jpg", most, NO_BOUNDS)
-        return to_color(
-            upright(load_checked(opened, _MAX_PIXELS, keep_damaged=True).image, opened.orientation),
-            "keep",
-            _WHITE,
-        )
+        with needed_by(f"An image of the format {opened.kind}"):
+            loaded = load_checked(opened, _MAX_PIXELS, keep_damaged=True)
+        return to_color(upright(loaded.image, opened.orientation), "keep", _WHITE)
     except ImageFault as fault:
         if fault.reason is QuarantineReason.TOO_MANY_PIXELS:
             raise UsageError(

@@ -104,7 +104,9 @@ class PillowSettings(ContextDecorator):
                 _remove_filters(shared._filters)
                 if warnings.filters is not shared._filters:  # another thread has replaced the list by a copy
                     _remove_filters(warnings.filters)
-        if self._kind and isinstance(error, Exception) and not isinstance(error, (ImageFault, MemoryError)):
+        # A missing package or missing memory says nothing about the file.
+        passed_on = (ImageFault, ImportError, MemoryError)
+        if self._kind and isinstance(error, Exception) and not isinstance(error, passed_on):
             self._raise_fault(error)
 
     def _raise_fault(self, error: Exception) -> None:

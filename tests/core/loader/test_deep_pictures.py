@@ -22,7 +22,7 @@ from PIL import Image
 
 from shardwright import loader
 from shardwright.loader import Records
-from shardwright.loader.decode import converted, decode_deep_png
+from shardwright.loader.decode import converted, decode_deep_png, decode_picture
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.missing_packages import MissingPackage
 
@@ -216,6 +216,14 @@ def test_gray_16_bits_need_no_further_package(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(Records(directory).image(0), pictures[0])
     with pytest.raises(MissingPackage, match="A PNG with 16 bits a sample in color needs imagecodecs"):
         Records(deep_dataset("png of 16 bits")[0]).image(0)
+
+
+def test_a_missing_package_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "imagecodecs", None)
+    translucent = Image.new("RGBA", (4, 3), (200, 0, 0, 128))
+    assert decode_picture(file_of(translucent, "PNG")).getpixel((0, 0)) == (227, 127, 127)
+    with pytest.raises(MissingPackage, match="An image of the format webp needs imagecodecs; install it"):
+        decode_picture(file_of(translucent, "WEBP", lossless=True))
 
 
 def test_an_unknown_type_needs_another_version(tmp_path: Path) -> None:
