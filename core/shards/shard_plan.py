@@ -177,10 +177,11 @@ def plan_shard(
     roles = layout.by_role().keys()
 
     def line_of(ref: ImageRef) -> str:
+        labels = ref.labels
         more: list[Any] = [planned.split] if FeatureRole.SPLIT in roles else []
         if ref.fold >= 0:
             more.append(("fold", ref.fold))
-        more += [texts[name] for name in ref.labels if name in texts]
+        more += [texts[name] for name in labels if name in texts]
         if FeatureRole.SOURCE_ID in roles:
             more.append(("source_id", source_id_of(ref)))
         if ref.file_name and not _NAMES.isdisjoint(roles):
@@ -189,7 +190,7 @@ def plan_shard(
             more.append(("min_bytes", settings.min_source_bytes))
         if (version := versions.get(HEIF_DECODER)) and extension_of(ref.key) in SUPPORTED_KINDS["heif"]:
             more.append((HEIF_DECODER, version))
-        return line_after_key(ref, [ids.get(name, -1) for name in ref.labels], *more)
+        return line_after_key(ref, [ids.get(name, -1) for name in labels], *more)
 
     digest, lines = PlanDigest(recipes.shard), bytearray()
     candidates, has_known_states = 0, True
