@@ -71,8 +71,8 @@ _REFUSED_BY_TURBOJPEG = ("could not determine subsampling", "could not determine
 
 def segments(
     data: bytes, bounds: Bounds = NO_BOUNDS, last: int = _END_OF_IMAGE
-) -> Iterator[tuple[int, int, int]]:
-    """Yields the segments after the first marker, also of a damaged file.
+) -> list[tuple[int, int, int]]:
+    """Returns the segments after the first marker, also of a damaged file.
 
     Bytes between two segments are stray, unless they are the data of a scan.
 
@@ -81,27 +81,28 @@ def segments(
       bounds: Limit on segments.
       last: The second byte of the marker of the last segment that is needed.
 
-    Yields:
-      The second byte of a segment's marker, the position of the marker, and the position after the segment.
-      The data of a scan is not part of its segment.
+    Returns:
+      For each segment the second byte of its marker, the position of the marker, and the position after the
+      segment. The data of a scan is not part of its segment.
 
     Raises:
       ImageFault: If there are too many.
     """
-    marker, position, count = 0, _SOI_BYTES, 0
+    listed: list[tuple[int, int, int]] = []
+    marker, position = 0, _SOI_BYTES
     while marker != last and marker != _END_OF_IMAGE and (match := _MARKER.search(data, position)):
         start = match.start()
         marker = data[start + 1]
         position = start + 2
         if marker not in _ALONE:
             position += max(2, int.from_bytes(data[position : position + 2], "big"))
-        count += 1
-        if count > bounds.segments:
-            raise bounds.fault("segments", f"jpeg: it has at least {count} segments")
-        yield marker, start, position
+        listed.append((marker, start, position))
+        if len(listed) > bounds.segments:
+            raise bounds.fault("segments", f"jpeg: it has at least {len(listed)} segments")
         if marker == _START_OF_SCAN and marker != last:
             after = _AFTER_SCAN.search(data, position)
             position = len(data) if after is None else after.start()
+    return listed
 
 
 class Frame(NamedTuple):
