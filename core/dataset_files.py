@@ -163,40 +163,40 @@ def json_lines(lines: Iterable[Mapping[str, Any]]) -> str:
 
 
 def missing_shards(
-    directory: str, made: Dataset, with_indexes: bool = False, listed: Iterable[str] | None = None
+    directory: str, described: Dataset, with_indexes: bool = False, listed: Iterable[str] | None = None
 ) -> list[str]:
     """Returns the shards of a dataset that are not in a directory.
 
     Args:
       directory: Directory in which the shards should be.
-      made: The dataset.
+      described: The dataset.
       with_indexes: Whether to return missing indexes too.
       listed: Files in the directory. None to list them here.
     """
     present = set(storage.list_files(directory) if listed is None else listed)
-    files = [shard.file for shard in made.shards]
+    files = [shard.file for shard in described.shards]
     if with_indexes:
         files += [
             index_file(split, index, len(shards))
-            for split, shards in made.splits.items()
+            for split, shards in described.splits.items()
             for index, shard in enumerate(shards)
             if shard.records and not is_compressed(shard.file)
         ]
     return [file for file in files if file not in present]
 
 
-def check_shards(directory: str, made: Dataset, listed: Iterable[str]) -> None:
+def check_shards(directory: str, described: Dataset, listed: Iterable[str]) -> None:
     """Checks that every shard to publish is in its directory.
 
     Args:
       directory: Directory in which the shards should be.
-      made: The dataset.
+      described: The dataset.
       listed: Files in the directory.
 
     Raises:
       EngineError: If a shard is missing.
     """
-    missing = missing_shards(directory, made, listed=listed)
+    missing = missing_shards(directory, described, listed=listed)
     if missing:
         raise EngineError(
             f"{counted(len(missing), 'shard')} {is_or_are(len(missing))} missing in {printable(directory)}, "
@@ -207,7 +207,7 @@ def check_shards(directory: str, made: Dataset, listed: Iterable[str]) -> None:
 
 def write_commit(
     directory: str,
-    made: Dataset,
+    described: Dataset,
     sidecars: Mapping[str, bytes],
     run: Mapping[str, Any],
     outcome: dict[str, Any],
@@ -220,7 +220,7 @@ def write_commit(
 
     Args:
       directory: Directory that contains the shards.
-      made: The dataset, with its sidecars and the digests of the files written before.
+      described: The dataset, with its sidecars and the digests of the files written before.
       sidecars: Mapping of file name to content.
       run: Contents of `run.json`.
       outcome: Contents of `_work/outcome.json`. Warnings are added to it.
@@ -239,7 +239,7 @@ def write_commit(
         *left_behind(Spool(directory).path, Spool(directory).remove),
     ]
     write_text(directory, dataset.OUTCOME_JSON, pretty_json(with_digest(outcome)), hold)
-    write_text(directory, dataset.DATASET_JSON, pretty_json(made.as_json()), hold)
+    write_text(directory, dataset.DATASET_JSON, pretty_json(described.as_json()), hold)
 
 
 def remove_temporary(directory: str, listed: Iterable[str]) -> None:

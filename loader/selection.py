@@ -83,11 +83,11 @@ def pin(dataset: str | os.PathLike[str]) -> str:
       UsageError: If there is no dataset, or no such version.
       EngineError: If the storage failed.
     """
-    found = _located_now(absolute(dataset))
-    read_dataset(found)
-    name = version_name(found)
-    if name != found:
-        _pinned[split_version(name)[0]] = found
+    version = _located_now(absolute(dataset))
+    read_dataset(version)
+    name = version_name(version)
+    if name != version:
+        _pinned[split_version(name)[0]] = version
     return name
 
 
@@ -101,10 +101,10 @@ def located(directory: str | os.PathLike[str]) -> str:
     path = absolute(directory)
     if path in _pinned:
         return _pinned[path]
-    found = _located_now(path)
-    if found == path or split_version(path)[1]:
-        return found
-    return _pinned.setdefault(path, found)  # threads that ask at once agree, even if the pointer moves
+    version = _located_now(path)
+    if version == path or split_version(path)[1]:
+        return version
+    return _pinned.setdefault(path, version)  # threads that ask at once agree, even if the pointer moves
 
 
 def _located_now(path: str) -> str:

@@ -356,17 +356,17 @@ def _serialized_records(
             "to this machine, or read it with shardwright.loader.Records."
         )
     numbers = [np.asarray(item.numbers, np.int64) for item in slices]
-    first, last = (np.array([found[end] for found in numbers]) for end in (0, -1))
+    first, last = (np.array([chosen[end] for chosen in numbers]) for end in (0, -1))
     span = last - first + 1
     # One flag for each record from the first to the last of a slice, for all slices in one array.
     ends = np.cumsum(span)
     starts = ends - span
     masked = int(ends[-1]) > number_of_records(slices)
     if masked:
-        wanted = np.zeros(ends[-1], bool)
-        for start, found in zip(starts, numbers):
-            wanted[found - found[0] + start] = True
-        flags = tf.constant(wanted)
+        is_chosen = np.zeros(ends[-1], bool)
+        for start, chosen in zip(starts, numbers):
+            is_chosen[chosen - chosen[0] + start] = True
+        flags = tf.constant(is_chosen)
     paths = [storage.join(directory, item.file) for item in slices]
     table = {"path": paths, "skip": first, "span": span, "start": starts, "end": ends}
     (compression,) = {_COMPRESSIONS[item.compression] for item in slices}
@@ -378,7 +378,7 @@ def _serialized_records(
         if masked:
             mine = flags[row["start"] : row["end"]]
             pairs = tf.data.Dataset.zip((records, tf.data.Dataset.from_tensor_slices(mine)))
-            records = pairs.filter(lambda record, wanted: wanted).map(lambda record, wanted: record)
+            records = pairs.filter(lambda record, is_chosen: is_chosen).map(lambda record, is_chosen: record)
         return records
 
     shards = tf.data.Dataset.from_tensor_slices(table)

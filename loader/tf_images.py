@@ -198,8 +198,8 @@ class Picture:
         if self._shape is not None:
             return features[self._shape.name]
         sides: list[Any] = []
-        for known, spec in zip(self._stored, self._sides):
-            sides.append(features[spec.name] if known is None and spec is not None else known)
+        for side, spec in zip(self._stored, self._sides):
+            sides.append(features[spec.name] if side is None and spec is not None else side)
         return tf.stack([tf.reshape(tf.cast(side, tf.int64), []) for side in sides])
 
     def _in_color(self, image: tf.Tensor) -> tf.Tensor:

@@ -288,35 +288,35 @@ def _class_of(data: bytes, schema: RecordSchema) -> str:
         return ""
 
 
-def print_inspection(found: Mapping[str, Any]) -> None:
+def print_inspection(description: Mapping[str, Any]) -> None:
     """Prints what `inspect` returned."""
     out = console()
-    if "files" in found:
-        files = found["files"]
+    if "files" in description:
+        files = description["files"]
         rows = [[as_text(item["file"]), format_size(item["bytes"])] for item in files[:_MAX_FILES_SHOWN]]
         print_table(out, ("file", "bytes"), rows)
         if len(files) > _MAX_FILES_SHOWN:
             out.print(f"  and {counted(len(files) - _MAX_FILES_SHOWN, 'more file')}")
     else:
-        _print_dataset(out, found)
-    features = [[as_text(item["name"]), item["type"], _shape(item)] for item in found["features"]]
+        _print_dataset(out, description)
+    features = [[as_text(item["name"]), item["type"], _shape(item)] for item in description["features"]]
     print_table(out, ("feature", "type", "shape"), features)
-    if "files" not in found:
+    if "files" not in description:
         out.print("  listed files by outcome")
-        print_ledger(out, found["ledger"])
-        if found["labels"]:
-            _print_classes(out, found)
-    for record in found["records"]:
+        print_ledger(out, description["ledger"])
+        if description["labels"]:
+            _print_classes(out, description)
+    for record in description["records"]:
         values = [[as_text(name), as_text(value)] for name, value in record["features"].items()]
         title = f"{record['shard']}, record {record['record']}, byte {record['offset']}"
         print_table(out, ("feature", "value"), _folded(values), title)
-    for damage in found["damages"]:
+    for damage in description["damages"]:
         byte = "" if damage["offset"] is None else f", byte {damage['offset']}"
         out.print(f"  damaged: {damage['shard']}, record {damage['record']}{byte}: {damage['message']}")
-    if found["damages"]:
+    if description["damages"]:
         out.print("  shardwright validate finds everything that is wrong")
-    if found["contact_sheet"]:
-        sheet = found["contact_sheet"]
+    if description["contact_sheet"]:
+        sheet = description["contact_sheet"]
         out.print(f"  {counted(sheet['thumbnails'], 'image')} drawn in {sheet['file']}")
 
 

@@ -137,30 +137,36 @@ def _notes(layout: Layout) -> Iterator[str]:
         yield "Records do not contain the size of the image, so --resize must choose one size for all."
 
 
-def print_list(found: Mapping[str, Any]) -> None:
+def print_list(description: Mapping[str, Any]) -> None:
     """Prints the list of layouts."""
     out = console()
     print_table(
         out,
         ("layout", "first id", "needs", "what it is"),
-        [[item["name"], item["first_label"], item["needs"], item["summary"]] for item in found["layouts"]],
+        [
+            [item["name"], item["first_label"], item["needs"], item["summary"]]
+            for item in description["layouts"]
+        ],
     )
     out.print("  shardwright layouts NAME explains one; docs/layouts.md says how to write one of your own.")
 
 
-def print_explanation(found: Mapping[str, Any]) -> None:
+def print_explanation(description: Mapping[str, Any]) -> None:
     """Prints what `explain` returned."""
     out = console()
-    out.print(f"  {as_text(found['name'])}: {found['summary']}")
+    out.print(f"  {as_text(description['name'])}: {description['summary']}")
     print_table(
         out,
         ("feature", "type", "shape", "what"),
-        [[as_text(item["name"]), item["type"], _shape(item), _words(item)] for item in found["features"]],
+        [
+            [as_text(item["name"]), item["type"], _shape(item), _words(item)]
+            for item in description["features"]
+        ],
     )
-    for note in found["notes"]:
+    for note in description["notes"]:
         out.print(f"  {note}")
     # Users copy these lines, so the table's console must not wrap them.
-    print(f"\n# tf.io.parse_single_example(record, features)\n{found['parsing_spec']}", end="")
+    print(f"\n# tf.io.parse_single_example(record, features)\n{description['parsing_spec']}", end="")
 
 
 def _shape(item: Mapping[str, Any]) -> str:

@@ -29,16 +29,16 @@ _WAIT_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def show_progress(wanted: bool, directory: str = "") -> Iterator[None]:
+def show_progress(is_shown: bool, directory: str = "") -> Iterator[None]:
     """Shows the progress of this process's workers on stderr while the block runs.
 
     Args:
-      wanted: Whether to show anything.
+      is_shown: Whether to show anything.
       directory: Directory in which a dataset is built, for a summary of its input, and for the number of
         shards of workers in other processes; empty if none is built.
     """
     PROGRESS.reset()
-    if not wanted or log.is_quiet():
+    if not is_shown or log.is_quiet():
         yield
         return
     stop, run = threading.Event(), _Run(directory)

@@ -376,7 +376,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     if options.quiet:
-        show_stages(shown=False)  # an earlier command of this process may have shown them
+        show_stages(is_shown=False)  # an earlier command of this process may have shown them
     result = rebuild(
         _job_of(options),
         wait_minutes=_minutes(options.wait),

@@ -126,11 +126,11 @@ def execute(options: argparse.Namespace) -> Outcome:
     return Outcome(lambda: print_report(result), result.as_json)
 
 
-def print_report(made: ReportResult) -> None:
+def print_report(result: ReportResult) -> None:
     """Prints where the page is, and which parts it lacks."""
     out = console()
-    for sentence in made.data.left_out:
+    for sentence in result.data.left_out:
         out.print(f"  {sentence}")
-    if made.data.checked is None and made.data.dataset:
+    if result.data.checked is None and result.data.dataset:
         out.print("  not validated yet; shardwright validate --quality adds findings and measurements")
-    out.print(f"  {printable(made.path)}: {format_size(made.bytes)}, to be opened in a browser")
+    out.print(f"  {printable(result.path)}: {format_size(result.bytes)}, to be opened in a browser")

@@ -175,11 +175,11 @@ class RebuildResult:
         }
 
 
-def sizes_of_splits(made: Dataset) -> dict[str, dict[str, int]]:
+def sizes_of_splits(dataset: Dataset) -> dict[str, dict[str, int]]:
     """Returns the numbers of records, shards and bytes of each split."""
     return {
-        split: {"records": made.records(split), "shards": len(shards), "bytes": made.size(split)}
-        for split, shards in made.splits.items()
+        split: {"records": dataset.records(split), "shards": len(shards), "bytes": dataset.size(split)}
+        for split, shards in dataset.splits.items()
     }
 
 

@@ -61,18 +61,18 @@ class Bounds(NamedTuple):
     code_blocks: int = 1 << 22
     packets: int = 1 << 22
 
-    def check(self, name: str, found: int, text: str) -> None:
+    def check(self, name: str, count: int, text: str) -> None:
         """Checks that a file does not have more parts of a kind than it may have.
 
         Args:
           name: Name of the bound.
-          found: The number of parts, or as many as were counted.
+          count: The number of parts, or as many as were counted.
           text: The format and what was found, such as "jpeg: it has 101 scans", for the message.
 
         Raises:
           ImageFault: If it has more. The message names the setting to raise.
         """
-        if found > getattr(self, name):
+        if count > getattr(self, name):
             raise self.fault(name, text)
 
     def fault(self, name: str, text: str) -> ImageFault:

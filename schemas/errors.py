@@ -181,11 +181,11 @@ def json_place(error: Exception) -> str:
     return f" (line {error.lineno}, column {error.colno})"
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, names: Sequence[str]) -> str:
     """Returns `; did you mean X?` for the known name closest to a wrong one; empty if none is close.
 
     Upper and lower case count as equal.
     """
-    folded = {other.casefold(): other for other in reversed(known)}
+    folded = {other.casefold(): other for other in reversed(names)}
     match = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
     return f"; did you mean {folded[match[0]]}?" if match else ""

@@ -68,17 +68,17 @@ def _reader_of_fields(kind: Any) -> _Reader:
     readers = [(name, _reader(hints[name]), default) for name, default in _defaults(kind).items()]
 
     def read(value: Any) -> Any:
-        found = {}
+        fields_read = {}
         for name, read_one, default in readers:
             if name not in _of_type(dict, value):
                 if default is MISSING:
                     raise ValueError(f"it has no {name}")
                 continue
             try:
-                found[name] = read_one(value[name])
+                fields_read[name] = read_one(value[name])
             except (AttributeError, TypeError, ValueError):
                 raise ValueError(f"its {name} is {value[name]!r:.80}") from None
-        return kind(**found)
+        return kind(**fields_read)
 
     return read
 

@@ -117,22 +117,22 @@ def _by_own_id(own_ids: Mapping[str, int], first_label: int) -> tuple[str, ...]:
     return tuple(by_id.get(number, str(number)) for number in range(first_label, max(by_id) + 1))
 
 
-def merge_class_ids(found: Iterable[ClassId]) -> dict[str, int]:
+def merge_class_ids(class_ids: Iterable[ClassId]) -> dict[str, int]:
     """Returns class name -> id according to all sources; empty if they contradict each other.
 
     Numbers above `MAX_OWN_ID` or below 0 are not accepted as ids.
     """
     ids: dict[str, int] = {}
-    for name, number in sorted({item[:2] for item in found}):
+    for name, number in sorted({item[:2] for item in class_ids}):
         if ids.setdefault(name, number) != number or not 0 <= number <= MAX_OWN_ID:
             return {}
     return ids if len(set(ids.values())) == len(ids) else {}
 
 
-def merge_class_texts(found: Iterable[ClassId]) -> dict[str, str]:
+def merge_class_texts(class_ids: Iterable[ClassId]) -> dict[str, str]:
     """Returns class name -> readable name for names that are codes, if the sources agree on it."""
     texts: dict[str, set[str]] = {}
-    for item in found:
+    for item in class_ids:
         if item.text:
             texts.setdefault(item.name, set()).add(item.text)
     return {name: min(found_texts) for name, found_texts in texts.items() if len(found_texts) == 1}

@@ -29,20 +29,20 @@ def is_utf16(data: bytes) -> bool:
     return data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
-def check_utf8(shown: str, data: bytes) -> None:
+def check_utf8(option_and_file: str, data: bytes) -> None:
     """Checks that a text file is not in UTF-16.
 
     Files are read in parts that begin at any byte, which UTF-16 does not allow, so no reader supports it.
 
     Args:
-      shown: Option and name of the file, for the message.
+      option_and_file: Option and name of the file, for the message.
       data: First bytes of the file.
 
     Raises:
       UsageError: If it is.
     """
     if is_utf16(data):
-        raise UsageError(f"{shown} is {UTF16}.")
+        raise UsageError(f"{option_and_file} is {UTF16}.")
 
 
 def escape_controls(text: str, keep: str = "") -> str:

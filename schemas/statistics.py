@@ -369,7 +369,7 @@ class SampleStatistics(Sums):
         document: dict[str, Any] = {}
         for kind, sums in self.stated.items():
             rows = [channel.values if channel.values.count else None for channel in sums.channels]
-            found = {
+            pixels = {
                 "images": sums.images,
                 "mean": [None if values is None else rounded(values.mean) for values in rows],
                 "std": [None if values is None else rounded(values.deviation) for values in rows],
@@ -377,9 +377,9 @@ class SampleStatistics(Sums):
                 "max": [None if values is None else rounded(values.high, 9) for values in rows],
             }
             if kind.dtype == _FLOAT:
-                found["nan"] = [channel.nan for channel in sums.channels]
-                found["infinite"] = [channel.infinite for channel in sums.channels]
-            document.setdefault(kind.dtype, {})[str(kind.channels)] = found
+                pixels["nan"] = [channel.nan for channel in sums.channels]
+                pixels["infinite"] = [channel.infinite for channel in sums.channels]
+            document.setdefault(kind.dtype, {})[str(kind.channels)] = pixels
         return document
 
     def scaled_json(self) -> dict[str, Any] | None:
@@ -527,13 +527,13 @@ class PictureStatistics(Sums):
                 "per_image": self._spread("boxes_per_image"),
                 "width": self._spread("box_width"),
             }
-        found = [int(name.removeprefix(_SCORE)) for name in self.spreads if name.startswith(_SCORE)]
-        if found:
+        indexes = [int(name.removeprefix(_SCORE)) for name in self.spreads if name.startswith(_SCORE)]
+        if indexes:
             document["scores"] = {
                 scores[number] if number < len(scores) else f"score_{number}": self._spread(
                     f"{_SCORE}{number}"
                 )
-                for number in sorted(found)
+                for number in sorted(indexes)
             }
         return dict(sorted(document.items()))
 
@@ -580,11 +580,11 @@ class SplitStatistics(Sums):
 
     def as_json(self, scores: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the readable form; `scores` are the names of the pictures' scores."""
-        known = first_of(self.classes, _MAX_CLASSES)
+        stored = first_of(self.classes, _MAX_CLASSES)
         counted = {name.decode(): count for name, count in self.labels.most_common()}
-        described = [name for name in counted or known if name in known][:MAX_DESCRIBED_CLASSES]
+        described = [name for name in counted or stored if name in stored][:MAX_DESCRIBED_CLASSES]
         classes: dict[str, Any] = {name: {"records": count} for name, count in counted.items()}
-        classes |= {name: known[name].as_json() for name in described}
+        classes |= {name: stored[name].as_json() for name in described}
         objects = self._objects()
         return {
             "all": self.pictures.as_json(scores),

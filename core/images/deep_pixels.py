@@ -142,7 +142,7 @@ def widened(samples: bytes) -> bytes:
 
 
 def to_color(
-    pixels: np.ndarray, header: DeepHeader, profile: bytes, wanted: str, background: tuple[int, int, int]
+    pixels: np.ndarray, header: DeepHeader, profile: bytes, color: str, background: tuple[int, int, int]
 ) -> np.ndarray:
     """Converts samples to sRGB or gray in their own type, and flattens alpha.
 
@@ -152,7 +152,7 @@ def to_color(
       pixels: Samples as they are in the file.
       header: Their meaning.
       profile: ICC profile; empty for none.
-      wanted: `rgb`, `gray`, or `keep` (gray stays gray, everything else becomes RGB).
+      color: `rgb`, `gray`, or `keep` (gray stays gray, everything else becomes RGB).
       background: Color under transparent pixels, 0 to 255 per channel.
 
     Returns:
@@ -161,7 +161,7 @@ def to_color(
     rows = max(1, _STRIP_PIXELS // pixels.shape[1])
     if pixels.shape[0] > rows:
         strips = (pixels[top : top + rows] for top in range(0, pixels.shape[0], rows))
-        return np.concatenate([to_color(strip, header, profile, wanted, background) for strip in strips])
+        return np.concatenate([to_color(strip, header, profile, color, background) for strip in strips])
     alpha = pixels[..., -1:] if header.alpha else None
     colors = pixels[..., :-1] if header.alpha else pixels
     if header.inverted:
@@ -170,7 +170,7 @@ def to_color(
         colors = _without_alpha(colors, pixels[..., -1:], header.highest)
     gray = colors.shape[-1] == 1
     colors = _to_srgb(colors, header, profile)
-    if wanted == "gray" or (wanted == "keep" and gray):
+    if color == "gray" or (color == "keep" and gray):
         channels = 1
         # A gray picture on a colored background is composed in color.
         if colors.shape[-1] == 3 and (alpha is None or len(set(background)) == 1):

@@ -238,7 +238,7 @@ def warned(warnings: list[str], what: str) -> Iterator[None]:
         warnings.append(f"{what}: {reason.rstrip('.')}; the next run tries again.")
 
 
-def remove_leftovers(output: str, made: str) -> None:
+def remove_leftovers(output: str, version_at_work: str) -> None:
     """Removes the unfinished files that killed runs left beside the versions.
 
     Only local disks have them: an object in a bucket appears whole or not at all. One of them may belong to a
@@ -246,7 +246,7 @@ def remove_leftovers(output: str, made: str) -> None:
 
     Args:
       output: Directory that contains the versions.
-      made: Version that is being built. Its workers may still write.
+      version_at_work: Version that is being built. Its workers may still write.
 
     Raises:
       OSError: If the storage failed.
@@ -257,7 +257,7 @@ def remove_leftovers(output: str, made: str) -> None:
     for version in version_names(output):
         directory = version_path(output, version)
         work = [storage.join(directory, name) for name in (WORK_DIR, CHECKS_DIR)]
-        folders += [directory, *(work if version != made else ())]
+        folders += [directory, *(work if version != version_at_work else ())]
     for folder in folders:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for entry in list(os.scandir(folder)):

@@ -117,20 +117,20 @@ LOGGER = logging.getLogger("shardwright.rebuild")
 THIS_FILE = "rebuild/task.py:"
 
 
-def show_stages(shown: bool = True) -> None:
+def show_stages(is_shown: bool = True) -> None:
     """Shows the log lines of rebuilds on stderr at any log level. A repeated call changes nothing.
 
     A command also shows the lines of worker processes on this machine (`pipelines/run.py`).
 
     Args:
-      shown: False to stop showing them.
+      is_shown: False to stop showing them.
     """
     for handler in [*LOGGER.handlers]:
         if isinstance(handler, StderrHandler):
             LOGGER.removeHandler(handler)
-    LOGGER.setLevel(logging.INFO if shown else logging.NOTSET)
-    LOGGER.propagate = not shown  # otherwise the root logger's handler shows the line again
-    if shown:
+    LOGGER.setLevel(logging.INFO if is_shown else logging.NOTSET)
+    LOGGER.propagate = not is_shown  # otherwise the root logger's handler shows the line again
+    if is_shown:
         LOGGER.addHandler(StderrHandler())
 
 

@@ -486,9 +486,9 @@ def _check_quality(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
 
 def _check_statistics(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
     name_of_limit = "max_statistics_change"
-    known = {name: pair for name, pair in drift.statistics.items() if None not in pair}
+    in_both = {name: pair for name, pair in drift.statistics.items() if None not in pair}
     for ending, limit in thresholds.max_statistics_change.items():
-        pairs = {name: pair for name, pair in known.items() if f".{name}".endswith(f".{ending}")}
+        pairs = {name: pair for name, pair in in_both.items() if f".{name}".endswith(f".{ending}")}
         if not pairs:
             advice = (
                 "no number of this name is in both statistics.json files; run shardwright validate "
@@ -526,16 +526,16 @@ _POLICY_TEXTS = {
 
 
 def _check_policies(drift: Drift, thresholds: Thresholds) -> Iterator[Violation]:
-    made = drift.made
-    found = {
+    differences = drift.made
+    names_of_policies = {
         "new_classes": drift.classes.new,
         "vanished_classes": drift.classes.vanished,
         "renumbered_classes": tuple(drift.classes.renumbered),
-        "changed_features": (*made.get("layout", ()), *made.get("features", ())),
-        "changed_settings": tuple(made.get("settings", ())),
-        "changed_versions": tuple(made.get("versions", ())),
+        "changed_features": (*differences.get("layout", ()), *differences.get("features", ())),
+        "changed_settings": tuple(differences.get("settings", ())),
+        "changed_versions": tuple(differences.get("versions", ())),
     }
-    for name, names in found.items():
+    for name, names in names_of_policies.items():
         policy = getattr(thresholds, name)
         if names and policy is not Policy.ALLOW:
             severity = Severity.WARNING if policy is Policy.WARN else Severity.ERROR

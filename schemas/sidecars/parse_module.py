@@ -91,13 +91,13 @@ def _docstring(dataset: Dataset, split: str) -> str:
     picture = _find(dataset, FeatureRole.ENCODED)
     label = next((s for s in dataset.features if s.fill is FeatureRole.LABEL and s.value_shape == ()), None)
     first = f" - {dataset.first_label}" if dataset.first_label else ""
-    shown = [f"{_item(picture)}.shape"] if picture else []
-    shown += [f"labels[{_item(label)}{first}]"] if label and dataset.labels else []
+    printed = [f"{_item(picture)}.shape"] if picture else []
+    printed += [f"labels[{_item(label)}{first}]"] if label and dataset.labels else []
     example = dedent(f"""\
         from parse import labels, load
 
         for example in load({split}).take(3):
-            print({", ".join(shown)})
+            print({", ".join(printed)})
         """)
     inside = indent(_in_docstring(example), "    ")
     return f"{_in_docstring(facts)}\n\n{_in_docstring(counts)}\n\n{inside}"

@@ -223,7 +223,7 @@ def test_only_the_lines_of_rebuilds_are_shown_of_what_workers_log(
                 [beam_fn_api_pb2.LogEntry.List(log_entries=entries)]
             )
     finally:
-        show_stages(shown=False)
+        show_stages(is_shown=False)
     assert 'compared: "é"' in capsys.readouterr().err
     assert sum("noise" in text for text in caplog.messages) == verbose
 

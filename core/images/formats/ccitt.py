@@ -95,12 +95,12 @@ class _Bits:
     def word(self, table: _Table, bits: int) -> int:
         """Reads one code word and returns its meaning."""
         position = self.position
-        found = table[self._windows[position >> 3] >> 32 - (position & 7) - bits & (1 << bits) - 1]
-        if found is None or position + found[1] > self._end:
+        code = table[self._windows[position >> 3] >> 32 - (position & 7) - bits & (1 << bits) - 1]
+        if code is None or position + code[1] > self._end:
             problem = "the data ends" if position + bits > self._end else "bad code word"
             raise BadFaxData(f"{problem} at bit {position}")
-        self.position = position + found[1]
-        return found[0]
+        self.position = position + code[1]
+        return code[0]
 
     def run(self, black: bool) -> int:
         """Reads the length of a run: make-up codes and a terminating code."""

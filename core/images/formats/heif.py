@@ -347,8 +347,8 @@ def _check_unit(unit: bytes, size: tuple[int, int]) -> None:
         return
     frame = _frame_size(unit[2:])
     if frame is None or any(inside > outside + _MAX_PADDING for inside, outside in zip(frame, size)):
-        found = "of unknown size" if frame is None else "with {} x {} pixels".format(*frame)
-        raise corrupt(f"heif: an image of {size[0]} x {size[1]} pixels has a frame {found}")
+        frame_size = "of unknown size" if frame is None else "with {} x {} pixels".format(*frame)
+        raise corrupt(f"heif: an image of {size[0]} x {size[1]} pixels has a frame {frame_size}")
 
 
 def _frame_size(parameters: bytes) -> tuple[int, int] | None:

@@ -186,17 +186,17 @@ def _read_size(data: bytes, begin: int) -> Size:
 
 def _check_image_header(data: bytes, header: Box, size: Size, bounds: Bounds) -> bytes:
     """Compares the header of a JP2, which Pillow reads, with the codestream; returns the ICC profile."""
-    profile, color, found = b"", None, None
+    profile, color, stated = b"", None, None
     for box in boxes(data, header.begin, min(header.end, len(data)), _KIND, bounds):
         if box.type == b"ihdr":
             height, width, count = (number(data, box.begin + at, n) for at, n in ((0, 4), (4, 4), (8, 2)))
-            found = width, height, count
+            stated = width, height, count
         elif box.type == b"colr" and color is None:  # readers ignore all but the first
             color = number(data, box.begin + 3, 4)
             if data[box.begin] in (_RESTRICTED_ICC, _ANY_ICC):
                 color, profile = _UNKNOWN_COLOR, data[box.begin + 3 : box.end]
-    if found != (*size.picture, size.components):
-        raise corrupt(f"jpeg2000: its header says {found or 'nothing'}, its codestream {size.picture}")
+    if stated != (*size.picture, size.components):
+        raise corrupt(f"jpeg2000: its header says {stated or 'nothing'}, its codestream {size.picture}")
     if profile[16:20] == b"CMYK":
         raise unsupported("jpeg2000: CMYK with an ICC profile is not read; convert it to PNG")
     if size.bits > _SHALLOW and color in _LUMA_AND_CHROMA:

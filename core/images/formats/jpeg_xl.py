@@ -183,17 +183,17 @@ def _find_codestream(data: bytes, bounds: Bounds) -> tuple[bytes, bool]:
     """Returns the beginning of the codestream, and whether the boxes can give back a JPEG."""
     if data.startswith(_CODESTREAM):
         return data[: 2 + _HEADER_BYTES], False
-    found, is_jpeg = b"", False
+    codestream, is_jpeg = b"", False
     for box in boxes(data, 0, len(data), _KIND, bounds):
         is_jpeg |= box.type == b"jbrd"
-        if box.type in (b"jxlc", b"jxlp") and len(found) < _HEADER_BYTES:
+        if box.type in (b"jxlc", b"jxlp") and len(codestream) < _HEADER_BYTES:
             begin = box.begin + (4 if box.type == b"jxlp" else 0)  # after the number of the part
-            found += data[begin : min(box.end, begin + _HEADER_BYTES)]
+            codestream += data[begin : min(box.end, begin + _HEADER_BYTES)]
         if box.end > len(data):
             raise truncated(f"jpeg_xl: it ends after {len(data)} of {box.end} bytes")
-    if not found.startswith(_CODESTREAM):
+    if not codestream.startswith(_CODESTREAM):
         raise truncated("jpeg_xl: it has no pixels")
-    return found, is_jpeg
+    return codestream, is_jpeg
 
 
 def _read_size(bits: _Bits) -> tuple[int, int]:

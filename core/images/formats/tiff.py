@@ -697,11 +697,11 @@ def _decode_webp(segment: bytes, rows: int, layout: TiffLayout) -> bytes:
 
 def _exactly(array: np.ndarray, rows: int, layout: TiffLayout) -> bytes:
     """Returns the bytes of a picture inside a strip or tile, after checking that it fills it."""
-    wanted = (layout.segment[0], layout.samples)
+    expected = (layout.segment[0], layout.samples)
     shape = array.reshape(*array.shape[:2], -1).shape
-    if shape[1:] != wanted or shape[0] < rows:
+    if shape[1:] != expected or shape[0] < rows:
         raise truncated(
             f"tiff: a strip or tile holds {shape[1]} x {shape[0]} pixels of {shape[2]} samples instead of "
-            f"{wanted[0]} x {rows} of {wanted[1]}"
+            f"{expected[0]} x {rows} of {expected[1]}"
         )
     return array[:rows].tobytes()

@@ -95,7 +95,7 @@ def test_a_line_is_logged_once_whatever_others_log(capsys: pytest.CaptureFixture
     with suppress_beam_logs(True):
         stage(TASK, "planned")
     assert shown(capsys) == ["shardwright: planned"]
-    show_stages(shown=False)
+    show_stages(is_shown=False)
     stage(TASK, "planned")
     assert shown(capsys) == []
 
