@@ -232,7 +232,7 @@ class _WriteShard(beam.DoFn):
         build = reusable.finished
         if build is not None and shard_file(*place, build.suffix) not in reusable.damaged:
             # Its sources were checked again if needed.
-            reused = take(build.directory, final=False, digests=build.digests, recorded=build.files)
+            reused = take(build.directory, final=False, digests=build.digests)
             if reused:
                 return dataclasses.replace(reused, carried=True)
         trusted = reusable.trust_mtime and plan.digests.has_known_states

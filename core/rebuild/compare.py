@@ -209,7 +209,7 @@ def previous_build(task: RebuildTask, previous: PreviousState) -> PreviousBuild 
     plan, directory = previous.dataset.plan, version_path(task.output, previous.version)
     suffix = SUFFIXES[str(plan.settings.get("compression", "none"))]
     digests = {shard.file: shard.sha256 for shard in previous.dataset.shards}
-    return PreviousBuild(directory, plan.shards, suffix, digests, previous.dataset.files)
+    return PreviousBuild(directory, plan.shards, suffix, digests)
 
 
 def reusable_builds(task: RebuildTask, previous: PreviousState, decision: Decision) -> ReusableBuilds:

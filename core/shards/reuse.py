@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,14 +39,12 @@ class PreviousBuild(NamedTuple):
       shards: Split -> number of shards.
       suffix: Suffix of its shard names.
       digests: File -> sha256 of each shard in `dataset.json`; None if only the ledger states it.
-      files: Path -> sha256 of the other files in `dataset.json`, such as ledgers and indexes.
     """
 
     directory: str
     shards: Mapping[str, int]
     suffix: str
     digests: Mapping[str, str] | None = None
-    files: Mapping[str, str] = {}
 
 
 class ReusableBuilds(NamedTuple):
@@ -80,7 +77,6 @@ def take_over(
     digests: Mapping[str, str] | None = None,
     hold: HeldLease | None = None,
     recipe: ShardRecipe | None = None,
-    recorded: Mapping[str, str] | None = None,
 ) -> ShardResult | None:
     """Reuses a whole shard from another directory, if digest, size and checksum all match.
 
@@ -93,8 +89,6 @@ def take_over(
       digests: File -> sha256 in the other build's `dataset.json`; None for an unfinished build.
       hold: Lease that must be held; None if there is none.
       recipe: How the shard is converted now, if lists of digests may decide which images it has.
-      recorded: Path -> sha256 of ledgers and indexes in the other build's `dataset.json`, if it states them.
-        The lines of a ledger that agrees are parsed only if they decide something.
 
     Returns:
       The result of the shard; None if it cannot be reused.
@@ -110,26 +104,24 @@ def take_over(
             return None
         if digests is not None and header.file and digests.get(header.file) != header.sha256:
             return None
-        files = _proven_files(source, place, header, data, recorded or {})
-        by_lists = recipe is not None and lists_may_decide(header, recipe)
-        if not files or by_lists or (final and header.counts.get(Outcome.QUARANTINED)):
-            entries = list(load_ledger(data)[1])
-            if recipe is not None and lists_decide_otherwise(entries, recipe):
-                return None
-            quarantined = (entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
-            if final and not all(map(can_stay, quarantined)):
-                return None
+        entries = list(load_ledger(data)[1])
+        if (
+            recipe is not None
+            and lists_may_decide(header, recipe)
+            and lists_decide_otherwise(entries, recipe)
+        ):
+            return None
+        quarantined = (entry for entry in entries if entry.outcome == Outcome.QUARANTINED)
+        if final and not all(map(can_stay, quarantined)):
+            return None
         if header.file and not is_sound(storage.join(source, header.file), header):
             return None
-        path, index = index_file(*place), b""
-        if not files:
-            index = b"" if not header.file or is_compressed(header.file) else dump_index(entries)
-            files = files_of(place, data, index)
-            if index == storage.read_if_exists(storage.join(source, path)):
-                index = b""  # so the index of the other build can be used
-        if index:
+        path = index_file(*place)
+        index = b"" if not header.file or is_compressed(header.file) else dump_index(entries)
+        files = files_of(place, data, index)
+        if index and index != storage.read_if_exists(storage.join(source, path)):
             write_held(directory, path, index, hold)
-        elif source != directory and path in files:
+        elif index and source != directory:
             storage.link_files(source, directory, [path], existing=hold is not None)
         if source != directory:
             existing = hold is not None
@@ -143,32 +135,6 @@ def take_over(
     except (OSError, ValueError, TypeError):
         return None
     return ShardResult(header, reused=True, files=files)
-
-
-def _proven_files(
-    source: str, place: ShardPlace, header: ShardHeader, ledger: bytes, recorded: Mapping[str, str]
-) -> dict[str, str]:
-    """Returns path -> sha256 of a shard's ledger and index, if `dataset.json` states both of them; else {}.
-
-    Args:
-      source: Directory of the build.
-      place: Split and number of the shard.
-      header: Header of the shard's ledger.
-      ledger: Content of the ledger file.
-      recorded: Path -> sha256 in `dataset.json`.
-
-    Raises:
-      OSError: If the index cannot be read.
-    """
-    contents = {ledger_file(*place): ledger}
-    index = index_file(*place)
-    if header.records and not is_compressed(header.file):
-        try:
-            contents[index] = storage.read_bytes(storage.join(source, index))
-        except FileNotFoundError:
-            return {}
-    digests = {path: hashlib.sha256(content).hexdigest() for path, content in contents.items()}
-    return digests if all(recorded.get(path) == digest for path, digest in digests.items()) else {}
 
 
 def lists_may_decide(header: ShardHeader, recipe: ShardRecipe) -> bool:
