@@ -86,6 +86,8 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tree: Path, dataset: P
         ("inspect --dataset nope", "nope does not exist"),
         ("convert in --output=x --output y", "--output has two values, 'x' and 'y'; give it once"),
         ("plan in --min-side=1 --min_side=2", "--min_side has two values, '1' and '2'"),
+        ("plan in --resizee=3", "Unknown option --resizee; did you mean --resize?"),
+        ("validate out --expct=gates.yaml", "Unknown option --expct; did you mean --expect?"),
         ("convert in x --overwrite --overwrite=false", "--overwrite has two values, 'true' and"),
         ("rebuild", "Name a job file with --job job.yaml; shardwright init writes one"),
         ("rebuild a.yaml b.yaml", "Name one job file, not 2"),
@@ -222,7 +224,8 @@ def test_places_that_cannot_be_written_are_named(capfd: Capture, here: Path, arg
     ],
 )
 def test_wrong_settings_are_refused(capfd: Capture, here: Path, option: str, says: str) -> None:
-    assert says in refused(capfd, here, "convert", "in", "new", *option.split())
+    for command in ("convert in new", "plan in"):
+        assert says in refused(capfd, here, *command.split(), *option.split())
 
 
 def test_dataflow_without_its_packages_names_the_extra(
@@ -259,8 +262,9 @@ def test_inputs_without_images_are_refused(
 
 
 def test_one_class_is_a_warning(capfd: Capture, tmp_path: Path) -> None:
+    """Beam's short names of runners are accepted."""
     make_tree(tmp_path / "in", classes=["ant"])
-    done = run(capfd, "convert", "--input", tmp_path / "in", "--output", tmp_path / "out")
+    done = run(capfd, "convert", tmp_path / "in", tmp_path / "out", "--runner=direct")
     assert done.code == 0 and not done.err
     assert "warning: There is only one class, 'ant'" in done.out
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions, SetupOptions
 from apache_beam.transforms.environments import python_sdk_dependencies
 from helpers.hostile import COMMAND, document, ended, make_tree, run_command, sentence_of
@@ -24,6 +25,7 @@ from helpers.repository import PHOTOS
 from helpers.versioned import make_versions
 from PIL import Image
 
+from shardwright.core.concurrency.workers import job_options, values_of
 from shardwright.pipelines import cli, log, options
 from shardwright.pipelines.command import BeamOptions, Command, Outcome
 from shardwright.pipelines.log import forgiving_streams, print_result
@@ -112,6 +114,16 @@ def test_storage_options_are_for_commands_that_read_a_storage(capsys: Capture) -
     assert make(beam=BeamOptions.NONE).main(["--no_auth"]) == 1
     note = "shardwright: note: --no_auth has no effect, because paint runs no job.\n"
     assert capsys.readouterr().err == note
+
+
+@pytest.mark.parametrize("command", ["convert nope out", "inspect nope"])
+def test_the_payer_reaches_the_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    FileSystems.set_options(PipelineOptions([]))
+    assert cli.main([*command.split(), "--gcs_user_project", "payer"]) == 2
+    given = job_options()
+    FileSystems.set_options(PipelineOptions([]))
+    assert values_of(given)["gcs_user_project"] == "payer"
 
 
 @pytest.mark.parametrize("beam", [BeamOptions.STORAGE, BeamOptions.NONE])

@@ -288,9 +288,9 @@ def test_white_scales_arrays(tmp_path: Path, channels: int) -> None:
     pixels = np.concatenate([SCAN, np.full((9, 14, 1), 65535, np.uint16)], axis=-1)[None, ..., :channels]
     (tmp_path / "in").mkdir()
     np.savez(tmp_path / "in" / "a.npz", x=pixels, y=[0])
-    convert(
-        input=str(tmp_path / "in" / "a.npz"), output=str(tmp_path / "out"), white=4095, image_format="png"
-    )
+    source = str(tmp_path / "in" / "a.npz")
+    assert main(["plan", "--input", source]) == 2
+    convert(input=source, output=str(tmp_path / "out"), white=4095, image_format="png")
     (record,) = records(tmp_path / "out").values()
     expected = SCAN[..., :1].repeat(3, -1) if channels == 1 else SCAN
     assert np.array_equal(imagecodecs.png_decode(record["image/encoded"]), in_8_bits(expected, 4095))
@@ -543,7 +543,10 @@ def moments(files: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def test_samples_are_measured_in_their_own_units(mixed: Path, tmp_path: Path) -> None:
-    dataset = Path(shutil.copytree(mixed, tmp_path / "dataset"))
+    dataset, gate = Path(shutil.copytree(mixed, tmp_path / "dataset")), tmp_path / "gate.yaml"
+    gate.write_text("allowed_dtypes: [uint16, uint8]\n")
+    (finding,) = validate(dataset, mode="fast", expect=gate).findings
+    assert finding.message == "allowed_dtypes: 3 images have samples of type float32"
     assert validate(dataset, mode="quality").sound
     statistics = json.loads((dataset / "statistics.json").read_text())["total"]["all"]
     for kind, number, files in (
@@ -571,6 +574,7 @@ def test_multispectral_images_are_measured_and_compared_with_their_source(tmp_pa
     for name, values in moments(files).items():
         assert found[name] == pytest.approx(values, rel=1e-5), name
     assert len(statistics["normalize"]["train"]["mean"]) == CHANNELS
+    assert (dataset / "report.html").read_text().count("data:image/jpeg") >= len(files)
     (bands_of_one,) = parse_example(read_shard(dataset / SHARD)[0])["image/encoded"].values
     other = np.frombuffer(bytes(bands_of_one), "<u2") + np.uint16(40)
     rewrite(dataset, set_text("image/encoded", other.tobytes()), 0, SHARD)

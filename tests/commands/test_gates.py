@@ -81,6 +81,7 @@ def test_a_gate_on_image_quality_measures_every_picture(dataset: Path, tmp_path:
     expected.write_text("min_width: 17\n")
     report = validate(str(dataset), expect=str(expected))
     assert report.counts["EXPECTATION"] == 1
+    assert validate(str(dataset), warn_on=["DARK"]).mode == "quality"
     with pytest.raises(UsageError, match="--warn_on DARK needs decoded images, and --fast decodes none"):
         validate(str(dataset), mode="fast", warn_on=["DARK"])
 
@@ -169,7 +170,9 @@ def test_a_new_dataset_states_the_depth_of_its_check(
     assert (fast.mode, fast.run.check_depth, fast.sound) == ("fast", CheckDepth.FAST, True)
 
 
-def test_a_validation_writes_the_report_and_it_is_written_again(copied: Path, tmp_path: Path) -> None:
+def test_a_validation_writes_the_report_and_it_is_written_again(
+    copied: Path, sound_dataset: Path, tmp_path: Path
+) -> None:
     validate(str(copied))
     page = (copied / "report.html").read_text()
     assert "✓ Sound" in page and "every image decoded" in page
@@ -182,6 +185,9 @@ def test_a_validation_writes_the_report_and_it_is_written_again(copied: Path, tm
     made = report(str(copied))
     assert made.path == str(copied / "report.html")
     assert made.bytes == (copied / "report.html").stat().st_size
+    report(str(copied), previous=str(sound_dataset), output=str(tmp_path / "a.html"))
+    page = (tmp_path / "a.html").read_text()
+    assert "Compared with the previous dataset" in page and "Jensen-Shannon" in page
 
 
 def test_the_report_says_if_a_dataset_is_not_validated_or_unsound(copied: Path, capsys: Capture) -> None:

@@ -192,6 +192,8 @@ def test_names_that_no_class_has_are_reported_with_the_nearest(tmp_path: Path) -
         f"No image has the class 'ants' of --keep_labels {keep}; did you mean Ant?"
     ]
     assert warnings(rename_labels="bees=wasp,cat=wasp") == []
+    unused = warnings(exclude="draft/,*.webp")
+    assert unused[0].startswith("--exclude draft/,*.webp: 'draft/' and '*.webp' match no key")
 
 
 def warnings_of(tmp_path: Path, **settings: Any) -> tuple[set[str], list[str]]:
@@ -349,6 +351,8 @@ def test_a_raised_bound_accepts_the_image_and_is_recorded(long_files: Path, tmp_
     assert code == 0 and not left_out and raised["settings"]["bounds"] == RAISED
     assert main(["validate", str(tmp_path / "raised")]) == 0
     assert usual["fingerprint"] != raised["fingerprint"]
+    plain, same = (ConvertSettings(("in",), bounds=text) for text in ("", "TOO_MANY_SEGMENTS=65536"))
+    assert plain.identity() == same.identity()
 
 
 @pytest.mark.slow

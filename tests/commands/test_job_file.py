@@ -212,6 +212,7 @@ WRONG: list[tuple[str, str]] = [
     ("overwrite: true", "3 overwrite: a rebuild replaces nothing; it writes a new version"),
     ("resume: true", "3 resume: a rebuild always continues an interrupted run; take it out."),
     ("keep: -1", "3 keep -1: write the number of versions to keep, such as 5, or 0 for all."),
+    ("keep: 1.5", "3 keep 1.5: write the number of versions to keep"),
     ("keep: true", "3 keep true: write the number of versions to keep"),
     ("keep: .inf", "3 keep inf: write the number of versions to keep"),
     ("keep:", "3 keep has no value"),
