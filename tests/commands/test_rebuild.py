@@ -89,6 +89,22 @@ def test_another_version_of_the_software_converts_everything_and_reports_it(
     assert work(rebuilt) == (0, 8, 0)
 
 
+def test_the_number_of_shards_stays_until_the_data_has_doubled_or_halved(tmp_path: Path) -> None:
+    paths = write_bmps(tmp_path / "in", 6)
+    rebuilt = begin(tmp_path, shards="", shard_size="600")
+    shards = len(inodes(rebuilt.latest))
+    write_bmps(tmp_path / "in", 11)
+    work(rebuilt, compared=False)
+    assert len(inodes(rebuilt.latest)) == shards
+    write_bmps(tmp_path / "in", 12)
+    assert work(rebuilt)[2] == 1
+    assert len(inodes(rebuilt.latest)) == 2 * shards
+    for path in (*paths, *(tmp_path / "in").rglob("1?.bmp")):
+        path.unlink()
+    assert work(rebuilt, compared=False)[2] == 0
+    assert len(inodes(rebuilt.latest)) < shards
+
+
 def test_a_removed_class_keeps_its_id(tmp_path: Path) -> None:
     make_tree(tmp_path / "in", 6, ("ant", "bee", "cat"))
     rebuilt = begin(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import os
 import shutil
 import signal
 import time
@@ -488,7 +489,13 @@ def test_signals_end_a_rebuild_in_order(folder: Path, tmp_path: Path, number: si
     done = run_forked(tmp_path / "log", *argv, before=partial(at_call, *during))
     assert done.code == 130
     assert "shardwright: interrupted; " in done.err and "run again" in done.err and "--resume" not in done.err
-    assert not (folder / "out" / LEASE_JSON).exists()
+    lease = folder / "out" / LEASE_JSON
+    assert not lease.exists()
+    dead = Lease("dead", "", "another-host", pid=7, renewed=1.0, seconds=60.0)
+    lease.write_text(dead.dumps())  # nor does that of a machine that died keep the next run away
+    os.utime(lease, (1.0, 1.0))
+    assert _rebuild(folder).changed
+    _check_sound(folder, 2)
 
 
 @pytest.mark.slow
