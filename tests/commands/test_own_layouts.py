@@ -431,3 +431,5 @@ def test_rebuilds_need_no_classes(tmp_path: Path) -> None:
     second = rebuild(**given)
     stored = json.loads((Path(second.path) / "dataset.json").read_text())
     assert first.changed and second.changed and stored["ledger"]["written"] == 4
+    names, without = ({spec.name for spec in LAYOUTS[name].features} for name in ("classification", "images"))
+    assert names - without == {"image/class/label", "image/class/text"} and without < names

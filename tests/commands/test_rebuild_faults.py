@@ -26,6 +26,7 @@ from shardwright.core.lease import Lease
 from shardwright.core.rebuild import begin, finish
 from shardwright.core.rebuild.begin import MAX_ABANDONED
 from shardwright.core.rebuild.task import outcome_file
+from shardwright.core.sources import class_folders
 from shardwright.core.storage.local import LocalStore
 from shardwright.core.versions import list_versions, read_pointer
 from shardwright.pipelines import cli
@@ -440,6 +441,20 @@ def test_a_full_disk_ends_the_rebuild_and_the_next_one_continues(
     result = _rebuild(folder)
     assert result.changed and result.outcome["records"] == 13
     _check_sound(folder, 2)
+
+
+def test_a_source_changed_during_the_rebuild_ends_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, before = class_folders.list_class_folders, _latest(folder)
+    victim = folder / "in" / "ant" / "new.jpg"
+
+    def listed(*arguments: Any) -> Iterator[Any]:
+        yield from list(real(*arguments))
+        victim.write_bytes(victim.read_bytes() + b"more")
+
+    monkeypatch.setattr(class_folders, "list_class_folders", listed)
+    with pytest.raises(EngineError, match="changed while the job was reading its input; run again when"):
+        _rebuild(folder)
+    assert _latest(folder) == before and not (folder / "out" / LEASE_JSON).exists()
 
 
 @pytest.mark.parametrize("existed", [False, True])

@@ -165,10 +165,11 @@ def test_a_wrong_or_missing_index_is_written_again(copied: Path, tmp_path: Path,
     place.unlink()
     if index is not None:
         place.write_bytes(index)
-    taken = take_over(str(tmp_path / "new"), str(copied), PLACE, digest)
-    assert taken is not None
-    assert taken.files[index_file(*PLACE)] == hashlib.sha256(right).hexdigest()
-    assert (tmp_path / "new" / index_file(*PLACE)).read_bytes() == right
+    for directory in (tmp_path / "new", copied):
+        taken = take_over(str(directory), str(copied), PLACE, digest)
+        assert taken is not None
+        assert taken.files[index_file(*PLACE)] == hashlib.sha256(right).hexdigest()
+        assert (directory / index_file(*PLACE)).read_bytes() == right
 
 
 @pytest.mark.parametrize("damage", ["digest", "shard", "size", "no shard", "no ledger", "ledger"])
