@@ -124,7 +124,7 @@ _WIRES = {
     "kind wins back": _example_of(
         _field(3, 2, _field(1, 0, b"\1")) + _field(1, 2, b"") + _field(3, 2, _field(1, 0, b"\2"))
     ),
-    "features twice": _example_of(_field(3, 2, _field(1, 0, b"\1"))) * 2,
+    "features twice": b"".join(_example_of(_field(3, 2, _field(1, 0, value))) for value in (b"\1", b"\2")),
     "key after value": _field(1, 2, _field(1, 2, _field(2, 2, _field(3, 2, b"")) + _field(1, 2, b"k"))),
     "value twice": _field(
         1, 2, _field(1, 2, _field(2, 2, _field(3, 2, b"\x08\1")) + _field(2, 2, _field(3, 2, b"\x08\2")))
@@ -151,11 +151,16 @@ _WIRES = {
     "entry with a group": _field(1, 2, _field(1, 2, _field(1, 2, b"k") + b"\x4b\x4c")),
     "nothing": b"",
     "key not utf-8": _field(1, 2, _field(1, 2, _field(1, 2, b"\xff"))),
+    "key a surrogate": _field(1, 2, _field(1, 2, _field(1, 2, b"\xed\xa0\x80"))),
+}  # fmt: skip
+_HOSTILE = {
+    "length beyond 64 bits": b"\x0a" + b"\xff" * 8 + b"\x7f",
     "length beyond the features": b"\x0a\x04\x0a\xff\xff\x7f",
     "length beyond the entry": b"\x0a\x08\x0a\x06\x0a\x01k\x12\xff\x7f",
     "nested groups": b"\x4b" * 100_000,
-    "key a surrogate": _field(1, 2, _field(1, 2, _field(1, 2, b"\xed\xa0\x80"))),
-}  # fmt: skip
+    "nested groups in the features": b"\x0a\xa0\x8d\6" + b"\x4b" * 100_000,
+    "number without end": _example_of(_field(3, 2, _field(1, 2, b"\xff" * 99))),
+}
 
 
 def _read_lazily(data: bytes) -> dict[str, Feature]:
@@ -186,6 +191,11 @@ def _agrees_with_protobuf(data: bytes) -> bool:
 @pytest.mark.parametrize("case", _WIRES)
 def test_every_variant_of_the_wire_format_is_read_like_protobuf(case: str) -> None:
     _agrees_with_protobuf(_WIRES[case])
+
+
+@pytest.mark.parametrize("case", _HOSTILE)
+def test_hostile_messages_are_refused(case: str) -> None:
+    assert not _agrees_with_protobuf(_HOSTILE[case])
 
 
 def test_the_context_of_a_sequence_example_is_read() -> None:

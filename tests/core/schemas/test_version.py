@@ -162,7 +162,9 @@ def night(shards: list[Shard], state: ScrubState, fraction: float) -> tuple[list
 
 
 @given(st.integers(1, 60), st.integers(1, 20))
-@example(1000, round(1 / DEFAULT_SCRUB))
+@example(29, 30)
+@example(30, 30)
+@example(1000, 30)
 def test_each_shard_has_its_turn(count: int, nights: int) -> None:
     shards, state, seen = made(count), ScrubState(), []
     for _ in range(nights):
@@ -181,6 +183,7 @@ def test_the_share_decides_the_number_of_shards() -> None:
 
 
 def test_new_shards_do_not_delay_old_ones() -> None:
+    assert DEFAULT_SCRUB == 1 / 30
     shards, state, seen = made(30), ScrubState(), set()
     for number in range(40):
         read, state = night(shards, state, DEFAULT_SCRUB)
