@@ -14,6 +14,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+from PIL import Image
+
 from helpers.repository import PHOTOS
 from helpers.sketched_drawings import drawing
 from shardwright.pipelines.convert import convert
@@ -138,6 +140,14 @@ def described(kind: str) -> Path:
     return root / "out"
 
 
+def _of_gray_and_colors(root: Path) -> dict[str, Any]:
+    (root / "in" / "birds").mkdir(parents=True)
+    with Image.open(BIRDS[0]) as picture:
+        picture.convert("RGB").resize((40, 30)).save(root / "in" / "birds" / "colors.jpg")
+        picture.convert("L").resize((20, 30)).save(root / "in" / "birds" / "gray.png")
+    return {"input": str(root / "in")}
+
+
 def _of_photos(_: Path) -> dict[str, Any]:
     return {}
 
@@ -148,6 +158,7 @@ KINDS: dict[str, tuple[Callable[[Path], dict[str, Any]], dict[str, Any]]] = {
     "hostile": (_of_hostile_names, {"splits": "train=0.999999,never=0.000001", "image_format": "png"}),
     "gray": (_of_photos, {"layout": "imagenet", "color": "gray"}),
     "originals": (_of_photos, {"layout": "tutorial", "resize": ""}),
+    "kept": (_of_gray_and_colors, {"resize": "", "color": "keep", "splits": "train=1"}),
     "webp": (_of_photos, {"layout": "tfds", "image_format": "webp", "fit": "contain"}),
     "detection": (_of_coco, {"layout": "detection"}),
     "vision": (_of_coco, {"layout": "vision"}),

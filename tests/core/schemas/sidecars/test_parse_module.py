@@ -80,11 +80,11 @@ def make_inputs(root: Path) -> None:
 
 #: Datasets that other tests of the sidecars read too.
 SHARED = (
-    "photos", "hostile", "gray", "webp", "detection", "vision", "tfrecorder", "raw", "several",
+    "photos", "hostile", "gray", "kept", "webp", "detection", "vision", "tfrecorder", "raw", "several",
 )  # fmt: skip
 #: Name of another dataset -> its settings; paths are relative to the inputs.
 CASES: dict[str, dict[str, Any]] = {
-    "many sizes": {"input": "classes", "layout": "raw_with_shape", "shards": 5},
+    "many sizes": {"input": "classes", "layout": "raw_with_shape", "shards": 5, "compression": "gzip"},
     "tensors": {"input": "rows.jsonl", "layout": "own.yaml", "image_root": "images",
                 "resize": 16, "limit": 3},
     "pixels": {"input": "images", "layout": "segmentation", "mask_dir": "masks",
@@ -218,6 +218,7 @@ def test_shapes_are_static_if_all_pictures_have_the_same(found: Mapping[str, Any
     shapes = {name: value["shapes"]["train"] for name, value in found.items()}
     assert shapes["photos"]["image/encoded"] == [24, 24, 3]
     assert shapes["gray"]["image/encoded"] == [24, 24, 1]
+    assert shapes["kept"]["image/encoded"] == [None, None, None]
     assert shapes["webp"]["image"] == [None, None, 3]
     assert shapes["raw"]["image"] == [24, 24, 3]
     assert shapes["many sizes"]["data"] == [None, None, 3]

@@ -98,6 +98,14 @@ def test_pictures_have_the_shape_and_format_that_the_settings_give(
     assert (image.shape, image.encoding_format) == (shape, encoding_format)
 
 
+def test_originals_of_any_color_are_read() -> None:
+    builder = check_all(described("kept"), read_dataset(described("kept")))
+    image = builder.info.features["image/encoded"]
+    assert (image.shape, image.encoding_format) == ((None, None, None), None)
+    found = {example["image/encoded"].shape for example in in_order(builder, "train")}
+    assert found == {(30, 40, 3), (30, 20, 1)}
+
+
 def test_raw_pixels_are_read(tmp_path: Path) -> None:
     builder = check_all(*converted(tmp_path / "out", limit=9, image_format="raw", resize="20x10"))
     pixels = builder.info.features["image/encoded"]
