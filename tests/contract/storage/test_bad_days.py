@@ -121,9 +121,9 @@ def test_an_object_replaced_since_its_listing_stops_the_job(
 @pytest.mark.parametrize(
     ("kind", "status", "message"),
     [
-        ("list", 403, "Cannot list gs://.* permission denied"),
-        ("upload", 403, "Cannot write to gs://.* permission denied"),
-        ("delete", 403, "Cannot write to gs://.* permission denied"),
+        ("list", 403, "^Cannot list gs://.*permission denied"),
+        ("upload", 403, "^Cannot write to gs://.*permission denied"),
+        ("delete", 403, "^Cannot write to gs://.*permission denied"),
         ("list", 401, "no valid credentials"),
         ("list", 400, "the proxy says 400"),
     ],

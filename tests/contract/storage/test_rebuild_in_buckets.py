@@ -42,8 +42,8 @@ def test_versions_equal_a_full_build(source: Bucket, proxy: Proxy, seed: int) ->
     """Each seed is another flaky storage; 0 is one that does not fail."""
     output = f"{source.url}/out"
     settings = {"input": f"{source.url}/in", "shards": 2}
-    first = rebuild(output=output, **settings)
     with proxy.watch(flaky(seed) if seed else None, page_size=5):
+        first = rebuild(output=output, **settings)
         assert not rebuild(output=output, **settings).changed
         source.put(NEW, picture(99))
         second = rebuild(output=output, **settings)

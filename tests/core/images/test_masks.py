@@ -101,7 +101,8 @@ def test_ids_with_few_bits_are_not_scaled_to_eight(tmp_path: Path, bits: int, pa
 
 
 def test_ids_are_read_from_every_kind_of_lossless_file(tmp_path: Path) -> None:
-    ids = random_ids(WIDTH, HEIGHT, 3, 100)
+    ids = random_ids(WIDTH, HEIGHT, 3)
+    ids[0, :2] = 0, 255
     gray, palette, bits = Image.fromarray(ids), Image.fromarray(ids, "P"), random_ids(WIDTH, HEIGHT, 4, 2)
     palette.putpalette([(i * 37) % 256 for i in range(768)])
     files: list[tuple[str, Image.Image, dict[str, Any]]] = [
@@ -383,6 +384,7 @@ def test_relative_corners_are_shares_of_the_picture() -> None:
     image, result = annotated(blank(), Annotations((cat(segmentation=corners),), relative=True))
     assert boxes_of(image, result) == [pytest.approx((2, 3, 8, 9))]
     mask = png_pixels(result.values["object_mask"][0])
+    assert (mask.dtype, mask.shape) == (np.uint8, (HIGH, WIDE))
     assert (mask[3:9, 2:8] == 1).all() and mask.sum() == 36  # 0 and 1, as in the Object Detection API
 
 

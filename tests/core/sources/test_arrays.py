@@ -234,6 +234,8 @@ def test_files_beside_each_other_belong_together(tmp_path: Path) -> None:
         np.save(tmp_path / "in" / split / "images.npy", grays(20)[part])
         np.save(tmp_path / "in" / split / "labels.npy", digits(20)[part])
     assert records_of(to_png(tmp_path / "in", tmp_path / "out")) == {"train": 12, "val": 8}
+    hashed, _ = refs_of(tmp_path / "in", tmp_path / "spool", splits="a=0.5,b=0.5")
+    assert len(hashed) == 20 and {ref.split for ref in hashed} == {""}
     write_mnist(tmp_path / "mnist", 12, 8)
     for alone in (tmp_path / "in" / "val" / "images.npy", tmp_path / "mnist" / "t10k-images-idx3-ubyte.gz"):
         refs, _ = refs_of(alone, tmp_path / "spool")

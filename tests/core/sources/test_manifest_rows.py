@@ -23,6 +23,7 @@ from shardwright.core.sources.tables import files
 from shardwright.core.sources.tables.rows import objects_of
 from shardwright.core.sources.tables.texts import is_path_list, path_and_label
 from shardwright.pipelines.convert import convert
+from shardwright.schemas.columns import decode_extra
 from shardwright.schemas.errors import ImageFault, UsageError
 
 
@@ -200,7 +201,11 @@ def test_broken_objects_are_faults(objects: Any, why: str) -> None:
 
 def test_layouts_decide_whether_objects_are_read(tmp_path: Path) -> None:
     photos = put_photos(tmp_path)
-    write_jsonl(tmp_path / "metadata.jsonl", [row_of(photo) for photo in photos])
+    write_jsonl(tmp_path / "metadata.jsonl", [row_of(photo) | {"price": 1.5} for photo in photos])
+    found = listed(tmp_path, extra_columns="price:float")
+    for photo in photos:
+        found.check_boxes(photo.name, photo)
+        assert decode_extra(found.refs[photo.name].extra) == {"price": [1.5]}
     with pytest.raises(UsageError, match="have objects and no class; choose --layout detection"):
         listed(tmp_path, layout="classification")
     write_jsonl(tmp_path / "rows.jsonl", [{"file_name": photo.name, "label": "a"} for photo in photos])
