@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from math import prod
 from typing import Any
 
 from shardwright.schemas.columns import ExtraColumn
@@ -82,8 +81,12 @@ class FeatureSpec:
     @property
     def length(self) -> int | None:
         """Number of values in a record; None if it varies."""
-        sizes = [size for size in self.shape if size is not None]
-        return prod(sizes) if len(sizes) == len(self.shape) else None
+        product = 1
+        for size in self.shape:
+            if size is None:
+                return None
+            product *= size
+        return product
 
     def as_json(self) -> dict[str, Any]:
         """Returns the feature as `dataset.json` stores it: without default values, and with bytes as text."""
