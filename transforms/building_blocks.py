@@ -49,7 +49,7 @@ Mergeable = TypeVar("Mergeable", bound=_Mergeable)
 Sum = TypeVar("Sum", bound=_Trimmed)
 
 
-def merge_all(empty: Callable[[], Mergeable]) -> Callable[[Iterable[Any]], Any]:
+def merge_all(empty: Callable[[], Mergeable]) -> Callable[[Iterable[Mergeable]], Mergeable]:
     """Returns a combiner that merges sums into a new one; none of them changes.
 
     Args:
@@ -58,8 +58,8 @@ def merge_all(empty: Callable[[], Mergeable]) -> Callable[[Iterable[Any]], Any]:
 
     def merged(sums: Iterable[Any]) -> Any:
         total = empty()
-        for each in sums:
-            total.merge(each)
+        for part in sums:
+            total.merge(part)
         return total
 
     return merged
@@ -109,8 +109,7 @@ def added_findings(*parts: Iterable[FindingSummary]) -> FindingSummary:
     Args:
       *parts: Summaries of findings, which stay as they are.
     """
-    added: FindingSummary = merge_all(FindingSummary)(chain.from_iterable(parts))
-    return added
+    return merge_all(FindingSummary)(chain.from_iterable(parts))
 
 
 def added_statistics(statistics: beam.PCollection | None) -> beam.pvalue.AsSingleton | None:

@@ -154,7 +154,8 @@ class RecordBatches:
         import pyarrow
 
         self._ranges = ranges
-        self._is_file = self._open().read(len(_ARROW_FILE)) == _ARROW_FILE
+        # `memory_map` reads a local file in whatever state it is, this only in the listed one.
+        self._is_file = ranges.read_at(0, len(_ARROW_FILE)) == _ARROW_FILE
         opened = pyarrow.ipc.open_file if self._is_file else pyarrow.ipc.open_stream
         self.schema: Any = opened(self._open()).schema
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +16,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from shardwright.core import storage
 from shardwright.core.sources.annotation_files import AnnotationFault
 from shardwright.core.sources.containers import state_of
 from shardwright.core.sources.tables import parquet as parquet_rows
-from shardwright.core.sources.tables.parquet import EmbeddedImage, RowGroups, copy_images
+from shardwright.core.sources.tables.parquet import (
+    EmbeddedImage,
+    RecordBatches,
+    RowGroups,
+    copy_images,
+    read_apart,
+)
 from shardwright.core.storage.ranges import RangeReader
-from shardwright.schemas.errors import ImageFault, UsageError
+from shardwright.schemas.errors import EngineError, ImageFault, UsageError
 from shardwright.schemas.image_ref import ImageRef
 
 _IMAGES = [png(number, (9 + number, 7)) for number in range(6)]
@@ -96,6 +104,20 @@ def test_rows_have_keys_states_and_messages(tmp_path: Path) -> None:
     again, _ = refs_of(path, tmp_path / "spool")
     same = [a.fingerprint == b.fingerprint for a, b in zip(refs, again, strict=True)]
     assert same == [number != 3 for number in range(6)]
+
+
+@pytest.mark.parametrize("kind", ["Parquet", "Arrow file", "Arrow stream"])
+def test_a_file_that_changed_since_it_was_listed_is_not_read(tmp_path: Path, kind: str) -> None:
+    if kind == "Parquet":
+        path = write_parquet(tmp_path / "x.parquet", table_of(_IMAGES))
+    else:
+        path = write_arrow(tmp_path / "x.arrow", table_of(_IMAGES), kind == "Arrow file")
+    rows = RowGroups if kind == "Parquet" else RecordBatches
+    state = storage.state_of(str(path))
+    assert sum(count for count, _ in read_apart(kind.split()[0], state, rows.sizes)) == 6
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(EngineError, match=f"{path} changed while the job was reading its input"):
+        read_apart(kind.split()[0], state, rows.sizes)
 
 
 def test_rows_without_bytes_are_read_by_their_path(tmp_path: Path) -> None:
