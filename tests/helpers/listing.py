@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from helpers.fewer_imports import late
 from helpers.repository import PHOTOS
-from shardwright.core.conversion import ShardRecipe, convert_ref
+from shardwright.core.conversion import Converted, ShardRecipe, convert_ref
 from shardwright.core.records.build import label_ids
 from shardwright.core.sources.input_probe import look_at
 from shardwright.core.sources.inputs import recognize
@@ -23,6 +25,8 @@ from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
 from shardwright.schemas.ledger import Entry
+
+tf = late("tensorflow")
 
 
 class Photo(NamedTuple):
@@ -85,16 +89,25 @@ class Listed(NamedTuple):
         for item, (_, *box) in zip(objects, photo.boxes):
             np.testing.assert_allclose(np.multiply(item.box or (), scale), box, atol=0.01)
 
-    def entries(self, **settings: Any) -> dict[str, Entry]:
-        """Converts the images without Beam; returns key -> ledger entry.
+    def converted(self, **settings: Any) -> dict[str, Converted]:
+        """Converts the images without Beam; returns key -> result.
 
         Args:
           **settings: Further settings.
         """
         classes = sorted({name for ref in self.refs.values() for name in ref.labels})
         chosen = dataclasses.replace(self.settings, **settings)
-        recipe = ShardRecipe(chosen, chosen.record_layout, label_ids(classes))
-        return {key: convert_ref(ref, recipe).entry for key, ref in self.refs.items()}
+        recipe = ShardRecipe(chosen, chosen.record_layout, label_ids(classes) | self.ids)
+        return {key: convert_ref(ref, recipe) for key, ref in self.refs.items()}
+
+    def entries(self, **settings: Any) -> dict[str, Entry]:
+        """Converts the images without Beam; returns key -> ledger entry."""
+        return {key: item.entry for key, item in self.converted(**settings).items()}
+
+    def records(self, **settings: Any) -> dict[str, Any]:
+        """Converts the images without Beam; returns key -> record, as TensorFlow parses it."""
+        made = self.converted(**settings).items()
+        return {key: tf.train.Example.FromString(item.example) for key, item in made if item.example}
 
     def reasons(self) -> Mapping[str, str]:
         """Returns key -> reason for files that are not candidates."""
@@ -104,7 +117,7 @@ class Listed(NamedTuple):
 def found_in(
     path: Path | str, settings: Mapping[str, Any], source: str = "", spool: Path | str = "unused"
 ) -> tuple[Input, list[Any]]:
-    """Lists an input in parts, as workers do; returns the input, and its references and class ids.
+    """Lists an input in parts, which travel to workers; returns the input, and its references and class ids.
 
     Args:
       path: The input.
@@ -119,7 +132,8 @@ def found_in(
         checked.check()
         item = recognize(item, probe, checked)
     context, chosen = Context(checked, Spool(str(spool))), source_by_name(item.source)
-    return item, [one for part in chosen.split(item, context) for one in chosen.list_part(part, context)]
+    parts = pickle.loads(pickle.dumps([*chosen.split(item, context)]))
+    return item, [one for part in parts for one in chosen.list_part(part, context)]
 
 
 def listed(path: Path | str, layout: str = "detection", **settings: Any) -> Listed:

@@ -11,7 +11,7 @@ import pytest
 from helpers.annotation_sets.coco import coco_of, panoptic_of, save
 from helpers.fewer_imports import late
 from helpers.listing import Photo, listed, put_photos
-from helpers.records import by_key, examples, picture, value, values
+from helpers.records import examples, picture, value, values
 from pycocotools.coco import COCO
 
 from shardwright import loader
@@ -142,8 +142,8 @@ def test_a_wrong_number_of_values_is_a_bad_object(tmp_path: Path, photos: list[P
     document = with_points(coco_of(photos))
     birds = [item for item in document["annotations"] if "keypoints" in item]
     birds[0]["keypoints"] = [1, 2]
-    path = save(tmp_path / "instances_val2017.json", document)
-    assert convert(input=path, output=tmp_path / "out", layout="keypoints").outcome["boxes"]["dropped"] == 1
+    found = listed(save(tmp_path / "instances_val2017.json", document), layout="keypoints")
+    assert sum((entry.boxes or {}).get("dropped", 0) for entry in found.entries().values()) == 1
 
 
 def test_sources_without_key_points_say_so(tmp_path: Path) -> None:
@@ -157,12 +157,9 @@ def test_panoptic_masks_are_listed(tmp_path: Path, photos: list[Photo]) -> None:
     document = panoptic_of(photos, folder / "panoptic_val2017")
     path = save(folder / "panoptic_val2017.json", document)
     save(folder / "instances_val2017.json", coco_of(photos))
-    made = convert(
-        input=tmp_path, output=tmp_path.parent / f"{tmp_path.name}-out", layout="panoptic", verify="full"
-    )
-    assert made.dataset.ledger["written"] == len(photos)
-    (records,) = examples(tmp_path.parent / f"{tmp_path.name}-out").values()
-    for record in records:
+    records = listed(tmp_path, layout="panoptic").records()
+    assert len(records) == len(photos)
+    for record in records.values():
         category = picture(record, "image/panoptic/category_mask")
         assert (category[:, 0] == 3).all() and category[0, -1] == 16 and category[-1, -1] == 0
         instance = picture(record, "image/panoptic/instance_mask")
@@ -184,9 +181,9 @@ def test_bad_panoptic_annotations_are_faults(tmp_path: Path) -> None:
     third["segments_info"] = None
     fourth["file_name"] = "gone.png"
     path = save(tmp_path / "panoptic_val2017.json", document)
-    assert set(listed(path, layout="panoptic").reasons()) == {photo.name for photo in photos[:3]}
-    made = convert(input=path, output=tmp_path / "out", layout="panoptic", max_bad_fraction=1, source="coco")
-    assert made.dataset.ledger["reasons"]["quarantined"] == {"BAD_ANNOTATION": 4}
+    found = listed(path, layout="panoptic")
+    assert set(found.reasons()) == {photo.name for photo in photos[:3]}
+    assert [entry.reason for entry in found.entries().values()].count("BAD_ANNOTATION") == 4
 
 
 def test_vision_stores_objects_and_panoptic_masks(tmp_path: Path, photos: list[Photo]) -> None:
@@ -197,23 +194,18 @@ def test_vision_stores_objects_and_panoptic_masks(tmp_path: Path, photos: list[P
         annotation["segments_info"][1]["category_id"] = 40
     save(folder / "panoptic_val2017.json", document)
     save(folder / "instances_val2017.json", coco_of(photos))
-    out = tmp_path.parent / "vision"
-    made = convert(input=tmp_path, output=out, layout="vision", verify="full", resize=64)
-    assert made.dataset.ledger["written"] == len(photos)
-    assert made.dataset.classes == {3: "thing", 16: "bird", 40: "sky"}
-    boxes = {photo.name: len(photo.boxes) for photo in photos}
-    (records,) = examples(out).values()
-    for record in records:
+    found = listed(tmp_path, layout="vision")
+    assert found.ids == {"thing": 3, "bird": 16, "sky": 40}
+    boxes = {f"val2017/{photo.name}": len(photo.boxes) for photo in photos}
+    records = found.records(resize="64")
+    for record in records.values():
         category = picture(record, "image/panoptic/category_mask")
         instance = picture(record, "image/panoptic/instance_mask")
         assert (category[0, 0], category[0, -1], category[-1, -1]) == (3, 40, 0)
         assert (instance[0, 0], instance[0, -1], instance[-1, -1]) == (1, 0, 0)
-        name = value(record, "image/filename").rpartition("/")[2]
-        assert len(values(record, "image/object/bbox/xmin")) == boxes[name]
-    assert made.outcome["boxes"]["written"] == sum(boxes.values())
-    assert made.outcome["boxes"]["segments_written"] == 2 * len(photos)
-    made = convert(input=tmp_path, output=tmp_path.parent / "detection", layout="detection")
-    for record in by_key(made.path).values():
+    assert boxes == {key: len(values(item, "image/object/bbox/xmin")) for key, item in records.items()}
+    assert {(entry.boxes or {})["segments_written"] for entry in found.entries().values()} == {2}
+    for record in listed(tmp_path).records().values():
         assert not [name for name in record.features.feature if "panoptic" in name]
 
 
