@@ -37,18 +37,6 @@ class ConversionFacts:
     on_background: int | None = None
 
 
-def _not_used(name: str, facts: ConversionFacts) -> str:
-    """Returns why a setting has no effect with these sources, and which sources use it."""
-    sources = list(all_sources())
-    users = [source.name for source in sources if source.uses(name)]
-    text = (
-        f"on inputs that are read as {listed(sorted(facts.sources or ()))}; only {listed(users)} can use it"
-    )
-    if any(name in source.metadata_settings for source in sources):
-        text += " (class_folders if a .json lies beside every image)"
-    return text
-
-
 def _is_met(condition: Condition, name: str, facts: ConversionFacts) -> bool:
     """Returns whether a condition of a setting is, or may be, met."""
     settings, needs = facts.settings, facts.settings.record_layout.needs
@@ -83,9 +71,13 @@ def _why_unused(name: str, facts: ConversionFacts) -> str:
     """Returns the end of "--NAME has no effect ..."; empty if the setting has, or may have, an effect."""
     needs = settings_of(ConvertSettings)[name].needs
     unmet = next((condition for condition in needs if not _is_met(condition, name, facts)), None)
-    if unmet is Condition.SOURCE:
-        return _not_used(name, facts)
-    return unmet.value if unmet else ""
+    if unmet is not Condition.SOURCE:
+        return unmet.value if unmet else ""
+    users = [source for source in all_sources() if source.uses(name)]
+    read_as, names = listed(sorted(facts.sources or ())), listed(source.name for source in users)
+    metadata = any(name in source.metadata_settings for source in users)
+    beside = " (class_folders if a .json lies beside every image)" if metadata else ""
+    return f"on inputs that are read as {read_as}; only {names} can use it{beside}"
 
 
 def has_effect(name: str, facts: ConversionFacts) -> bool:
