@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.hostile import make_tree
+from helpers.listing import listed
 from helpers.records import balanced, labels_by_key
 from helpers.repository import PHOTOS
 
 from shardwright.core.sources.inputs import check_inputs
+from shardwright.core.sources.rules import make_rules
 from shardwright.pipelines.convert import convert
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import UsageError
@@ -36,17 +38,13 @@ def test_inputs_of_different_kinds_give_one_dataset(tmp_path: Path) -> None:
 def test_classes_can_be_renamed_merged_and_filtered(tmp_path: Path) -> None:
     (tmp_path / "keep.txt").write_text("food\nthings\n")
     (tmp_path / "rename.txt").write_text("buildings = things\r\nvehicles=things\nfruit=food\n")
-    lists = {"rename_labels": tmp_path / "rename.txt", "keep_labels": tmp_path / "keep.txt"}
-    made = convert(input=PHOTOS, output=tmp_path / "out", **lists)
-    assert made.dataset.labels == ("food", "things")
-    assert made.dataset.ledger["reasons"]["filtered"] == {
-        "label_not_kept": 61 - made.dataset.ledger["written"]
-    }
-    folders = {"food": {"fruit"}, "things": {"buildings", "vehicles"}}
-    found = labels_by_key(tmp_path / "out")
-    assert {(label, key.partition("/")[0]) for key, label in found.items()} == {
-        (label, folder) for label, inner in folders.items() for folder in inner
-    }
+    lists = {"rename_labels": f"{tmp_path}/rename.txt", "keep_labels": f"{tmp_path}/keep.txt"}
+    rules = make_rules(ConvertSettings(**lists))
+    refs = map(rules.apply, listed(PHOTOS, "classification").refs.values())
+    renamed = {"fruit": ("food", ""), "buildings": ("things", ""), "vehicles": ("things", "")}
+    for ref in refs:
+        folder = ref.key.partition("/")[0]
+        assert (ref.label, ref.reason) == renamed.get(folder, (folder, "label_not_kept"))
 
 
 @pytest.mark.parametrize(
@@ -113,5 +111,5 @@ def test_a_stray_file_does_not_hide_the_class_folders(
 
 def test_a_folder_name_with_the_separator_is_one_class(tmp_path: Path) -> None:
     shutil.copytree(PHOTOS / "fruit", tmp_path / "in" / "fr\x1fuit")
-    made = convert(input=tmp_path / "in", output=tmp_path / "out", resize=16)
-    assert made.dataset.labels == ("fr%1Fuit",)
+    refs = listed(tmp_path / "in", "classification").refs.values()
+    assert {ref.labels for ref in refs} == {("fr%1Fuit",)}

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from helpers.annotation_sets.voc import put_list, put_voc, put_xml, xml_of
 from helpers.listing import Listed, Photo, listed, put_photos
-from helpers.records import examples, picture, value
+from helpers.records import picture
 from PIL import Image
 
 from shardwright.core.sources.voc import named_images, parse_voc
-from shardwright.pipelines.convert import convert
 from shardwright.schemas.errors import UsageError
 
 
@@ -101,21 +100,18 @@ def put_masks(root: Path, photos: list[Photo]) -> None:
 
 
 def test_segmentation_masks_are_read(tmp_path: Path) -> None:
-    photos = put_voc(tmp_path / "in")
-    put_masks(tmp_path / "in", photos[:3])
-    found = listed(tmp_path / "in", layout="segmentation")
+    photos = put_voc(tmp_path)
+    put_masks(tmp_path, photos[:3])
+    found = listed(tmp_path, layout="segmentation")
     assert found.reasons() == {"JPEGImages/seagull.jpg": "not_listed"}
-    put_list(tmp_path / "in", "Segmentation", train=("eagle", "apple"), val=("house", "seagull"))
-    found = listed(tmp_path / "in", layout="segmentation")
+    put_list(tmp_path, "Segmentation", train=("eagle", "apple"), val=("house", "seagull"))
+    found = listed(tmp_path, layout="segmentation")
     assert found.reasons() == {"JPEGImages/seagull.jpg": "BAD_ANNOTATION"}
-    (tmp_path / "classes.txt").write_text("background\none\ntwo\nthree\n")
-    settings = {"layout": "segmentation", "class_names": tmp_path / "classes.txt", "max_bad_fraction": 1}
-    made = convert(input=tmp_path / "in", output=tmp_path / "out", **settings)
-    assert made.dataset.splits.keys() == {"train", "val"}
-    for records in examples(tmp_path / "out").values():
-        for record in records:
-            number = ["eagle", "apple", "house"].index(Path(value(record, "image/filename")).stem)
-            assert (picture(record, "image/segmentation/class/encoded") == number + 1).all()
+    assert [found.refs[f"JPEGImages/{photo.name}"].split for photo in photos] == ["train"] * 2 + ["val"] * 2
+    records = found.records()
+    for number, photo in enumerate(photos[:3], 1):
+        mask = picture(records[f"JPEGImages/{photo.name}"], "image/segmentation/class/encoded")
+        assert (mask == number).all()
 
 
 def test_segmentation_needs_masks(tmp_path: Path) -> None:

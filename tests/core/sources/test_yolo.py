@@ -155,15 +155,16 @@ def test_the_confidence_of_a_model_is_ignored() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["data/", "", "build/darknet/x64/data/"])
-@pytest.mark.parametrize("where", ["set", "set/obj.data", "data", "."])
-@pytest.mark.parametrize("described", [True, False])
+@pytest.mark.parametrize(
+    ("where", "described"),
+    [("set", True), ("set", False), ("set/obj.data", True), ("data", True), ("data", False), (".", True)],
+)
 def test_lists_give_splits(tmp_path: Path, prefix: str, where: str, described: bool) -> None:
     """Lists that obj.data names, or none; Darknet itself is started in the folder with data/obj.data."""
     root = tmp_path / ("set" if "set" in where else "data")
     photos = put_darknet(root, DARKNET, prefix)
     if not described:
         (root / "obj.data").unlink()
-        where = root.name
     found = listed(tmp_path / where)
     assert found.input.source == "yolo" and not found.reasons() and found.ids["bird"] == 2
     above = "data/" if where == "." else ""
@@ -240,7 +241,6 @@ WRONG_YAML = {
     "train: images/train\n": "names no classes",
     "train: [\n": "not YAML",
     "- train\n": "names no images",
-    "train: " + "[" * 1200: "not YAML",
     "a: &a [x, x]\nb: &b [*a, *a]\ntrain: images/train\nnames: [*b, *b]\n": "write out what *name stands for",
 }
 
