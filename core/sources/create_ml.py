@@ -17,16 +17,14 @@ _FIELDS = (("image", "annotations"), ("imagefilename", "annotation"))
 _SIDES = ("x", "y", "width", "height")
 
 
-def _fields_of(entry: Any) -> tuple[str, str] | None:
-    """Returns the names of the fields with the image and its objects; None if it is another format."""
-    for image, objects in _FIELDS:
-        if isinstance(entry, dict) and isinstance(entry.get(image), str) and objects in entry:
-            entries = entry[objects]
-            if isinstance(entries, list) and all(
-                isinstance(item, dict) and "coordinates" in item and "label" in item for item in entries
-            ):
-                return image, objects
-    return None
+def _is_create_ml(entry: Any) -> bool:
+    """Returns whether an entry names an image, and objects with coordinates and labels."""
+    return isinstance(entry, dict) and any(
+        isinstance(entry.get(image), str)
+        and isinstance(entry.get(objects), list)
+        and all(isinstance(item, dict) and {"coordinates", "label"} <= item.keys() for item in entry[objects])
+        for image, objects in _FIELDS
+    )
 
 
 def _image_of(entry: Mapping[str, Any], settings: ConvertSettings) -> ImagePaths:
@@ -61,7 +59,7 @@ SOURCE = DocumentFormat(
     noun="Create ML JSON",
     rule="name the file, or the folder that holds it.",
     entry="entry",
-    recognizes=lambda head, *_: _fields_of(first_item(head)) is not None,
+    recognizes=lambda head, *_: _is_create_ml(first_item(head)),
     image_of=_image_of,
     is_beside=True,
     annotate=lambda ref, entry, settings: annotated(ref, objects_of(entry)),

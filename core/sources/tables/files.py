@@ -397,8 +397,10 @@ def embedded_image(
         image = _decode("".join(payload.split()))
     except ValueError as error:
         return _bad(f"its base64 cannot be read: {words_of(error)}")
-    written = next((spelling for spelling in _spellings(payload) if spelling in line), None)
-    if written is None:
+    # JSON writes line ends, and often slashes, with a backslash.
+    plain = payload.replace("\r", "\\r").replace("\n", "\\n").encode()
+    written = plain if plain in line else plain.replace(b"/", b"\\/")
+    if written not in line:
         return _bad("its base64 has unusual escapes; write it again")
     place = ByteRange("", offset + line.find(written), len(written), BASE64, file.size, file.version)
     return EmbeddedImage(place, len(image), content_digest(image))
@@ -412,13 +414,6 @@ def _payload(text: str) -> str:
 
 def _bad(message: str) -> AnnotationFault:
     return AnnotationFault(message, QuarantineReason.CORRUPT)
-
-
-def _spellings(payload: str) -> Iterator[bytes]:
-    """Yields the ways in which JSON writes base64 text: line ends and often slashes have a backslash."""
-    plain = payload.replace("\r", "\\r").replace("\n", "\\n").encode()
-    yield plain
-    yield plain.replace(b"/", b"\\/")
 
 
 def _decode(text: str) -> bytes:
