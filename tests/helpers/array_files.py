@@ -8,7 +8,7 @@ import io
 import pickle
 import struct
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 from helpers.fewer_imports import late
+from helpers.listing import listed
 from helpers.records import examples, value
 from helpers.repository import PHOTOS
 from shardwright.pipelines.convert import convert
@@ -141,19 +142,31 @@ def tar_gz(folder: Path) -> bytes:
 
 def pixels_by_key(dataset: Path) -> dict[str, tuple[np.ndarray, str, int]]:
     """Returns key -> (pixels as TensorFlow decodes them, class name, class id)."""
+    return _pixels_of(record for records in examples(dataset).values() for record in records)
+
+
+def converted_pixels(path: Path, **settings: Any) -> dict[str, tuple[np.ndarray, str, int]]:
+    """Converts an input without Beam, to PNG; returns what `pixels_by_key` does."""
+    found = listed(path, "classification", path.parent, **_TO_PNG, **settings).converted().values()
+    return _pixels_of(tf.train.Example.FromString(item.example) for item in found if item.example)
+
+
+def _pixels_of(records: Iterable[tf.train.Example]) -> dict[str, tuple[np.ndarray, str, int]]:
     return {
         value(record, "image/filename"): (
             tf.io.decode_image(record.features.feature["image/encoded"].bytes_list.value[0]).numpy(),
             value(record, "image/class/text"),
             value(record, "image/class/label"),
         )
-        for records in examples(dataset).values()
         for record in records
     }
 
 
+_TO_PNG = {"image_format": "png", "color": "keep"}
+
+
 def to_png(data: Path | list[str], out: Path, **settings: Any) -> ConvertResult:
-    return convert(**{"input": data, "output": out, "image_format": "png", "color": "keep", **settings})
+    return convert(**{"input": data, "output": out, **_TO_PNG, **settings})
 
 
 def refused(out: Path, **settings: Any) -> str:
@@ -166,11 +179,6 @@ def refused(out: Path, **settings: Any) -> str:
 
 def records_of(made: ConvertResult) -> dict[str, int]:
     return {name: sum(shard.records for shard in shards) for name, shards in made.dataset.splits.items()}
-
-
-def check(out: Path, key: str, pictures: np.ndarray, labels: Any) -> None:
-    """Checks that a dataset contains exactly these pictures and class names under these keys."""
-    check_found(pixels_by_key(out), key, pictures, labels)
 
 
 def check_found(

@@ -136,10 +136,12 @@ def found_in(
     return item, [one for part in parts for one in chosen.list_part(part, context)]
 
 
-def listed(path: Path | str, layout: str = "detection", **settings: Any) -> Listed:
+def listed(
+    path: Path | str, layout: str = "detection", spool: Path | str = "unused", **settings: Any
+) -> Listed:
     """Lists an input like a conversion, with the source that `auto` chooses."""
     texts = {name: str(value) for name, value in settings.items()}
-    item, found = found_in(path, {"layout": layout, **texts})
+    item, found = found_in(path, {"layout": layout, **texts}, spool=spool)
     chosen = ConvertSettings(input=(str(path),), layout=layout, **texts)
     refs = [one for one in found if isinstance(one, ImageRef)]
     by_key = {ref.key: ref for ref in refs}

@@ -15,6 +15,7 @@ from PIL import Image
 from helpers.array_files import refused
 from helpers.fewer_imports import late
 from helpers.hostile import check_books, picture
+from helpers.listing import listed
 from helpers.pictures import file_of
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import COMPRESSION, read_records
@@ -82,6 +83,16 @@ def read(dataset: Path) -> dict[str, dict[str, Any]]:
                 assert key not in found
                 found[key] = {**features_of(data), "split": split}
     return found
+
+
+def records_in(path: Path, layout: str, **settings: Any) -> dict[str, dict[str, Any]]:
+    """Converts an input without Beam; returns what `read` does."""
+    found = listed(path, layout, path.parent, **settings)
+    return {
+        key: {**features_of(item.example), "split": found.refs[key].split}
+        for key, item in found.converted().items()
+        if item.example
+    }
 
 
 _JPEGS = [path.read_bytes() for path in sorted(PHOTOS.rglob("*.jpg"))]

@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.array_files import (
+    converted_pixels,
     digits,
     grays,
-    pixels_by_key,
     refused,
-    to_png,
     write_cifar10,
     write_mnist,
 )
 from helpers.embedded import refs_of
 from helpers.listing import listed
-from helpers.records import balanced, quarantine
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -231,11 +229,10 @@ def test_a_truncated_compressed_file_loses_only_its_last_images(tmp_path: Path) 
     folder = write_mnist(tmp_path / "in")
     file = folder / "train-images-idx3-ubyte.gz"
     file.write_bytes(file.read_bytes()[:-3000])
-    made = to_png(folder, tmp_path / "out", max_bad_fraction=0.9)
-    ledger = made.dataset.ledger
-    assert balanced(ledger) and ledger["listed"] == 52 and 0 < ledger["quarantined"] < 40
+    refs, _ = refs_of(folder, tmp_path / "spool")
+    assert len(refs) == 52 and 0 < sum(ref.reason == "TRUNCATED" for ref in refs) < 40
     pictures = grays(52)
-    for key, (pixels, _, _) in pixels_by_key(tmp_path / "out").items():
+    for key, (pixels, _, _) in converted_pixels(folder).items():
         if key.startswith("train"):
             assert np.array_equal(pixels[..., 0], pictures[int(key.partition("!")[2])])
 
@@ -247,18 +244,17 @@ def test_a_damaged_byte_is_never_written(tmp_path: Path, save: Any) -> None:
     data = bytearray((tmp_path / "a.npz").read_bytes())
     data[data.index(b"images.npy") + 3000] ^= 0x55
     (tmp_path / "a.npz").write_bytes(data)
-    made = to_png(tmp_path / "a.npz", tmp_path / "out", max_bad_fraction=0.9)
-    assert balanced(made.dataset.ledger) and made.dataset.ledger["quarantined"] == 9
-    reasons = {entry["reason"] for entry in quarantine(tmp_path / "out").values()}
-    assert reasons <= {"CORRUPT", "CHECKSUM_MISMATCH"}
+    entries = listed(tmp_path / "a.npz", "classification", tmp_path).entries()
+    reasons = [entry.reason for entry in entries.values() if entry.outcome == "quarantined"]
+    assert len(reasons) == 9 and {*reasons} <= {"CORRUPT", "CHECKSUM_MISMATCH"} and len(entries) == 14
 
 
 def test_pixels_out_of_range_fail_one_image(tmp_path: Path) -> None:
     pictures = grays(9) / 255
     pictures[4, 3, 3], pictures[7, 0, 0] = 1.5, np.nan
     np.savez(tmp_path / "a.npz", images=pictures, labels=digits(9))
-    to_png(tmp_path / "a.npz", tmp_path / "out", max_bad_fraction=0.5)
-    reasons = {key[-1]: entry["reason"] for key, entry in quarantine(tmp_path / "out").items()}
+    entries = listed(tmp_path / "a.npz", "classification", tmp_path).entries()
+    reasons = {key[-1]: entry.reason for key, entry in entries.items() if entry.outcome == "quarantined"}
     assert reasons == {"4": "CORRUPT", "7": "CORRUPT"}
 
 
@@ -304,8 +300,7 @@ def test_several_datasets_in_one_folder_need_a_choice(tmp_path: Path) -> None:
     for name in ("mnist", "fashion"):
         np.savez(tmp_path / f"{name}.npz", x_train=grays(4), y_train=digits(4))
     assert "fashion.npz and mnist.npz" in refused(tmp_path.parent / "no", input=tmp_path)
-    out = tmp_path.parent / f"{tmp_path.name}_out"
-    assert to_png(tmp_path, out, source="arrays").dataset.ledger["written"] == 8
+    assert len(listed(tmp_path, "classification", tmp_path, source="arrays").refs) == 8
 
 
 def test_an_array_in_several_files_is_read(tmp_path: Path) -> None:
@@ -313,8 +308,7 @@ def test_an_array_in_several_files_is_read(tmp_path: Path) -> None:
     for piece in range(3):
         np.save(tmp_path / "in" / f"images_{piece:03d}.npy", grays(9)[piece * 3 : piece * 3 + 3])
         np.save(tmp_path / "in" / f"labels_{piece:03d}.npy", digits(9)[piece * 3 : piece * 3 + 3])
-    to_png(tmp_path / "in", tmp_path / "out")
-    found = pixels_by_key(tmp_path / "out")
+    found = converted_pixels(tmp_path / "in")
     for number in range(9):
         pixels, label, _ = found[f"images_{number // 3:03d}.npy!{number % 3:06d}"]
         assert np.array_equal(pixels[..., 0], grays(9)[number]) and label == str(digits(9)[number])

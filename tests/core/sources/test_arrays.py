@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import pickle
 from pathlib import Path
 
@@ -10,10 +9,10 @@ import numpy as np
 import pytest
 from helpers.array_files import (
     by_input,
-    check,
     check_found,
     cifar_batch,
     colors,
+    converted_pixels,
     digits,
     grays,
     pickle_2,
@@ -26,9 +25,9 @@ from helpers.array_files import (
     write_mnist,
 )
 from helpers.embedded import refs_of
-from helpers.records import examples, quarantine, value, values
-
-from shardwright.pipelines.convert import convert
+from helpers.listing import listed
+from helpers.records import examples, value
+from helpers.tfrecords import features_of
 
 
 def test_mnist_is_read(tmp_path: Path) -> None:
@@ -89,11 +88,7 @@ def test_cifar_pickled_by_a_new_python_is_read(tmp_path: Path) -> None:
     for name, data in batches.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "data_batch_1").write_bytes(data)
-    to_png([f"{name}={tmp_path}/{name}" for name in batches], tmp_path / "out")
-    found = by_input(tmp_path / "out")
-    assert found.keys() == batches.keys()
-    for records in found.values():
-        check_found(records, "data_batch_1!", pictures, labels)
+        check_found(converted_pixels(tmp_path / name), "data_batch_1!", pictures, labels)
 
 
 def _write_cifar100(folder: Path, pictures: np.ndarray, labels: np.ndarray, binary: bool) -> str:
@@ -117,10 +112,11 @@ def _write_cifar100(folder: Path, pictures: np.ndarray, labels: np.ndarray, bina
 def test_cifar100_is_read_with_its_superclasses(tmp_path: Path, binary: bool) -> None:
     pictures, labels = colors(12), np.arange(12) * 11 % 100
     file = _write_cifar100(tmp_path / "in", pictures, labels, binary)
-    made = to_png(tmp_path / "in", tmp_path / "out", max_bad_fraction=1)
-    assert made.dataset.labels == tuple(f"fine{i}" for i in range(100))
-    check(tmp_path / "out", f"{file}!", pictures, [f"fine{i}" for i in labels])
-    assert not binary or quarantine(tmp_path / "out")[f"{file}!000012"]["reason"] == "TRUNCATED"
+    check_found(converted_pixels(tmp_path / "in"), f"{file}!", pictures, [f"fine{i}" for i in labels])
+    refs, ids = refs_of(tmp_path / "in", tmp_path / "spool")
+    assert ids == {f"fine{i}": i for i in range(100)}
+    lost = [(ref.key, ref.reason) for ref in refs if not ref.is_candidate]
+    assert lost == ([(f"{file}!000012", "TRUNCATED")] if binary else [])
     refs, ids = refs_of(tmp_path / "in", tmp_path / "spool", label_column="coarse_label")
     assert ids == {f"coarse{i}": i for i in range(20)}
     assert [ref.label for ref in refs if ref.is_candidate] == [f"coarse{i // 5}" for i in labels]
@@ -132,8 +128,8 @@ def test_binary_cifar10_is_read(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "data_batch_1.bin").write_bytes(table.tobytes())
     (tmp_path / "in" / "batches.meta.txt").write_text("".join(f"class{i}\n" for i in range(10)))
-    to_png(tmp_path / "in", tmp_path / "out")
-    check(tmp_path / "out", "data_batch_1.bin!", pictures, [f"class{label}" for label in labels])
+    found = converted_pixels(tmp_path / "in")
+    check_found(found, "data_batch_1.bin!", pictures, [f"class{label}" for label in labels])
     message = refused(tmp_path / "no", input=tmp_path / "in", label_column="coarse_label")
     assert "data_batch_1.bin has no coarse_label; leave --label_column out" in message
 
@@ -183,11 +179,7 @@ def test_every_form_of_array_gives_the_same_pixels(tmp_path: Path) -> None:
     pictures, labels = colors(9, 20), digits(9)
     for name, change in _FORMS.items():
         np.savez(tmp_path / f"{name}.npz", images=change(pictures), labels=labels)
-    to_png([f"{name}={tmp_path}/{name}.npz" for name in _FORMS], tmp_path / "out")
-    found = by_input(tmp_path / "out")
-    assert found.keys() == _FORMS.keys()
-    for name, records in found.items():
-        check_found(records, f"{name}.npz!images/", pictures, labels)
+        check_found(converted_pixels(tmp_path / f"{name}.npz"), f"{name}.npz!images/", pictures, labels)
 
 
 def test_booleans_and_sixteen_bits_are_converted(tmp_path: Path) -> None:
@@ -199,32 +191,25 @@ def test_booleans_and_sixteen_bits_are_converted(tmp_path: Path) -> None:
         wide[:, 0, 0] = 65535
         np.savez(tmp_path / f"{name}.npz", images=wide.astype(">u2"), labels=labels)
         expected[name] = (wide.astype(int) * 255 + 32767) // 65535
-    to_png([f"{name}={tmp_path}/{name}.npz" for name in expected], tmp_path / "out")
-    found = by_input(tmp_path / "out")
     for name, pixels in expected.items():
-        check_found(found[name], f"{name}.npz!images/", pixels, labels)
+        check_found(converted_pixels(tmp_path / f"{name}.npz"), f"{name}.npz!images/", pixels, labels)
 
 
 def test_alpha_is_flattened(tmp_path: Path) -> None:
     pictures = np.concatenate([colors(5, 16), np.zeros((5, 16, 16, 1), np.uint8)], axis=3)
     pictures[:, :8, :, 3] = 255
     np.savez(tmp_path / "a.npz", images=pictures, labels=digits(5))
-    to_png(tmp_path / "a.npz", tmp_path / "out", background="#102030")
-    for pixels, _, _ in pixels_by_key(tmp_path / "out").values():
+    found = converted_pixels(tmp_path / "a.npz", background="#102030")
+    for pixels, _, _ in found.values():
         assert (pixels[8:] == (0x10, 0x20, 0x30)).all()
-    check_top = pixels_by_key(tmp_path / "out")["a.npz!images/000002"][0][:8]
-    assert np.array_equal(check_top, pictures[2, :8, :, :3])
+    assert np.array_equal(found["a.npz!images/000002"][0][:8], pictures[2, :8, :, :3])
 
 
 def test_an_image_may_have_several_classes(tmp_path: Path) -> None:
     labels = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 1]])
     np.savez(tmp_path / "a.npz", images=grays(3), labels=labels)
-    to_png(tmp_path / "a.npz", tmp_path / "out", label_separator="|")
-    found = {
-        value(record, "image/filename")[-1]: values(record, "image/class/label")
-        for record in examples(tmp_path / "out")["train"]
-    }
-    assert found == {"0": [0, 2], "1": [1], "2": [0, 1, 2]}
+    refs, _ = refs_of(tmp_path / "a.npz", tmp_path / "spool", label_separator="|")
+    assert [ref.labels for ref in refs] == [("0", "2"), ("1",), ("0", "1", "2")]
     assert "--label_separator" in refused(tmp_path / "no", input=tmp_path / "a.npz")
 
 
@@ -233,7 +218,8 @@ def test_files_beside_each_other_belong_together(tmp_path: Path) -> None:
         (tmp_path / "in" / split).mkdir(parents=True)
         np.save(tmp_path / "in" / split / "images.npy", grays(20)[part])
         np.save(tmp_path / "in" / split / "labels.npy", digits(20)[part])
-    assert records_of(to_png(tmp_path / "in", tmp_path / "out")) == {"train": 12, "val": 8}
+    refs, _ = refs_of(tmp_path / "in", tmp_path / "spool")
+    assert [ref.split for ref in refs] == ["train"] * 12 + ["val"] * 8
     hashed, _ = refs_of(tmp_path / "in", tmp_path / "spool", splits="a=0.5,b=0.5")
     assert len(hashed) == 20 and {ref.split for ref in hashed} == {""}
     write_mnist(tmp_path / "mnist", 12, 8)
@@ -248,8 +234,8 @@ def test_arrays_may_have_any_names(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", scans=grays(5), grades=grades, ages=np.arange(5))
     message = refused(tmp_path / "no", input=tmp_path / "a.npz")
     assert "--image_column" in message
-    to_png(tmp_path / "a.npz", tmp_path / "out", image_column="scans", label_column="grades")
-    check(tmp_path / "out", "a.npz!scans/", grays(5), grades)
+    found = converted_pixels(tmp_path / "a.npz", image_column="scans", label_column="grades")
+    check_found(found, "a.npz!scans/", grays(5), grades)
     message = refused(tmp_path / "no", input=tmp_path / "a.npz", image_column="scan")
     assert "did you mean scans?" in message
 
@@ -263,8 +249,8 @@ def test_images_without_labels_need_a_setting(tmp_path: Path) -> None:
 
 def test_kept_pixels_become_png(tmp_path: Path) -> None:
     """Raw pixels cannot be kept as they are, and the ledger says so."""
-    convert(input=write_mnist(tmp_path / "in"), output=tmp_path / "out")
-    record = examples(tmp_path / "out")["test"][0]
-    assert value(record, "image/format") == "png" and value(record, "image/channels") == 3
-    ledger = gzip.decompress(next((tmp_path / "out" / "_shards").iterdir()).read_bytes()).decode()
-    assert '"stored": "encoded"' in ledger and '"stored": "kept"' not in ledger
+    found = listed(write_mnist(tmp_path / "in"), "classification", tmp_path).converted()
+    for item in found.values():
+        record = features_of(item.example)
+        assert (record["image/format"], record["image/channels"]) == ([b"png"], [3])
+        assert item.entry.stored == "encoded"

@@ -9,18 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.array_files import (
-    by_input,
-    check,
     check_found,
     colors,
+    converted_pixels,
     digits,
     grays,
-    pixels_by_key,
     refused,
-    to_png,
 )
 from helpers.embedded import refs_of
-from helpers.hostile import check_books
 from helpers.tfrecords import example, refused_sentence, tf, write
 from PIL import Image
 
@@ -32,17 +28,13 @@ PLANES = PICTURES.transpose(0, 3, 1, 2)
 
 def test_flat_rows_are_recognized(tmp_path: Path) -> None:
     """As in CIFAR and the small ImageNet, and as from a plain reshape."""
-    inputs, scales = [], {"u1": 1, "<i8": 1, "<f4": 1 / 255, ">u2": 257}
-    for number, (dtype, pixels, order) in enumerate(product(scales, (PICTURES, PLANES), "CF")):
+    scales = {"u1": 1, "<i8": 1, "<f4": 1 / 255, ">u2": 257}
+    for dtype, pixels, order in product(scales, (PICTURES, PLANES), "CF"):
         rows = pixels.reshape(20, -1) * np.float64(scales[dtype])
         flat = np.asarray(rows.astype(dtype), order=order)
-        np.savez(tmp_path / f"rows{number}.npz", data=flat, labels=digits(20))
-        inputs.append(f"rows{number}={tmp_path}/rows{number}.npz")
-    to_png(inputs, tmp_path / "out", pixel_shape="32x32x3", splits="all=1")
-    found = by_input(tmp_path / "out")
-    assert len(found) == len(inputs)
-    for name, records in found.items():
-        check_found(records, f"{name}.npz!data/", PICTURES, digits(20))
+        np.savez(tmp_path / "a.npz", data=flat, labels=digits(20))
+        found = converted_pixels(tmp_path / "a.npz", pixel_shape="32x32x3")
+        check_found(found, "a.npz!data/", PICTURES, digits(20))
 
 
 _FORMS: dict[str, Any] = {
@@ -55,25 +47,18 @@ _FORMS: dict[str, Any] = {
 
 def test_records_of_flat_rows_are_recognized(tmp_path: Path) -> None:
     """Like records that were made from CIFAR's rows."""
-    inputs = []
     for form, pixels, compression in product(_FORMS, (PICTURES, PLANES), ("none", "gzip")):
         records = [{**_FORMS[form](x), "label": i} for i, x in enumerate(pixels[:6])]
-        file = write(tmp_path / f"{len(inputs)}.tfrecord", [b"no record", *records], compression)
-        inputs.append(f"form{len(inputs)}={file}")
-    to_png(inputs, tmp_path / "out", pixel_shape="32x32x3", max_bad_fraction=0.5)
-    check_books(tmp_path / "out")
-    found = by_input(tmp_path / "out")
-    assert len(found) == len(inputs)
-    for name, records in found.items():
-        assert len(records) == 6, name
-        assert all(np.array_equal(pixels, PICTURES[number]) for pixels, _, number in records.values()), name
+        file = write(tmp_path / "a.tfrecord", [b"no record", *records], compression)
+        found = converted_pixels(file, pixel_shape="32x32x3").values()
+        assert [number for _, _, number in found] == [*range(6)], form
+        assert all(np.array_equal(pixels, PICTURES[number]) for pixels, _, number in found), form
 
 
 def test_the_shape_in_a_record_decides_the_order(tmp_path: Path) -> None:
     """Whatever the pixels look like: `shape` states 32 x 32 x 3."""
     file = write(tmp_path / "a.tfrecord", [{"image": PLANES[0].tobytes(), "shape": [32, 32, 3], "label": 0}])
-    to_png(file, tmp_path / "out")
-    ((pixels, _, _),) = pixels_by_key(tmp_path / "out").values()
+    ((pixels, _, _),) = converted_pixels(file).values()
     assert np.array_equal(pixels.ravel(), PLANES[0].ravel())
 
 
@@ -93,13 +78,13 @@ def test_dark_sixteen_bits_are_refused(tmp_path: Path, highest: int) -> None:
 def test_black_and_bright_sixteen_bits_are_accepted(tmp_path: Path) -> None:
     """Black pictures show nothing, and one bright picture is enough."""
     wide = np.zeros((20, 28, 28), np.uint16)
-    np.savez(tmp_path / "black.npz", images=wide, labels=digits(20))
-    to_png(tmp_path / "black.npz", tmp_path / "black")
-    wide[:] = 200
-    wide[7, 3, 3] = 0xC000
-    np.savez(tmp_path / "bright.npz", images=wide, labels=digits(20))
-    to_png(tmp_path / "bright.npz", tmp_path / "bright")
-    check(tmp_path / "bright", "bright.npz!images/", (wide.astype(int) * 255 + 32767) // 65535, digits(20))
+    for bright in (False, True):
+        if bright:
+            wide[:] = 200
+            wide[7, 3, 3] = 0xC000
+        np.savez(tmp_path / "a.npz", images=wide, labels=digits(20))
+        found = converted_pixels(tmp_path / "a.npz")
+        check_found(found, "a.npz!images/", (wide.astype(int) * 255 + 32767) // 65535, digits(20))
 
 
 def test_large_pictures_need_little_memory(tmp_path: Path) -> None:
