@@ -62,11 +62,14 @@ class Converters:
       in_processes: Whether each of the threads has a worker process that does its work. A function must be
         picklable then. If a process crashes, only the item that it worked on is lost.
       preload: Module that worker processes import when they start; empty for none.
+
+    Attributes:
+      in_processes: As above.
     """
 
     def __init__(self, threads: int, in_processes: bool, preload: str = "") -> None:
         self._threads = threads
-        self._in_processes = in_processes
+        self.in_processes = in_processes
         self._preload = preload
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="shardwright-convert")
         self._processes: set[WorkerProcess] = set()
@@ -112,7 +115,7 @@ class Converters:
           EngineError: When iterated, if a worker process was killed.
         """
         run = each(function)
-        if self._in_processes:
+        if self.in_processes:
             self.start()
             run = partial(self._run_in_process, _packed(function), crashed)
         limits.setdefault("max_items", self._threads * _WAITING_PER_CONVERTER)
@@ -126,18 +129,13 @@ class Converters:
           EngineError: If no process can be started, or it was killed.
         """
         with self._starting:
-            if not self._in_processes and not self._processes:
+            if not self.in_processes and not self._processes:
                 self._start_process()
         self.start()
         results: list[Result] = self._run_in_process(
             _packed(partial(_apply, function)), _raise_crashed, [args]
         )
         return results[0]
-
-    @property
-    def in_processes(self) -> bool:
-        """Whether worker processes convert."""
-        return self._in_processes
 
     def tasks(self) -> list[Task]:
         """Returns what the worker processes work on."""

@@ -112,7 +112,8 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
     """Returns the input with the source that reads it.
 
     Raises:
-      UsageError: If no source can read it, or the named source cannot.
+      UsageError: If no source can read it, or the named source cannot, or a folder of images or masks that
+        the source uses does not exist.
     """
     if probe.is_file and is_text_name(probe.name):
         check_utf8(probe.where, probe.head)
@@ -120,22 +121,13 @@ def recognize(item: Input, probe: InputProbe, settings: ConvertSettings) -> Inpu
     _check_layout(source, probe, settings)
     if not source.uses("extra_columns"):
         check_columns(item.path, source.name, settings, unless="")
-    _check_folders(settings, source)
-    detected_as = source.describe(probe, settings)
-    return item._replace(source=source.name, detected_as=detected_as, is_file=probe.is_file)
-
-
-def _check_folders(settings: ConvertSettings, source: Source) -> None:
-    """Checks that the folders of images and masks exist, if the settings name them and the source uses them.
-
-    Raises:
-      UsageError: If one does not.
-    """
     for name, path in (("image_root", settings.image_root), ("mask_dir", settings.mask_dir)):
         if path and name in source.settings:
             storage.require_known(f"--{name}", path)
             if not is_folder(path):
                 raise UsageError(f"--{name} {printable(path)} is not a folder, or is empty; check the path.")
+    detected_as = source.describe(probe, settings)
+    return item._replace(source=source.name, detected_as=detected_as, is_file=probe.is_file)
 
 
 def _source_of(probe: InputProbe, settings: ConvertSettings) -> Source:
@@ -362,8 +354,8 @@ def _options(path: str, places: Sequence[str], settings: ConvertSettings) -> str
         return ""
     named = table._replace(names=(image, "", "", "", "")) if image else table
     written = filter(None, files.first_images(TableFile(file, named, ""), settings))
-    images = filter(None, (inner_path(with_slashes(str(name).strip())) for name in written))
-    root = find_root(dict.fromkeys(places), [*images])
+    images = (inner_path(with_slashes(str(name).strip())) for name in written)
+    root = find_root(places, [*filter(None, images)])
     if not root:
         return ""
     options = f"--input {printable(path)}"

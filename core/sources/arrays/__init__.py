@@ -79,7 +79,7 @@ class FoundArray:
     dataset: str = ""
 
 
-#: Dataset, split and number of an array.
+#: Dataset, split and number of an array, which images and their labels have in common.
 _Group = tuple[str, str, str]
 
 
@@ -99,11 +99,6 @@ class NamedArray(NamedTuple):
     number: str = ""
     dataset: str = ""
     rank: int = 0
-
-    @property
-    def group(self) -> _Group:
-        """What images and their labels have in common."""
-        return self.dataset, self.split, self.number
 
     def within(self, outer: NamedArray) -> NamedArray:
         """Combines the name with the name of its file or folder; the inner name takes precedence."""
@@ -266,7 +261,7 @@ def _pair(candidates: Iterable[_Candidate], settings: ConvertSettings) -> Iterat
     # Clear names come first, and files that need no unpacking.
     in_order = sorted(candidates, key=lambda item: (item[0].rank, item[1].file.endswith(".gz"), item[1]))
     for named, array in in_order:
-        groups[named.role][named.group].append(array)
+        groups[named.role][named.dataset, named.split, named.number].append(array)
     for group, (images, *rest) in groups[IMAGES].items():
         for other in rest:
             if other.file not in (images.file, f"{images.file}.gz"):
