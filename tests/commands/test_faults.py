@@ -42,7 +42,6 @@ from helpers.hostile import (
 )
 
 from shardwright.core import conversion as shard_convert
-from shardwright.core import storage
 from shardwright.core.concurrency.pool import ByteBudget
 from shardwright.core.concurrency.underway import UNDERWAY, Task, Underway
 from shardwright.core.concurrency.watchdog import STUCK_AFTER_MINUTES, STUCK_EXPERIMENT, Watchdog
@@ -392,46 +391,12 @@ def test_an_error_of_a_worker_process_arrives_as_one_sentence(tmp_path: Path, tr
     assert "Cannot write a shard to" in sentence_of(ended(done.returncode, done.stdout, done.stderr), 3)
 
 
-def test_a_run_that_ended_between_a_shard_and_its_ledger_can_be_resumed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, small: Path, convert_small: Convert
-) -> None:
-    real = storage.write_bytes
-
-    def full(path: str, data: bytes, inside: str = "") -> None:
-        if "/_index/" in path or "/_shards/" in path:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(path, data, inside)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(storage, "write_bytes", full)
-        sentence_of(convert_small(), 3)
-    left = [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()]
-    assert left == ["train-00000-of-00001.tfrecord"]
-    assert convert_small("--resume").code == 0
-    assert len(check_books(tmp_path / "out")) == sum(path.is_file() for path in small.rglob("*"))
-
-
 @pytest.fixture(autouse=True)
 def handlers() -> Iterator[None]:
     before = {number: signal.signal(number, signal.default_int_handler) for number in ENDING}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-
-
-@pytest.mark.parametrize("number", ENDING)
-def test_every_signal_to_end_ends_in_order(capsys: Capture, number: signal.Signals) -> None:
-    def command() -> int:
-        os.kill(os.getpid(), number)
-        time.sleep(60)
-        return 0
-
-    assert exit_code_of(command, resumable=True) == 130
-    reason = "" if number == signal.SIGINT else f"it was told to end ({number.name}); "
-    assert capsys.readouterr().err == (
-        f"shardwright: interrupted; {reason}run again with --resume to go on.\n"
-    )
-    assert signal.getsignal(number) is signal.default_int_handler
 
 
 def test_errors_at_the_end_are_interruptions_but_refusals_stay(capsys: Capture) -> None:
@@ -452,6 +417,7 @@ def test_errors_at_the_end_are_interruptions_but_refusals_stay(capsys: Capture) 
     assert exit_code_of(broken) == 130
     assert capsys.readouterr().err == "shardwright: interrupted; it was told to end (SIGTERM); run again.\n"
     assert exit_code_of(refused) == 1
+    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
