@@ -147,8 +147,8 @@ def pixels_by_key(dataset: Path) -> dict[str, tuple[np.ndarray, str, int]]:
 
 def converted_pixels(path: Path, **settings: Any) -> dict[str, tuple[np.ndarray, str, int]]:
     """Converts an input without Beam, to PNG; returns what `pixels_by_key` does."""
-    found = listed(path, "classification", path.parent, **_TO_PNG, **settings).converted().values()
-    return _pixels_of(tf.train.Example.FromString(item.example) for item in found if item.example)
+    found = listed(path, "classification", path.parent, **_TO_PNG, **settings)
+    return _pixels_of(found.records().values())
 
 
 def _pixels_of(records: Iterable[tf.train.Example]) -> dict[str, tuple[np.ndarray, str, int]]:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from helpers.embedded import refs_of
 from helpers.hostile import document, shard_hashes
-from helpers.listing import found_in
-from helpers.records import quarantine
+from helpers.listing import found_in, listed
 from helpers.repository import PHOTOS, copy_photos
 from helpers.tfrecords import (
     JPEGS,
@@ -25,6 +24,7 @@ from helpers.tfrecords import (
     object_record,
     offsets_of,
     read,
+    records_in,
     refused_sentence,
     tf,
     write,
@@ -210,17 +210,14 @@ def test_extra_columns_of_every_type_are_stored(tmp_path: Path) -> None:
         for i in range(2)
     ]
     file = write(tmp_path / "a.tfrecord", [*records, {"image": JPEGS[2], "label": 0, "price": 1.5, "n": 2}])
-    made = converted(
-        file,
-        tmp_path / "out",
-        extra_columns="price:float,n:int,tags:string[],blob:bytes",
-        max_bad_fraction=1,
-    )
-    for record in read(made).values():
+    columns = "price:float,n:int,tags:string[],blob:bytes"
+    found = records_in(file, "classification", extra_columns=columns)
+    assert len(found) == 2
+    for record in found.values():
         assert (record["price"], record["n"]) == ([1.5], [-3])
         assert (record["tags"], record["blob"]) == ([b"a", b"b"], [b"\xff\0"])
-    (lost,) = quarantine(made).values()
-    assert (lost["reason"], "blob is empty" in lost["message"]) == ("BAD_ROW", True)
+    refs, _ = refs_of(file, tmp_path / "spool", extra_columns=columns)
+    assert refs[2].reason == "BAD_ROW" and "blob is empty" in refs[2].message
 
 
 def test_class_folders_are_not_detected_as_tfrecords(tmp_path: Path) -> None:
@@ -300,7 +297,7 @@ class TestDamage:
             ({"image": b"", "label": 1}, "EMPTY_FILE", "is empty"),
             ({"image": [JPEGS[0], JPEGS[1]], "label": 1}, "BAD_ROW", "several values"),
             ({"image": b"plain text", "label": 1}, "BAD_ROW", "--pixel_shape"),
-            ({"image": JPEGS[0]}, "UNKNOWN_LABEL", "has no class"),
+            ({"image": JPEGS[0]}, "", ""),  # the rules for classes make it UNKNOWN_LABEL
             ({"image": JPEGS[0], "label": b"\xff"}, "BAD_ANNOTATION", "not UTF-8"),
             ({"image": JPEGS[0], "label": 1.5}, "BAD_ANNOTATION", "not a class id"),
             ({"image": JPEGS[0], "label": float("nan")}, "BAD_ANNOTATION", "not a class id"),
@@ -311,12 +308,13 @@ class TestDamage:
             ({"image": b"x" * 30, "height": 5, "width": 5, "depth": 3, "label": 1}, "CORRUPT", "5 x 5 x 3"),
         ]
         file = write(tmp_path / "a.tfrecord", [sound, *(case[0] for case in cases)])
-        made = converted(file, tmp_path / "out", max_bad_fraction=1)
-        lost = quarantine(made)
-        assert len(lost) == len(cases)
+        entries = listed(file, "classification", tmp_path).entries()
+        assert len(entries) == len(cases) + 1
         for number, (_, reason, part) in enumerate(cases, 1):
-            found = lost[f"a.tfrecord!{number:06d}"]
-            assert found["reason"] == reason and part in found["message"], (number, found)
+            entry = entries[f"a.tfrecord!{number:06d}"]
+            assert entry.reason == reason and part in entry.message, (number, entry)
+        unlabelled = refs_of(file, tmp_path / "spool")[0][6]
+        assert not unlabelled.label and unlabelled.message.endswith(": it has no class")
 
     def test_a_file_that_changed_stops_the_job(self, file: Path, tmp_path: Path) -> None:
         refs, _ = refs_of(file, tmp_path / "spool")
