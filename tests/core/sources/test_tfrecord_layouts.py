@@ -306,10 +306,10 @@ def without(records: dict[str, dict[str, Any]], *names: str) -> dict[str, dict[s
     }
 
 
-def test_objects_keep_their_place_when_resized(detection: Path, tmp_path: Path) -> None:
+def test_objects_keep_their_place_when_resized(detection: Path) -> None:
     names = (*_PICTURES, "image/object/mask", "image/object/area", "split")
-    made = converted(detection, tmp_path / "out", layout="detection", resize=64, extra_columns=_COLUMNS)
-    assert without(read(made), *names) == without(read(detection), *names)
+    made = records_in(detection, "detection", resize="64x64", extra_columns=_COLUMNS)
+    assert without(made, *names) == without(read(detection), *names)
 
 
 def test_all_splits_can_become_one(detection: Path, tmp_path: Path) -> None:
