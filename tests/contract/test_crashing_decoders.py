@@ -92,6 +92,7 @@ def accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Accident:
     return prepare
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGSEGV, 0), (signal.SIGABRT, 1)])
 def test_a_crash_quarantines_its_image_and_the_run_goes_on(
     images: Path, accident: Accident, tmp_path: Path, capfd: Capture, number: signal.Signals, code: int
@@ -148,6 +149,7 @@ def test_an_exit_in_a_hook_is_a_failure_of_the_hook(
     assert bad["message"] == "leaving:leave or the decoder ended the process (exit code 0)"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [None, signal.SIGINT, signal.SIGTERM], ids=str)
 def test_a_decoder_that_hangs_ends_with_its_command(
     images: Path, accident: Accident, tmp_path: Path, number: signal.Signals | None
@@ -240,6 +242,7 @@ parquet.ParquetFile(sys.argv[1]).metadata.row_group(0).column(0)
 """
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("pool", ["threads", "processes"])
 def test_a_footer_that_crashes_its_library_refuses_the_file(
     tmp_path: Path, capfd: Capture, pool: str

@@ -247,7 +247,7 @@ def bucket() -> Iterator[Any]:
         yield made
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", _CASES)
 def test_an_input_in_a_bucket_gives_the_same(name: str, tmp_path: Path, bucket: Any) -> None:
     made = _maker(name, tmp_path)
