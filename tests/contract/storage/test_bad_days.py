@@ -94,9 +94,9 @@ def test_images_that_cannot_be_read_are_quarantined(
 
 
 def test_a_dataset_that_is_always_damaged_is_reported(
-    capfd: Capture, shared: Bucket, bucket: Bucket, proxy: Proxy
+    capfd: Capture, bucket: Bucket, proxy: Proxy, small_local: Path
 ) -> None:
-    convert(input=f"{shared.url}/small", output=f"{bucket.url}/out")
+    bucket.put_tree(small_local, "out/")
     for name in ("dataset.json", ".tfrecord"):
         with proxy.watch(always(Fault("flip"), "media", name)):
             for command in ("validate", "inspect"):

@@ -20,6 +20,12 @@ Capture = pytest.CaptureFixture[str]
 MARK = "_work/replacement/"
 
 
+@pytest.fixture(scope="module")
+def old_local(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of more shards, built on the local disk."""
+    return Path(convert(input=tree, output=tmp_path_factory.mktemp("old") / "out", shards=5).path)
+
+
 def state_of(bucket: Bucket) -> str:
     """Returns what a reader sees: the fingerprint of a whole dataset, or nothing; never a mixture."""
     if "out/dataset.json" not in bucket.names():
@@ -60,10 +66,10 @@ def test_an_output_that_is_not_empty_needs_overwrite(
 
 
 def test_overwriting_removes_all_old_files(
-    shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path
+    shared: Bucket, bucket: Bucket, proxy: Proxy, small_local: Path, old_local: Path
 ) -> None:
-    output = f"{bucket.url}/out"
-    old = convert(input=f"{shared.url}/small", output=output, shards=5).dataset.fingerprint
+    output, old = f"{bucket.url}/out", document(old_local)["fingerprint"]
+    bucket.put_tree(old_local, "out/")
     bucket.put("outside.txt", b"")
     bucket.put("out-other/file", b"")
     seen = {old: 0}
@@ -117,11 +123,11 @@ def test_overwriting_removes_all_old_files(
 )
 def test_an_interrupted_replacement_never_shows_a_mixture(
     capfd: Capture, retries: Retries, shared: Bucket, bucket: Bucket, proxy: Proxy,
-    small_local: Path, cut: str,
+    small_local: Path, old_local: Path, cut: str,
 ) -> None:  # fmt: skip
     output = f"{bucket.url}/out"
-    old = convert(input=f"{shared.url}/small", output=output, shards=5).dataset.fingerprint
-    new = document(small_local)["fingerprint"]
+    bucket.put_tree(old_local, "out/")
+    old, new = (document(path)["fingerprint"] for path in (old_local, small_local))
     kind, name = cut.split()
     down = []
 
