@@ -16,8 +16,8 @@ from helpers import pictures
 from helpers.annotated import annotated, saved
 from helpers.fewer_imports import late
 from helpers.pictures import file_of, rgb_pixels, tiff_of
-from helpers.planting import rewrite, set_text, write_ledger, written_lines
-from helpers.resealing import read_shard, settle
+from helpers.planting import rewrite, write_ledger, written_lines
+from helpers.resealing import put, read_shard, settle
 from PIL import Image
 
 from shardwright import loader
@@ -416,7 +416,7 @@ def test_validation_finds_pixels_of_another_type(tmp_path: Path) -> None:
     out = tmp_path / "out"
     settings = {"depth": "keep", "resize": "14x9", "layout": layout_of("uint16"), "shards": 1}
     convert(input=source, output=str(out), verify="none", **settings)
-    rewrite(out, set_text("x", EIGHT.tobytes()), 0, SHARD)
+    rewrite(out, put("x", EIGHT.tobytes()), 0, SHARD)
     found = [item for item in validate(out, mode="full").findings if item.code not in NOTES]
     assert [item.code.value for item in found] == ["SIZE_MISMATCH"]
     assert "378 raw bytes are not 9 x 14 x 3 of uint16" in found[0].message
@@ -577,7 +577,7 @@ def test_multispectral_images_are_measured_and_compared_with_their_source(tmp_pa
     assert (dataset / "report.html").read_text().count("data:image/jpeg") >= len(files)
     (bands_of_one,) = parse_example(read_shard(dataset / SHARD)[0])["image/encoded"].values
     other = np.frombuffer(bytes(bands_of_one), "<u2") + np.uint16(40)
-    rewrite(dataset, set_text("image/encoded", other.tobytes()), 0, SHARD)
+    rewrite(dataset, put("image/encoded", other.tobytes()), 0, SHARD)
     assert {item.code for item in validate(dataset, against=source).findings} == {"SOURCE_CHANGED"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import shutil
@@ -12,24 +11,27 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from helpers.planting import (
-    ledger_path,
-    remove,
-    retype,
-    rewrite,
-    set_float,
-    set_int,
-    set_text,
-    write_ledger,
-    write_shard,
-    written_lines,
+from helpers.depths import findings_at
+from helpers.mutations import added, appended, in_json, removed
+from helpers.planting import edit_record, write_ledger, write_shard, written_lines
+from helpers.resealing import (
+    Edit,
+    Features,
+    put,
+    read_document,
+    read_ledger,
+    read_shard,
+    settle,
+    sign,
+    write_document,
 )
-from helpers.resealing import read_shard, settle, sign
+from helpers.resealing import write_ledger as write_whole_ledger
 from PIL import Image
 
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import QUALITY, FindingCode
+from shardwright.schemas.example import FeatureType
 
 #: Codes with tests in the modules of the pipelines that report them: code -> test modules.
 #: A module must contain the code.
@@ -57,12 +59,14 @@ Place = tuple[str | None, int | None]
 TRAIN0, TRAIN1, TRAIN2 = (f"train-{i:05d}-of-00003.tfrecord" for i in range(3))
 TEST, OTHER = "test-00000-of-00001.tfrecord", "validation-00000-of-00001.tfrecord"
 PHOTO, OWN, OBJECTS = "photos", "own layout", "objects"
+SETTLED = (0, 1, 3)
 
 
 class Plant(NamedTuple):
     """A defect: its finding, the dataset in which it is planted, how, and the expected place.
 
-    Defects of one dataset and `turn` are planted together, in different records or shards.
+    Defects of one dataset and `turn` are planted together, in different records or shards. Those of the turns
+    in `SETTLED` change records or ledgers, and all that depends on these is updated.
     """
 
     code: FindingCode
@@ -72,13 +76,11 @@ class Plant(NamedTuple):
     place: Place
 
 
-def edited(
-    code: str, dataset: str, shard: str, number: int, edit: Any, turn: int = 0, **ledger: str
-) -> Plant:
-    """Changes a record, and updates everything that depends on it."""
+def edited(code: str, dataset: str, shard: str, number: int, edit: Edit, **ledger: str) -> Plant:
+    """Changes a record."""
     return Plant(
-        FindingCode(code), dataset, turn,
-        lambda path: rewrite(path, edit, number, shard, **ledger), (shard, number),
+        FindingCode(code), dataset, 0,
+        lambda path: edit_record(path, edit, number, shard, **ledger), (shard, number),
     )  # fmt: skip
 
 
@@ -96,13 +98,13 @@ def not_an_example(dataset: Path) -> None:
 
 def same_key(dataset: Path) -> None:
     key = written_lines(dataset, TRAIN0)[0]["key"]
-    rewrite(dataset, set_text("image/filename", key.encode()), 0, OTHER, key=key)
+    edit_record(dataset, put("image/filename", key.encode()), 0, OTHER, key=key)
 
 
 def same_source(dataset: Path) -> None:
     label = written_lines(dataset, OTHER)[2]["label"]
     sha256 = next(line["sha256"] for line in written_lines(dataset, TRAIN0) if line["label"] == label)
-    rewrite(dataset, set_text("image/key/sha256", sha256.encode()), 2, OTHER, sha256=sha256)
+    edit_record(dataset, put("image/key/sha256", sha256.encode()), 2, OTHER, sha256=sha256)
 
 
 def damaged(shard: str, number: int, change: Callable[[bytearray, int], None]) -> Callable[[Path], None]:
@@ -115,7 +117,6 @@ def damaged(shard: str, number: int, change: Callable[[bytearray, int], None]) -
         (dataset / shard).write_bytes(data)
         del lines[number]
         write_ledger(dataset, shard, lines)
-        settle(dataset)
 
     return plant
 
@@ -133,43 +134,29 @@ def cut(data: bytearray, _: int) -> None:
 
 def in_document(change: Callable[[Any], object]) -> Callable[[Path], None]:
     def plant(dataset: Path) -> None:
-        document = json.loads((dataset / "dataset.json").read_text())
+        document = read_document(dataset)
         change(document)
-        (dataset / "dataset.json").write_text(json.dumps(document))
+        write_document(dataset, document)
         sign(dataset)
 
     return plant
 
 
-def other_checksum(document: Any) -> None:
-    # The ledger has the same one, because it is that shard's.
-    document["splits"]["validation"]["shards"][0]["sha256"] = "0" * 64
-
-
 def checksum(dataset: Path) -> None:
-    in_document(other_checksum)(dataset)
-    path = ledger_path(dataset, OTHER)
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-    head = json.dumps({**json.loads(lines[0]), "sha256": "0" * 64})
-    path.write_bytes(gzip.compress("\n".join([head, *lines[1:]]).encode() + b"\n"))
-    sign(dataset)
+    """Changes the checksum of a shard; its ledger has the same one, because it is that shard's."""
+    header, *lines = read_ledger(dataset, Path(OTHER).stem)
+    write_whole_ledger(dataset, Path(OTHER).stem, [{**header, "sha256": "0" * 64}, *lines])
+    in_document(lambda it: it["splits"]["validation"]["shards"][0].update(sha256="0" * 64))(dataset)
 
 
-def empty_split(dataset: Path) -> None:
-    lines = written_lines(dataset, OTHER)
-    write_shard(dataset, OTHER, [], lines[:0])
+def add_field(document: Any) -> None:
+    document["license"] = "none"
 
 
 def other_label(dataset: Path) -> None:
     lines = written_lines(dataset, TRAIN2)
     lines[4]["label"] = "elsewhere"
     write_ledger(dataset, TRAIN2, lines)
-    settle(dataset)
-
-
-def add_field(dataset: Path) -> None:
-    document = json.loads((dataset / "dataset.json").read_text())
-    (dataset / "dataset.json").write_text(json.dumps({**document, "license": "none"}))
 
 
 def other_order(dataset: Path) -> None:
@@ -183,15 +170,6 @@ def drop_objects(dataset: Path) -> None:
     lines = written_lines(dataset, FIRST)
     lines[0]["boxes"] |= {"dropped": 1, "vanished": 2}
     write_ledger(dataset, FIRST, lines)
-    settle(dataset)
-
-
-def append(name: str) -> Callable[[Path], None]:
-    def plant(dataset: Path) -> None:
-        with (dataset / name).open("ab") as file:
-            file.write(b"0 1\n")
-
-    return plant
 
 
 def png(width: int, height: int, value: int) -> bytes:
@@ -200,68 +178,67 @@ def png(width: int, height: int, value: int) -> bytes:
     return out.getvalue()
 
 
-def set_objects(example: Any) -> None:
-    """Replaces cats by dogs in all features of the record."""
-    set_int("image/object/class/label", 2, 2)(example)
-    set_text("image/object/class/text", b"dog", b"dog")(example)
+def all_dogs(features: Features) -> None:
+    put("image/object/class/label", 2, 2)(features)
+    put("image/object/class/text", b"dog", b"dog")(features)
 
 
-FIRST = "train-00000-of-00001.tfrecord"
+FIRST, MORE = "train-00000-of-00001.tfrecord", "train-00000-of-00004.tfrecord"
 PLANTS = [
-    edited("MISSING_FEATURE", PHOTO, TRAIN0, 1, remove("image/class/text")),
-    edited("WRONG_TYPE", PHOTO, TRAIN0, 2, retype),
-    edited("WRONG_SHAPE", PHOTO, TRAIN0, 3, set_int("image/height", 64, 64)),
-    edited("NOT_UTF8", PHOTO, TRAIN0, 4, set_text("image/class/text", b"b\xffrds")),
-    edited("UNDECODABLE", PHOTO, TRAIN0, 5, set_text("image/encoded", b"\xff\xd8\xff\xe0 no picture")),
-    edited("SIZE_MISMATCH", PHOTO, TRAIN0, 6, set_int("image/width", 65)),
-    edited("FORMAT_MISMATCH", PHOTO, TRAIN0, 7, set_text("image/format", b"png")),
-    edited("LABEL_RANGE", PHOTO, TRAIN0, 8, set_int("image/class/label", 99)),
+    edited("MISSING_FEATURE", PHOTO, TRAIN0, 1, lambda it: it.pop("image/class/text")),
+    edited("WRONG_TYPE", PHOTO, TRAIN0, 2, put("image/width", 64.0, type_=FeatureType.FLOAT)),
+    edited("WRONG_SHAPE", PHOTO, TRAIN0, 3, put("image/height", 64, 64)),
+    edited("NOT_UTF8", PHOTO, TRAIN0, 4, put("image/class/text", b"b\xffrds")),
+    edited("UNDECODABLE", PHOTO, TRAIN0, 5, put("image/encoded", b"\xff\xd8\xff\xe0 no picture")),
+    edited("SIZE_MISMATCH", PHOTO, TRAIN0, 6, put("image/width", 65)),
+    edited("FORMAT_MISMATCH", PHOTO, TRAIN0, 7, put("image/format", b"png")),
+    edited("LABEL_RANGE", PHOTO, TRAIN0, 8, put("image/class/label", 99)),
     Plant(FindingCode.UNPARSEABLE, PHOTO, 0, not_an_example, (TRAIN0, 9)),
-    edited("LABEL_TEXT", PHOTO, TRAIN1, 0, set_text("image/class/text", b"unicorns")),
-    edited("WRONG_VALUE", PHOTO, TRAIN1, 1, set_text("image/key/sha256", b"F" * 64)),
-    edited("LEDGER_MISMATCH", PHOTO, TRAIN1, 2, set_text("image/filename", b"another.jpg")),
-    edited("LEDGER_MISMATCH", PHOTO, TRAIN1, 3, set_text("image/key/sha256", b"1" * 64)),
+    edited("LABEL_TEXT", PHOTO, TRAIN1, 0, put("image/class/text", b"unicorns")),
+    edited("WRONG_VALUE", PHOTO, TRAIN1, 1, put("image/key/sha256", b"F" * 64)),
+    edited("LEDGER_MISMATCH", PHOTO, TRAIN1, 2, put("image/filename", b"another.jpg")),
+    edited("LEDGER_MISMATCH", PHOTO, TRAIN1, 3, put("image/key/sha256", b"1" * 64)),
     Plant(FindingCode.DUPLICATE_KEY, PHOTO, 0, same_key, (OTHER, 0)),
     Plant(FindingCode.SPLIT_LEAKAGE, PHOTO, 0, same_source, (OTHER, 2)),
     in_file("LENGTH_CRC", TRAIN0, damaged(TRAIN0, 2, flip(1)), 1, 2),
     in_file("DATA_CRC", TRAIN1, damaged(TRAIN1, 3, flip(40)), 1, 3),
     in_file("SHARD_TRUNCATED", TEST, damaged(TEST, -1, cut), 1, -1),
     in_file("LEDGER_MISMATCH", TRAIN2, other_label, 1, 4),
-    in_file("SHARD_CHECKSUM", OTHER, checksum, 1),
-    in_file("EMPTY_SPLIT", None, empty_split, 3),
-    in_file("SHARD_MISSING", TRAIN0, lambda path: (path / TRAIN0).unlink(), 2),
-    in_file("SHARD_UNEXPECTED", "train-00000-of-00004.tfrecord", append("train-00000-of-00004.tfrecord"), 2),
+    in_file("EMPTY_SPLIT", None, lambda path: write_shard(path, OTHER, [], []), 3),
+    in_file("SHARD_CHECKSUM", OTHER, checksum, 2),
+    in_file("SHARD_MISSING", TRAIN0, removed(TRAIN0).change, 2),
+    in_file("SHARD_UNEXPECTED", MORE, added(MORE, b"0 1\n").change, 2),
     in_file("COUNT_MISMATCH", None, in_document(lambda it: it["ledger"].update(filtered=1)), 2),
-    in_file("INDEX_MISMATCH", TRAIN1, append("_index/train-00001-of-00003.idx"), 2),
-    in_file("LEDGER_MISMATCH", TRAIN2, lambda path: ledger_path(path, TRAIN2).unlink(), 2),
-    in_file("LEDGER_MISMATCH", TEST, lambda path: ledger_path(path, TEST).write_bytes(b"?"), 2),
-    in_file("SIDECAR_MISMATCH", "labels.txt", append("labels.txt"), 2),
-    in_file("DATASET_MISMATCH", "dataset.json", add_field, 5),
-    in_file("QUARANTINE_MISMATCH", "quarantine.jsonl", append("quarantine.jsonl"), 5),
-    in_file("REPORT_MISMATCH", "run.json", append("run.json"), 5),
+    in_file("INDEX_MISMATCH", TRAIN1, appended("_index/train-00001-of-00003.idx", b"0 1\n").change, 2),
+    in_file("LEDGER_MISMATCH", TRAIN2, removed("_shards/train-00002-of-00003.jsonl.gz").change, 2),
+    in_file("LEDGER_MISMATCH", TEST, added("_shards/test-00000-of-00001.jsonl.gz", b"?").change, 2),
+    in_file("SIDECAR_MISMATCH", "labels.txt", appended("labels.txt").change, 2),
+    in_file("DATASET_MISMATCH", "dataset.json", in_json("dataset.json", "", add_field).change, 5),
+    in_file("QUARANTINE_MISMATCH", "quarantine.jsonl", appended("quarantine.jsonl").change, 5),
+    in_file("REPORT_MISMATCH", "run.json", appended("run.json", b"0 1\n").change, 5),
     in_file("RECORD_ORDER", TRAIN1, other_order, 3, 1),
     in_file("NOT_COMPARED", "dataset.json", in_document(lambda it: it.update(statements_version=99)), 4),
-    edited("NOT_UTF8", OWN, FIRST, 0, set_text("note", b"\xfe")),
-    edited("NOT_FINITE", OWN, FIRST, 1, set_float("price", float("nan"))),
-    edited("WRONG_VALUE", OWN, FIRST, 2, set_text("maker", b"you")),
-    edited("WRONG_VALUE", OWN, FIRST, 3, set_text("split", b"test")),
-    edited("WRONG_VALUE", OWN, FIRST, 4, set_int("kind", 2)),
-    edited("LEDGER_MISMATCH", OWN, FIRST, 5, set_text("file", b"another.png")),
-    edited("FORMAT_MISMATCH", OWN, FIRST, 6, set_text("colors", b"Grayscale")),
-    edited("SIZE_MISMATCH", OWN, FIRST, 7, set_int("shape", 7, 8, 3)),
-    edited("LEDGER_MISMATCH", OWN, FIRST, 8, set_int("label", 1)),
-    edited("BOX_RANGE", OBJECTS, FIRST, 0, set_float("image/object/bbox/xmax", 0.5, 1.5)),
-    edited("BOX_ORDER", OBJECTS, FIRST, 1, set_float("image/object/bbox/ymax", 0.1, 0.5)),
-    edited("LENGTH_MISMATCH", OBJECTS, FIRST, 2, set_float("image/object/area", 9.0)),
-    edited("NOT_FINITE", OBJECTS, FIRST, 3, set_float("image/object/area", 9.0, float("inf"))),
-    edited("LABEL_RANGE", OBJECTS, FIRST, 4, set_int("image/object/class/label", 1, 9)),
-    edited("LABEL_TEXT", OBJECTS, FIRST, 5, set_text("image/object/class/text", b"cat", b"cat")),
-    edited("MASK_MISMATCH", OBJECTS, FIRST, 6, set_text("image/object/mask", png(8, 6, 1), png(6, 8, 1))),
-    edited("MASK_MISMATCH", OBJECTS, FIRST, 7, set_text("image/object/mask", png(8, 6, 1), png(8, 6, 2))),
-    edited("UNDECODABLE", OBJECTS, FIRST, 8, set_text("image/object/mask", png(8, 6, 1), b"no mask")),
-    edited("LEDGER_MISMATCH", OBJECTS, FIRST, 9, set_objects),
+    edited("NOT_UTF8", OWN, FIRST, 0, put("note", b"\xfe")),
+    edited("NOT_FINITE", OWN, FIRST, 1, put("price", float("nan"))),
+    edited("WRONG_VALUE", OWN, FIRST, 2, put("maker", b"you")),
+    edited("WRONG_VALUE", OWN, FIRST, 3, put("split", b"test")),
+    edited("WRONG_VALUE", OWN, FIRST, 4, put("kind", 2)),
+    edited("LEDGER_MISMATCH", OWN, FIRST, 5, put("file", b"another.png")),
+    edited("FORMAT_MISMATCH", OWN, FIRST, 6, put("colors", b"Grayscale")),
+    edited("SIZE_MISMATCH", OWN, FIRST, 7, put("shape", 7, 8, 3)),
+    edited("LEDGER_MISMATCH", OWN, FIRST, 8, put("label", 1)),
+    edited("BOX_RANGE", OBJECTS, FIRST, 0, put("image/object/bbox/xmax", 0.5, 1.5)),
+    edited("BOX_ORDER", OBJECTS, FIRST, 1, put("image/object/bbox/ymax", 0.1, 0.5)),
+    edited("LENGTH_MISMATCH", OBJECTS, FIRST, 2, put("image/object/area", 9.0)),
+    edited("NOT_FINITE", OBJECTS, FIRST, 3, put("image/object/area", 9.0, float("inf"))),
+    edited("LABEL_RANGE", OBJECTS, FIRST, 4, put("image/object/class/label", 1, 9)),
+    edited("LABEL_TEXT", OBJECTS, FIRST, 5, put("image/object/class/text", b"cat", b"cat")),
+    edited("MASK_MISMATCH", OBJECTS, FIRST, 6, put("image/object/mask", png(8, 6, 1), png(6, 8, 1))),
+    edited("MASK_MISMATCH", OBJECTS, FIRST, 7, put("image/object/mask", png(8, 6, 1), png(8, 6, 2))),
+    edited("UNDECODABLE", OBJECTS, FIRST, 8, put("image/object/mask", png(8, 6, 1), b"no mask")),
+    edited("LEDGER_MISMATCH", OBJECTS, FIRST, 9, all_dogs),
     Plant(FindingCode.OBJECTS_DROPPED, OBJECTS, 1, drop_objects, (FIRST, 0)),
-    edited("KEYPOINT_RANGE", OBJECTS, FIRST, 10, set_float("image/object/keypoint/x", 0.5, 1.5)),
+    edited("KEYPOINT_RANGE", OBJECTS, FIRST, 10, put("image/object/keypoint/x", 0.5, 1.5)),
 ]  # fmt: skip
 
 LAYOUT = """
@@ -330,7 +307,10 @@ def test_planted_defects_are_reported_and_nothing_else(
         plant.plant(dataset)
         shard, number = plant.place
         expected[plant.code, shard, number if number != -1 else counts[TEST] - 1] += 1
-    found = validate(str(dataset)).findings
+    if turn in SETTLED:
+        settle(dataset)
+    found = findings_at(dataset, "full", {}, [], tmp_path)
+    assert not isinstance(found, str)
     assert Counter((finding.code, finding.shard, finding.record) for finding in found) == expected
     for finding in found:
         assert (finding.record is None) == (finding.offset is None)

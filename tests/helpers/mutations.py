@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageDraw
 
-from helpers.resealing import Features, Forgery, read_document, read_ledger, write_document, write_ledger
+from helpers.resealing import (
+    Edit,
+    Features,
+    Forgery,
+    put,
+    read_document,
+    read_ledger,
+    write_document,
+    write_ledger,
+)
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.report import report
 from shardwright.schemas.codes import Outcome
@@ -431,7 +440,6 @@ OTHER = [
 # --- records ---
 
 PLACE = ("train", 0)
-Edit = Callable[[Features], object]
 
 
 def record(name: str, edit: Edit, dataset: str = RESIZED, number: int = 0, **entry: Any) -> Mutation:
@@ -453,15 +461,6 @@ def forged(name: str, edit: Callable[[Forgery], object], dataset: str = RESIZED)
         forgery.seal()
 
     return Mutation("a record with objects" if dataset == OBJECTS else "a record", name, dataset, change)
-
-
-def put(name: str, *values: Any, type_: FeatureType | None = None) -> Edit:
-    def edit(features: Features) -> None:
-        kind = type_ or features[name].type
-        old = features[name].values if name in features else ()
-        features[name] = Feature(kind, [value(old) if callable(value) else value for value in values])
-
-    return edit
 
 
 def picture(edit: Callable[[bytes], bytes]) -> Edit:

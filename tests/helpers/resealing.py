@@ -22,7 +22,7 @@ from shardwright.core.shards.finish import write_ledger as write_shard_ledger
 from shardwright.core.shards.shard_plan import recipes_of
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.dataset import Dataset, fingerprint, pretty_json, with_digest
-from shardwright.schemas.example import Feature, encode_example, parse_example
+from shardwright.schemas.example import Feature, FeatureType, encode_example, parse_example
 from shardwright.schemas.ledger import (
     Entry,
     LedgerLines,
@@ -35,6 +35,19 @@ from shardwright.schemas.plan import index_file, ledger_file
 from shardwright.schemas.sidecars import with_sidecars
 
 Features = dict[str, Feature]
+#: Changes the features of a record.
+Edit = Callable[[Features], object]
+
+
+def put(name: str, *values: Any, type_: FeatureType | None = None) -> Edit:
+    """Sets the values of a feature; a function gets the former values and returns a value."""
+
+    def edit(features: Features) -> None:
+        kind = type_ or features[name].type
+        old = features[name].values if name in features else ()
+        features[name] = Feature(kind, [value(old) if callable(value) else value for value in values])
+
+    return edit
 
 
 def read_shard(path: Path) -> list[bytes]:
@@ -87,7 +100,7 @@ class Forgery:
             self.others[split, number] = [entry for entry in entries if entry.outcome != Outcome.WRITTEN]
             self.shards[split, number] = list(zip(read_shard(dataset / shard.file), written, strict=True))
 
-    def edit(self, place: tuple[str, int], number: int, edit: Callable[[Features], object]) -> None:
+    def edit(self, place: tuple[str, int], number: int, edit: Edit) -> None:
         """Changes the features of one record."""
         data, entry = self.shards[place][number]
         features = parse_example(data)
