@@ -306,18 +306,24 @@ def test_endless_empty_lines_of_a_ledger_need_no_memory(many: Path) -> None:
 BAD = 4
 
 
-@pytest.fixture
-def dataset(photos: Path, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def bad(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset with bad images in both of its shards, if their hashes allow it."""
-    source = tmp_path / "in" / "birds"
+    root = tmp_path_factory.mktemp("bad")
+    source = root / "in" / "birds"
     source.mkdir(parents=True)
     for number, photo in enumerate(sorted(photos.glob("*/*.jpg"))[:6]):
         (source / f"{number}.jpg").write_bytes(photo.read_bytes())
     for number in range(BAD):
         (source / f"bad{number}.jpg").write_bytes(b"no image")
-    output = tmp_path / "out"
-    convert(input=str(source.parent), output=str(output), resize="16", shards=2, max_bad_fraction=0.9)
-    return output
+    convert(input=str(source.parent), output=str(root / "out"), resize="16", shards=2, max_bad_fraction=0.9)
+    return root / "out"
+
+
+@pytest.fixture
+def dataset(bad: Path, tmp_path: Path) -> Path:
+    """A copy of this dataset."""
+    return Path(shutil.copytree(bad, tmp_path / "out"))
 
 
 def findings(directory: Path) -> list[str]:
