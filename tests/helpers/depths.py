@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from helpers.duplicate_search import compare_rows
 from shardwright.core.dataset_files import read_dataset
 from shardwright.core.images.encode import codec_versions
 from shardwright.core.validation.against import (
@@ -19,8 +20,7 @@ from shardwright.core.validation.against import (
     compare_shard,
     meet,
 )
-from shardwright.core.validation.duplicates import bucket_rows, compare_bucket
-from shardwright.core.validation.shard import ShardCheck, check_shard
+from shardwright.core.validation.shard import check_shard
 from shardwright.pipelines.places import Target, resolve_target, schema_of
 from shardwright.pipelines.validate import (
     directory_findings,
@@ -107,7 +107,7 @@ def _findings(
         return
     assert target.directory is not None
     yield from statement_findings(target, read_dataset(target.directory), checks).by_place()
-    yield from _across(checks)
+    yield from compare_rows(check.rows for check in checks)
     if depth == "against":
         with prepared_comparison(
             target, [how["against"]], how.get("listing", {}), "full", str(place)
@@ -120,15 +120,6 @@ def _findings(
                 if split != NO_SPLIT
                 for item in compare_shard(split, number, list(refs), against, facts)
             )
-
-
-def _across(checks: Iterable[ShardCheck]) -> Iterator[Finding]:
-    packed = defaultdict(list)
-    for check in checks:
-        for bucket, rows in bucket_rows(check.rows, 1):
-            packed[bucket].append(rows)
-    for bucket in packed.items():
-        yield from compare_bucket(bucket)
 
 
 def _met(items: Iterable[Finding | Leftover]) -> Iterator[Finding]:

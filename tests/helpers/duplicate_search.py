@@ -1,13 +1,16 @@
-"""Runs the search for duplicates as the pipeline does, without an engine."""
+"""Compares records with each other as the pipeline does, without an engine."""
 
 from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from shardwright.core.validation.duplicates import (
+    ComparedRecord,
+    bucket_rows,
     bucketed_fingerprints,
+    compare_bucket,
     duplicate_candidates,
     link_pictures,
     name_duplicates,
@@ -16,6 +19,18 @@ from shardwright.core.validation.duplicates import (
 )
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.pictures import Picture
+
+
+def compare_rows(
+    shards: Iterable[Iterable[ComparedRecord]], buckets: int = 1, keys: bool = True
+) -> Iterator[Finding]:
+    """Yields the findings about equal keys and sources."""
+    packs = defaultdict(list)
+    for rows in shards:
+        for bucket, packed in bucket_rows(rows, buckets, keys):
+            packs[bucket].append(packed)
+    for item in packs.items():
+        yield from compare_bucket(item)
 
 
 def find_duplicates(pictures: Sequence[Picture], buckets: int = 16, seed: int = 0) -> list[Finding]:

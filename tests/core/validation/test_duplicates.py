@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
-from helpers.duplicate_search import find_duplicates
+from helpers.duplicate_search import compare_rows, find_duplicates
 from helpers.memory import traced_memory
 from hypothesis import given
 from hypothesis import strategies as st
@@ -285,19 +284,11 @@ def records(
     ]
 
 
-def findings(shards: Sequence[list[ComparedRecord]], buckets: int, keys: bool = True) -> list[Finding]:
-    packs = defaultdict(list)
-    for rows in shards:
-        for bucket, packed in bucket_rows(rows, buckets, keys):
-            packs[bucket].append(packed)
-    return sorted((found for item in packs.items() for found in compare_bucket(item)), key=repr)
-
-
 @given(SHARDS, st.booleans())
 def test_any_number_of_buckets_gives_the_same_findings(shards: list, keys: bool) -> None:
     rows = records(shards)
-    found = findings(rows, 1, keys)
-    assert found == findings(rows, 2, keys) == findings(rows, 4096, keys)
+    found, *others = (sorted(compare_rows(rows, buckets, keys), key=repr) for buckets in (1, 2, 4096))
+    assert others == [found] * 2
     known = [row.key for one in rows for row in one if row.key is not None]
     duplicates = sum(one.code == "DUPLICATE_KEY" for one in found)
     assert duplicates == (len(known) - len(set(known)) if keys else 0)
@@ -326,7 +317,7 @@ def row(number: int, split: str = "train", *classes: str, source: str | None = "
 
 
 def found_in(*rows: ComparedRecord) -> list[tuple[str, str | None, str | None]]:
-    found = findings([[one] for one in rows], 16)
+    found = compare_rows(([one] for one in rows), 16)
     return sorted((one.code.value, one.key, one.other.key if one.other else None) for one in found)
 
 
