@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -37,8 +37,6 @@ from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 from shardwright.schemas.statistics import RecordStatistics, Statistics
 from shardwright.schemas.units import counted
 
-#: Adds a finding: code, message, record number, offset, key.
-Find = Callable[..., None]
 #: Digest that identifies a record (`record_digest`).
 Digest = bytes
 
@@ -200,12 +198,8 @@ def check_shard(
         empty, digests of the records are computed.
     """
     check = ShardCheck(task.file, task.split)
-
-    def find(code: FindingCode, message: str, number: int | None = None,
-             offset: int | None = None, key: str | None = None) -> None:  # fmt: skip
-        check.findings.append(Finding(code, message, task.file, number, offset, key))
-
-    index = bytearray()
+    records = _Records(task, schema, check)
+    find = records.find
     try:
         with storage.open_local(task.path) as file, ThreadPoolExecutor(1) as hashing:
             check.bytes = os.fstat(file.fileno()).st_size
@@ -215,8 +209,8 @@ def check_shard(
                     FindingCode.SHARD_TRUNCATED,
                     f"it has {check.bytes} bytes, dataset.json says {task.expected.bytes}",
                 )
-            ledger = _open_ledger(task, find) if depth >= CheckDepth.FAST else None
-            records = _Records(task, schema, check, ledger, index, find)
+            if depth >= CheckDepth.FAST:
+                records.open_ledger()
             _check_records(file, records, depth, sound)
             crc32c = ""
             if summed and task.expected:
@@ -224,6 +218,7 @@ def check_shard(
                 if sha256 != task.expected.sha256:
                     find(FindingCode.SHARD_CHECKSUM, other_digest(sha256, task.expected.sha256))
                     crc32c = ""
+            ledger = records.ledger
             if ledger is not None:
                 whole = task.expected is not None and check.records == task.expected.records
                 codes = {finding.code for finding in check.findings}
@@ -242,7 +237,7 @@ def check_shard(
             f"it holds {counted(check.records, 'sound record')}, dataset.json says {task.expected.records}",
         )
     if task.index_path and not check.findings:  # otherwise the shard itself is wrong
-        _check_index(task, bytes(index), find)
+        records.check_index()
     return check
 
 
@@ -261,20 +256,50 @@ class _Records:
       schema: Record schema of the dataset.
       check: Where the results go.
       ledger: The shard's ledger. None without one.
-      index: Where the lines of the shard's true index go.
-      find: Adds a finding.
+      index: The lines of the shard's true index.
     """
 
     task: ShardTask
     schema: RecordSchema
     check: ShardCheck
-    ledger: LedgerCheck | None
-    index: bytearray
-    find: Find
+    ledger: LedgerCheck | None = None
+    index: bytearray = field(default_factory=bytearray)
 
     @cached_property
     def _specs(self) -> dict[str, FeatureSpec]:
         return {spec.name: spec for spec in self.schema.features}
+
+    def find(
+        self, code: FindingCode, message: str, at: Record | DamagedRange | None = None, key: str | None = None
+    ) -> None:
+        """Adds a finding about the shard, or about a record of it."""
+        place: tuple[int | None, int | None] = (None, None) if at is None else at[:2]
+        self.check.findings.append(Finding(code, message, self.task.file, *place, key))
+
+    def open_ledger(self) -> None:
+        """Opens the shard's ledger, if it should have one."""
+        path, expected = self.task.ledger_path, self.task.expected
+        if path and expected is not None:
+            data = storage.read_if_exists(path)
+            if data is not None:
+                self.ledger = LedgerCheck(data, expected, self.task.terms)
+            else:
+                self.find(FindingCode.LEDGER_MISMATCH, f"its ledger {os.path.basename(path)} is missing")
+
+    def check_index(self) -> None:
+        """Compares the shard's index, if it has one, with the index of its records."""
+        stored, true = storage.read_if_exists(self.task.index_path), bytes(self.index)
+        if stored is None or stored == true:
+            return
+        name = os.path.basename(self.task.index_path)
+        pairs = enumerate(zip_longest(stored.split(b"\n"), true.split(b"\n")))
+        index, lines = next((index, pair) for index, pair in pairs if pair[0] != pair[1])
+        line_text, expected = (
+            "nothing" if line is None else repr(printable(line[:_SHOWN_BYTES].decode("utf-8", "replace")))
+            for line in lines
+        )
+        message = f"line {index + 1} of its index {name} is {line_text}, not {expected}"
+        self.find(FindingCode.INDEX_MISMATCH, message)
 
     def count(self, record: Record) -> None:
         """Counts a record, and adds it to the index."""
@@ -287,23 +312,23 @@ class _Records:
         check, ledger, find, split = self.check, self.ledger, self.find, self.task.split
         self.count(record)
         for code, message in result.problems:
-            find(code, message, record.number, record.offset, result.key)
+            find(code, message, record, result.key)
         if result.private:
             message = f"the metadata of its image has {in_words(result.private)}"
-            find(FindingCode.PRIVATE_METADATA, message, record.number, record.offset, result.key)
+            find(FindingCode.PRIVATE_METADATA, message, record, result.key)
         matched = None
         if ledger is not None:
             difference = ledger.compare(record, result)
             if difference:
-                find(FindingCode.LEDGER_MISMATCH, difference, record.number, record.offset, result.key)
+                find(FindingCode.LEDGER_MISMATCH, difference, record, result.key)
             if ledger.disordered:
-                find(FindingCode.RECORD_ORDER, DISORDERED, record.number, record.offset, result.key)
+                find(FindingCode.RECORD_ORDER, DISORDERED, record, result.key)
             matched = ledger.matched
         source, labels = result.source, result.classes or ()
         picture_source = source if result.source_in_record else None
         if matched is not None:
             if message := dropped_objects(matched):
-                find(FindingCode.OBJECTS_DROPPED, message, record.number, record.offset, matched.key)
+                find(FindingCode.OBJECTS_DROPPED, message, record, matched.key)
             # Other images may have the same file name, so use the ledger's key.
             if result.key and matched.file_name == result.key:
                 result = result._replace(key=matched.key)
@@ -339,33 +364,6 @@ def record_digest(data: bytes) -> Digest:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def _open_ledger(task: ShardTask, find: Find) -> LedgerCheck | None:
-    """Opens a shard's ledger, if it should have one."""
-    if not task.ledger_path or task.expected is None:
-        return None
-    data = storage.read_if_exists(task.ledger_path)
-    if data is not None:
-        return LedgerCheck(data, task.expected, task.terms)
-    find(FindingCode.LEDGER_MISMATCH, f"its ledger {os.path.basename(task.ledger_path)} is missing")
-    return None
-
-
-def _check_index(task: ShardTask, true: bytes, find: Find) -> None:
-    """Compares a shard's index, if it has one, with an index computed from its records."""
-    stored = storage.read_if_exists(task.index_path)
-    if stored in (None, true):
-        return
-    assert stored is not None
-    name = os.path.basename(task.index_path)
-    pairs = enumerate(zip_longest(stored.split(b"\n"), true.split(b"\n")))
-    index, lines = next((index, pair) for index, pair in pairs if pair[0] != pair[1])
-    line_text, expected = (
-        "nothing" if line is None else repr(printable(line[:_SHOWN_BYTES].decode("utf-8", "replace")))
-        for line in lines
-    )
-    find(FindingCode.INDEX_MISMATCH, f"line {index + 1} of its index {name} is {line_text}, not {expected}")
-
-
 def _check_records(
     file: IO[bytes], records: _Records, depth: CheckDepth, known_records: SoundRecords | None
 ) -> None:
@@ -376,7 +374,7 @@ def _check_records(
         def sound() -> Iterator[Record]:
             for item in read_records(plain):
                 if isinstance(item, DamagedRange):
-                    find(item.code, item.message, item.number, item.offset)
+                    find(item.code, item.message, item)
                 else:
                     yield item
 
