@@ -94,13 +94,8 @@ def _differences(name: str, value: Any, true: Any) -> Iterator[Finding]:
         for key in [*true, *(key for key in value if key not in true)]:
             yield from _differences(f"{name}.{key}", value.get(key), true.get(key))
     elif value != true or isinstance(value, bool) != isinstance(true, bool):
-        yield _wrong_field(name, value, true)
-
-
-def _wrong_field(name: str, value: Any, true: Any) -> Finding:
-    if value is None:
-        return _wrong(f"field {name!r} is missing; it should be {str(true)[:_SHOWN]}")
-    return _wrong(mismatch(f"field {name!r}", value, true))
+        missing = f"field {name!r} is missing; it should be {str(true)[:_SHOWN]}"
+        yield _wrong(missing if value is None else mismatch(f"field {name!r}", value, true))
 
 
 def _check_layout(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Finding]:
@@ -117,8 +112,7 @@ def _check_layout(document: Mapping[str, Any], dataset: Dataset) -> Iterator[Fin
         "features": json.loads(json.dumps(to_json(layout.features))),
     }
     for name, value in expected.items():
-        if document.get(name) != value:
-            yield _wrong_field(name, document.get(name), value)
+        yield from _differences(name, document.get(name), value)
 
 
 # --- dataset.json and the ledgers ---
@@ -249,13 +243,14 @@ def check_quarantine(directory: str, dataset: Dataset, ledgers: DatasetLedgers) 
         yield wrong("the file is missing; convert wrote it")
         return
     if ledgers.complete is not None:
-        with sorted_lines(quarantined_lines(directory, _ledgers(dataset, ledgers))) as lines:
+        files = list(_ledgers(dataset, ledgers))
+        with sorted_lines(quarantined_lines(directory, files)) as lines:
             digest = hashlib.sha256()
             for text in lines:
                 digest.update(text)
         stored = true = [b""]
         if digest.hexdigest() != _sha256(data):  # only then, all lines are needed in memory
-            with sorted_lines(quarantined_lines(directory, _ledgers(dataset, ledgers))) as lines:
+            with sorted_lines(quarantined_lines(directory, files)) as lines:
                 true, stored = b"".join(lines).split(b"\n"), data.split(b"\n")
         missing, extra = Counter(true) - Counter(stored), Counter(stored) - Counter(true)
         for line in sorted(extra):

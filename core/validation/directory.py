@@ -121,16 +121,6 @@ def unneeded_indexes(dataset: Dataset, files: Sequence[str], empty: bool = False
     return [file for file in files if file.startswith(f"{INDEX_DIR}/") and file not in own]
 
 
-def _check_indexes(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
-    """Compares the indexes with the shards."""
-    for file, index in index_files(dataset).items():
-        if index not in files:
-            yield Finding(FindingCode.INDEX_MISMATCH, f"its index {index} is missing", file)
-    for index in unneeded_indexes(dataset, files, empty=True):
-        message = "the index does not belong to an uncompressed shard of dataset.json"
-        yield Finding(FindingCode.INDEX_MISMATCH, message, index)
-
-
 def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]:
     """Yields the findings about a dataset that need no shard to be opened.
 
@@ -144,7 +134,12 @@ def check_directory(dataset: Dataset, files: Sequence[str]) -> Iterator[Finding]
             "the file is named like a shard but dataset.json does not list it",
             file,
         )
-    yield from _check_indexes(dataset, files)
+    for file, index in index_files(dataset).items():
+        if index not in files:
+            yield Finding(FindingCode.INDEX_MISMATCH, f"its index {index} is missing", file)
+    for index in unneeded_indexes(dataset, files, empty=True):
+        message = "the index does not belong to an uncompressed shard of dataset.json"
+        yield Finding(FindingCode.INDEX_MISMATCH, message, index)
     for split in dataset.splits:
         if not dataset.records(split):
             yield Finding(FindingCode.EMPTY_SPLIT, f"split {split!r} has no records")

@@ -164,9 +164,8 @@ def _before(row: ComparedRecord, others: Iterable[ComparedRecord]) -> ComparedRe
     return min((other for other in others if other.place < row.place), key=_PLACE, default=None)
 
 
-#: What is compared in a bucket: keys or sources; and the indexes of their fields.
+#: What is compared in a bucket: the fields with keys or sources.
 KEY, SOURCE = "key", "source"
-_KEY_INDEX, _SOURCE_INDEX = ComparedRecord._fields.index(KEY), ComparedRecord._fields.index(SOURCE)
 #: Number of rows that meet in a bucket on average. They take 15 MB.
 _ROWS_PER_BUCKET = 50_000
 
@@ -227,7 +226,7 @@ def labels_of(entry: Entry) -> tuple[str, ...]:
 def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[Finding]:
     """Yields the findings of one bucket: rows with one key, or one source in two splits or two classes."""
     (what, _), packs = bucket
-    index, findings_of = (_KEY_INDEX, _same_key) if what == KEY else (_SOURCE_INDEX, _same_source)
+    index = ComparedRecord._fields.index(what)
     rows = [row for pack in packs for row in unpack_rows(pack)]
     values = Counter(row[index] for row in rows)
     if len(values) == len(rows):  # as in nearly all datasets
@@ -237,13 +236,13 @@ def compare_bucket(bucket: tuple[tuple[str, int], Iterable[bytes]]) -> Iterator[
         if values[row[index]] > 1:
             groups[row[index]].append(ComparedRecord._make(row))
     for group in groups.values():
-        yield from findings_of(sorted(group, key=_PLACE))
-
-
-def _same_key(rows: list[ComparedRecord]) -> Iterator[Finding]:
-    first = rows[0]
-    for row in rows[1:]:
-        yield _finding_of_pair(FindingCode.DUPLICATE_KEY, "its key is also the key of {}", row, first)
+        group.sort(key=_PLACE)
+        if what == SOURCE:
+            yield from _same_source(group)
+        else:
+            likeness = "its key is also the key of {}"
+            for row in group[1:]:
+                yield _finding_of_pair(FindingCode.DUPLICATE_KEY, likeness, row, group[0])
 
 
 def _same_source(rows: list[ComparedRecord]) -> Iterator[Finding]:

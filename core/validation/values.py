@@ -158,10 +158,12 @@ def value_problem(feature: Feature, spec: FeatureSpec, own: bool, split: str = "
       split: Split of the records. Empty if unknown.
     """
     values = feature.values
-    if spec.type is FeatureType.BYTES and is_text(spec):
+    if spec.type is FeatureType.BYTES and _is_text(spec):
         for value in values:
-            if not is_utf8(value):
-                message = f"feature {spec.name!r} holds {shortened_value(value)}, which is not UTF-8"
+            try:
+                value.decode("utf-8")
+            except UnicodeDecodeError:
+                message = f"feature {spec.name!r} holds {_shortened(value)}, which is not UTF-8"
                 return FindingCode.NOT_UTF8, message
     if spec.type is FeatureType.FLOAT and spec.fill not in POSITION_ROLES:
         wrong = [value for value in values if not math.isfinite(value)]
@@ -171,20 +173,11 @@ def value_problem(feature: Feature, spec: FeatureSpec, own: bool, split: str = "
     return (FindingCode.WRONG_VALUE, f"feature {spec.name!r} {problem}") if problem else None
 
 
-def is_text(spec: FeatureSpec) -> bool:
+def _is_text(spec: FeatureSpec) -> bool:
     """Returns whether a feature of bytes contains text."""
     if spec.fill is FeatureRole.EXTRA or spec.fill is FeatureRole.CONSTANT:
         return spec.value_type == ValueType.STRING
     return spec.fill in _TEXTS
-
-
-def is_utf8(value: bytes) -> bool:
-    """Returns whether bytes are valid UTF-8."""
-    try:
-        value.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def first_of(items: Sequence[Any], noun: str = "") -> str:
@@ -193,7 +186,7 @@ def first_of(items: Sequence[Any], noun: str = "") -> str:
     return f"{items[0]} (and {counted(more, noun) if noun else f'{more} more'})" if more else str(items[0])
 
 
-def shortened_value(value: Any) -> str:
+def _shortened(value: Any) -> str:
     """Returns a value for a message, shortened if it is long."""
     if isinstance(value, bytes):
         text = ascii(value[:_SHOWN_BYTES])[1:]
@@ -203,7 +196,7 @@ def shortened_value(value: Any) -> str:
 
 def _list(values: Sequence[Any]) -> str:
     """Returns values for a message; of many, only the first few."""
-    few = ", ".join(map(shortened_value, values[:_SHOWN_VALUES])) + (
+    few = ", ".join(map(_shortened, values[:_SHOWN_VALUES])) + (
         ", ..." if len(values) > _SHOWN_VALUES else ""
     )
     return few if len(values) == 1 else f"[{few}]"
@@ -216,13 +209,13 @@ def _special_problem(values: Sequence[Any], spec: FeatureSpec, split: str) -> st
             return f"is {_list(values)}, but should be {_list(spec.value)}"
     elif spec.fill is FeatureRole.SPLIT:
         if split and values and bytes(values[0]) != split.encode():
-            return f"is {shortened_value(values[0])}, but the shard's split is {split!r}"
+            return f"is {_shortened(values[0])}, but the shard's split is {split!r}"
     elif spec.fill is FeatureRole.DTYPE:
         if values and values[0] not in _SAMPLE_TYPES:
-            return f"is {shortened_value(values[0])}, not one of {', '.join(SAMPLE_TYPES)}"
+            return f"is {_shortened(values[0])}, not one of {', '.join(SAMPLE_TYPES)}"
     elif spec.fill is FeatureRole.SOURCE_SHA256:
         if values and not _SHA256.match(values[0]):
-            return f"is {shortened_value(values[0])}, which is not a sha256 in hex"
+            return f"is {_shortened(values[0])}, which is not a sha256 in hex"
     elif spec.fill is FeatureRole.EXTRA and spec.type is FeatureType.INT64 and spec.value_type:
         allowed = allowed_numbers(ValueType(spec.value_type), spec.value, wide=True)
         wrong = [value for value in values if value not in allowed]
