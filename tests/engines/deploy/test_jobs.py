@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -57,18 +58,24 @@ _WHERE = "from importlib.util import find_spec; print(find_spec('shardwright.pip
 TEMPLATE = f"--template_location=gs://{BUCKET}/made/job.json"
 
 
-@pytest.fixture
-def bucket() -> Iterator[Any]:
-    with storage_emulator() as bucket:
-        upload(bucket, PHOTOS, "photos", 3)
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Any]:
+    """A bucket with some photos; Beam does not list the packages here for each job, which takes a second."""
+    with (
+        storage_emulator() as bucket,
+        mock.patch.object(Stager, "_create_stage_submission_env_dependencies", return_value=[]),
+    ):
+        upload(bucket, PHOTOS, "photos", 5)
         yield bucket
 
 
 @pytest.fixture
-def unlisted() -> Iterator[None]:
-    """Beam does not list the packages of this environment for the job, which takes a second."""
-    with mock.patch.object(Stager, "_create_stage_submission_env_dependencies", return_value=[]):
-        yield
+def bucket(shared: Any) -> Any:
+    """This bucket without what other tests wrote."""
+    for name in objects(shared):
+        if not name.startswith("photos/"):
+            shared.blob(name).delete()
+    return shared
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +101,7 @@ def test_a_job_in_a_container_stages_no_package(bucket: Any, capsys: Capture) ->
     assert describe("convert", *SETTINGS, *DATAFLOW, *IN_CONTAINER, *workers, TEMPLATE).code == 0
     assert f"written to the template gs://{BUCKET}/made/job.json" in capsys.readouterr().err
     staged = {name.rpartition("/")[2] for name in objects(bucket, "staging/")}
-    assert staged == {"pipeline.pb", "submission_environment_dependencies.txt"}
+    assert staged == {"pipeline.pb"}
     assert objects(bucket, "out") == []
     environment = template(bucket, "made/job.json")["environment"]
     (pool,) = environment["workerPools"]
@@ -107,7 +114,7 @@ def test_a_job_in_a_container_stages_no_package(bucket: Any, capsys: Capture) ->
 
 
 def test_a_job_with_the_setup_file_stages_the_whole_package(
-    bucket: Any, unlisted: None, source: Path, monkeypatch: pytest.MonkeyPatch
+    bucket: Any, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(source)
     arguments = ["--setup_file=./setup.py", "--sdk_location=container", TEMPLATE]
@@ -124,7 +131,7 @@ def test_a_job_with_the_setup_file_stages_the_whole_package(
 
 
 def test_the_launcher_of_the_flex_template_describes_the_job(
-    bucket: Any, unlisted: None, monkeypatch: pytest.MonkeyPatch
+    bucket: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its options are those that Google's launcher passes to the file in FLEX_TEMPLATE_PYTHON_PY_FILE."""
     options = [*SETTINGS, "--splits=train=0.8,test=0.2", "--overwrite=true", "--resume=false",
@@ -160,7 +167,7 @@ def test_the_templates_file_runs_with_only_the_package_installed(source: Path, t
 
 
 @pytest.fixture
-def fail(bucket: Any, unlisted: None) -> Iterator[Callable[..., int]]:
+def fail(bucket: Any) -> Iterator[Callable[..., int]]:
     """Runs the command with a service that reports a failed job in Dataflow's words."""
 
     def run(*errors: Exception | str, state: JobState = JobState.JOB_STATE_FAILED) -> int:
@@ -314,91 +321,90 @@ BEAM_STEP = re.compile(
     r"|FlatMap\((_check_shard|_read_ledger|_compare_ledgers|_compare_bucket|_pair_renamed|compare)\)"
     r"|(Flat)?Map\((reify|restore)_metadata_default_window\)"
 )
-FULL = ("--dedupe=exact", "--verify=full")
+PRIME = "--dataflow_service_options=enable_prime"
 MAX_BYTES = 20 * 10**6
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Any]:
-    # Beam lists the packages of this environment for the job, which takes two seconds.
-    with (
-        storage_emulator() as bucket,
-        mock.patch.object(Stager, "_create_stage_submission_env_dependencies", return_value=[]),
-    ):
-        upload(bucket, PHOTOS, "photos", 5)
-        yield bucket
-
-
-def dry_run(*arguments: str, command: str = "convert") -> Described:
+def dry_run(bucket: Any, *arguments: str, command: str = "convert") -> Described:
+    """Describes a job, which says so and writes nothing."""
+    before = objects(bucket)
     settings = (f"--output=gs://{BUCKET}/out", "--resize=64", "--splits=train=0.8,test=0.2")
-    return describe(command, *settings, *arguments, *DATAFLOW, *IN_CONTAINER, "--dry_run=True")
+    photos = f"--input=gs://{BUCKET}/photos"
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        described = describe(
+            command, photos, *settings, *arguments, *DATAFLOW, *IN_CONTAINER, "--dry_run=True"
+        )
+    assert (described.code, out.getvalue()) == (0, "")
+    (line,) = err.getvalue().splitlines()
+    assert "--dry_run described the job" in line and objects(bucket) == before
+    return described
 
 
 @pytest.fixture(scope="module")
 def job(shared: Any) -> Described:
-    return dry_run(f"--input=gs://{BUCKET}/photos", "--dedupe=exact")
+    return dry_run(shared, "--dedupe=exact")
 
 
 @pytest.fixture(scope="module")
 def full_job(shared: Any) -> Described:
-    return dry_run(f"--input=gs://{BUCKET}/photos", f"--input=more=gs://{BUCKET}/photos", *FULL)
+    """A conversion of two inputs with all checks, on Prime, with as many classes as ImageNet-21k."""
+    names = "".join(f"class_{number:06d}\n" for number in range(20_000))
+    shared.blob("names.txt").upload_from_string(names.encode())
+    options = ("--dedupe=exact", "--verify=full", f"--class_names=gs://{BUCKET}/names.txt", PRIME)
+    return dry_run(shared, f"--input=more=gs://{BUCKET}/photos", *options)
 
 
-@pytest.fixture(scope="module", params=["fast", "full"])
-def rebuild_job(request: pytest.FixtureRequest, shared: Any) -> Described:
-    verify = f"--verify={request.param}"
-    return dry_run(f"--input=gs://{BUCKET}/photos", verify, command="rebuild")
+@pytest.fixture(scope="module")
+def rebuild_job(shared: Any) -> Described:
+    return dry_run(shared, command="rebuild")
 
 
-def test_a_dry_run_says_so_writes_nothing_and_has_the_same_graph(
-    shared: Any, job: Described, capsys: Capture
-) -> None:
-    before = objects(shared)
-    again = dry_run(f"--input=gs://{BUCKET}/photos", "--dedupe=exact")
-    out, err = capsys.readouterr()
-    assert (again.code, out, err.count("\n")) == (0, "", 1) and "--dry_run described the job" in err
-    assert objects(shared) == before
-    assert sorted(again.steps) == sorted(job.steps)
+@pytest.fixture(scope="module")
+def full_rebuild_job(shared: Any) -> Described:
+    """A rebuild with all checks, on Prime, after a version with a long description."""
+    content = json.dumps({"shards": 10_000 * ["x"], "format_version": 1})
+    for name in ("latest.json", "versions/20260101T000000Z/dataset.json"):
+        shared.blob(f"out/{name}").upload_from_string(content)
+    described = dry_run(shared, "--verify=full", PRIME, command="rebuild")
+    for blob in shared.client.list_blobs(shared.name, prefix="out/"):
+        blob.delete()
+    return described
 
 
-@pytest.mark.sampled(1)
-def test_the_steps_have_readable_names(job: Described, full_job: Described, rebuild_job: Described) -> None:
+@pytest.fixture(scope="module")
+def jobs(
+    job: Described, full_job: Described, rebuild_job: Described, full_rebuild_job: Described
+) -> list[Described]:
+    return [job, full_job, rebuild_job, full_rebuild_job]
+
+
+def test_the_steps_have_readable_names(jobs: list[Described]) -> None:
+    job, full_job, *rebuilds = jobs
     assert sorted(job.top) == STEPS
-    assert sorted(rebuild_job.top) == REBUILD_STEPS
+    assert all(sorted(rebuild.top) == REBUILD_STEPS for rebuild in rebuilds)
     assert set(full_job.top) - set(STEPS) == {"BucketKeys", "GroupKeys"}
-    for described in (job, full_job, rebuild_job):
+    for described in jobs:
         names = [name for name in described.steps if not name.startswith("ref_AppliedPTransform")]
         assert len(names) > 40
         for part in {part for name in names for part in name.split("/")}:
             assert re.fullmatch(r"([A-Z][a-z0-9]*)+", part) or BEAM_STEP.fullmatch(part), part
 
 
-@pytest.mark.sampled(1)
-def test_only_the_step_that_converts_asks_prime_for_memory(
-    shared: Any, job: Described, rebuild_job: Described
-) -> None:
-    prime, hints = (
-        "--dataflow_service_options=enable_prime",
-        {resource_hints.MIN_RAM_BYTES.urn: b"4000000000"},
-    )
-    on_prime = [
-        dry_run(f"--input=gs://{BUCKET}/photos", prime, command=command) for command in ("convert", "rebuild")
-    ]
-    for described in (job, rebuild_job, *on_prime):
+def test_only_the_step_that_converts_asks_prime_for_memory(jobs: list[Described]) -> None:
+    hints = {resource_hints.MIN_RAM_BYTES.urn: b"4000000000"}
+    for described, on_prime in zip(jobs, (False, True) * 2, strict=True):
         environments = described.pipeline.components.environments
         hinted = {
             name: dict(environments[step.environment_id].resource_hints)
             for name, step in described.steps.items()
             if step.environment_id and environments[step.environment_id].resource_hints
         }
-        assert hinted == ({"WritePlannedShards/WriteShard": hints} if described in on_prime else {})
+        assert hinted == ({"WritePlannedShards/WriteShard": hints} if on_prime else {})
 
 
-def test_each_job_is_one_graph_that_ends_with_its_last_step(
-    job: Described, full_job: Described, rebuild_job: Described
-) -> None:
-    for described in (job, full_job, rebuild_job):
-        last = "FinishRebuild" if described is rebuild_job else "CommitDataset/Commit"
+def test_each_job_is_one_graph_that_ends_with_its_last_step(jobs: list[Described]) -> None:
+    for described in jobs:
+        last = "FinishRebuild" if "FinishRebuild" in described.top else "CommitDataset/Commit"
         steps, makers = described.steps, {}
         for name, step in steps.items():
             if not step.subtransforms:
@@ -432,38 +438,16 @@ def test_the_description_does_not_grow_with_the_images(shared: Any, tmp_path: Pa
     for number in range(300):
         shared.blob(f"many/ant/{number:08d}.jpg").upload_from_string(b"x")
     shared.blob("none/ant/1.jpg").upload_from_string(b"x")
-    sizes = [len(dry_run(f"--input=gs://{BUCKET}/{name}").pipeline.SerializeToString())
+    sizes = [len(dry_run(shared, f"--input={name}=gs://{BUCKET}/{name}").pipeline.SerializeToString())
              for name in ("many", "none")]  # fmt: skip
     assert abs(sizes[0] - sizes[1]) < 300  # less than a byte per image; the length of pickled times varies
     assert 10_000 < max(sizes) < MAX_BYTES / 50
 
 
-@pytest.mark.sampled(1)
-def test_the_description_of_a_rebuild_contains_no_content_of_versions(
-    shared: Any, rebuild_job: Described, capsys: Capture
-) -> None:
-    listing, record = {"shards": 10_000 * ["x"]}, {"format_version": 1}
-    for name in ("latest.json", "versions/20260101T000000Z/dataset.json"):
-        shared.blob(f"out/{name}").upload_from_string(json.dumps({**listing, **record}))
-    before = objects(shared)
-    again = dry_run(f"--input=gs://{BUCKET}/photos", command="rebuild")
-    assert "--dry_run described the job" in capsys.readouterr().err and objects(shared) == before
-    for blob in shared.client.list_blobs(shared.name, prefix="out/"):
-        blob.delete()
-    assert again.code == 0 and sorted(again.top) == REBUILD_STEPS
-    for described in (again, rebuild_job):
-        assert len(described.pipeline.SerializeToString()) < MAX_BYTES / 50
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("command", ["convert", "rebuild"])
-def test_class_names_do_not_fill_the_description(command: str, shared: Any) -> None:
-    names = "".join(f"class_{number:06d}\n" for number in range(20_000))
-    shared.blob("names.txt").upload_from_string(names.encode())
-    options = (f"--input=gs://{BUCKET}/photos", f"--class_names=gs://{BUCKET}/names.txt", *FULL)
-    described = dry_run(*options, command=command)
-    # A dataset with the labels of ImageNet-21k: the forecast step and the dedupe step contain the names.
-    assert len(described.pipeline.SerializeToString()) < MAX_BYTES / 10
+def test_descriptions_contain_no_content_of_versions_and_few_names(jobs: list[Described]) -> None:
+    """Only the steps of the forecast and of the dedupe contain the names of classes."""
+    job, full_job, *rebuilds = (len(described.pipeline.SerializeToString()) for described in jobs)
+    assert max(job, *rebuilds) < MAX_BYTES / 50 and full_job < MAX_BYTES / 10
 
 
 def test_the_workers_get_the_image(job: Described) -> None:
