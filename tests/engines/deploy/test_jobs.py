@@ -126,6 +126,7 @@ def test_a_job_with_the_setup_file_stages_the_whole_package(
     assert {*modules(ROOT), "setup.py", "pyproject.toml"} <= names
     (pool,) = template(bucket, "made/job.json")["environment"]["workerPools"]
     assert any(package["location"].endswith(name) for package in pool["packages"])
+    assert sorted(described.top) == [step for step in STEPS if step != "DedupeExact"], "as a dry run says"
     (image,) = described.environments()
     assert "beam_python3.11_sdk:2.77.0" in image.container_image, "without an image of ours it is Beam's own"
 
