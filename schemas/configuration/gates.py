@@ -16,12 +16,12 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
 
 from shardwright.schemas.codes import QUALITY, FindingCode, Severity
-from shardwright.schemas.configuration.typed_yaml import FileModel, first_error, write, wrong
+from shardwright.schemas.configuration.typed_yaml import FileModel, first_error, one_of, write, wrong
 from shardwright.schemas.drift import Drift, Kind, Pair
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.findings import Gates, Violation
@@ -65,18 +65,6 @@ def _codes(value: Any) -> Any:
     return [code for code in value.split(",") if code.strip()] if isinstance(value, str) else value
 
 
-def _list_of(what: str, choice: Any) -> Any:
-    """Returns the type of a list of choices."""
-    choices = get_args(choice)
-
-    def check(value: Any) -> Any:
-        if not isinstance(value, list | tuple) or not value or any(name not in choices for name in value):
-            raise wrong(f"choose {what} from {', '.join(choices)}, not {quoted_value(value)}")
-        return value
-
-    return Annotated[tuple[choice, ...], Field(min_length=1), BeforeValidator(check)]
-
-
 Name = Annotated[str, Field(strict=True, min_length=1), write("a name, in quotes if needed")]
 Count = Annotated[int, Field(strict=True, ge=0), write("a whole number from 0 on")]
 Growth = Annotated[
@@ -95,8 +83,12 @@ Code = Annotated[
 Codes = Annotated[
     tuple[Code, ...], BeforeValidator(_codes), write("a list of findings, such as [SPLIT_LEAKAGE]")
 ]
-_Formats: Any = _list_of("formats", Literal["jpeg", "png", "webp", "raw"])
-_Dtypes: Any = _list_of("types", Literal["uint8", "uint16", "float32"])
+_Format: Any = one_of("jpeg", "png", "webp", "raw")
+_Formats = Annotated[
+    tuple[_Format, ...], Field(min_length=1), write("a list of formats, such as [jpeg, png]")
+]
+_Dtype: Any = one_of("uint8", "uint16", "float32")
+_Dtypes = Annotated[tuple[_Dtype, ...], Field(min_length=1), write("a list of types, such as [uint8]")]
 _Names = Annotated[tuple[Name, ...], Field(min_length=1), write("a list of names, such as [cat, dog]")]
 _Ratio = Annotated[
     float,

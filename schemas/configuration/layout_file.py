@@ -18,12 +18,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
-from shardwright.schemas.configuration.typed_yaml import FileModel, first_error, write, wrong
-from shardwright.schemas.errors import UsageError, nearest
+from shardwright.schemas.configuration.typed_yaml import (
+    FileModel,
+    check_choice,
+    first_error,
+    one_of,
+    write,
+    wrong,
+)
+from shardwright.schemas.errors import UsageError
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.feature_roles import FeatureRole, Needs
 from shardwright.schemas.layouts import LAYOUTS, Encoding, FeatureSpec, Layout, inline_layout
@@ -45,18 +52,6 @@ _MAX_NAME_LENGTH = 200
 _MAX_VALUES = 1_000_000
 #: Value of a key that the file does not have. No other key can be null.
 _ABSENT: Any = None
-
-
-def _check_choice(value: Any, choices: Sequence[str]) -> str:
-    if value not in choices:
-        close = nearest(short_repr(value).strip("'"), choices)
-        raise wrong(f"{short_repr(value)} is not one of {', '.join(choices)}{close}")
-    return str(value)
-
-
-def _one_of(*choices: str) -> Any:
-    """Returns the type of one of a few words."""
-    return Annotated[Literal[choices], BeforeValidator(lambda value: _check_choice(value, choices))]
 
 
 def _check_name(value: Any) -> str:
@@ -101,20 +96,20 @@ _Sides = Annotated[
     tuple[_Side | None, ...],
     BeforeValidator(_check_shape, json_schema_input_type=_Side | list[_Side | None]),
 ]
-_Format: Any = _one_of("jpg", "png", "webp", "raw")
+_Format: Any = one_of("jpg", "png", "webp", "raw")
 _lines = write("`key: value` lines below it")
 
 
 class FeatureBlock(FileModel):
     """A feature: its content (one of fill, column and constant), and how it is stored."""
 
-    fill: _one_of(*_ROLES) = _ABSENT  # type: ignore[valid-type]
+    fill: one_of(*_ROLES) = _ABSENT  # type: ignore[valid-type]
     """Role that fills the feature."""
     column: _Name = _ABSENT
     """Column of the source that fills the feature."""
     constant: Any = None
     """The value that it has in every record."""
-    type: _one_of(*TYPE_NAMES) = _ABSENT  # type: ignore[valid-type]
+    type: one_of(*TYPE_NAMES) = _ABSENT  # type: ignore[valid-type]
     """Type of the values of a column or a constant."""
     shape: _Sides = ()
     """Number of values per dimension: [4], [2, 3], or [null] for any number."""
@@ -126,7 +121,7 @@ class FeatureBlock(FileModel):
     """Store it as a serialized tensor."""
     base64: _Flag = False
     """Store it as base64."""
-    dtype: _one_of(*SAMPLE_TYPES) = _ABSENT  # type: ignore[valid-type]
+    dtype: one_of(*SAMPLE_TYPES) = _ABSENT  # type: ignore[valid-type]
     """Type of the samples of bare pixels, the same in every record."""
 
 
@@ -135,13 +130,13 @@ class LayoutFile(FileModel):
 
     name: _Name = _ABSENT
     """Name of the layout; by default the name of the file."""
-    extends: _one_of(*LAYOUTS) = _ABSENT  # type: ignore[valid-type]
+    extends: one_of(*LAYOUTS) = _ABSENT  # type: ignore[valid-type]
     """The built-in layout to begin with."""
     first_label: Annotated[
         int, Field(strict=True, ge=0, le=_MAX_VALUES), write("a number such as 0 or 1")
     ] = _ABSENT
     """Id of the first class."""
-    needs: _one_of(*Needs) = _ABSENT  # type: ignore[valid-type]
+    needs: one_of(*Needs) = _ABSENT  # type: ignore[valid-type]
     """Kind of annotations that every image must have."""
     pixels: _Flag = _ABSENT
     """Store raw pixels instead of image files."""
@@ -214,7 +209,7 @@ def _inherited(features: Sequence[FeatureSpec], file: LayoutFile) -> list[Featur
     for key, old_names, choices in (("drop", file.drop, features), ("rename", file.rename, kept)):
         for old in old_names:
             try:
-                _check_choice(old, [spec.name for spec in choices])
+                check_choice(old, [spec.name for spec in choices])
             except ValueError as error:
                 raise wrong(f"{key}: {error}") from None
     renamed = [replace(spec, name=file.rename.get(spec.name, spec.name)) for spec in kept]
@@ -239,7 +234,8 @@ def _feature(name: str, block: FeatureBlock, pixels: bool) -> FeatureSpec:
         if block.tensor:
             raise wrong("tensors of pixels are always uint8; leave tensor or dtype out")
         spec = replace(spec, dtype=block.dtype)
-    if block.optional and not _can_be_absent(spec):
+    may_lack = (None, FeatureRole.EXTRA, *_CLASSES)
+    if block.optional and spec.fill not in may_lack and spec.fill.needs is None:
         raise wrong("every image has it; leave optional out")
     if block.base64:
         if spec.type is not FeatureType.BYTES:
@@ -279,10 +275,6 @@ def _with_constant(spec: FeatureSpec, block: FeatureBlock) -> FeatureSpec:
     ):
         raise wrong(f"its constant has the shape {sides}; write that or leave shape out")
     return replace(spec, shape=tuple(sides), fill=FeatureRole.CONSTANT, value=values)
-
-
-def _can_be_absent(spec: FeatureSpec) -> bool:
-    return spec.fill is None or spec.fill in (FeatureRole.EXTRA, *_CLASSES) or spec.fill.needs is not None
 
 
 def _as_tensor(spec: FeatureSpec, pixels: bool) -> FeatureSpec:

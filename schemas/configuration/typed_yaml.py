@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from shardwright.schemas.configuration.setting import attribute_docstrings
 from shardwright.schemas.errors import nearest
-from shardwright.schemas.values import quoted_value
+from shardwright.schemas.values import quoted_value, short_repr
 
 
 def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
@@ -64,6 +64,19 @@ def write(what: str) -> WrapValidator:
             raise wrong(f"write {what}, not {quoted_value(value)}") from None
 
     return WrapValidator(validate)
+
+
+def check_choice(value: Any, choices: Sequence[str]) -> str:
+    """Returns a value that is one of a few words; raises an error that lists them if it is another."""
+    if value not in choices:
+        close = nearest(short_repr(value).strip("'"), choices)
+        raise wrong(f"{short_repr(value)} is not one of {', '.join(choices)}{close}")
+    return str(value)
+
+
+def one_of(*choices: str) -> Any:
+    """Returns the type of one of a few words."""
+    return Annotated[Literal[choices], BeforeValidator(lambda value: check_choice(value, choices))]
 
 
 def first_error(error: ValidationError, order: Sequence[str] = ()) -> tuple[Sequence[str | int], str]:

@@ -79,8 +79,9 @@ def test_a_file_holds_gates_on_findings_the_dataset_and_its_difference() -> None
         ("max_rise:\n  {DARK: -1}", r"line 2, column 4: max_rise: write a number such as 0.05, not '-1'\.$"),
         ("max_statistics_change: 0.1", r"such as \{brightness"),
         ("max_statistics_change: {1: 0.1}", "column 25: .*in quotes"),
-        ("allowed_formats: [gif]", "allowed_formats: choose formats from jpeg, png, webp, raw, not"),
-        ("allowed_dtypes: [int8]", "allowed_dtypes: choose types from uint8, uint16, float32, not"),
+        ("allowed_formats: [pgn]", r"'pgn' is not one of jpeg, png, webp, raw; did you mean png\?$"),
+        ("allowed_formats: []", r"allowed_formats: write a list of formats, such as \[jpeg, png\], not"),
+        ("allowed_dtypes: int8", r"allowed_dtypes: write a list of types, such as \[uint8\], not 'int8'"),
         ("required_classes: cat", "write a list of names"),
         ("fail_on: [DRAK]", r"column 1: fail_on: there is no finding 'DRAK'; did you mean DARK\?"),
         (
