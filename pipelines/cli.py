@@ -138,15 +138,7 @@ def command_of(name: str) -> Command:
 
     entry = COMMANDS[name]
     module = import_module(f"shardwright.pipelines.{entry.module}")
-    return Command(
-        name,
-        module.HELP,
-        module.EXAMPLE,
-        module.add_arguments,
-        module.execute,
-        BeamOptions[entry.beam],
-        entry.resumable,
-    )
+    return Command(name, module, BeamOptions[entry.beam], entry.resumable)
 
 
 def _refused(arguments: Sequence[str], message: str, code: ExitCode) -> int:

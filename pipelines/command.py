@@ -49,20 +49,15 @@ class Command:
 
     Attributes:
       name: Name on the command line.
-      help: Sentence at the top of its help.
-      example: Command line at the end of its help.
-      add_arguments: Adds the command's own options to a parser. Every command already has those of
-        `options.add_common`.
-      run: Does the work; gets the values of its own options, and Beam's options as `beam_options`.
+      module: What it does: `HELP` and `EXAMPLE` begin and end its help, `add_arguments` adds its own options
+        to a parser, which already has those of `options.add_common`, and `execute` gets their values, and
+        Beam's options as `beam_options`, and returns an `Outcome`.
       beam: Which of Beam's options the command takes.
       resumable: Whether the command has `--resume`, so that error messages may advise it.
     """
 
     name: str
-    help: str
-    example: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], Outcome]
+    module: Any
     beam: BeamOptions = BeamOptions.ALL
     resumable: bool = False
 
@@ -97,13 +92,15 @@ class Command:
                     elif rest:
                         storage = self.beam is BeamOptions.STORAGE
                         cli_options.use_without_job(rest, names, self.name, storage)
-                    outcome = self.run(argparse.Namespace(**vars(options), beam_options=rest))
+                    outcome: Outcome = self.module.execute(
+                        argparse.Namespace(**vars(options), beam_options=rest)
+                    )
                 if not (output.json or output.quiet):
                     outcome.show()
                 if output.json:
                     fields = outcome.fields()
             code = int(ExitCode.REFUSED if outcome.error else ExitCode.DONE)
-            if output.json or output.quiet or log.is_json():  # otherwise people have read the error
+            if output.json or output.quiet or log.LOG.is_json:  # otherwise people have read the error
                 log.end(outcome.error, code)
             return code
 
@@ -117,8 +114,8 @@ class Command:
     def parser(self) -> argparse.ArgumentParser:
         """Returns the parser of the command's own options."""
         parser = cli_options.make_parser(
-            f"shardwright {self.name}", self.help, self.example, note=self.beam.value
+            f"shardwright {self.name}", self.module.HELP, self.module.EXAMPLE, note=self.beam.value
         )
-        self.add_arguments(parser)
+        self.module.add_arguments(parser)
         cli_options.add_common(parser, with_job=self.beam is BeamOptions.ALL)
         return parser

@@ -13,6 +13,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
 from shardwright.schemas import __version__
@@ -40,17 +41,17 @@ class Message(NamedTuple):
     message: str
 
 
+@dataclass
 class _Log:
     """How this process writes messages; the notes and warnings of the command so far, if one runs."""
 
-    def __init__(self) -> None:
-        self.is_json = False
-        self.is_quiet = False
-        self.messages: list[Message] | None = None
-        self.on_end: Callable[[str, int], None] | None = None
+    is_json: bool = False
+    is_quiet: bool = False
+    messages: list[Message] | None = None
+    on_end: Callable[[str, int], None] | None = None
 
 
-_LOG = _Log()
+LOG = _Log()
 
 
 @contextlib.contextmanager
@@ -62,12 +63,12 @@ def log_as(log_format: str, quiet: bool, on_end: Callable[[str, int], None] | No
       quiet: Whether to write nothing but errors.
       on_end: Called with the message and the exit code when the command ends.
     """
-    before = dict(vars(_LOG))
-    vars(_LOG).update(is_json=log_format == "json", is_quiet=quiet, messages=[], on_end=on_end)
+    before = dict(vars(LOG))
+    vars(LOG).update(is_json=log_format == "json", is_quiet=quiet, messages=[], on_end=on_end)
     root, warned = logging.getLogger(), logging.getLogger(_WARNINGS)
     handlers, level = root.handlers[:], warned.level
-    follows = _LOG.is_json or quiet
-    if _LOG.is_json:
+    follows = LOG.is_json or quiet
+    if LOG.is_json:
         handler = StderrHandler()
         handler.setFormatter(JsonFormatter())
         root.handlers = [handler]
@@ -81,22 +82,7 @@ def log_as(log_format: str, quiet: bool, on_end: Callable[[str, int], None] | No
             logging.captureWarnings(False)
             warned.setLevel(level)
             root.handlers = handlers
-        vars(_LOG).update(before)
-
-
-def is_json() -> bool:
-    """Returns whether messages are lines of JSON."""
-    return _LOG.is_json
-
-
-def is_quiet() -> bool:
-    """Returns whether only errors are written."""
-    return _LOG.is_quiet
-
-
-def messages() -> tuple[Message, ...]:
-    """Returns the notes and warnings of the command so far, also those that `--quiet` hides."""
-    return tuple(_LOG.messages or ())
+        vars(LOG).update(before)
 
 
 def info(message: str, **facts: Any) -> None:
@@ -144,29 +130,29 @@ def end(message: str, exit_code: int) -> None:
         _write("ERROR", message, _PREFIX + message, facts)
     elif message:
         note(message)
-    if _LOG.on_end is not None:
-        _LOG.on_end(message, exit_code)
+    if LOG.on_end is not None:
+        LOG.on_end(message, exit_code)
 
 
 def traceback(text: str) -> None:
     """Writes where an error was raised."""
-    if _LOG.is_json:
+    if LOG.is_json:
         write_line(json_line("ERROR", {"message": text.strip().rpartition("\n")[2], "traceback": text}))
     else:
         sys.stderr.write(text)
 
 
 def _remember(level: str, message: str) -> None:
-    if _LOG.messages is not None:
-        _LOG.messages.append(Message(level, printable(message)))
+    if LOG.messages is not None:
+        LOG.messages.append(Message(level, printable(message)))
 
 
 def _write(level: str, message: str, text: str, facts: dict[str, Any]) -> None:
-    if _LOG.is_quiet and level != "ERROR":
+    if LOG.is_quiet and level != "ERROR":
         return
     # Nothing depends on a message that cannot be written.
     with contextlib.suppress(OSError, ValueError):
-        if _LOG.is_json:
+        if LOG.is_json:
             write_line(json_line(level, {"message": message, **facts}))
         else:
             print(escape_controls(printable(text)), file=sys.stderr, flush=True)
@@ -194,7 +180,7 @@ def print_result(
         "command": command,
         "exit_code": int(exit_code),
         "error": printable(error) or None,
-        "messages": [message._asdict() for message in messages()],
+        "messages": [message._asdict() for message in LOG.messages or ()],
     }
     if common.keys() & fields.keys():
         raise ValueError(f"{sorted(common.keys() & fields.keys())[0]!r} is a field of all commands")

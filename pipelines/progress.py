@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 
 from shardwright.core import storage
 from shardwright.core.concurrency.progress import PROGRESS
@@ -38,11 +39,11 @@ def show_progress(is_shown: bool, directory: str = "") -> Iterator[None]:
         shards of workers in other processes; empty if none is built.
     """
     PROGRESS.reset()
-    if not is_shown or log.is_quiet():
+    if not is_shown or log.LOG.is_quiet:
         yield
         return
     stop, run = threading.Event(), _Run(directory)
-    watch = _on_terminal if sys.stderr.isatty() and not log.is_json() else _in_lines
+    watch = _on_terminal if sys.stderr.isatty() and not log.LOG.is_json else _in_lines
     thread = threading.Thread(target=watch, args=(stop, run), daemon=True)
     thread.start()
     try:
@@ -114,16 +115,11 @@ def _work_text(seconds: float, directory: str) -> str:
         rate = images / seconds
         parts.append(f"{rate:,.0f} images/s")
         if total > images:
-            parts.append(f"{_clock((total - images) / rate)} left")
+            left = str(timedelta(seconds=round((total - images) / rate)))  # as 0:01:40
+            parts.append(f"{left.removeprefix('0:').removeprefix('0')} left")
     parts.append(f"shard {shards:,}/{count:,}" if count else counted(shards, "shard"))
     parts.append(f"{PROGRESS.bad:,} bad")
     return ", ".join(parts)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def _on_terminal(stop: threading.Event, run: _Run) -> None:

@@ -13,7 +13,9 @@ import subprocess
 import sys
 import warnings
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,22 +47,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--colour", default="red")
 
 
-def make(**changes: object) -> Command:
+def make(run: Callable[[argparse.Namespace], Outcome] | None = None, **settings: Any) -> Command:
     """Returns a command that prints its option."""
 
-    def run(given: argparse.Namespace) -> Outcome:
+    def execute(given: argparse.Namespace) -> Outcome:
         print("a library prints this")
         text = f"colour {given.colour}, others {given.beam_options}"
         return Outcome(lambda: print(text), lambda: {"colour": given.colour}, "Not so.")
 
-    fields: dict[str, object] = {
-        "name": "paint",
-        "help": "Paints.",
-        "example": "shardwright paint --colour blue",
-        "add_arguments": add_arguments,
-        "run": run,
-    }
-    return Command(**{**fields, **changes})  # type: ignore[arg-type]
+    module = SimpleNamespace(
+        HELP="Paints.",
+        EXAMPLE="shardwright paint --colour blue",
+        add_arguments=add_arguments,
+        execute=run or execute,
+    )
+    return Command("paint", module, **settings)
 
 
 def failing(error: BaseException) -> Command:
@@ -146,12 +147,19 @@ def test_a_command_without_a_job_takes_beams_options_in_both_spellings(
 
 
 @pytest.mark.parametrize(("error", "code"), [(DataRefused("No."), 1), (EngineError("No."), 3)])
-def test_only_verbose_shows_a_traceback(capsys: Capture, error: Exception, code: int) -> None:
-    assert failing(error).main([]) == code
+def test_only_verbose_shows_a_traceback_and_beams_log(capsys: Capture, error: Exception, code: int) -> None:
+    levels = []
+
+    def run(given: argparse.Namespace) -> Outcome:
+        levels.append(logging.getLogger("apache_beam").level)
+        raise error
+
+    assert make(run=run).main([]) == code
     assert capsys.readouterr().err == "shardwright: No.\n"
-    assert failing(error).main(["--verbose"]) == code
+    assert make(run=run).main(["--verbose"]) == code
     err = capsys.readouterr().err
     assert err.startswith("Traceback") and err.endswith("shardwright: No.\n")
+    assert levels == [logging.CRITICAL, logging.INFO]
 
 
 @pytest.mark.parametrize(("resumable", "advice"), [(True, "run again with --resume."), (False, "run again.")])
@@ -310,25 +318,16 @@ def test_after_a_command_python_logs_as_before(capsys: Capture) -> None:
     before = logging.getLogger().handlers[:]
     assert make().main(["--log_format=json"]) == 1
     assert logging.getLogger().handlers == before
-    assert not log.is_json() and not log.is_quiet() and log.messages() == ()
-
-
-def test_beam_logs_only_with_verbose(capsys: Capture) -> None:
-    levels = []
-
-    def run(given: argparse.Namespace) -> Outcome:
-        levels.append(logging.getLogger("apache_beam").level)
-        return DONE
-
-    assert make(run=run).main([]) == make(run=run).main(["--verbose"]) == 0
-    assert levels == [logging.CRITICAL, logging.INFO]
+    assert (log.LOG.is_json, log.LOG.is_quiet, log.LOG.messages) == (False, False, None)
 
 
 def test_every_subcommand_uses_the_frame() -> None:
     for name in cli.COMMANDS:
         command = cli.command_of(name)
         assert command.name == name
-        for line in filter(lambda line: line and not line.startswith("#"), command.example.splitlines()):
+        for line in filter(
+            lambda line: line and not line.startswith("#"), command.module.EXAMPLE.splitlines()
+        ):
             words = shlex.split(line)
             assert words[:2] == ["shardwright", name]
             options.parse(command.parser(), words[2:])  # raises if the example is wrong
@@ -542,24 +541,14 @@ def test_portable_workers_get_no_list_of_the_launchers_packages(runner: str) -> 
     assert again.view_as(DebugOptions).experiments == [NO_LIST]
 
 
-def test_other_runners_keep_their_experiments() -> None:
-    for runner in ("FnApiRunner", "DataflowRunner"):
-        made = options.beam_options([f"--runner={runner}"], ())
-        assert NO_LIST not in (made.view_as(DebugOptions).experiments or [])
-
-
 def test_beam_stages_that_list_by_default() -> None:
     """A worker on another machine fails if it cannot fetch a staged file."""
     flink = ["--runner=FlinkRunner"]
     assert "submission_environment_dependencies" in str(python_sdk_dependencies(PipelineOptions(flink)))
     assert python_sdk_dependencies(options.beam_options(flink, ())) == []
-
-
-def test_a_dry_run_writes_nothing_on_runners_without_dry_runs(tmp_path: Path, capsys: Capture) -> None:
-    argv = ["convert", f"--input={PHOTOS}", f"--output={tmp_path / 'out'}", "--dry_run=True"]
-    assert cli.main(argv) == 0
-    assert "nothing was converted" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    for runner in ("FnApiRunner", "DataflowRunner"):
+        made = options.beam_options([f"--runner={runner}"], ())
+        assert NO_LIST not in (made.view_as(DebugOptions).experiments or [])
 
 
 def test_a_worker_that_does_not_start_is_explained() -> None:
@@ -578,22 +567,26 @@ def notes(capsys: Capture) -> list[str]:
     return [line.removeprefix("shardwright: note: ") for line in lines if "note: " in line]
 
 
-def test_convert_and_plan_report_options_without_effect(capsys: Capture, tmp_path: Path, tree: Path) -> None:
+DESCRIBED = "--dry_run described the job; nothing was converted. Leave it out to run the job."
+
+
+def test_commands_report_options_without_effect_and_a_dry_run_writes_nothing(
+    capsys: Capture, tmp_path: Path, tree: Path
+) -> None:
+    """The runner of this machine has no dry runs."""
     options = ["--fit", "pad", "--resample=box", "--splits", SPLITS, "--strip_metadata=false"]
     wanted = ["--fit has no effect without --resize.", "--resample has no effect without --resize."]
     assert cli.main(["plan", str(tree), *options]) == 0
     assert notes(capsys) == wanted
-    assert cli.main(["convert", str(tree), str(tmp_path / "out"), *options]) == 0
-    assert notes(capsys) == wanted
-    assert document(tmp_path / "out")["splits"].keys() == {"train", "test"}
+    assert cli.main(["convert", str(tree), str(tmp_path / "out"), *options, "--dry_run=True"]) == 0
+    assert notes(capsys) == [*wanted, DESCRIBED]
+    assert not (tmp_path / "out").exists()
 
 
 def test_splits_are_reported_without_effect_if_the_source_names_them(capsys: Capture, tmp_path: Path) -> None:
     for split in ("train", "test"):
         make_tree(tmp_path / "split" / split)
     split_folders = tmp_path / "split"
-    assert cli.main(["plan", str(split_folders)]) == 0
-    assert notes(capsys) == []
     assert cli.main(["plan", str(split_folders), "--splits", SPLITS, "--json"]) == 0
     planned = capsys.readouterr()
     assert NAMED in json.loads(planned.out)["warnings"]
@@ -608,18 +601,19 @@ def test_rebuild_reports_settings_of_a_job_file_without_effect(
 ) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(f"input: {tree}\noutput: {tmp_path / 'out'}\nfit: pad\nkeep: 0\nkeep_days: 3\n")
-    assert cli.main(["rebuild", str(job), "--log_format", "json"]) == 0
+    assert cli.main(["rebuild", str(job), "--log_format", "json", "--dry_run=True"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [line["message"] for line in lines if line.get("stage") == "note"] == [
         "keep_days has no effect with keep: 0, which keeps all versions.",
         "--fit has no effect without --resize.",
+        DESCRIBED,
     ]
 
 
-def test_inspect_reports_thumbnails_without_a_sheet(capsys: Capture, sound_dataset: Path) -> None:
-    assert cli.main(["inspect", str(sound_dataset), "--thumbnails", "9"]) == 0
+def test_inspect_reports_thumbnails_without_a_sheet(capsys: Capture, dataset: Path) -> None:
+    assert cli.main(["inspect", str(dataset), "--thumbnails", "9"]) == 0
     assert notes(capsys) == ["--thumbnails has no effect without --contact_sheet."]
-    assert cli.main(["inspect", str(sound_dataset)]) == 0
+    assert cli.main(["inspect", str(dataset)]) == 0
     assert notes(capsys) == []
 
 
