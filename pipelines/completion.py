@@ -10,7 +10,7 @@ import shtab
 from shardwright.core.sources.source import choices_of
 from shardwright.pipelines.cli import COMMANDS, command_of
 from shardwright.pipelines.command import Outcome
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import LAYOUTS
 
@@ -80,7 +80,7 @@ def _choices(action: argparse.Action) -> Iterable[str]:
         return metavar.strip("{}").split(",")
     if action.dest == "layout":
         return tuple(LAYOUTS)
-    item = setting_fields().get(action.dest)
+    item = CONVERT_SETTINGS.get(action.dest)
     return choices_of(item) if item else ()
 
 

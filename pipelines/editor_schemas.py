@@ -22,7 +22,7 @@ from shardwright.pipelines.job_file import Sections
 from shardwright.schemas.configuration.gates import GateFile
 from shardwright.schemas.configuration.layout_file import LayoutFile
 from shardwright.schemas.configuration.setting import Setting
-from shardwright.schemas.configuration.settings_values import rebuild_fields
+from shardwright.schemas.configuration.settings import REBUILD_SETTINGS
 from shardwright.schemas.configuration.typed_yaml import FileModel
 
 FOLDER = Path(__file__).with_name("json_schemas")
@@ -56,7 +56,7 @@ def _job_schema() -> dict[str, Any]:
     gates = schema["$defs"]["GateFile"]["properties"]
     for name, gate in gates.items():
         gates[name] = {"anyOf": [gate, PLACEHOLDER], "description": gate["description"]}
-    for item in rebuild_fields().values():
+    for item in REBUILD_SETTINGS.values():
         setting = {**_setting_schema(item), "description": item.help}
         schema["properties"][item.name] = setting
         if "_" in item.name:

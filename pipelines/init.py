@@ -25,8 +25,8 @@ from shardwright.pipelines.prepare import as_beam_options, make_request
 from shardwright.pipelines.tables import one_line
 from shardwright.schemas.configuration.job import escaped
 from shardwright.schemas.configuration.setting import Setting, settings_of
-from shardwright.schemas.configuration.settings import RebuildSettings
-from shardwright.schemas.configuration.settings_values import not_for_rebuilds, setting_fields, settings_from
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, NOT_FOR_REBUILDS, RebuildSettings
+from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.plain_text import shell_word
@@ -147,7 +147,7 @@ def init(
     file = os.fspath(file)
     _check_place(file, overwrite)
     keep = checked_value(_KEEP, keep)
-    for name in not_for_rebuilds():
+    for name in NOT_FOR_REBUILDS:
         if name in values:
             raise UsageError(f"--{name} is not a setting of a rebuild; leave it out.")
     if beam_options or "apache_beam" in sys.modules:  # an earlier call may have set others
@@ -218,7 +218,7 @@ def _asked(settings: Mapping[str, Any]) -> dict[str, Any]:
     answers = dict(settings)
 
     def checked(name: str) -> Callable[[str], object]:
-        return lambda answer: checked_value(setting_fields()[name], answer)
+        return lambda answer: checked_value(CONVERT_SETTINGS[name], answer)
 
     def check_input(answer: str) -> None:
         if not answer:
@@ -243,7 +243,7 @@ def _asked(settings: Mapping[str, Any]) -> dict[str, Any]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command."""
     cli_options.add_input_and_output(parser)
-    cli_options.add_settings(parser, leave_out=("job", *not_for_rebuilds()))
+    cli_options.add_settings(parser, leave_out=("job", *NOT_FOR_REBUILDS))
     parser.add_argument(
         "--file", default="job.yaml", metavar="FILE",
         help="the file to write, - to print it (default: job.yaml)",
@@ -256,7 +256,7 @@ def execute(options: argparse.Namespace) -> Outcome:
     """Runs the command."""
     file = "" if options.file == "-" else options.file
     settings = cli_options.own_settings(options)
-    settings = {name: value for name, value in settings.items() if name not in not_for_rebuilds()}
+    settings = {name: value for name, value in settings.items() if name not in NOT_FOR_REBUILDS}
     _check_place(file, options.overwrite)  # before asking questions
     if options.beam_options:  # without options, Beam is not needed
         as_beam_options(options.beam_options)
@@ -298,10 +298,9 @@ def job_text(
       runner: Beam's options by name: a text, or several.
       detected_as: Detected kind of the input, in words.
     """
-    fields = setting_fields()
     lines = [_HEAD.replace("{schema}", schema_path("job").as_uri()), "\n"]
-    for name in sorted(settings, key=list(fields).index):
-        lines += [_help(fields[name]), _pair(name, settings[name])]
+    for name in sorted(settings, key=list(CONVERT_SETTINGS).index):
+        lines += [_help(CONVERT_SETTINGS[name]), _pair(name, settings[name])]
         if name == "input":
             lines += [f"# detected as: {one_line(printable(text))}\n" for text in detected_as]
     lines.append(_GATES)
@@ -312,7 +311,7 @@ def job_text(
     of_beam = "".join(_pair(name, value) for name, value in runner.items())
     lines.append("runner:\n" + textwrap.indent(of_beam, "  ") if runner else _RUNNER)
     lines.append(_OTHERS)
-    for name, item in fields.items():
+    for name, item in CONVERT_SETTINGS.items():
         if name not in settings and not item.not_for_rebuilds:
             lines += [_help(item), "#" + _pair(name, item.default)]
     return "".join(lines)

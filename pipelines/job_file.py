@@ -29,15 +29,13 @@ from shardwright.schemas.configuration.job import (
     without_secrets,
 )
 from shardwright.schemas.configuration.setting import Setting, settings_of
-from shardwright.schemas.configuration.settings import RebuildSettings
-from shardwright.schemas.configuration.settings_values import (
-    is_on,
-    not_for_rebuilds,
-    rebuild_fields,
-    setting_fields,
-    settings_from,
-    settings_over,
+from shardwright.schemas.configuration.settings import (
+    CONVERT_SETTINGS,
+    NOT_FOR_REBUILDS,
+    REBUILD_SETTINGS,
+    RebuildSettings,
 )
+from shardwright.schemas.configuration.settings_values import is_on, settings_from, settings_over
 from shardwright.schemas.configuration.typed_yaml import FileModel
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
@@ -89,9 +87,9 @@ class Sections(FileModel):
     """Beam's options, as on the command line."""
 
 
-_REBUILD_SETTINGS = settings_of(RebuildSettings)
+_ONLY_OF_REBUILDS = settings_of(RebuildSettings)
 #: Keys of a job file that `convert` ignores.
-SECTIONS = ("gates", *_REBUILD_SETTINGS, "hooks", "runner")
+SECTIONS = ("gates", *_ONLY_OF_REBUILDS, "hooks", "runner")
 #: Beginning of messages about an option.
 _OPTION = re.compile(r"(?P<unknown>Unknown option )?--(?P<name>\w+)")
 _EVENT_KEYS = tuple(Hooks.model_fields)
@@ -113,9 +111,9 @@ class _Document:
     """
 
     path: str
-    values: Mapping[str, Any]
-    texts: Mapping[str, Any]
-    keys: Mapping[str, str]
+    values: dict[str, Any]
+    texts: dict[str, Any]
+    keys: dict[str, str]
     places: Mapping[tuple[str, ...], tuple[int, int]]
 
     def wrong(self, message: str, *path: str) -> UsageError:
@@ -152,15 +150,14 @@ def read_job(
     Raises:
       UsageError: The file is wrong; the message names the line, the mistake and a correct value.
     """
-    allowed = rebuild_fields()
     given = dict(overrides or {})
     for name in given:
-        if name not in allowed:
-            raise UsageError(f"unknown setting {name!r}{nearest(name, list(allowed)) or '.'}")
+        if name not in REBUILD_SETTINGS:
+            raise UsageError(f"unknown setting {name!r}{nearest(name, list(REBUILD_SETTINGS)) or '.'}")
     variables = variables_at(time.time() if now is None else now, os.environ if environ is None else environ)
     document = _read(path)
-    settings = settings_over(_settings(document, allowed, given, variables), given)
-    for name, why in not_for_rebuilds().items():
+    settings = settings_over(_settings(document, REBUILD_SETTINGS, given, variables), given)
+    for name, why in NOT_FOR_REBUILDS.items():
         if is_on(settings.pop(name, False)):
             if name in given:
                 raise UsageError(f"--{name}: {why}; leave it out.")
@@ -195,7 +192,7 @@ def job_of(values: Mapping[str, Any]) -> JobFile:
       UsageError: A setting that only a rebuild has is wrong.
     """
     own = {
-        name: checked_value(item, values[name]) for name, item in _REBUILD_SETTINGS.items() if name in values
+        name: checked_value(item, values[name]) for name, item in _ONLY_OF_REBUILDS.items() if name in values
     }
     return JobFile(
         settings={name: value for name, value in values.items() if name not in own},
@@ -217,7 +214,7 @@ def read_job_settings(path: str, given: Mapping[str, Any] | None = None) -> dict
     aside = [name for name in SECTIONS if name in document.values]
     if aside:
         log.about(path, f"{', '.join(aside)} are only for rebuilds and are ignored")
-    return _settings(document, setting_fields(), given or {}, variables_at(time.time(), os.environ))
+    return _settings(document, CONVERT_SETTINGS, given or {}, variables_at(time.time(), os.environ))
 
 
 @contextlib.contextmanager
@@ -285,36 +282,23 @@ def _read(path: str) -> _Document:
         values = texts = {}
     if not isinstance(values, Mapping):
         raise _wrong(path, "write one `setting: value` on each line, such as resize: 224")
-    keys: dict[str, str] = {}
-    document = _Document(path, {}, {}, {}, places)  # whose keys are as they are written
-    for key in texts:
+    document = _Document(path, {}, {}, {}, places)
+    names = [*CONVERT_SETTINGS, *SECTIONS]
+    for key, text in texts.items():
         name = str(key).replace("-", "_")
-        if name in keys:
-            raise document.wrong(
-                f"{name} occurs twice, as {keys[name]} and as {key}; leave one out", str(key)
-            )
-        _check_name(document, str(key), name)
-        keys[name] = str(key)
-        if texts[key] is None and name not in ("gates", "hooks", "runner"):
-            raise document.wrong(f"{key} has no value; quote one that begins with #", str(key))
-    return _Document(
-        path,
-        {name: values[key] for name, key in keys.items()},
-        {name: texts[key] for name, key in keys.items()},
-        keys,
-        places,
-    )
-
-
-def _check_name(document: _Document, key: str, name: str) -> None:
-    names = [*setting_fields(), *SECTIONS]
-    if name in names:
-        return
-    if name in GateFile.model_fields:
-        raise document.wrong(f"{key} is a gate; write it below `gates:`", key)
-    if name.startswith("on_"):
-        raise document.wrong(f"{key} is a hook; write it below `hooks:`", key)
-    raise document.wrong(f"unknown setting {key!r}{nearest(name, names)}", key)
+        first, document.keys[name] = document.keys.get(name), str(key)
+        if first is not None:
+            raise document.wrong(f"{name} occurs twice, as {first} and as {key}; leave one out", name)
+        if name not in names:
+            if name in GateFile.model_fields:
+                raise document.wrong(f"{key} is a gate; write it below `gates:`", name)
+            if name.startswith("on_"):
+                raise document.wrong(f"{key} is a hook; write it below `hooks:`", name)
+            raise document.wrong(f"unknown setting {str(key)!r}{nearest(name, names)}", name)
+        if text is None and name not in ("gates", "hooks", "runner"):
+            raise document.wrong(f"{key} has no value; quote one that begins with #", name)
+        document.values[name], document.texts[name] = values[key], text
+    return document
 
 
 def _section(document: _Document, name: str, variables: Variables, numbers: bool = False) -> Any:
@@ -347,7 +331,7 @@ def _settings(
                 message = without_secrets(error.message, [str(text)], variables.environ)
                 raise WrongValue(message.removeprefix("--"), name) from None
     try:
-        settings_from({name: value for name, value in result.items() if name in setting_fields()})
+        settings_from({name: value for name, value in result.items() if name in CONVERT_SETTINGS})
     except UsageError as error:  # about two settings that contradict each other
         match = _OPTION.match(error.message)
         raise document.wrong(error.message.removeprefix("--"), *([match["name"]] if match else [])) from None

@@ -20,8 +20,8 @@ from shardwright.pipelines import log
 from shardwright.pipelines.help_text import HelpFormatter, examples_text, print_help, value_of, width
 from shardwright.pipelines.process import WATCHDOG
 from shardwright.schemas.configuration.setting import Setting, Topic
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.configuration.settings_values import setting_fields, settings_from, settings_over
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings
+from shardwright.schemas.configuration.settings_values import settings_from, settings_over
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import printable
 from shardwright.schemas.log_lines import LOG_FORMATS
@@ -106,7 +106,7 @@ def use_without_job(rest: Sequence[str], known: Sequence[str], command: str, wit
 def add_settings(parser: argparse.ArgumentParser, leave_out: Collection[str] = ()) -> None:
     """Adds an option for each setting of a conversion, and `--job`, except those in `leave_out`."""
     topics = list(Topic)
-    items = [item for name, item in setting_fields().items() if name not in leave_out]
+    items = [item for name, item in CONVERT_SETTINGS.items() if name not in leave_out]
     for item in sorted(items, key=lambda item: topics.index(item.topic)):
         add_setting(_group(parser, item.topic.value), item)
     if "job" not in leave_out:
@@ -341,7 +341,7 @@ def own_settings(namespace: argparse.Namespace) -> dict[str, Any]:
     Raises:
       UsageError: There are more arguments than missing settings.
     """
-    settings = {name: value for name, value in vars(namespace).items() if name in setting_fields()}
+    settings = {name: value for name, value in vars(namespace).items() if name in CONVERT_SETTINGS}
     places = getattr(namespace, "places", ())
     free = [name for name in ("input", "output") if name not in settings]
     if len(places) > len(free):

@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from shardwright.schemas.configuration.settings_values import rebuild_fields, setting_fields
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, REBUILD_SETTINGS
 from shardwright.schemas.errors import ShardwrightError, UnexpectedError
 from shardwright.schemas.image_ref import printable
 
@@ -57,9 +57,9 @@ def _describe_settings(call: Callable[..., Any], function: Callable[..., Any]) -
         return
     signature = inspect.signature(function, eval_str=True)
     own = list(signature.parameters.values())
-    settings = list(setting_fields().values())
+    settings = list(CONVERT_SETTINGS.values())
     if function.__name__ == "rebuild":
-        settings = [item for item in rebuild_fields().values() if not item.not_for_rebuilds]
+        settings = [item for item in REBUILD_SETTINGS.values() if not item.not_for_rebuilds]
     keyword = inspect.Parameter.KEYWORD_ONLY
     named = [
         inspect.Parameter(item.name, keyword, default=item.default, annotation=item.accepts)
@@ -86,10 +86,9 @@ def in_python_words(message: str, function: Callable[..., Any], given: Iterable[
       function: Function that was called.
       given: Values of its arguments, which may follow their option in the message.
     """
-    settings = rebuild_fields()
     parameters = inspect.signature(function).parameters
     name_of_function = function.__name__
-    switches = {name for name, item in settings.items() if item.is_switch}
+    switches = {name for name, item in REBUILD_SETTINGS.items() if item.is_switch}
     switches |= {name for name, item in parameters.items() if isinstance(item.default, bool)}
     words = {
         "help": f"help(shardwright.{name_of_function})",
@@ -107,11 +106,11 @@ def in_python_words(message: str, function: Callable[..., Any], given: Iterable[
         rest = f" {word}{colon}" if word else colon
         if name in words:
             return words[name] + rest
-        if name not in settings and name not in parameters:
+        if name not in REBUILD_SETTINGS and name not in parameters:
             return match[0]
         if name in switches:
             return f"{name}=True{rest}"
-        choices = settings[name].kind.choices if name in settings else ()
+        choices = REBUILD_SETTINGS[name].kind.choices if name in REBUILD_SETTINGS else ()
         if colon or word in values or word in choices or not re.fullmatch("[a-z]*", word):
             return f"{name}={_literal(word)}{colon}"
         return f"{name}={rest}"

@@ -57,8 +57,7 @@ from shardwright.pipelines.run import (
 )
 from shardwright.schemas.codes import ExitCode
 from shardwright.schemas.configuration.setting import settings_of
-from shardwright.schemas.configuration.settings import RebuildSettings
-from shardwright.schemas.configuration.settings_values import rebuild_fields
+from shardwright.schemas.configuration.settings import REBUILD_SETTINGS, RebuildSettings
 from shardwright.schemas.errors import DataRefused, EngineError, NotRun, ShardwrightError, UsageError
 from shardwright.schemas.labels import check_carried
 from shardwright.schemas.plan import Plan, SplitsFrom
@@ -383,7 +382,7 @@ def execute(options: argparse.Namespace) -> Outcome:
         log_format="" if options.quiet else options.log_format,
         beam_options=options.beam_options,
         progress=options.quiet or options.log_format == "text",
-        **{name: value for name, value in vars(options).items() if name in rebuild_fields()},
+        **{name: value for name, value in vars(options).items() if name in REBUILD_SETTINGS},
     )
 
     def show() -> None:

@@ -53,7 +53,8 @@ from shardwright.pipelines.run import converting
 from shardwright.pipelines.tables import console, one_line
 from shardwright.schemas.codes import QUALITY, CheckDepth, FindingCode, Severity
 from shardwright.schemas.configuration.gates import Expectations, JobGates, parse_gates
-from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
+from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.dataset import DATASET_JSON, REPORT_HTML, RUN_JSON, WORK_DIR, Dataset
 from shardwright.schemas.drift import Previous
 from shardwright.schemas.errors import EngineError, UsageError, nearest
@@ -498,7 +499,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "lost, duplicated, mislabeled or changed; repeatable",
     )  # fmt: skip
     for name in _LISTING:
-        cli_options.add_setting(group, setting_fields()[name], "for --against, as for convert: ")
+        cli_options.add_setting(group, CONVERT_SETTINGS[name], "for --against, as for convert: ")
 
 
 def execute(options: argparse.Namespace) -> Outcome:

@@ -16,7 +16,8 @@ from shardwright.core.report.measures import SPREAD_HEADS, ClassRow, class_rows,
 from shardwright.core.report.pages import LETTERS, draw_page, first_small_page, with_page_digest
 from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
 from shardwright.schemas.codes import MEANINGS, Severity, time_in_words
-from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
+from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.dataset import Dataset, totals_of
 from shardwright.schemas.drift import drift_tables
 from shardwright.schemas.errors import UsageError
@@ -387,7 +388,7 @@ def settings_in_effect(dataset: Dataset, splits: str) -> dict[str, Any]:
     """
     settings = settings_json(dataset.plan.settings)
     of_source = splits.endswith("as the source names them")
-    judged = settings.keys() & setting_fields().keys()  # a later version may have other settings
+    judged = settings.keys() & CONVERT_SETTINGS.keys()  # a later version may have other settings
     with contextlib.suppress(UsageError):  # the layout file may not exist here
         facts = ConversionFacts(
             settings_from({}, {name: settings[name] for name in judged}),

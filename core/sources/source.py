@@ -16,8 +16,8 @@ from shardwright.core.sources.input_probe import InputProbe
 from shardwright.core.sources.rules import Rules
 from shardwright.core.sources.spool import Spool
 from shardwright.schemas.configuration.setting import Setting
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.configuration.settings_values import setting_fields, stored_value
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings
+from shardwright.schemas.configuration.settings_values import stored_value
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.labels import ClassId
@@ -223,5 +223,5 @@ def check_settings(settings: ConvertSettings) -> None:
     Raises:
       UsageError: If a setting is wrong; the message names it and says what to write instead.
     """
-    checked_value(setting_fields()["source"], settings.source)
+    checked_value(CONVERT_SETTINGS["source"], settings.source)
     settings.check()

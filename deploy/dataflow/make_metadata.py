@@ -11,7 +11,7 @@ from typing import Any
 
 from shardwright.core.sources.source import choices_of
 from shardwright.schemas.configuration.setting import Setting, Topic
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 
 METADATA = Path(__file__).with_name("metadata.json")
 
@@ -113,7 +113,7 @@ def _help(item: Setting) -> str:
 def metadata() -> dict[str, Any]:
     """Returns the contents of metadata.json."""
     topics = list(Topic)
-    settings = sorted(setting_fields().values(), key=lambda item: topics.index(item.topic))
+    settings = sorted(CONVERT_SETTINGS.values(), key=lambda item: topics.index(item.topic))
     workers = [
         {"isOptional": True, "paramType": "TEXT", **entry, "groupName": "Workers"} for entry in WORKERS
     ]

@@ -15,7 +15,7 @@ import shardwright
 from shardwright import loader, transforms
 from shardwright.pipelines.cli import COMMANDS, command_of
 from shardwright.pipelines.editor_schemas import PLACEHOLDER, editor_schemas
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 
 _ERRORS = [
     name for name in shardwright.__all__ if isinstance(value := getattr(shardwright, name), type)
@@ -131,7 +131,7 @@ def configuration_page() -> str:
         "[Editors can complete and check them](../validating.md#compare-two-datasets)."
     ]
     schemas = editor_schemas()
-    settings = {name.replace("_", separator) for name in setting_fields() for separator in "_-"}
+    settings = {name.replace("_", separator) for name in CONVERT_SETTINGS for separator in "_-"}
     elsewhere = {"job": settings | {f"gates.{name}" for name in schemas["gates"]["properties"]}}
     for kind, schema in schemas.items():
         title, text = _FILES[kind]

@@ -276,14 +276,10 @@ class ConvertSettings:
         return self.split_mode != "hash" and self.folds > 0
 
     @property
-    def keeps_groups(self) -> bool:
-        """Whether images can have a group, which stays in one split."""
-        return bool(self.split_by or self.group_column or "(?P<group>" in self.label_regex)
-
-    @property
     def divides_buckets(self) -> bool:
         """Whether splits get buckets of hashes, because a group or an image may have several classes."""
-        return self.split_mode == "stratified" and (self.keeps_groups or bool(self.label_separator))
+        has_groups = self.split_by or self.group_column or "(?P<group>" in self.label_regex
+        return self.split_mode == "stratified" and bool(has_groups or self.label_separator)
 
     @cached_property
     def folders_of_label(self) -> int:
@@ -391,7 +387,7 @@ class ConvertSettings:
         Raises:
           UsageError: If a setting is wrong; the message names the first one and what to write instead.
         """
-        for name, item in settings_of(ConvertSettings).items():
+        for name, item in CONVERT_SETTINGS.items():
             item.check_option(getattr(self, name))
         if not self.input:
             raise UsageError("--input is missing; name a folder of images.")
@@ -572,6 +568,16 @@ class RebuildSettings:
     """Minutes without a sign of life after which another run takes over."""
 
 
+#: The settings of a conversion, by name.
+CONVERT_SETTINGS = settings_of(ConvertSettings)
+#: The settings of a rebuild, by name: those of a conversion, and its own.
+REBUILD_SETTINGS = {**CONVERT_SETTINGS, **settings_of(RebuildSettings)}
+#: Settings of a conversion that a rebuild does not accept -> the reason.
+NOT_FOR_REBUILDS = {
+    name: item.not_for_rebuilds for name, item in CONVERT_SETTINGS.items() if item.not_for_rebuilds
+}
+
+
 def settings_that_affect(*what: Affects) -> tuple[str, ...]:
     """Returns the names of the settings that decide something."""
-    return tuple(name for name, item in settings_of(ConvertSettings).items() if item.affects in what)
+    return tuple(name for name, item in CONVERT_SETTINGS.items() if item.affects in what)

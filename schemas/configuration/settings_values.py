@@ -8,25 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from shardwright.schemas.configuration.setting import Setting, settings_of
-from shardwright.schemas.configuration.settings import ConvertSettings, RebuildSettings
+from shardwright.schemas.configuration.setting import Setting
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings
 from shardwright.schemas.errors import UsageError, nearest
 from shardwright.schemas.layouts import layout_by_name
-
-
-def setting_fields() -> Mapping[str, Setting]:
-    """Returns the settings of a conversion by name."""
-    return settings_of(ConvertSettings)
-
-
-def rebuild_fields() -> Mapping[str, Setting]:
-    """Returns the settings of a rebuild by name: those of a conversion, and its own."""
-    return {**settings_of(ConvertSettings), **settings_of(RebuildSettings)}
-
-
-def not_for_rebuilds() -> dict[str, str]:
-    """Returns the settings that a rebuild does not accept, with the reasons."""
-    return {name: item.not_for_rebuilds for name, item in setting_fields().items() if item.not_for_rebuilds}
 
 
 def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None = None) -> ConvertSettings:
@@ -39,14 +24,15 @@ def settings_from(values: Mapping[str, Any], carried: Mapping[str, Any] | None =
     Raises:
       UsageError: If a name is unknown or a value has the wrong type.
     """
-    allowed = setting_fields()
     merged: dict[str, Any] = {}
     for origin in (dict(carried or {}), dict(values)):
         for name, value in origin.items():
-            if name not in allowed:
+            if name not in CONVERT_SETTINGS:
                 where = "--plan_from: " if name in (carried or {}) and name not in values else ""
-                raise UsageError(f"{where}unknown setting {name!r}{nearest(name, list(allowed)) or '.'}")
-            merged[name] = stored_value(allowed[name], value)
+                raise UsageError(
+                    f"{where}unknown setting {name!r}{nearest(name, list(CONVERT_SETTINGS)) or '.'}"
+                )
+            merged[name] = stored_value(CONVERT_SETTINGS[name], value)
     if "shards" in values and "shard_size" in values and values["shards"] and values["shard_size"]:
         raise UsageError("--shards and --shard_size both choose the number of shards: leave one out.")
     if carried and "resize" in values and "image_format" not in values:

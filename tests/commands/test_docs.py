@@ -35,7 +35,7 @@ from shardwright.core.sources.source import SOURCES, plugin_sources
 from shardwright.pipelines import cli
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.job_file import read_job
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 from shardwright.schemas.plugins import entry_points_by_group
 
 DOCS = ROOT / "docs"
@@ -173,7 +173,7 @@ def run_blocks(path: Path) -> None:
 
 def test_the_settings_named_in_documents_exist() -> None:
     text = "\n".join(path.read_text() for path in (DOCUMENTS[0], DOCS / "converting.md"))
-    known = {*setting_fields(), "job", "dataset", "contact_sheet", "help", "fail_on", "runner"}
+    known = {*CONVERT_SETTINGS, "job", "dataset", "contact_sheet", "help", "fail_on", "runner"}
     known |= {"project", "region", "temp_location", "setup_file", "direct_running_mode"}
     known |= {"direct_num_workers", "records", "against", "stuck_after", "json", "quiet", "log_format"}
     assert set(re.findall(r"--([a-z_]+)", text)) <= known

@@ -24,8 +24,7 @@ from shardwright.pipelines.options import beam_options, build_settings
 from shardwright.pipelines.rebuild import rebuild
 from shardwright.schemas.configuration.gates import Expectations, JobGates, Policy, Thresholds
 from shardwright.schemas.configuration.job import Hook, JobFile
-from shardwright.schemas.configuration.settings import ConvertSettings, RebuildSettings
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings, RebuildSettings
 from shardwright.schemas.errors import EngineError, UsageError
 from shardwright.schemas.findings import Gates
 
@@ -337,7 +336,7 @@ def settings_of(job: JobFile) -> dict[str, Any]:
 
 
 def values_of(name: str) -> st.SearchStrategy[Any]:
-    item = setting_fields()[name]
+    item = CONVERT_SETTINGS[name]
     if name == "input":
         return st.lists(TEXTS.filter(bool), min_size=1, max_size=3).map(tuple)
     if name in RIGHT:
@@ -354,7 +353,7 @@ ASKED = st.fixed_dictionaries(
     {"input": values_of("input"), "output": TEXTS.filter(bool)},
     optional={
         name: values_of(name)
-        for name in setting_fields()
+        for name in CONVERT_SETTINGS
         if name not in ("input", "output", "shards", "verify", "overwrite", "resume")
     },
 )
@@ -404,7 +403,7 @@ def test_gates_are_on_and_disabled_lines_can_be_enabled(tmp_path: Path) -> None:
     (tmp_path / "all.yaml").write_text(switched)
     whole = read_job(str(tmp_path / "all.yaml"), environ={})
     assert ConvertSettings(**settings_of(whole)) == ConvertSettings(**settings_of(job))
-    assert set(whole.settings) == set(setting_fields()) - {"overwrite", "resume"}
+    assert set(whole.settings) == set(CONVERT_SETTINGS) - {"overwrite", "resume"}
     assert set(whole.hooks) == {"refused", "failure"} and whole.beam[0] == "--runner=DataflowRunner"
     assert whole.gates.expectations.min_images and whole.gates.findings.warn_on
     assert (whole.rules.keep_days, whole.rules.verify_sources, whole.rules.lease_minutes) == (

@@ -28,7 +28,7 @@ from shardwright.pipelines.convert import convert
 from shardwright.pipelines.python_calls import called_from_python, in_python_words
 from shardwright.schemas import errors, missing_packages
 from shardwright.schemas.codes import QuarantineReason
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 from shardwright.transforms import BuildExamples, DecodeAndResize, ReadImages
 
 
@@ -217,7 +217,7 @@ def test_some_options_are_other_arguments() -> None:
 def test_signature_and_help_show_every_setting(name: str) -> None:
     call = getattr(shardwright, name)
     parameters = inspect.signature(call).parameters
-    settings = [item for item in setting_fields().values() if name != "rebuild" or not item.not_for_rebuilds]
+    settings = [item for item in CONVERT_SETTINGS.values() if name != "rebuild" or not item.not_for_rebuilds]
     assert "values" not in parameters and {"beam_options", "progress"} < set(parameters)
     for item in settings:
         assert (parameters[item.name].default, parameters[item.name].kind.name) == (

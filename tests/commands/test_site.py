@@ -24,7 +24,7 @@ from shardwright.pipelines.cli import COMMANDS
 from shardwright.pipelines.validate import validate
 from shardwright.schemas.codes import ExitCode, FilterReason, FindingCode, QuarantineReason
 from shardwright.schemas.configuration.gates import Thresholds
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 from shardwright.schemas.ledger import Entry, ShardHeader
 from shardwright.schemas.sidecars import SIDE_FILES
 
@@ -95,7 +95,7 @@ def test_the_reference_has_every_command_and_option(site: Path) -> None:
     text = words(site, "reference/commands.html")
     for name in COMMANDS:
         assert f"shardwright {name}" in text
-    for name in setting_fields():
+    for name in CONVERT_SETTINGS:
         assert f"--{name}" in text, name
     for option in ("--job", "--fail_on", "--against", "--thresholds", "--contact_sheet", "--pin"):
         assert option in text, option

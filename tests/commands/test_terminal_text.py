@@ -25,7 +25,7 @@ from shardwright.pipelines.results import example_line, print_findings
 from shardwright.pipelines.tables import console, warn
 from shardwright.schemas.codes import FindingCode
 from shardwright.schemas.configuration.setting import Topic
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import CheckRun, Finding, FindingSummary, Gates, ValidationReport, Where
 from shardwright.schemas.json_values import from_json
@@ -73,9 +73,9 @@ def test_the_settings_stand_in_groups_by_topic(capsys: Capture) -> None:
     groups = groups_of(help_of(capsys, "convert"))
     topics = [topic.value for topic in Topic]
     assert list(groups) == ["arguments", *topics, "examples"]
-    for name, item in setting_fields().items():
+    for name, item in CONVERT_SETTINGS.items():
         assert name in groups[item.topic.value]
-    assert {name for topic in topics for name in groups[topic]} >= {*setting_fields(), "job", "json", "help"}
+    assert {name for topic in topics for name in groups[topic]} >= {*CONVERT_SETTINGS, "job", "json", "help"}
     assert all(len(groups[topic]) >= 2 for topic in topics)
     running = groups["running"]
     for name in cli.COMMANDS:

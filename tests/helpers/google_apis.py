@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 
 from helpers.repository import ROOT
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 
 METADATA = json.loads((ROOT / "deploy" / "dataflow" / "metadata.json").read_text())
 PARAMETERS = {entry["name"]: entry for entry in METADATA["parameters"]}
@@ -59,6 +59,6 @@ def check_launch(body: Any) -> None:
     check("dataflow.v1b3", "LaunchFlexTemplateRequest", body)
     launched = body["launchParameter"]
     assert re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", launched["jobName"])
-    assert "job" in launched["parameters"] and not set(launched["parameters"]) & set(setting_fields())
+    assert "job" in launched["parameters"] and not set(launched["parameters"]) & set(CONVERT_SETTINGS)
     for name, value in launched["parameters"].items():
         assert all(re.fullmatch(regex, value) for regex in PARAMETERS[name]["regexes"]), (name, value)

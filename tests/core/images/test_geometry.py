@@ -21,11 +21,10 @@ from PIL import Image, ImageOps
 from shardwright.core.images import geometry
 from shardwright.core.images.convert import convert_image
 from shardwright.core.images.geometry import plan_geometry, resize_rows_first
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings
 from shardwright.schemas.units import FITS
 
-RESAMPLES = setting_fields()["resample"].kind.choices
+RESAMPLES = CONVERT_SETTINGS["resample"].kind.choices
 
 SIDES = st.integers(1, 90)
 LARGE_SIDES = st.integers(1, 20_000)

@@ -18,8 +18,7 @@ from shardwright.core.sources.unused_settings import (
     without_effect,
 )
 from shardwright.schemas.configuration.setting import Condition
-from shardwright.schemas.configuration.settings import ConvertSettings
-from shardwright.schemas.configuration.settings_values import setting_fields
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS, ConvertSettings
 from shardwright.schemas.plan import SplitsFrom
 
 ROOT = Path(__file__).parents[3]
@@ -45,12 +44,12 @@ def used_by(name: str) -> set[str]:
 
 
 def test_sources_use_exactly_the_settings_that_need_a_source() -> None:
-    needing = {name for name, item in setting_fields().items() if Condition.SOURCE in item.needs}
+    needing = {name for name, item in CONVERT_SETTINGS.items() if Condition.SOURCE in item.needs}
     used = {name for source in all_sources() for name in source.settings | source.metadata_settings}
     assert used == needing and "label_regex" in needing
 
 
-@pytest.mark.parametrize("name", sorted(setting_fields()))
+@pytest.mark.parametrize("name", sorted(CONVERT_SETTINGS))
 def test_every_setting_has_an_effect_somewhere(name: str) -> None:
     full = replace(
         ConvertSettings(),

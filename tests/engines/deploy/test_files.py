@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 from shardwright.core.sources.source import check_settings
 from shardwright.pipelines import options
-from shardwright.schemas.configuration.settings_values import setting_fields, settings_from
+from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
+from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.errors import UsageError
 from shardwright.transforms.runners import WorkerOptions
 
@@ -364,7 +365,7 @@ def test_the_file_matches_the_declared_settings() -> None:
 def test_every_setting_is_a_parameter_and_every_parameter_an_option() -> None:
     parser = options.make_parser("convert", "", "")
     options.add_settings(parser)
-    ours = {*setting_fields(), "job"}
+    ours = {*CONVERT_SETTINGS, "job"}
     values = {name: next(value for known, value in RIGHT if known == name)
               for name in PARAMETERS if name not in ours}  # fmt: skip
     assert ours <= set(PARAMETERS)
@@ -399,7 +400,7 @@ def test_every_parameter_is_described() -> None:
 @pytest.mark.parametrize(("name", "value"), RIGHT)
 def test_right_values_are_accepted(name: str, value: str) -> None:
     assert takes(name, value)
-    if name in setting_fields():
+    if name in CONVERT_SETTINGS:
         check_settings(settings_from(REQUIRED | {name: value}))
 
 
@@ -416,7 +417,7 @@ def test_the_table_contains_every_parameter_with_a_special_form() -> None:
 
 
 @pytest.mark.sampled(20)
-@pytest.mark.parametrize("name", [name for name in PARAMETERS if name in setting_fields()])
+@pytest.mark.parametrize("name", [name for name in PARAMETERS if name in CONVERT_SETTINGS])
 def test_the_command_accepts_what_the_template_accepts(name: str) -> None:
     (regex,) = PARAMETERS[name]["regexes"]
 
