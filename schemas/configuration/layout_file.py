@@ -234,8 +234,8 @@ def _feature(name: str, block: FeatureBlock, pixels: bool) -> FeatureSpec:
         if block.tensor:
             raise wrong("tensors of pixels are always uint8; leave tensor or dtype out")
         spec = replace(spec, dtype=block.dtype)
-    may_lack = (None, FeatureRole.EXTRA, *_CLASSES)
-    if block.optional and spec.fill not in may_lack and spec.fill.needs is None:
+    role = spec.fill  # `needs` of a role is what only some images have
+    if block.optional and role and role not in (FeatureRole.EXTRA, *_CLASSES) and role.needs is None:
         raise wrong("every image has it; leave optional out")
     if block.base64:
         if spec.type is not FeatureType.BYTES:
