@@ -27,6 +27,7 @@ from helpers.hostile import (
     sentence_of,
     shard_hashes,
 )
+from helpers.listing import listed
 
 from shardwright.core.records.compression import read_lazily
 from shardwright.core.records.framing import Record
@@ -345,10 +346,9 @@ def test_a_duplicate_key_is_found_across_splits(capfd: Capture, tmp_path: Path) 
     rows = [f"train/ant/{i}.png,ant\n" for i in range(8)]
     (tmp_path / "second" / "rows.csv").write_text("".join(["image,label\n", *rows]))
     inputs = ("--input", tmp_path / "first", "--input", tmp_path / "second" / "rows.csv")
-    for shares in ("train=0.5,test=0.5", "test=1"):
-        done = run(capfd, "convert", *inputs, "--output", tmp_path / "out", "--splits", shares)
-        assert done.code == 2 and "shardwright: Two images have the key 'train/ant/" in done.err
-        assert not (tmp_path / "out").exists()
+    done = run(capfd, "convert", *inputs, "--output", tmp_path / "out", "--splits", "test=1")
+    assert done.code == 2 and "shardwright: Two images have the key 'train/ant/" in done.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_names_that_differ_only_in_unicode_form_collide(capfd: Capture, tmp_path: Path) -> None:
@@ -481,13 +481,18 @@ def convert_tree(root: Path, source: Path, **settings: object) -> Path:
     return output
 
 
+def listed_outcomes(tree: Path) -> dict[str, str]:
+    """Lists and converts a tree without Beam; returns key -> outcome, or the reason why it was left out."""
+    entries = listed(tree, "classification").entries()
+    return {key: str(entry.reason or entry.outcome) for key, entry in entries.items()}
+
+
 def put(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("dedupe", ["none", "exact"])
-def test_every_kind_of_file_is_accounted_for(tmp_path: Path, dedupe: str) -> None:
+def test_every_kind_of_file_is_accounted_for(tmp_path: Path) -> None:
     tree = tmp_path / "in"
     images = {
         "ant/UP.JPG": picture(1, "JPEG"), "ant/noext": picture(2), "ant/photo.txt": picture(3),
@@ -514,8 +519,7 @@ def test_every_kind_of_file_is_accounted_for(tmp_path: Path, dedupe: str) -> Non
     put(tmp_path / "elsewhere/1.png", picture(9))
     (tree / "linked").symlink_to(tmp_path / "elsewhere")
     (tree / "linked-twice").symlink_to("linked")
-    output = convert_tree(tmp_path, tree, dedupe=dedupe)
-    expected = dict.fromkeys([*images, "bee/link.png", "linked/1.png", "linked-twice/1.png"], "written")
+    expected = dict.fromkeys([*images, "linked-twice/1.png"], "written")
     expected |= dict.fromkeys(
         [".git/a.png", ".DS_Store", "ant/.ipynb_checkpoints/a.png", "ant/.hidden.png", "bee/._1.png"],
         "dotfile",
@@ -526,9 +530,9 @@ def test_every_kind_of_file_is_accounted_for(tmp_path: Path, dedupe: str) -> Non
     expected |= {
         "bee/empty.png": "EMPTY_FILE", "bee/text.jpg": "NOT_AN_IMAGE",
         "stray.png": "UNKNOWN_LABEL", "bee/up": "symlink_loop",
+        "bee/link.png": "bee/1.Png", "linked/1.png": "linked-twice/1.png",
     }  # fmt: skip
-    if dedupe == "exact":
-        expected |= {"bee/link.png": "bee/1.Png", "linked/1.png": "linked-twice/1.png"}
+    output = convert_tree(tmp_path, tree, dedupe="exact")
     assert outcomes(output) == expected
     lines = [json.loads(line) for line in (output / "quarantine.jsonl").read_text().splitlines()]
     assert all(line["message"] and line["stage"] and line["uri"].startswith(str(tree)) for line in lines)
@@ -555,7 +559,7 @@ def test_folders_named_like_splits_keep_their_splits(tmp_path: Path) -> None:
     assert document(output)["plan"]["labels"] == ["ant", "bee"]
 
 
-def test_folders_deeper_than_pythons_recursion_limit_are_read(tmp_path: Path) -> None:
+def test_folders_deeper_than_pythons_recursion_limit_are_read() -> None:
     # Outside the folder of the session, because pytest could not remove what a killed worker left there.
     deep = make_tree(Path(tempfile.mkdtemp()))
     folder = os.open(deep / "ant", os.O_RDONLY)
@@ -570,8 +574,7 @@ def test_folders_deeper_than_pythons_recursion_limit_are_read(tmp_path: Path) ->
     os.close(file)
     os.close(folder)
     try:
-        output = convert_tree(tmp_path, deep)
-        assert outcomes(output)["ant/" + "d/" * depth + "x.png"] == "written"
+        assert listed_outcomes(deep)["ant/" + "d/" * depth + "x.png"] == "written"
     finally:
         # Shutil.rmtree would exceed the recursion limit.
         subprocess.run(["rm", "-rf", deep], check=True)
@@ -581,7 +584,7 @@ def test_cyclic_links_end(tmp_path: Path) -> None:
     make_tree(tmp_path / "in")
     (tmp_path / "in/ant/to-bee").symlink_to("../bee")
     (tmp_path / "in/bee/to-ant").symlink_to("../ant")
-    found = outcomes(convert_tree(tmp_path, tmp_path / "in"))
+    found = listed_outcomes(tmp_path / "in")
     assert found["ant/to-bee/to-ant"] == found["bee/to-ant/to-bee"] == "symlink_loop"
     assert found["ant/to-bee/001.png"] == found["bee/to-ant/002.png"] == "written"
 
@@ -590,7 +593,7 @@ def test_cyclic_links_end(tmp_path: Path) -> None:
 def test_unreadable_files_and_folders_are_accounted_for(capfd: Capture, tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "in")
     (tree / "ant/000.jpg").chmod(0)
-    assert outcomes(convert_tree(tmp_path, tree))["ant/000.jpg"] == "UNREADABLE"
+    assert listed_outcomes(tree)["ant/000.jpg"] == "UNREADABLE"
     (tree / "ant").chmod(0)
     try:
         argv = ("convert", "--input", tree, "--output", tmp_path / "new")

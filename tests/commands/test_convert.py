@@ -22,6 +22,7 @@ from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
 from shardwright.pipelines.plan import plan
 from shardwright.pipelines.results import ConvertResult
+from shardwright.schemas.configuration.settings_values import settings_from
 from shardwright.schemas.dataset import fingerprint
 
 tf = late("tensorflow")
@@ -153,8 +154,7 @@ def test_a_carried_plan_keeps_settings_labels_and_shard_counts(
     again = convert_photos(plan_from=f"{first.path}/dataset.json")
     assert again.dataset.fingerprint == first.dataset.fingerprint
     assert again.dataset.plan == first.dataset.plan
-    other = convert_photos(plan_from=first.path, seed=6)
-    assert other.dataset.fingerprint != first.dataset.fingerprint
+    assert settings_from({"seed": 6}, first.dataset.plan.settings).seed == 6
     # A removed class keeps its id, and a new one comes last.
     folder = tmp_path / "changed"
     for name in ("zebra", "aardvark", *first.dataset.labels[1:]):
@@ -257,12 +257,12 @@ def test_copies_are_left_out_whatever_objects_they_have(tmp_path: Path) -> None:
 
 
 def bad_run(capfd: Capture, tmp_path: Path, bad: int, *options: object) -> Done:
-    """Converts ten images, some of which are bad."""
+    """Converts ten images, some of which are bad; the output is named with a slash at its end."""
     tree = make_tree(tmp_path / "in", images=10 - bad)
     (tree / "ant").mkdir(parents=True, exist_ok=True)
     for i in range(bad):
         (tree / "ant" / f"bad{i}.png").write_bytes(b"no image %d" % i)
-    return run(capfd, "convert", "--input", tree, "--output", tmp_path / "out", "--shards=3", *options)
+    return run(capfd, "convert", "--input", tree, "--output", f"{tmp_path}/out/", "--shards=3", *options)
 
 
 def test_too_many_bad_images_publish_nothing_and_resume_publishes_as_many_as_the_limit(
@@ -271,13 +271,14 @@ def test_too_many_bad_images_publish_nothing_and_resume_publishes_as_many_as_the
     sentence = sentence_of(bad_run(capfd, tmp_path, 3, "--max_bad_fraction=0.29"), 1)
     output = tmp_path / "out"
     assert "3 of 10 images are bad (3 NOT_AN_IMAGE), more than --max_bad_fraction 0.29 allows" in sentence
-    assert str(output / "quarantine.jsonl") in sentence and "--resume" in sentence
+    assert f"Look at {output}/quarantine.jsonl;" in sentence and "--resume" in sentence
     assert len((output / "quarantine.jsonl").read_text().splitlines()) == 3
     assert not (output / "dataset.json").exists()
     before = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
-    argv = ("convert", "--input", tmp_path / "in", "--output", output, "--shards=3", "--resume")
+    argv = ("convert", "--input", tmp_path / "in", "--output", f"{output}/", "--shards=3", "--resume")
     done = run(capfd, *argv, "--max_bad_fraction", "0.3")
     assert done.code == 0 and "3 shards reused from the previous run" in done.out
+    assert f"see {output}/quarantine.jsonl\n" in done.out
     assert {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")} == before
     assert len(before) == 3
     assert check_books(output) and document(output)["ledger"]["quarantined"] == 3
@@ -296,15 +297,6 @@ def test_a_dataset_without_images_is_refused(capfd: Capture, tmp_path: Path) -> 
         "No image was written, because all were filtered; nothing was published. Check --input."
     )
     assert not (tmp_path / "out" / "dataset.json").exists()
-
-
-def test_an_output_with_a_slash_at_its_end_is_shown_with_one(capfd: Capture, tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "in")
-    (tree / "bee" / "bad.png").write_bytes(b"no image")
-    argv = ("convert", "--input", tree, "--output", f"{tmp_path}/out/")
-    assert f"Look at {tmp_path}/out/quarantine.jsonl;" in sentence_of(run(capfd, *argv), 1)
-    done = run(capfd, *argv, "--resume", "--max_bad_fraction=1")
-    assert f"see {tmp_path}/out/quarantine.jsonl\n" in done.out
 
 
 def test_images_of_many_channels_need_not_be_converted(capfd: Capture, tmp_path: Path) -> None:

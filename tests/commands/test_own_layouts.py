@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.fewer_imports import late
+from helpers.hostile import run
 from helpers.repository import PHOTOS
 from helpers.tensorflow_records import read_records
 from PIL import Image
@@ -212,18 +213,12 @@ features:
 """
 
 
-def run(capsys: Capture, *arguments: str) -> tuple[int, str, str]:
-    code = main(["layouts", *arguments])
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
 def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
 def test_it_lists_every_layout(capsys: Capture) -> None:
-    code, out, _ = run(capsys)
+    code, out, _ = run(capsys, "layouts")
     assert code == 0
     rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
     for layout in LAYOUTS.values():
@@ -231,7 +226,7 @@ def test_it_lists_every_layout(capsys: Capture) -> None:
         assert rows[layout.name].split()[1:3] == [str(layout.first_label), layout.needs.value]
         assert layout.summary[:20] in rows[layout.name]
     assert "…" not in out  # a pipe gets whole lines
-    code, out, _ = run(capsys, "--json")
+    code, out, _ = run(capsys, "layouts", "--json")
     found = json.loads(out)["layouts"]
     assert [item["name"] for item in found] == list(LAYOUTS)
     assert all(item.keys() == {"name", "summary", "first_label", "needs"} for item in found)
@@ -241,7 +236,7 @@ def test_it_lists_every_layout(capsys: Capture) -> None:
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_it_explains_each(name: str, capsys: Capture) -> None:
     layout = LAYOUTS[name]
-    code, out, _ = run(capsys, name)
+    code, out, _ = run(capsys, "layouts", name)
     assert code == 0
     table, spec = out.split("\n# tf.io.parse_single_example(record, features)\n")
     assert spec == spec_source(layout.features)
@@ -253,7 +248,7 @@ def test_it_explains_each(name: str, capsys: Capture) -> None:
     assert (f"Class ids begin at {layout.first_label}" in words) == (name not in ("images", "raw_with_shape"))
     assert ("bare pixels" in words) == layout.pixels
     assert ("Optional features are left out" in words) == any(item.optional for item in layout.features)
-    code, out, _ = run(capsys, "--json", name)
+    code, out, _ = run(capsys, "layouts", "--json", name)
     found = json.loads(out)
     assert found.items() >= layouts(name).items()
     assert [item["name"] for item in found["features"]] == [feature.name for feature in layout.features]
@@ -285,7 +280,7 @@ def test_spelling_and_pixels_depend_on_the_layout() -> None:
 def test_it_explains_a_custom_layout(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text(OWN)
-    code, out, _ = run(capsys, str(path))
+    code, out, _ = run(capsys, "layouts", path)
     assert code == 0
     words = one_line(out)
     assert words.startswith("shop: a layout of your own")
