@@ -110,16 +110,14 @@ def resolve_target(name: str, command: str = "validate") -> Target:
 
 
 def foreign_files(pattern: str) -> list[str]:
-    """Returns the files that match a pattern, sorted; the name of an existing file matches only that file."""
-    if storage.is_remote(pattern):
-        return _foreign_objects(pattern)
-    if os.path.isfile(pattern):
-        return [pattern]
-    return sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
+    """Returns the files that match a pattern with `*`, `?` and `[...]`, sorted.
 
-
-def _foreign_objects(pattern: str) -> list[str]:
-    """Returns the objects that match a pattern with `*`, `?` and `[...]`."""
+    The name of an existing file matches only that file.
+    """
+    if not storage.is_remote(pattern):
+        if os.path.isfile(pattern):
+            return [pattern]
+        return sorted(path for path in glob.glob(pattern) if os.path.isfile(path))
     with storage.translated_errors("look for", pattern):
         if not glob.has_magic(pattern):
             return [pattern] if storage.exists(pattern) else []

@@ -234,7 +234,7 @@ def _feature(name: str, block: FeatureBlock, pixels: bool) -> FeatureSpec:
         if block.tensor:
             raise wrong("tensors of pixels are always uint8; leave tensor or dtype out")
         spec = replace(spec, dtype=block.dtype)
-    role = spec.fill  # `needs` of a role is what only some images have
+    role = spec.fill  # images may lack columns, classes, and annotations that a role needs
     if block.optional and role and role not in (FeatureRole.EXTRA, *_CLASSES) and role.needs is None:
         raise wrong("every image has it; leave optional out")
     if block.base64:
