@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import ModuleType
 from typing import Any
 
 from shardwright.pipelines import log
@@ -57,7 +58,7 @@ class Command:
     """
 
     name: str
-    module: Any
+    module: ModuleType
     beam: BeamOptions = BeamOptions.ALL
     resumable: bool = False
 

@@ -62,9 +62,6 @@ class Converters:
       in_processes: Whether each of the threads has a worker process that does its work. A function must be
         picklable then. If a process crashes, only the item that it worked on is lost.
       preload: Module that worker processes import when they start; empty for none.
-
-    Attributes:
-      in_processes: As above.
     """
 
     def __init__(self, threads: int, in_processes: bool, preload: str = "") -> None:

@@ -273,8 +273,8 @@ class _Records:
         self, code: FindingCode, message: str, at: Record | DamagedRange | None = None, key: str | None = None
     ) -> None:
         """Adds a finding about the shard, or about a record of it."""
-        place: tuple[int | None, int | None] = (None, None) if at is None else at[:2]
-        self.check.findings.append(Finding(code, message, self.task.file, *place, key))
+        number, offset = (None, None) if at is None else (at.number, at.offset)
+        self.check.findings.append(Finding(code, message, self.task.file, number, offset, key))
 
     def open_ledger(self) -> None:
         """Opens the shard's ledger, if it should have one."""
