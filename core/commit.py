@@ -41,7 +41,7 @@ from shardwright.schemas.errors import DataRefused, EngineError
 from shardwright.schemas.findings import FindingSummary, ValidationReport
 from shardwright.schemas.image_ref import NO_SPLIT, printable
 from shardwright.schemas.json_values import from_json
-from shardwright.schemas.ledger import LedgerTotals, ShardHeader, ShardResult, SourceSizes
+from shardwright.schemas.ledger import ShardHeader, ShardResult, SourceSizes
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.sidecars import SIDECARS, with_sidecars
 from shardwright.schemas.splits import SplitShares
@@ -97,7 +97,7 @@ def describe(job: ConversionSpec, forecast: Forecast, results: Sequence[ShardRes
         plan=forecast.plan,
         versions=job.versions,
         splits={},
-        ledger=LedgerTotals.of(result.header for result in results).as_json(),
+        ledger={},
         class_counts={},
         first_label=layout.first_label,
         statements_version=dataset.STATEMENTS_VERSION,

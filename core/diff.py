@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from shardwright.core import hash_buckets, storage
@@ -18,14 +19,12 @@ from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.drift import Change, Changes, Kind
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
-from shardwright.schemas.ledger import Entry, ShardHeader, load_ledger
+from shardwright.schemas.ledger import Entry, OtherBuild, ShardHeader, load_ledger
 from shardwright.schemas.plan import ledger_file
 
 #: Number of hex digits of a sha256 that is enough to avoid collisions.
 _ENOUGH = 32
 _ROWS_PER_BUCKET = 20_000
-#: Number of rows of a bucket, from any shards, that are packed together.
-_WAITING = 100_000
 
 OLD, NEW = 0, 1
 #: Number of a bucket, the side of its rows, and the rows as packed columns.
@@ -126,14 +125,13 @@ def loaded(
     """
     where = printable(storage.join(directory, file))
     try:
-        header, entries = load_ledger(data)
-        if header.sha256 != sha256:
-            raise UsageError(
-                f"{where} belongs to another build than the dataset.json there; compare again when nothing "
-                "writes to the dataset, or convert again."
-            )
-        yield header, entries
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        yield load_ledger(data, sha256)
+    except OtherBuild:
+        raise UsageError(
+            f"{where} belongs to another build than the dataset.json there; compare again when nothing "
+            "writes to the dataset, or convert again."
+        ) from None
+    except (ValueError, TypeError, AttributeError) as error:
         detail = " ".join(str(error).split()).removeprefix("the shard ledger is damaged: ")[:200].rstrip(".")
         raise UsageError(f"{where} is damaged ({detail}); restore it, or convert again.") from None
 
@@ -182,35 +180,23 @@ def bucket_count(records: int) -> int:
     return hash_buckets.bucket_count(-(-records // _ROWS_PER_BUCKET))
 
 
-class Packer:
-    """Collects rows by bucket. Rows with an equal value meet in one bucket.
+def pack_by_bucket(rows: Iterable[tuple[int, LedgerRow]], meet_by: str, buckets: int) -> Iterator[PackedRows]:
+    """Yields rows packed by bucket.
 
     Args:
-      what: Function that returns the value of a row by which rows meet.
+      rows: Rows, each after its side.
+      meet_by: Field of rows; those in which it is equal meet in one bucket.
+      buckets: Number of buckets.
     """
-
-    def __init__(self, what: Callable[[LedgerRow], str]) -> None:
-        self._what = what
-        self._rows: defaultdict[tuple[int, int], list[LedgerRow]] = defaultdict(list)
-        self._count = 0
-
-    def add(self, side: int, row: LedgerRow, buckets: int) -> Iterator[PackedRows]:
-        """Adds a row; yields packed rows when a bucket is full."""
-        self._rows[hash_buckets.bucket_of(self._what(row), buckets), side].append(row)
-        self._count += 1
-        if self._count >= _WAITING:
-            yield from self.rest()
-
-    def rest(self) -> Iterator[PackedRows]:
-        """Yields the remaining rows."""
-        rows, self._rows, self._count = self._rows, defaultdict(list), 0
-        for (bucket, side), bucket_rows in rows.items():
-            yield bucket, (side, hash_buckets.pack_rows(bucket_rows))
+    name_of = attrgetter(meet_by)
+    placed = (((hash_buckets.bucket_of(name_of(row), buckets), side), row) for side, row in rows)
+    for (bucket, side), pack in hash_buckets.packed_by(placed):
+        yield bucket, (side, pack)
 
 
-def unpack_rows(pack: bytes) -> Iterator[LedgerRow]:
-    """Yields the rows that a `Packer` packed."""
-    return map(LedgerRow._make, hash_buckets.unpack_rows(pack))
+def unpack_bucket(packs: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, LedgerRow]]:
+    """Yields the rows of a bucket, each after its side."""
+    return ((side, LedgerRow(*row)) for side, pack in packs for row in hash_buckets.unpack_rows(pack))
 
 
 #: Number of records of both datasets together up to which starting Beam takes longer than the comparison.

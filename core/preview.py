@@ -435,12 +435,11 @@ def ledger_entries(directory: str, place: tuple[str, int, int], shard: Shard) ->
     with storage.translated_errors("read", path):
         data = storage.read_bytes(path)
     try:
-        header, entries = load_ledger(data)
-        for entry in entries if header.sha256 == shard.sha256 else ():
+        for entry in load_ledger(data, shard.sha256)[1]:
             is_written = entry.outcome == Outcome.WRITTEN
             if is_written and isinstance(entry.offset, int) and isinstance(entry.length, int):
                 yield entry
-    except (ValueError, TypeError, RecursionError):
+    except ValueError:
         return  # verification reports it
 
 

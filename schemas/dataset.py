@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Self
 
 from shardwright.schemas.codes import Outcome
 from shardwright.schemas.errors import UsageError, json_place
-from shardwright.schemas.json_values import fields_json, from_json, to_json
+from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.layouts import FeatureSpec
 from shardwright.schemas.plain_text import escape_controls
 from shardwright.schemas.plan import Plan, settings_json
 from shardwright.schemas.provenance import Provenance
 from shardwright.schemas.sample_types import SAMPLE_TYPES
-from shardwright.schemas.splits import SplitBalance, SplitShares, by_split, compare_splits
+from shardwright.schemas.splits import SplitBalance, SplitShares, by_split, compare_splits, totals_of
 from shardwright.schemas.units import SAME_SIZE_FITS, parse_resize
 
 FORMAT_VERSION = 1
@@ -258,14 +258,6 @@ class Dataset:
             raise UsageError(f"{where} is damaged ({error!r}); restore it or convert again.") from error
 
 
-def totals_of(counts_of_splits: Mapping[str, Mapping[str, int]]) -> Counter[str]:
-    """Returns the number of records of each class or format in all splits."""
-    totals: Counter[str] = Counter()
-    for counts in counts_of_splits.values():
-        totals.update(counts)
-    return totals
-
-
 PictureShape = tuple[int | None, int | None, int | None]
 
 
@@ -366,13 +358,9 @@ class Document:
 
     has_digest: ClassVar[bool] = False
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns the fields as they are stored."""
-        return fields_json(self)
-
     def dumps(self) -> str:
         """Returns the document as it is stored."""
-        document = {"format_version": FORMAT_VERSION, **self.as_json()}
+        document = {"format_version": FORMAT_VERSION, **to_json(self)}
         return pretty_json(with_digest(document) if self.has_digest else document)
 
     @classmethod

@@ -10,11 +10,11 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from shardwright.schemas.codes import OF_SOURCE, QUALITY, FindingCode, Outcome
-from shardwright.schemas.dataset import Dataset, totals_of
+from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.image_ref import LABEL_SEPARATOR
 from shardwright.schemas.json_values import from_json, to_json
 from shardwright.schemas.plan import settings_json
-from shardwright.schemas.splits import in_split_order
+from shardwright.schemas.splits import in_split_order, totals_of
 from shardwright.schemas.units import format_size
 
 #: Number of changes of each kind to list, those with the smallest keys; further changes are only counted.

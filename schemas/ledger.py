@@ -10,11 +10,11 @@ import hashlib
 import io
 import json
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.json_values import fields_json
 from shardwright.schemas.labels import in_name_order
 from shardwright.schemas.sketches import Moments, Sums
-from shardwright.schemas.splits import by_split
+from shardwright.schemas.splits import by_split, totals_of
 
 LEDGER_VERSION = 2
 #: gzip level of the ledgers. Checksums hardly compress, so a higher level does not help.
@@ -217,11 +217,8 @@ class ShardHeader:
     def as_json(self) -> dict[str, Any]:
         """Returns the first line of the shard's ledger."""
         values = {name: getattr(self, name) for name in _HEADER_FIELDS}
-        header = {"ledger_version": LEDGER_VERSION, **values}
-        for name in OPTIONAL_TOTALS:
-            if not header[name]:
-                del header[name]
-        return header
+        given = {name: value for name, value in values.items() if value or name not in OPTIONAL_TOTALS}
+        return {"ledger_version": LEDGER_VERSION, **given}
 
 
 _HEADER_FIELDS = tuple(item.name for item in fields(ShardHeader))
@@ -252,27 +249,6 @@ class ShardResult:
     started: float = 0.0
     finished: float = 0.0
     files: Mapping[str, str] = field(default_factory=dict)
-
-
-def ledger_header(data: bytes) -> ShardHeader:
-    """Reads the header of a shard's ledger without its other lines.
-
-    Raises:
-      ValueError: If it is damaged or of another version.
-    """
-    try:
-        (first,) = next(line_blocks(data))
-        return header_from_json(json.loads(first))
-    except (OSError, EOFError, zlib.error, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"the shard ledger is damaged: {error}") from error
-
-
-def is_whole(data: bytes) -> bool:
-    """Returns whether no part of a ledger's file is damaged or missing."""
-    try:
-        return sum(map(len, line_blocks(data))) > 0
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
-        return False
 
 
 def line_blocks(data: bytes) -> Iterator[list[bytes]]:
@@ -334,33 +310,18 @@ def header_from_json(header: Mapping[str, Any]) -> ShardHeader:
     return ShardHeader(**{name: value for name, value in header.items() if name in _HEADER_FIELDS})
 
 
-def entry_lines(entries: Iterable[Entry]) -> bytes:
-    """Returns the lines of entries in a ledger, each with its line end."""
-    return "".join(f"{json.dumps(entry.as_json())}\n" for entry in entries).encode("ascii")
-
-
-def pack_ledger(header: ShardHeader, lines: Iterable[bytes]) -> bytes:
-    """Returns a shard's ledger file: gzip without a time stamp; a header line, then a line per file.
-
-    Args:
-      header: Its header.
-      lines: Its other lines as `entry_lines` returns them. How they are grouped does not change the file.
-    """
-    buffer = io.BytesIO()
-    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="", compresslevel=_LEVEL) as file:
-        file.write(json.dumps(header.as_json(), sort_keys=True).encode("ascii") + b"\n")
-        for group in lines:
-            file.write(group)
-    return buffer.getvalue()
-
-
-def load_ledger(data: bytes) -> tuple[ShardHeader, Iterator[Entry]]:
+def load_ledger(data: bytes, sha256: str | None = None) -> tuple[ShardHeader, Iterator[Entry]]:
     """Reads a shard's ledger.
 
-    The entries are parsed when they are needed, which raises ValueError, TypeError or RecursionError if a
-    line is wrong.
+    The entries are parsed when they are needed, which raises ValueError if a line is wrong. Any number of
+    files may be left out of a shard, so they need not all be in memory.
+
+    Args:
+      data: Content of the ledger file.
+      sha256: Checksum of the shard in `dataset.json`; None to read the ledger of any shard.
 
     Raises:
+      OtherBuild: If it belongs to another shard.
       ValueError: If it is damaged or of another version.
     """
     try:
@@ -371,8 +332,17 @@ def load_ledger(data: bytes) -> tuple[ShardHeader, Iterator[Entry]]:
             pass
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the shard ledger is damaged: {error}") from error
-    lines = chain.from_iterable(map(parsed_lines, islice(line_blocks(data), 1, None)))
-    return header, map(Entry.from_json, lines)
+    if sha256 is not None and header.sha256 != sha256:
+        raise OtherBuild("the shard ledger belongs to another build")
+    return header, _entries(data)
+
+
+def _entries(data: bytes) -> Iterator[Entry]:
+    try:
+        for lines in islice(line_blocks(data), 1, None):
+            yield from map(Entry.from_json, parsed_lines(lines))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"the shard ledger is damaged: {error}") from error
 
 
 def parsed_lines(lines: Sequence[bytes]) -> list[dict[str, Any]]:
@@ -391,27 +361,6 @@ class OtherBuild(ValueError):
     """The ledger belongs to another shard."""
 
 
-def ledger_of(data: bytes, sha256: str, outcome: Outcome | None = None) -> tuple[ShardHeader, list[Entry]]:
-    """Reads the ledger of one particular shard.
-
-    Args:
-      data: Content of the ledger file.
-      sha256: Checksum of the shard in `dataset.json`.
-      outcome: Outcome of the entries to keep; None for all. Any number of files may be left out.
-
-    Raises:
-      OtherBuild: If it belongs to another shard.
-      ValueError: If it is damaged or of another version.
-    """
-    try:
-        header, entries = load_ledger(data)
-        if header.sha256 != sha256:
-            raise OtherBuild("the shard ledger belongs to another build")
-        return header, [entry for entry in entries if outcome is None or entry.outcome == outcome]
-    except (TypeError, RecursionError) as error:
-        raise ValueError(f"the shard ledger is damaged: {error}") from error
-
-
 def written_entries(data: bytes, sha256: str) -> list[Entry]:
     """Returns the entries of a shard's records, in the order of the records.
 
@@ -423,7 +372,7 @@ def written_entries(data: bytes, sha256: str) -> list[Entry]:
       OtherBuild: If it belongs to another shard.
       ValueError: If it is damaged or of another version.
     """
-    return ledger_of(data, sha256, Outcome.WRITTEN)[1]
+    return [entry for entry in load_ledger(data, sha256)[1] if entry.outcome == Outcome.WRITTEN]
 
 
 def dump_index(entries: Iterable[Entry]) -> bytes:
@@ -455,64 +404,48 @@ def load_index(data: bytes) -> list[tuple[int, int]]:
     return list(zip(numbers[::2], numbers[1::2]))
 
 
-@dataclass
-class LedgerTotals:
-    """The ledger of the dataset: `listed = written + quarantined + filtered + deduplicated`."""
+def ledger_json(
+    splits: Mapping[str, Mapping[str, int]], reasons: Mapping[str, Mapping[str, int]]
+) -> dict[str, Any]:
+    """Returns the `ledger` of `dataset.json`: `listed = written + quarantined + filtered + deduplicated`.
 
-    splits: dict[str, Counter[str]] = field(default_factory=dict)
-    reasons: dict[str, Counter[str]] = field(default_factory=dict)
+    Args:
+      splits: Split -> outcome -> files.
+      reasons: Outcome -> reason -> files.
+    """
 
-    @staticmethod
-    def of(headers: Iterable[ShardHeader]) -> LedgerTotals:
-        """Returns the ledger of a dataset that consists of these shards."""
-        totals = LedgerTotals()
-        for header in headers:
-            totals.add(header)
-        return totals
+    def row(counts: Mapping[str, int]) -> dict[str, int]:
+        values = {outcome.value: counts.get(outcome, 0) for outcome in Outcome}
+        return {"listed": sum(values.values()), **values}
 
-    def add(self, header: ShardHeader) -> None:
-        """Adds a shard's counts."""
-        self.splits.setdefault(header.split, Counter()).update(header.counts)
-        for outcome, reasons in header.reasons.items():
-            self.reasons.setdefault(outcome, Counter()).update(reasons)
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the `ledger` of `dataset.json`."""
-
-        def row(counts: Mapping[str, int]) -> dict[str, int]:
-            values = {outcome.value: counts.get(outcome, 0) for outcome in Outcome}
-            return {"listed": sum(values.values()), **values}
-
-        total: Counter[str] = Counter()
-        for counts in self.splits.values():
-            total.update(counts)
-        return {
-            **row(total),
-            "splits": {name: row(counts) for name, counts in by_split(self.splits).items()},
-            "reasons": {name: dict(sorted(c.items())) for name, c in sorted(self.reasons.items())},
-        }
+    return {
+        **row(totals_of(splits)),
+        "splits": {name: row(counts) for name, counts in by_split(splits).items()},
+        "reasons": {name: dict(sorted(counts.items())) for name, counts in sorted(reasons.items())},
+    }
 
 
 def sums_of_headers(headers: Iterable[ShardHeader], splits: Iterable[str]) -> dict[str, Any]:
-    """Returns the fields `class_counts`, `formats` and `dtypes` of `dataset.json`.
+    """Returns the fields `ledger`, `class_counts`, `formats` and `dtypes` of `dataset.json`.
 
     Args:
       headers: Headers of all ledgers.
-      splits: The splits of the dataset.
+      splits: The splits of the dataset. The ledger also counts files without a split.
     """
-    headers = list(headers)
-
-    def sums(name: str, some: Iterable[ShardHeader]) -> dict[str, int]:
-        total: Counter[str] = Counter()
-        for header in some:
-            total.update(getattr(header, name))
-        return in_name_order(total)
-
-    of_splits = {split: [header for header in headers if header.split == split] for split in splits}
+    counts, class_counts, formats, reasons = (defaultdict[str, Counter[str]](Counter) for _ in range(4))
+    dtypes: Counter[str] = Counter()
+    for header in headers:
+        counts[header.split].update(header.counts)
+        class_counts[header.split].update(header.class_counts)
+        formats[header.split].update(header.formats)
+        dtypes.update(header.dtypes)
+        for outcome, of_outcome in header.reasons.items():
+            reasons[outcome].update(of_outcome)
     return {
-        "class_counts": {split: sums("class_counts", some) for split, some in of_splits.items()},
-        "formats": {split: sums("formats", some) for split, some in of_splits.items()},
-        "dtypes": sums("dtypes", headers),
+        "ledger": ledger_json(counts, reasons),
+        "class_counts": {split: in_name_order(class_counts[split]) for split in splits},
+        "formats": {split: in_name_order(formats[split]) for split in splits},
+        "dtypes": in_name_order(dtypes),
     }
 
 
@@ -782,7 +715,8 @@ class LedgerLines:
             for entry in entries:
                 self._totals.add(entry)
             self._index.append(dump_index(entries))
-            self._packed.append(zlib.compress(entry_lines(entries), 1))
+            lines = "".join(f"{json.dumps(entry.as_json())}\n" for entry in entries)
+            self._packed.append(zlib.compress(lines.encode("ascii"), 1))
 
     def header(self, split: str, shard: int, num_shards: int) -> ShardHeader:
         """Returns the header with the sums, without the fields that need the shard's file.
@@ -802,6 +736,11 @@ class LedgerLines:
         return b"".join(self._index)
 
     def dump(self, header: ShardHeader) -> bytes:
-        """Returns the ledger file."""
+        """Returns the ledger file: gzip without a time stamp; a header line, then a line per file."""
         self._settle()
-        return pack_ledger(header, map(zlib.decompress, self._packed))
+        buffer = io.BytesIO()
+        with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="", compresslevel=_LEVEL) as file:
+            file.write(json.dumps(header.as_json(), sort_keys=True).encode("ascii") + b"\n")
+            for lines in self._packed:
+                file.write(zlib.decompress(lines))
+        return buffer.getvalue()

@@ -125,6 +125,14 @@ class SplitBalance(NamedTuple):
         return lines
 
 
+def totals_of(counts_of_splits: Mapping[str, Mapping[str, int]]) -> Counter[str]:
+    """Returns the number of records of each class, format or outcome in all splits."""
+    totals: Counter[str] = Counter()
+    for counts in counts_of_splits.values():
+        totals.update(counts)
+    return totals
+
+
 def compare_splits(class_counts: Mapping[str, Mapping[str, int]], records: Mapping[str, int]) -> SplitBalance:
     """Finds classes that are spread unevenly over the splits, and classes that a split lacks.
 
@@ -139,9 +147,7 @@ def compare_splits(class_counts: Mapping[str, Mapping[str, int]], records: Mappi
         for split, of_split in class_counts.items()
         if records.get(split) and any(of_split.values())
     }
-    totals: Counter[str] = Counter()
-    for of_split in counts.values():
-        totals.update(of_split)
+    totals = totals_of(counts)
     if len(counts) < 2:
         return SplitBalance(classes=len(totals))
     largest = max(counts, key=lambda split: records[split])
@@ -227,6 +233,10 @@ class SplitNumber(NamedTuple):
     def __str__(self) -> str:
         return f"{self.split} {self.records:,} (wanted {self.wanted:,.5g})"
 
+    def as_json(self) -> dict[str, Any]:
+        """Returns the two numbers as `run.json` stores them."""
+        return {"records": self.records, "wanted": round(self.wanted, 3)}
+
 
 class SplitShares(NamedTuple):
     """How far the splits meet their shares.
@@ -255,17 +265,11 @@ class SplitShares(NamedTuple):
         """Returns the numbers as `run.json` stores them."""
         document: dict[str, Any] = {
             "mode": self.mode,
-            "splits": {
-                item.split: {"records": item.records, "wanted": round(item.wanted, 3)} for item in self.splits
-            },
+            "splits": {item.split: item.as_json() for item in self.splits},
         }
         if self.worst is not None:
-            document["worst_class"] = {
-                "class": self.worst.label,
-                "split": self.worst.split,
-                "records": self.worst.records,
-                "wanted": round(self.worst.wanted, 3),
-            }
+            worst = {"class": self.worst.label, "split": self.worst.split}
+            document["worst_class"] = {**worst, **self.worst.as_json()}
         return document
 
 

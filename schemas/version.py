@@ -24,7 +24,8 @@ from shardwright.schemas.dataset import (
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Violation
 from shardwright.schemas.image_ref import printable
-from shardwright.schemas.units import counted, format_size
+from shardwright.schemas.json_values import fields_json
+from shardwright.schemas.units import counted, format_size, listed
 
 VERSIONS_DIR = "versions"
 LATEST_JSON = "latest.json"
@@ -132,7 +133,7 @@ class VersionRecord(Document):
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as they are stored."""
         unstored = {"pinned", "problem", *(() if self.acceptances else ("acceptances",))}
-        return {name: value for name, value in super().as_json().items() if name not in unstored}
+        return {name: value for name, value in fields_json(self).items() if name not in unstored}
 
     @classmethod
     def loads(cls, data: bytes) -> Self:
@@ -308,7 +309,7 @@ class InputState(Document):
 
 
 #: Maximum number of damaged shards that a sentence names.
-_SHOWN = 3
+MAX_NAMED_SHARDS = 3
 #: Number of digits of a shard's sha256 that identify the shard.
 _DIGITS = 16
 #: Tolerance for rounding: 0.07 of 100 shards are 7, although the product is slightly larger.
@@ -379,11 +380,6 @@ def scrub_text(facts: Mapping[str, Any]) -> str:
     share = f"{format_size(facts['bytes'])} of {format_size(facts['of_bytes'])}"
     read = f"{facts['shards']:,} of {counted(facts['of_shards'], 'shard')} of {facts['version']} read again"
     damaged = facts["damaged"]
-    damage = f"{len(damaged):,} damaged: {listed(damaged)}" if damaged else "none is damaged"
+    named = listed(damaged, MAX_NAMED_SHARDS)
+    damage = f"{len(damaged):,} damaged: {named}" if damaged else "none is damaged"
     return f"{read} ({share}), {damage}"
-
-
-def listed(files: Sequence[str]) -> str:
-    """Returns the first names of a list in words."""
-    more = f" and {len(files) - _SHOWN:,} more" if len(files) > _SHOWN else ""
-    return ", ".join(files[:_SHOWN]) + more

@@ -26,7 +26,7 @@ from shardwright.core.shards.shard_plan import plan_shard
 from shardwright.core.validation.shard import ShardCheck
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.findings import FindingSummary
-from shardwright.schemas.ledger import ShardResult, ledger_header, load_ledger
+from shardwright.schemas.ledger import ShardResult, load_ledger
 from shardwright.schemas.plan import Forecast, ledger_file
 from shardwright.schemas.statistics import Statistics
 from shardwright.transforms.building_blocks import added_findings, added_statistics, composite
@@ -87,9 +87,9 @@ def _is_changed(planned: PlannedShard, forecast: Forecast, job: ConversionSpec) 
     plan = plan_shard(planned, forecast, job.settings, job.versions)
     try:
         data = storage.read_bytes(path)
-        header = ledger_header(data)
+        header, entries = load_ledger(data)
         if header.plan_digest == plan.digest and lists_may_decide(header, plan.recipe):
-            return lists_decide_otherwise(load_ledger(data)[1], plan.recipe)
+            return lists_decide_otherwise(entries, plan.recipe)
         return header.plan_digest != plan.digest
     except (OSError, ValueError, TypeError):
         return True

@@ -6,20 +6,18 @@ import dataclasses
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from operator import attrgetter
 from typing import Any
 
 import apache_beam as beam
 
 from shardwright.core.diff import (
     LedgerPair,
-    LedgerRow,
-    Packer,
     bucket_count,
     compare_elsewhere,
     compare_place,
+    pack_by_bucket,
     pair_renamed,
-    unpack_rows,
+    unpack_bucket,
 )
 from shardwright.schemas.drift import MAX_PAIRS, Changes
 from shardwright.transforms.building_blocks import composite, merge_all
@@ -35,7 +33,8 @@ def _compare_ledgers(pair: LedgerPair, lost_is_empty: bool) -> Iterator[Any]:
     """Compares the ledgers of one place; yields by key the rows that only one of them has."""
     changes = Changes()
     unmatched = compare_place(pair, changes, lost_is_empty)
-    yield from _packed(unmatched, "key", bucket_count(pair.records))
+    for packed in pack_by_bucket(unmatched, "key", bucket_count(pair.records)):
+        yield beam.pvalue.TaggedOutput(_ROWS, packed)
     yield from _settled(changes)
 
 
@@ -44,26 +43,17 @@ def _compare_bucket(
 ) -> Iterator[Any]:
     """Compares rows that met by key; yields by source the rows that only one dataset has."""
     changes = Changes()
-    unmatched = compare_elsewhere(_unpacked(bucket), changes)
-    yield from _packed(unmatched, "source", bucket_count(next(iter(pairs)).records))
+    unmatched = compare_elsewhere(unpack_bucket(bucket[1]), changes)
+    for packed in pack_by_bucket(unmatched, "source", bucket_count(next(iter(pairs)).records)):
+        yield beam.pvalue.TaggedOutput(_ROWS, packed)
     yield from _settled(changes)
 
 
 def _pair_renamed(bucket: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterator[Any]:
     """Pairs removed and added images by their source; the remaining ones were really removed or added."""
     changes = Changes()
-    pair_renamed(_unpacked(bucket), changes)
+    pair_renamed(unpack_bucket(bucket[1]), changes)
     yield from _settled(changes)
-
-
-def _packed(rows: Iterable[tuple[int, LedgerRow]], meet_by: str, buckets: int) -> Iterator[Any]:
-    """Yields the rows that only one dataset has here, by bucket; they meet by a field of theirs."""
-    packer = Packer(attrgetter(meet_by))
-    for side, row in rows:
-        for packed in packer.add(side, row, buckets):
-            yield beam.pvalue.TaggedOutput(_ROWS, packed)
-    for packed in packer.rest():
-        yield beam.pvalue.TaggedOutput(_ROWS, packed)
 
 
 def _settled(changes: Changes) -> Iterator[Any]:
@@ -73,11 +63,6 @@ def _settled(changes: Changes) -> Iterator[Any]:
     changes.relabels.clear()
     changes.settle()
     yield changes
-
-
-def _unpacked(bucket: tuple[int, Iterable[tuple[int, bytes]]]) -> Iterator[tuple[int, LedgerRow]]:
-    """Yields the rows of a bucket, each with its side."""
-    return ((side, row) for side, pack in bucket[1] for row in unpack_rows(pack))
 
 
 def _with_relabels(_: bytes, total: Changes, relabels: Iterable[Relabel]) -> Changes:

@@ -32,7 +32,7 @@ from shardwright.schemas.labels import (
 from shardwright.schemas.layouts import FeatureRole, Layout, Needs
 from shardwright.schemas.plan import MAX_SHARDS, Forecast, PartBounds, Plan, SplitsFrom
 from shardwright.schemas.sidecars import check_split_names
-from shardwright.schemas.splits import in_split_order
+from shardwright.schemas.splits import in_split_order, totals_of
 from shardwright.schemas.units import counted, is_or_are
 
 _LOG = logging.getLogger(__name__)
@@ -230,9 +230,7 @@ def make_forecast(
     _check_something_to_do(summary, settings, unmatched)
     layout, keys = settings.record_layout, request.rules.keys
     own_ids = request.rules.apply_to_ids(merge_class_ids(class_ids))
-    classes: Counter[str] = Counter()
-    for of_split in summary.classes.values():
-        classes.update(of_split)
+    classes = totals_of(summary.classes)
     if class_names:
         labels = tuple(name or str(class_id) for class_id, name in enumerate(class_names, layout.first_label))
     else:

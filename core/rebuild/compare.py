@@ -34,16 +34,16 @@ from shardwright.schemas.dataset import Shard
 from shardwright.schemas.errors import ImageFault
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import NO_SPLIT, ImageRef, printable
-from shardwright.schemas.ledger import Entry, is_whole, ledger_header, load_ledger
+from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.schemas.plan import Forecast, index_file, ledger_file
 from shardwright.schemas.provenance import Provenance
-from shardwright.schemas.units import counted, is_or_are
+from shardwright.schemas.units import counted, is_or_are, listed
 from shardwright.schemas.version import (
+    MAX_NAMED_SHARDS,
     SCRUB_JSON,
     InputState,
     ScrubState,
     choose_shards,
-    listed,
     scrub_text,
     state_after,
     version_path,
@@ -270,12 +270,12 @@ def compare_shard(
     place = shard.split, shard.shard
     try:
         data = storage.read_bytes(storage.join(latest, ledger_file(*shard)))
-        header = ledger_header(data)
+        header, lines = load_ledger(data)
     except (OSError, ValueError):
         return Compared(place, True)
     if header.file in missing or index_file(*shard) in missing:
         return Compared(place, True)
-    if header.plan_digest != plan.digest or not is_whole(data):
+    if header.plan_digest != plan.digest:
         return Compared(place, True)
     candidates = (ref for ref in plan.refs if ref.is_candidate)
     doubtful = {
@@ -286,8 +286,8 @@ def compare_shard(
     if not doubtful and not unread and not listed_bytes:
         return Compared(place, False)
     try:
-        entries = {entry.source: entry for entry in load_ledger(data)[1]}
-    except (ValueError, TypeError):
+        entries = {entry.source: entry for entry in lines}
+    except ValueError:
         return Compared(place, True)
     if listed_bytes and lists_decide_otherwise(entries.values(), plan.recipe):
         return Compared(place, True)
@@ -353,7 +353,7 @@ def decide(
     damaged = [shard.file for shard in read if shard.damage]
     if damaged:
         damage = f"{counted(len(damaged), 'shard')} of {previous.version} {is_or_are(len(damaged))} damaged"
-        reasons.append(f"{damage} and rebuilt from the source: {listed(damaged)}")
+        reasons.append(f"{damage} and rebuilt from the source: {listed(damaged, MAX_NAMED_SHARDS)}")
     return Decision(bool(reasons), len(compared), count, content_changed, tuple(reasons), read)
 
 

@@ -45,7 +45,6 @@ from shardwright.schemas.dataset import (
     RUN_JSON,
     STATISTICS_JSON,
     Dataset,
-    totals_of,
 )
 from shardwright.schemas.drift import Drift, drift_tables
 from shardwright.schemas.errors import EngineError, ShardwrightError, UsageError
@@ -54,6 +53,7 @@ from shardwright.schemas.findings import Finding, ValidationReport
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.json_values import from_json
 from shardwright.schemas.ledger import Entry
+from shardwright.schemas.splits import totals_of
 from shardwright.schemas.version import (
     DIFF_JSON,
     INDEX_HTML,

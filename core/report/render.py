@@ -18,13 +18,13 @@ from shardwright.core.sources.unused_settings import ConversionFacts, has_effect
 from shardwright.schemas.codes import MEANINGS, Severity, time_in_words
 from shardwright.schemas.configuration.settings import CONVERT_SETTINGS
 from shardwright.schemas.configuration.settings_values import settings_from
-from shardwright.schemas.dataset import Dataset, totals_of
+from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.drift import drift_tables
 from shardwright.schemas.errors import UsageError
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.plain_text import shell_word
 from shardwright.schemas.plan import SplitsFrom, settings_json
-from shardwright.schemas.splits import compare_shares, in_split_order
+from shardwright.schemas.splits import compare_shares, in_split_order, totals_of
 from shardwright.schemas.units import parse_splits
 
 _MAX_SPLITS = 40

@@ -39,7 +39,7 @@ from shardwright.schemas.codes import Outcome, QuarantineReason
 from shardwright.schemas.dataset import LOST_JSONL, STATEMENTS_VERSION, Dataset, pretty_json
 from shardwright.schemas.errors import DataRefused
 from shardwright.schemas.image_ref import NO_SPLIT, printable
-from shardwright.schemas.ledger import LedgerTotals
+from shardwright.schemas.ledger import ledger_json
 from shardwright.schemas.plan import ledger_file
 from shardwright.schemas.sidecars import with_sidecars
 
@@ -154,28 +154,26 @@ def describe_saved(job: SalvageJob, damaged: Dataset, saved: Mapping[str, SavedS
     bare = replace(
         damaged,
         name=dataset_name(job.output),
-        ledger=_salvaged_totals(damaged.ledger, of_split),
         sidecars={},
         # The features come from another version, but the side files are written by this one.
         statements_version=STATEMENTS_VERSION if damaged.statements_version == STATEMENTS_VERSION else 0,
     )
-    return with_shards(bare, (item.result for item in saved.values() if item.result is not None))
+    salvaged = with_shards(bare, (item.result for item in saved.values() if item.result is not None))
+    return replace(salvaged, ledger=_salvaged_ledger(damaged.ledger, of_split))
 
 
-def _salvaged_totals(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]]) -> dict[str, Any]:
-    """Returns the ledger totals with the lost records as quarantined instead of written."""
-    totals = LedgerTotals(
-        {split: Counter(counts) for split, counts in ledger.get("splits", {}).items()},
-        {outcome: Counter(counts) for outcome, counts in ledger.get("reasons", {}).items()},
-    )
+def _salvaged_ledger(ledger: Mapping[str, Any], saved: Mapping[str, Sequence[SavedShard]]) -> dict[str, Any]:
+    """Returns the ledger of a dataset with the lost records as quarantined instead of written."""
+    splits = {split: Counter(counts) for split, counts in ledger.get("splits", {}).items()}
+    reasons = {outcome: Counter(counts) for outcome, counts in ledger.get("reasons", {}).items()}
     for split, items in saved.items():
-        counts = totals.splits.setdefault(split, Counter())
+        counts = splits.setdefault(split, Counter())
         counts[Outcome.WRITTEN.value] = sum(item.records for item in items)
         if lost := sum(len(item.lost) for item in items):
             counts[Outcome.QUARANTINED.value] += lost
-            reasons = totals.reasons.setdefault(Outcome.QUARANTINED.value, Counter())
-            reasons[QuarantineReason.DAMAGED_RECORD.value] += lost
-    return totals.as_json()
+            of_faults = reasons.setdefault(Outcome.QUARANTINED.value, Counter())
+            of_faults[QuarantineReason.DAMAGED_RECORD.value] += lost
+    return ledger_json(splits, reasons)
 
 
 def _copy_other_ledgers(job: SalvageJob, damaged: Dataset) -> dict[str, str]:

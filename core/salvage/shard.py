@@ -38,7 +38,7 @@ from shardwright.schemas.errors import EngineError
 from shardwright.schemas.example import parse_example
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, printable
 from shardwright.schemas.layouts import FeatureRole
-from shardwright.schemas.ledger import Entry, LedgerLines, ShardHeader, ShardResult, ledger_of, load_index
+from shardwright.schemas.ledger import Entry, LedgerLines, ShardHeader, ShardResult, load_index, load_ledger
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file
 
 #: Problems that make a record useless in any dataset. Other checks only reflect what most records have.
@@ -178,7 +178,8 @@ def _read_ledger(task: SalvageTask) -> tuple[ShardHeader, list[Entry]] | tuple[N
         return None, None
     data = storage.read_if_exists(storage.join(task.directory, ledger_file(*task.place)))
     try:
-        result, entries = ledger_of(data or b"", task.expected.sha256)
+        result, lines = load_ledger(data or b"", task.expected.sha256)
+        entries = list(lines)
         sum((entry.offset or 0) + (entry.length or 0) for entry in entries)
         return result, entries
     except (ValueError, TypeError):

@@ -145,7 +145,7 @@ def condense(results: Iterable[ShardResult]) -> list[ShardResult]:
 
 
 def with_shards(dataset: Dataset, results: Iterable[ShardResult]) -> Dataset:
-    """Returns a dataset that consists of these shards. The totals of the ledger stay as they are."""
+    """Returns a dataset that consists of these shards."""
     results = list(results)
     headers = sorted((result.header for result in results), key=lambda header: header.shard)
     splits = {split: [item for item in headers if item.split == split] for split in dataset.plan.shards}

@@ -20,7 +20,7 @@ from shardwright.core.shards.finish import ShardPlace, files_of
 from shardwright.core.sources.file_states import TouchedFiles
 from shardwright.schemas.codes import FilterReason, Outcome, QuarantineReason, Stage
 from shardwright.schemas.image_ref import ImageRef
-from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, dump_index, ledger_header, load_ledger
+from shardwright.schemas.ledger import Entry, ShardHeader, ShardResult, dump_index, load_ledger
 from shardwright.schemas.plan import index_file, is_compressed, ledger_file, shard_file
 from shardwright.schemas.version import check_file
 
@@ -99,12 +99,12 @@ def take_over(
     try:
         ledger = ledger_file(*place)
         data = storage.read_bytes(storage.join(source, ledger))
-        header = ledger_header(data)
+        header, lines = load_ledger(data)
         if header.plan_digest != digest:
             return None
         if digests is not None and header.file and digests.get(header.file) != header.sha256:
             return None
-        entries = list(load_ledger(data)[1])
+        entries = list(lines)
         if (
             recipe is not None
             and lists_may_decide(header, recipe)
@@ -195,10 +195,11 @@ def is_sound(path: str, header: ShardHeader) -> bool:
         return os.fstat(file.fileno()).st_size == header.bytes and storage.sha256_of(file) == header.sha256
 
 
+@dataclass(frozen=True)
 class _OldShard:
     """A shard of an earlier build. Its file is opened when it is needed first.
 
-    Args:
+    Attributes:
       name: Name of the shard file.
       path: Its path.
       sha256: Its checksum, according to its ledger.
@@ -206,30 +207,27 @@ class _OldShard:
       keep_open: Closes the shard in the end.
     """
 
-    def __init__(
-        self, name: str, path: str, sha256: str, entries: Sequence[Entry], keep_open: contextlib.ExitStack
-    ) -> None:
-        self.name = name
-        self.entries = entries
-        self._path = path
-        self._sha256 = sha256
-        self._keep_open = keep_open
+    name: str
+    path: str
+    sha256: str
+    entries: Sequence[Entry]
+    keep_open: contextlib.ExitStack
 
     @cached_property
     def _file(self) -> IO[bytes]:
-        return self._keep_open.enter_context(storage.open_local(self._path))
+        return self.keep_open.enter_context(storage.open_local(self.path))
 
     @cached_property
     def _plain(self) -> IO[bytes]:
         """The uncompressed shard."""
         self._file.seek(0)
-        return self._keep_open.enter_context(uncompressed(self._file, self._path))[0]
+        return self.keep_open.enter_context(uncompressed(self._file, self.path))[0]
 
     def has_its_digest(self) -> bool:
         """Returns whether the file has its sha256; False if it cannot be read."""
         try:
             self._file.seek(0)
-            return storage.sha256_of(self._file) == self._sha256
+            return storage.sha256_of(self._file) == self.sha256
         except OSError:
             return False
 
@@ -311,13 +309,12 @@ class PreviousRecords:
                 place = ShardPlace(split, index, build.shards[split])
                 name = shard_file(*place, build.suffix)
                 ledger = storage.read_bytes(storage.join(build.directory, ledger_file(*place)))
-                header = ledger_header(ledger)
+                header, lines = load_ledger(ledger)
                 stated = build.digests.get(name) if build.digests else header.sha256
                 # Otherwise nothing can be copied, or the ledger belongs to another shard.
                 if header.recipe == self.recipe and stated == header.sha256:
                     path = storage.join(build.directory, name)
-                    entries = list(load_ledger(ledger)[1])
-                    self._shards[split, index] = _OldShard(name, path, header.sha256, entries, self._open)
+                    self._shards[split, index] = _OldShard(name, path, header.sha256, list(lines), self._open)
         return self._shards[split, index]
 
     def _is_sound(self, shard: _OldShard) -> bool:

@@ -42,7 +42,7 @@ from shardwright.schemas.example import ParsedExample
 from shardwright.schemas.findings import Finding
 from shardwright.schemas.image_ref import LABEL_SEPARATOR, ImageRef, printable
 from shardwright.schemas.layouts import FeatureRole, FeatureSpec
-from shardwright.schemas.ledger import Entry, ledger_of
+from shardwright.schemas.ledger import Entry, load_ledger
 from shardwright.schemas.plan import ledger_file
 
 
@@ -104,7 +104,7 @@ def read_entries(directory: str, place: tuple[str, int, int], shard: Shard) -> d
     """
     data = storage.read_if_exists(storage.join(directory, ledger_file(*place)))
     try:
-        return {entry.key: entry for entry in ledger_of(data or b"", shard.sha256)[1]}
+        return {entry.key: entry for entry in load_ledger(data or b"", shard.sha256)[1]}
     except ValueError:
         return {}
 

@@ -28,7 +28,6 @@ from shardwright.schemas.dataset import (
     STATS_PB,
     Dataset,
     pretty_json,
-    totals_of,
     with_digest,
 )
 from shardwright.schemas.drift import Described, Previous, drift_between
@@ -39,6 +38,7 @@ from shardwright.schemas.findings import (
     ValidationReport,
     with_previous_checks,
 )
+from shardwright.schemas.splits import totals_of
 from shardwright.schemas.statistics import Statistics, statistics_text
 
 

@@ -19,7 +19,14 @@ from shardwright.core.shards.finish import condense
 from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.errors import EngineError
 from shardwright.schemas.json_values import from_json
-from shardwright.schemas.ledger import Entry, LedgerTotals, ShardHeader, ShardResult, SourceSizes, load_ledger
+from shardwright.schemas.ledger import (
+    Entry,
+    ShardHeader,
+    ShardResult,
+    SourceSizes,
+    load_ledger,
+    sums_of_headers,
+)
 from shardwright.schemas.plan import ledger_file
 
 
@@ -143,14 +150,8 @@ def source_sizes(results: list[ShardResult]) -> SourceSizes:
 
 def sums(results: list[ShardResult]) -> object:
     """Returns everything that a commit adds up from results."""
-    totals, classes, formats = LedgerTotals(), dict[tuple[str, str], int](), dict[tuple[str, str], int]()
-    for item in (result.header for result in results):
-        totals.add(item)
-        for name, count in item.class_counts.items():
-            classes[item.split, name] = classes.get((item.split, name), 0) + count
-        for name, count in item.formats.items():
-            formats[item.split, name] = formats.get((item.split, name), 0) + count
-    return totals.as_json(), classes, formats, source_sizes(results).as_json()
+    headers = (result.header for result in results)
+    return sums_of_headers(headers, ("train", "test")), source_sizes(results).as_json()
 
 
 def sent(results: list[ShardResult]) -> list[Any]:

@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import struct
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from shardwright.core import storage
 from shardwright.core.dataset_files import json_lines
 from shardwright.core.plan.assign import shard_order
 from shardwright.core.records.framing import FRAME_BYTES, Record, masked_crc32c, read_records
-from shardwright.core.shards.finish import ShardPlace
+from shardwright.core.shards.finish import ShardPlace, with_shards
 from shardwright.core.shards.finish import write_ledger as write_shard_ledger
 from shardwright.core.shards.shard_plan import recipes_of
 from shardwright.schemas.codes import Outcome
@@ -26,7 +25,6 @@ from shardwright.schemas.example import Feature, FeatureType, encode_example, pa
 from shardwright.schemas.ledger import (
     Entry,
     LedgerLines,
-    LedgerTotals,
     PlanDigest,
     dump_index,
     load_ledger,
@@ -163,26 +161,7 @@ def settle(dataset: Path) -> None:
             write_shard_ledger(str(dataset), place, replace(result, header=stated), LedgerLines.of(entries))
         )
         files |= results[-1].files
-    heads = [result.header for result in results]
-    splits = {split: tuple(head.as_shard() for head in heads if head.split == split) for split in made.splits}
-    totals = LedgerTotals()
-    classes: dict[str, Counter[str]] = {split: Counter() for split in made.splits}
-    formats: dict[str, Counter[str]] = {split: Counter() for split in made.splits}
-    dtypes: Counter[str] = Counter()
-    for head in heads:
-        totals.add(head)
-        dtypes.update(head.dtypes)
-        classes[head.split].update(head.class_counts)
-        formats[head.split].update(head.formats)
-    made = replace(
-        made,
-        splits=splits,
-        ledger=totals.as_json(),
-        class_counts=classes,
-        formats=formats,
-        files=files,
-        dtypes=dtypes,
-    )
+    made = replace(with_shards(made, results), files=files)
     ledgers = [dataset / ledger_file(*result.header.place) for result in results]
     found = (load_ledger(path.read_bytes()) for path in ledgers)
     bad = [entry for _, entries in found for entry in entries if entry.outcome == "quarantined"]

@@ -39,8 +39,6 @@ from shardwright.schemas.ledger import (
     ShardTotals,
     SourceSizes,
     dump_index,
-    is_whole,
-    ledger_header,
     line_after_key,
     line_blocks,
     load_ledger,
@@ -143,7 +141,7 @@ def test_a_ledger_reads_as_it_was_written(entries: list[Entry]) -> None:
 def test_a_wrong_line_is_found(line: bytes) -> None:
     head, *lines = gzip.decompress(dumped(ENTRIES[:3])).splitlines()
     data = gzip.compress(b"\n".join([head, *lines[:2], line]) + b"\n")
-    with pytest.raises((ValueError, TypeError)):
+    with pytest.raises(ValueError):
         list(load_ledger(data)[1])
 
 
@@ -154,7 +152,6 @@ def test_a_wrong_line_is_found(line: bytes) -> None:
 )
 def test_more_lines_than_the_header_counts_are_damage(more: bytes) -> None:
     data = gzip.compress(LINES + more)
-    assert not is_whole(data)
     with traced_memory() as peak:
         with pytest.raises(ValueError, match="damaged"):
             load_ledger(data)
@@ -166,7 +163,6 @@ def test_a_header_without_counts_is_damage(counts: object) -> None:
     header, _, rest = LINES.partition(b"\n")
     changed = json.dumps({**json.loads(header), "counts": counts}).encode()
     data = gzip.compress(changed + b"\n" + rest)
-    assert not is_whole(data)
     with pytest.raises(ValueError, match="damaged"):
         load_ledger(data)
 
@@ -332,15 +328,16 @@ def test_the_recipes_digest_covers_settings_and_versions_in_any_order() -> None:
     assert len(seen | {recipe_digest({"a": 1}, {"x": "2"}), recipe_digest({"a": 1}, {})}) == 4
 
 
-def test_a_truncated_or_changed_ledger_is_not_whole() -> None:
+def test_a_truncated_or_changed_ledger_is_damaged() -> None:
     header = replace(HEADER, counts={"written": 400})
     entries = [Entry(f"{n}", "written", sha256=f"{n * 7919:064x}", mask_sha256="m") for n in range(400)]
     data = dump_ledger(header, entries)
-    assert is_whole(data) and list(load_ledger(data)[1]) == entries
+    stored, lines = load_ledger(data)
+    assert stored.as_json() == {**header.as_json(), "bad_boxes": []} and list(lines) == entries
     assert next(line_blocks(data)) == gzip.decompress(data).splitlines()[:1]
-    assert ledger_header(data).as_json() == {**header.as_json(), "bad_boxes": []}
     for damaged in (data[:-1], data[: len(data) // 2], b"", data[:-20] + b"\0" + data[-19:]):
-        assert not is_whole(damaged)
+        with pytest.raises(ValueError, match="damaged"):
+            load_ledger(damaged)
 
 
 def entry(number: int) -> Entry:
@@ -381,9 +378,8 @@ def test_a_ledger_of_another_version_is_refused() -> None:
     data = gzip.decompress(dump_ledger(result_of(place, [entry(1)]).header, [entry(1)]))
     for version in (1, 3):
         other = gzip.compress(data.replace(b'"ledger_version": 2', b'"ledger_version": %d' % version))
-        for read in (ledger_header, load_ledger):
-            with pytest.raises(ValueError, match="of another version"):
-                read(other)
+        with pytest.raises(ValueError, match="of another version"):
+            load_ledger(other)
 
 
 def test_fields_of_later_versions_are_ignored() -> None:
@@ -391,4 +387,4 @@ def test_fields_of_later_versions_are_ignored() -> None:
     header, line = map(json.loads, gzip.decompress(dump_ledger(result, [entry(1)])).decode().splitlines())
     later = "\n".join(json.dumps({**document, "later": 1}) for document in (header, line))
     read, entries = load_ledger(gzip.compress(f"{later}\n".encode()))
-    assert read == ledger_header(dump_ledger(result, [entry(1)])) and next(entries) == entry(1)
+    assert read == load_ledger(dump_ledger(result, [entry(1)]))[0] and next(entries) == entry(1)
