@@ -264,8 +264,7 @@ def convert_read(read: ReadImage, recipe: ShardRecipe) -> Converted:
             raise read.problem
         return _convert_candidate(read, recipe)
     except (ImageFault, LeftOut) as problem:
-        size = problem.size if isinstance(problem, LeftOut) else None
-        width, height = size or (None, None)
+        width, height = problem.size or (None, None)
         is_fault = isinstance(problem, ImageFault)
         entry = Entry(
             key=ref.key,

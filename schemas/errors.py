@@ -7,8 +7,10 @@
       EngineError                   3: the engine, the storage or the machine failed
         UnexpectedError             an exception that Shardwright does not know, perhaps a bug
       NotRun                        0: the options only asked for a description of the job
-    ImageFault                      one image is quarantined, and the job continues
-    LeftOut, NotACandidate          one image is filtered, and the job continues
+    ImageProblem                    one image is not written, and the job continues
+      ImageFault                    it is quarantined
+      LeftOut                       it is filtered
+    NotACandidate                   the file is filtered, and the job continues
 
 `shardwright.UsageError` and the others that end a function are public. In a program, catch the class that you
 can handle, or `ShardwrightError` for all; `error.message` is the sentence.
@@ -20,6 +22,7 @@ import difflib
 import json
 import re
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from shardwright.schemas.codes import ExitCode, FilterReason, QuarantineReason, Stage
 
@@ -124,23 +127,38 @@ class NotRun(ShardwrightError):
 _BY_CODE = {error.exit_code: error for error in (DataRefused, UsageError, EngineError, NotRun)}
 
 
-class ImageFault(Exception):
-    """A fault of one image: the image is quarantined, and the job continues.
+Reason = TypeVar("Reason", QuarantineReason, FilterReason)
+
+
+class ImageProblem(Exception, Generic[Reason]):
+    """Why an image is not written, which shows only when it is processed. The job continues.
 
     Attributes:
-      reason: Quarantine reason.
-      stage: Step at which the fault was found.
+      reason: Code of the problem.
+      stage: Step at which it shows.
       message: One sentence for the person who looks for the file.
+      size: Width and height of the upright picture in pixels; None if they did not matter.
     """
 
-    def __init__(self, reason: QuarantineReason, stage: Stage, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+    def __init__(
+        self, reason: Reason, stage: Stage, message: str, size: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(reason, stage, message, size)  # a copy in another process is made of these
+        self.reason: Reason = reason
         self.stage = stage
         self.message = message
+        self.size = size
 
-    def __reduce__(self) -> tuple[type[ImageFault], tuple[QuarantineReason, Stage, str]]:
-        return ImageFault, (self.reason, self.stage, self.message)
+    def __str__(self) -> str:
+        return self.message
+
+
+class ImageFault(ImageProblem[QuarantineReason]):
+    """A fault of one image: the image is quarantined."""
+
+
+class LeftOut(ImageProblem[FilterReason]):
+    """An image that a setting leaves out: it is filtered."""
 
 
 class NotACandidate(Exception):
@@ -149,29 +167,6 @@ class NotACandidate(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-class LeftOut(Exception):
-    """An image that a setting leaves out, which shows only when it is read. It is filtered.
-
-    Attributes:
-      reason: Filter reason.
-      stage: Step at which this shows.
-      message: One sentence for the person who looks for the file.
-      size: Width and height of the upright picture in pixels; None if they did not matter.
-    """
-
-    def __init__(
-        self, reason: FilterReason, stage: Stage, message: str, size: tuple[int, int] | None = None
-    ) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.stage = stage
-        self.message = message
-        self.size = size
-
-    def __reduce__(self) -> tuple[type[LeftOut], tuple[FilterReason, Stage, str, tuple[int, int] | None]]:
-        return LeftOut, (self.reason, self.stage, self.message, self.size)
 
 
 def json_place(error: Exception) -> str:
