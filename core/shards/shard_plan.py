@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -32,21 +34,20 @@ from shardwright.schemas.plan import Forecast
 PART, PACKED_TOGETHER = 100_000, 1024
 
 
+@dataclass(frozen=True)
 class OrderedRefs:
     """The references of a shard in its order.
 
-    Args:
+    Attributes:
       packed: The references in any order. It is read again for each use.
       order: Place of each reference in `packed`, as 4 bytes, little-endian.
     """
 
-    def __init__(self, packed: Iterable[EncodedRefs], order: bytes) -> None:
-        self.order = order
-        self._packed = packed
-        self._parts: list[Iterable[EncodedRefs]] | None = None
+    packed: Iterable[EncodedRefs]
+    order: bytes
 
-    @classmethod
-    def by_hash(cls, packed: Iterable[EncodedRefs], seed: int) -> OrderedRefs:
+    @staticmethod
+    def by_hash(packed: Iterable[EncodedRefs], seed: int) -> OrderedRefs:
         """Returns references in the order of `shard_order`.
 
         Args:
@@ -55,7 +56,7 @@ class OrderedRefs:
         """
         hashes = b"".join(shard_hashes(seed, map(KEY_OF, _unpack(packed))))
         order = _order_of(np.frombuffer(hashes, ">u8").astype(np.uint64), packed)
-        return cls(packed, order.astype("<u4").tobytes())
+        return OrderedRefs(packed, order.astype("<u4").tobytes())
 
     def __len__(self) -> int:
         return len(self.order) // 4
@@ -65,8 +66,6 @@ class OrderedRefs:
 
     def parts(self) -> Iterator[Sequence[ImageRef]]:
         """Yields the references in order, in parts that fit into memory."""
-        if self._parts is None:
-            self._parts = [self._packed] if len(self) <= PART else self._distribute()
         for index, packed in enumerate(self._parts):
             places = self._places[index * PART : (index + 1) * PART]
             unsorted = list(_unpack(packed))  # in the order of their places
@@ -76,20 +75,23 @@ class OrderedRefs:
     def _places(self) -> NDArray[np.uint32]:
         return np.frombuffer(self.order, "<u4")
 
-    def _distribute(self) -> list[Iterable[EncodedRefs]]:
-        """Returns the references of each part, packed again, in the order of their places."""
+    @cached_property
+    def _parts(self) -> Sequence[Iterable[EncodedRefs]]:
+        """The references of each part, packed again if there are several, in the order of their places."""
+        if len(self) <= PART:
+            return [self.packed]
         part_of = np.empty(len(self), np.uint32)
         part_of[self._places] = np.arange(len(self), dtype=np.uint32) // PART
         parts: list[list[EncodedRefs]] = [[] for _ in range(-(-len(self) // PART))]
         waiting: list[list[ImageRef]] = [[] for _ in parts]
-        for ref, part in zip(_unpack(self._packed), part_of, strict=True):
+        for ref, part in zip(_unpack(self.packed), part_of, strict=True):
             waiting[part].append(ref)
             if len(waiting[part]) >= PACKED_TOGETHER:
                 parts[part].append(encode_refs(waiting[part]))
                 waiting[part] = []
         for packed, rest in zip(parts, waiting, strict=True):
             packed.append(encode_refs(rest))
-        return [*parts]
+        return parts
 
 
 def _unpack(packed: Iterable[EncodedRefs]) -> Iterator[ImageRef]:
