@@ -15,12 +15,10 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from shardwright.schemas.image_ref import printable
+from shardwright.schemas.plain_text import CONTROLS, escape_controls
 
 LOG_FORMATS = ("text", "json")
-#: Characters that end a line for some readers or control a terminal: as text shows them, and as JSON does.
-_CONTROLS = (*range(32), *range(127, 160), 0x2028, 0x2029)
-_IN_TEXT = {code: repr(chr(code))[1:-1] for code in _CONTROLS}
-_IN_JSON = {code: f"\\u{code:04x}" for code in _CONTROLS}
+_IN_JSON = {code: f"\\u{code:04x}" for code in CONTROLS}
 #: A name and a password in a web address, and its query, which may contain a signature.
 _USER = re.compile(r"(https?://)[^/\s@]+@", re.IGNORECASE)
 _QUERY = re.compile(r"(https?://[^\s?\"'<>]+\?)[^\s\"'<>]+", re.IGNORECASE)
@@ -112,4 +110,4 @@ def without_secrets(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Returns a text as one line without control characters and without secrets in web addresses."""
-    return without_secrets(_sound(text)).translate(_IN_TEXT)
+    return escape_controls(without_secrets(_sound(text)))

@@ -96,12 +96,12 @@ def parsing_source(parsing: Parsing) -> str:
     return f"tf.io.{parsing.kind.value}({', '.join(arguments)})"
 
 
-def spec_source(features: Iterable[FeatureSpec], name: str = "features") -> str:
+def spec_source(features: Iterable[FeatureSpec]) -> str:
     """Returns a Python statement that describes all features, for people to copy."""
     lines = (
         f"    {quoted(key)}: {parsing_source(value)},\n" for key, value in parsing_spec(features).items()
     )
-    return f"{name} = {{\n{''.join(lines)}}}\n"
+    return f"features = {{\n{''.join(lines)}}}\n"
 
 
 def _literal(value: Value) -> str:

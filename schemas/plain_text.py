@@ -17,11 +17,11 @@ from shardwright.schemas.image_ref import printable
 UTF16 = "not UTF-8 text but UTF-16; save it as UTF-8, such as with iconv -f UTF-16 -t UTF-8 FILE > NEW"
 
 #: C0 and C1 control characters, line separators, and characters that change the direction of writing.
-_CONTROLS = (
+CONTROLS = (
     *range(32), *range(127, 160), 0x2028, 0x2029, 0x200E, 0x200F, *range(0x202A, 0x202F),
     *range(0x2066, 0x206A),
 )  # fmt: skip
-_ESCAPES = {code: ascii(chr(code))[1:-1] for code in _CONTROLS}
+_ESCAPES = {code: ascii(chr(code))[1:-1] for code in CONTROLS}
 
 
 def is_utf16(data: bytes) -> bool:

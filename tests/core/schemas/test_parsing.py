@@ -165,8 +165,9 @@ def test_the_source_for_copying_gives_the_same_table(layout: str) -> None:
         FeatureSpec("y", BYTES, (), None, True, Encoding.TENSOR, "float32", (None, 39)),
     )
     scope: dict[str, Any] = {"tf": tf}
-    exec(spec_source(features, "spec"), scope)
-    assert scope["spec"] == {name: as_tensorflow(parsing) for name, parsing in parsing_spec(features).items()}
+    exec(spec_source(features), scope)
+    table = {name: as_tensorflow(parsing) for name, parsing in parsing_spec(features).items()}
+    assert scope["features"] == table
 
 
 @given(st.text())
