@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
@@ -132,8 +133,20 @@ class OpenedImage:
         """Checks what depends on the size of the picture, which was accepted."""
 
     def _read_orientation(self) -> int:
-        """Returns the EXIF orientation; 1 if there is none or it cannot be read."""
-        check_exif(self.image, self.bounds)
+        """Checks the tags of the Exif data that Pillow found, and returns the orientation in it.
+
+        Returns:
+          The orientation; 1 if there is none or it cannot be read.
+
+        Raises:
+          ImageFault: If there are too many values.
+        """
+        exif, profile = self.image.info.get("exif"), self.image.info.get("Raw profile type exif")
+        if exif is None and isinstance(profile, str):
+            with contextlib.suppress(ValueError):
+                exif = bytes.fromhex("".join(profile.split("\n")[3:]))
+        if isinstance(exif, bytes):
+            check_tags(exif.removeprefix(b"Exif\0\0"), "exif", self.bounds)
         return self._orientation_in_exif()
 
     def _orientation_in_exif(self) -> int:
@@ -216,22 +229,6 @@ def without_pixels(size: tuple[int, int], mode: str) -> Image.Image:
     image = Image.Image()
     image._size, image._mode = size, mode
     return image
-
-
-def check_exif(image: Image.Image, bounds: Bounds) -> None:
-    """Checks the tags of the Exif data that Pillow found in an image.
-
-    Raises:
-      ImageFault: If there are too many values.
-    """
-    exif, profile = image.info.get("exif"), image.info.get("Raw profile type exif")
-    if exif is None and isinstance(profile, str):
-        try:
-            exif = bytes.fromhex("".join(profile.split("\n")[3:]))
-        except ValueError:
-            return
-    if isinstance(exif, bytes):
-        check_tags(exif.removeprefix(b"Exif\0\0"), "exif", bounds)
 
 
 def check_size(size: tuple[int, int], max_pixels: int) -> None:

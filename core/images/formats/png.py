@@ -8,7 +8,7 @@ last row. Source: PNG specification (third edition), sections 4.5, 5, 8, 10 and 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
@@ -86,7 +86,20 @@ class PngImage(OpenedImage):
         return DeepHeader(UINT16, channels, self.image.size, alpha="straight" if channels in (2, 4) else "")
 
     def _check_pixels(self) -> None:
-        check_pixels(self._pixels, pixel_bytes(self.data))
+        """Decompresses the pixels, and compares their number and checksum; extra bytes are not a fault."""
+        expected, stream = _pixel_bytes(self.data), memoryview(b"".join(self._pixels))
+        inflater, total = zlib.decompressobj(), 0
+        try:
+            for begin in range(0, len(stream), _STEP):
+                total += len(inflater.decompress(stream[begin : begin + _STEP]))
+                if inflater.eof or total > expected + _STEP:
+                    break
+        except zlib.error as error:
+            raise corrupt(
+                f"png: its compressed pixels are damaged after {total} of {expected} bytes: {words_of(error)}"
+            ) from error
+        if total < expected:
+            raise truncated(f"png: its pixels are {total} bytes instead of {expected}: rows are missing")
 
     def _load(self, is_damaged: bool) -> Image.Image:
         """Decodes the pixels, and scales the transparent color to their depth.
@@ -173,7 +186,7 @@ def _metadata_in_text(kind: bytes, content: bytes) -> Iterator[MetadataBlock]:
             yield MetadataBlock("xmp", profile)
 
 
-def pixel_bytes(data: bytes) -> int:
+def _pixel_bytes(data: bytes) -> int:
     """Returns the number of bytes of a PNG's decompressed pixels, including one filter byte per row."""
     width, height = (int.from_bytes(data[at : at + 4], "big") for at in (_WIDTH, _HEIGHT))
     bits = data[_DEPTH] * _SAMPLES[data[_COLOR]]
@@ -185,28 +198,3 @@ def pixel_bytes(data: bytes) -> int:
         if columns > 0 and rows > 0:
             total += rows * (1 + -(-columns * bits // 8))
     return total
-
-
-def check_pixels(pixels: Sequence[memoryview], expected: int) -> None:
-    """Decompresses the pixels of a PNG and compares their number and checksum; extra bytes are not a fault.
-
-    Args:
-      pixels: The compressed pixels, one part for each IDAT chunk.
-      expected: Number of decompressed bytes (`pixel_bytes`).
-
-    Raises:
-      ImageFault: If rows are missing or the checksum is wrong.
-    """
-    stream = memoryview(b"".join(pixels))
-    inflater, total = zlib.decompressobj(), 0
-    try:
-        for begin in range(0, len(stream), _STEP):
-            total += len(inflater.decompress(stream[begin : begin + _STEP]))
-            if inflater.eof or total > expected + _STEP:
-                break
-    except zlib.error as error:
-        raise corrupt(
-            f"png: its compressed pixels are damaged after {total} of {expected} bytes: {words_of(error)}"
-        ) from error
-    if total < expected:
-        raise truncated(f"png: its pixels are {total} bytes instead of {expected}: rows are missing")

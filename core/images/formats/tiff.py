@@ -174,7 +174,7 @@ class TiffImage(OpenedImage):
         return bool(self.image.tag_v2.next)
 
     def decoder_bytes(self) -> int:
-        """Counts also what `load_tiff` holds: all rows, and a strip or tile, which may be larger."""
+        """Counts also what `_load` holds: all rows, and a strip or tile, which may be larger."""
         width, height = self.image.size
         bits = self._number(Base.BitsPerSample, 1) * self._number(Base.SamplesPerPixel, 1)
         rows = min(self._number(Base.RowsPerStrip, height), height)
@@ -186,8 +186,34 @@ class TiffImage(OpenedImage):
 
     def _load(self, is_damaged: bool) -> Image.Image:
         """Decompresses the strips or tiles, which Pillow then reads."""
-        load_tiff(self.image, self.data, self.bounds)
-        return self.image
+        image, tags = self.image, self.image.tag_v2
+        luma_chroma = (
+            tags.get(Base.PhotometricInterpretation) == _YCBCR and image.info.get("compression") != "jpeg"
+        )
+        is_raw = bool(image.tile) and image.tile[0].codec_name != "libtiff"
+        if is_raw and not luma_chroma and not _has_planes(tags):
+            return super()._load(is_damaged)  # uncompressed: Pillow detects missing data itself
+        layout = layout_of(tags)
+        segments = _segments(self.data, layout, self.bounds)
+        planes = _planes(layout, self.data, segments)
+        if len(planes) == 1:
+            pixels = planes[0].reshape(-1).data
+        else:
+            interleaved = np.stack([plane.view(layout.sample_type) for plane in planes], axis=-1)
+            pixels = interleaved.reshape(-1).view(np.uint8).data
+        raw_mode = _raw_mode(image, layout, len(segments))
+        if luma_chroma and layout.samples * layout.planes == _YCBCR_SAMPLES:
+            if all_numbers(tags.get(Base.YCbCrSubSampling, (2, 2))) != (1, 1):
+                raise _not_decoded("subsampled YCbCr without JPEG compression")
+            pixels = memoryview(Image.frombytes("YCbCr", layout.size, bytes(pixels)).convert("RGB").tobytes())
+            raw_mode = "RGB"
+        image.getexif()  # it looks up tags in the file
+        # Now Pillow reads an uncompressed image.
+        image.tile = [ImageFile._Tile("raw", (0, 0, *layout.size), 0, (raw_mode, 0, 1))]
+        image.use_load_libtiff = False
+        rows = RandomAccessFile(lambda begin, size: pixels[begin : begin + size], len(pixels))
+        image.fp = io.BufferedReader(rows)
+        return super()._load(is_damaged)
 
     @staticmethod
     def metadata(data: bytes) -> Iterator[MetadataBlock]:
@@ -387,47 +413,6 @@ def _unsupported(what: str) -> ImageFault:
     return unsupported(
         f"tiff: {what} cannot be kept; convert them to integers of 8 or 16 bits or to 32-bit floats"
     )
-
-
-def load_tiff(image: TiffImagePlugin.TiffImageFile, data: bytes, bounds: Bounds) -> None:
-    """Decodes the pixels of a TIFF's current frame.
-
-    Args:
-      image: Image that Pillow has opened but not loaded.
-      data: Bytes of the whole file.
-      bounds: Limits on strips and tiles.
-
-    Raises:
-      ImageFault: If data is damaged, missing or of an unsupported kind.
-    """
-    luma_chroma = (
-        image.tag_v2.get(Base.PhotometricInterpretation) == _YCBCR and image.info.get("compression") != "jpeg"
-    )
-    is_raw = bool(image.tile) and image.tile[0].codec_name != "libtiff"
-    if is_raw and not luma_chroma and not _has_planes(image.tag_v2):
-        image.load()  # uncompressed: Pillow detects missing data itself
-        return
-    layout = layout_of(image.tag_v2)
-    segments = _segments(data, layout, bounds)
-    planes = _planes(layout, data, segments)
-    if len(planes) == 1:
-        pixels = planes[0].reshape(-1).data
-    else:
-        interleaved = np.stack([plane.view(layout.sample_type) for plane in planes], axis=-1)
-        pixels = interleaved.reshape(-1).view(np.uint8).data
-    raw_mode = _raw_mode(image, layout, len(segments))
-    if luma_chroma and layout.samples * layout.planes == _YCBCR_SAMPLES:
-        if all_numbers(image.tag_v2.get(Base.YCbCrSubSampling, (2, 2))) != (1, 1):
-            raise _not_decoded("subsampled YCbCr without JPEG compression")
-        pixels = memoryview(Image.frombytes("YCbCr", layout.size, bytes(pixels)).convert("RGB").tobytes())
-        raw_mode = "RGB"
-    image.getexif()  # it looks up tags in the file
-    # Now Pillow reads an uncompressed image.
-    image.tile = [ImageFile._Tile("raw", (0, 0, *layout.size), 0, (raw_mode, 0, 1))]
-    image.use_load_libtiff = False
-    rows = RandomAccessFile(lambda begin, size: pixels[begin : begin + size], len(pixels))
-    image.fp = io.BufferedReader(rows)
-    image.load()
 
 
 def read_samples(layout: TiffLayout, data: bytes, bounds: Bounds) -> np.ndarray:
