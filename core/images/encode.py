@@ -45,15 +45,13 @@ def codec_versions() -> dict[str, str]:
         "zlib": "zlib",
         "zlib_ng": "zlib_ng",
     }
-    feature_versions = {name: features.version(feature) for name, feature in names.items()}
-    versions = {name: str(version) for name, version in feature_versions.items() if version}
     return {
         "codec": "pillow",
         "pillow": PIL.__version__,
         "cykooz_resizer": installed_version("cykooz-resizer"),
         "imagecodecs": installed_version("imagecodecs"),
         "simplejpeg": installed_version("simplejpeg"),
-        **versions,
+        **{name: str(found) for name, feature in names.items() if (found := features.version(feature))},
         "python_zlib": zlib.ZLIB_RUNTIME_VERSION,
         **plugin_versions(),
     }

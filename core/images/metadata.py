@@ -8,7 +8,7 @@ of camera makers are not read, because each maker has a format of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from shardwright.core.images.formats import FORMATS
@@ -93,12 +93,6 @@ def _of_exif(block: bytes) -> Iterator[str]:
             yield _TEXT_TAGS[tag.number]
 
 
-def _of_xmp(text: bytes) -> Iterator[str]:
-    for kind, pattern in _XMP.items():
-        if pattern.search(text):
-            yield kind
-
-
 def _of_iptc(block: bytes) -> Iterator[str]:
     """Yields the kinds in Photoshop's resources. Number 0x0404 contains IPTC's datasets (IIM 4.2)."""
     at = block.find(b"8BIM\x04\x04")
@@ -114,9 +108,10 @@ def _of_iptc(block: bytes) -> Iterator[str]:
         at += 5 + size
 
 
-def _of_author(text: bytes) -> Iterator[str]:
-    if text.strip():
-        yield PERSON
-
-
-_KINDS_IN = {"exif": _of_exif, "xmp": _of_xmp, "iptc": _of_iptc, "author": _of_author}
+#: Kind of a block -> function that returns the private data in its content.
+_KINDS_IN: Mapping[str, Callable[[bytes], Iterable[str]]] = {
+    "exif": _of_exif,
+    "xmp": lambda text: (kind for kind, pattern in _XMP.items() if pattern.search(text)),
+    "iptc": _of_iptc,
+    "author": lambda text: (PERSON,) if text.strip() else (),
+}
