@@ -28,56 +28,45 @@ def _three(gray: np.ndarray) -> np.ndarray:
     return np.repeat(gray[..., None], 3, axis=-1)
 
 
-def _palette() -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Returns indices, their colors, and the palette."""
-    indices = (np.arange(RGB[..., 0].size).reshape(GRAY.shape) * 5 % 60).astype(np.uint8)
-    colors = np.array([(i * 4, 255 - i * 3, i * 53 % 256) for i in range(60)], np.uint8)
-    return indices, colors[indices], colors.ravel().tolist()
-
-
-def _paletted(pixels: np.ndarray) -> Image.Image:
-    result = _from_bytes("P", pixels)
-    result.putpalette(_palette()[2])
-    return result
-
-
-def _cmyk() -> np.ndarray:
-    return np.concatenate([RGB, ALPHA[..., None] // 2], axis=-1)
-
-
-#: mode -> (stored pixels, arguments for Pillow, expected RGB, levels of tolerance)
-def _case(mode: str):
-    if mode == "RGB":
-        return RGB, Image.fromarray, RGB, 0
-    if mode == "L":
-        return GRAY, Image.fromarray, _three(GRAY), 0
-    if mode == "1":
-        bits = GRAY > 99
-        return bits, Image.fromarray, _three(bits.astype(np.uint8) * 255), 0
-    if mode == "RGBA":  # Pillow composites in integers: within one level of the float result
-        pixels = np.concatenate([RGB, ALPHA[..., None]], axis=-1)
-        return pixels, Image.fromarray, pictures.composite(RGB, ALPHA, pictures.BACKGROUND), 1
-    if mode == "LA":
-        pixels = np.stack([GRAY, ALPHA], axis=-1)
-        expected = pictures.composite(_three(GRAY), ALPHA, pictures.BACKGROUND)
-        return pixels, lambda a: _from_bytes("LA", a), expected, 1
-    if mode == "P":
-        indices, colors, _ = _palette()
-        return indices, _paletted, colors, 0
-    if mode == "P+transparency":
-        indices, colors, _ = _palette()
-        opacity = (np.arange(60) * 4).astype(np.uint8)
-        return indices, _paletted, pictures.composite(colors, opacity[indices], pictures.BACKGROUND), 1
-    if mode == "I;16":
-        values = pictures.gray16_pixels()
-        return values, Image.fromarray, _three(np.rint(values / 257).astype(np.uint8)), 0
-    assert mode == "CMYK"
-    image = _from_bytes("CMYK", _cmyk())
-    return _cmyk(), lambda a: _from_bytes("CMYK", a), np.asarray(image.convert("RGB")), 0
+#: The indices of a palette picture, the palette, and the colors and opacities of its pixels.
+INDICES = (np.arange(RGB[..., 0].size).reshape(GRAY.shape) * 5 % 60).astype(np.uint8)
+PALETTE = np.array([(i * 4, 255 - i * 3, i * 53 % 256) for i in range(60)], np.uint8)
+COLORS, OPACITIES = PALETTE[INDICES], (np.arange(60) * 4).astype(np.uint8)[INDICES]
+BITS, GRAY16 = GRAY > 99, pictures.gray16_pixels()
+CMYK = np.concatenate([RGB, ALPHA[..., None] // 2], axis=-1)
 
 
 def _from_bytes(mode: str, pixels: np.ndarray) -> Image.Image:
     return Image.frombytes(mode, (pixels.shape[1], pixels.shape[0]), pixels.tobytes())
+
+
+def _image(mode: str, pixels: np.ndarray) -> Image.Image:
+    """Returns a picture of stored pixels."""
+    if pixels.dtype != np.uint8:
+        return Image.fromarray(pixels)
+    image = _from_bytes(mode.partition("+")[0], pixels)
+    if image.mode == "P":
+        image.putpalette(PALETTE.ravel().tolist())
+    return image
+
+
+def _composite(colors: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    return pictures.composite(colors, alpha, pictures.BACKGROUND)
+
+
+#: Mode -> (stored pixels, expected RGB, levels of tolerance). Pillow composites in integers: within one level
+#: of the float result.
+CASES = {
+    "RGB": (RGB, RGB, 0),
+    "L": (GRAY, _three(GRAY), 0),
+    "1": (BITS, _three(BITS.astype(np.uint8) * 255), 0),
+    "RGBA": (np.dstack([RGB, ALPHA]), _composite(RGB, ALPHA), 1),
+    "LA": (np.dstack([GRAY, ALPHA]), _composite(_three(GRAY), ALPHA), 1),
+    "P": (INDICES, COLORS, 0),
+    "P+transparency": (INDICES, _composite(COLORS, OPACITIES), 1),
+    "I;16": (GRAY16, _three(np.rint(GRAY16 / 257).astype(np.uint8)), 0),
+    "CMYK": (CMYK, np.asarray(_from_bytes("CMYK", CMYK).convert("RGB")), 0),
+}
 
 
 LOSSLESS = {
@@ -94,10 +83,10 @@ _OPTIONS = {"WEBP": {"lossless": True, "exact": True}, "TIFF": {"compression": "
     ("format", "mode"), [(kind, mode) for kind, modes in LOSSLESS.items() for mode in modes]
 )
 def test_lossless_files_are_upright_in_their_true_colors(format: str, mode: str) -> None:
-    pixels, make, expected, tolerance = _case(mode)
+    pixels, expected, tolerance = CASES[mode]
     orientations = ORIENTATIONS if format in ("PNG", "TIFF", "WEBP") else (1,)
     for orientation in orientations:
-        image = make(pictures.stored(pixels, orientation))
+        image = _image(mode, pictures.stored(pixels, orientation))
         options = dict(_OPTIONS.get(format, {}))
         if mode == "P+transparency":
             options["transparency"] = bytes(range(0, 240, 4))
@@ -124,10 +113,10 @@ def _upright_in_pillow(data: bytes) -> np.ndarray:
 def test_lossy_files_equal_pillows_own_upright_picture(format: str, mode: str) -> None:
     if format == "AVIF" and not features.check("avif"):
         pytest.skip("this Pillow has no AVIF")
-    pixels, make, _, _ = _case(mode)
+    pixels, _, _ = CASES[mode]
     options = {"compression": "jpeg"} if format == "TIFF" else {}
     for orientation in ORIENTATIONS:
-        stored = make(pictures.stored(pixels, orientation))
+        stored = _image(mode, pictures.stored(pixels, orientation))
         stored = stored.convert("YCbCr") if options else stored
         data = pictures.file_of(stored, format, orientation, quality=90, **options)
         expected = _upright_in_pillow(data)
@@ -271,7 +260,7 @@ def test_a_broken_or_unfitting_profile_is_ignored(profile: bytes) -> None:
 
 
 def test_cmyk_with_a_profile_of_another_color_space_uses_the_plain_formula() -> None:
-    image = _from_bytes("CMYK", _cmyk())
+    image = _from_bytes("CMYK", CMYK)
     data = pictures.file_of(image, "TIFF", icc_profile=SRGB)
     assert np.array_equal(pictures.to_png(data), np.asarray(image.convert("RGB")))
 
@@ -292,21 +281,25 @@ def test_encoded_pictures_contain_no_profile_and_no_other_metadata() -> None:
 # --- frozen pixels -------------------------------------------------------------------------------
 
 
-def _regenerate():
-    spec = importlib.util.spec_from_file_location("regenerate_golden", GOLDEN / "regenerate.py")
+FROZEN = json.loads((GOLDEN / "pixels.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def golden() -> Any:
+    """The module that makes the files."""
+    spec = importlib.util.spec_from_file_location("golden_pixels", GOLDEN / "golden_pixels.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-@pytest.mark.parametrize("name", sorted(json.loads((GOLDEN / "pixels.json").read_text())))
-def test_pixels_equal_those_of_the_first_release(name: str) -> None:
-    case = json.loads((GOLDEN / "pixels.json").read_text())[name]
-    assert _regenerate().digest(base64.b64decode(case["file"]), case["settings"]) == case["sha256"]
+@pytest.mark.parametrize("name", sorted(FROZEN))
+def test_pixels_equal_those_of_the_first_release(name: str, golden: Any) -> None:
+    case = FROZEN[name]
+    assert golden.digest(base64.b64decode(case["file"]), case["settings"]) == case["sha256"]
 
 
-def test_golden_files_equal_the_output_of_their_script() -> None:
-    cases = json.loads((GOLDEN / "pixels.json").read_text())
-    made = _regenerate().cases()
-    assert set(cases) == set(made)
-    assert all(cases[name]["settings"] == settings for name, (_, settings) in made.items())
+def test_golden_files_equal_the_output_of_their_script(golden: Any) -> None:
+    made = golden.cases()
+    assert set(FROZEN) == set(made)
+    assert all(FROZEN[name]["settings"] == settings for name, (_, settings) in made.items())
