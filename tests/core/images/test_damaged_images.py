@@ -187,28 +187,28 @@ def test_gif_codes_wider_than_a_byte_are_refused_by_name() -> None:
     assert fault.value.reason == "UNSUPPORTED_FORMAT"
 
 
-def _fault(data: bytes) -> tuple[str, str]:
-    with pytest.raises(ImageFault) as fault:
-        check_first_frame(data)
-    return fault.value.reason, fault.value.message
-
-
 def test_bytes_between_blocks_are_skipped() -> None:
     check_first_frame(GIF)
     check_first_frame(GIF[:FRAME] + b"\0\0" + GIF[FRAME:])
 
 
-def test_a_file_without_a_frame_is_truncated() -> None:
-    for data in (GIF[:FRAME], GIF[:FRAME] + b";", GIF[:FRAME] + b";" + GIF[FRAME:]):
-        assert _fault(data) == ("TRUNCATED", "gif: it ends before its first frame")
+NO_FRAME, NO_CODES = "it ends before its first frame", "Image EOF detected before image complete"
 
 
-def test_codes_that_end_before_the_last_pixel_are_truncated() -> None:
-    codes_that_end_at_once = b"\x08" + b"\1" * 8 + b"\0;"
-    reason, message = _fault(GIF[:PIXELS] + codes_that_end_at_once)
-    assert (reason, message) == ("TRUNCATED", "gif: Image EOF detected before image complete")
-
-
-@pytest.mark.parametrize("codes", [b"\0;", b"\x08" + b"\xff" * 8 + GIF[PIXELS:], GIF[PIXELS:][:256] + b"\0;"])
-def test_codes_without_a_meaning_are_damage(codes: bytes) -> None:
-    assert _fault(GIF[:PIXELS] + codes)[0] == "CORRUPT"
+@pytest.mark.parametrize(
+    ("data", "reason", "message"),
+    [
+        (GIF[:FRAME], "TRUNCATED", NO_FRAME),
+        (GIF[:FRAME] + b";", "TRUNCATED", NO_FRAME),
+        (GIF[:FRAME] + b";" + GIF[FRAME:], "TRUNCATED", NO_FRAME),
+        (GIF[:PIXELS] + b"\x08" + b"\1" * 8 + b"\0;", "TRUNCATED", NO_CODES),
+        (GIF[:PIXELS] + b"\0;", "CORRUPT", ""),
+        (GIF[:PIXELS] + b"\x08" + b"\xff" * 8 + GIF[PIXELS:], "CORRUPT", ""),
+        (GIF[: PIXELS + 256] + b"\0;", "CORRUPT", ""),
+    ],
+)
+def test_each_damage_of_a_gif_is_named(data: bytes, reason: str, message: str) -> None:
+    with pytest.raises(ImageFault) as fault:
+        check_first_frame(data)
+    assert fault.value.reason == reason
+    assert fault.value.message == f"gif: {message}" or not message
