@@ -10,8 +10,6 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from PIL import Image
-
 from shardwright.core.concurrency.converters import current_converters
 from shardwright.core.concurrency.pool import (
     IN_FLIGHT_BYTES,
@@ -39,8 +37,7 @@ from shardwright.core.images.convert import (
     transform_faults,
 )
 from shardwright.core.images.decode import no_image
-from shardwright.core.images.geometry import Frame
-from shardwright.core.images.map_hook import MappedImage, call_hook, decoded_image, load_hook, mapped_ref
+from shardwright.core.images.map_hook import load_hook, mapped_ref
 from shardwright.core.images.metadata import private_metadata
 from shardwright.core.images.read import check_sha256, expected_bytes, map_refs, read_image
 from shardwright.core.records.build import ExampleBuilder, check_labels
@@ -408,12 +405,8 @@ def _map_candidate(read: ReadImage, recipe: ShardRecipe, reserve: Reserve) -> Co
     ref, settings = read.ref, recipe.settings
     hook = load_hook(settings.map)
     mapped_images: list[Converted] = []
-
-    def mapper(picture: Image.Image, frame: Frame) -> Iterator[MappedImage]:
-        return call_hook(hook, decoded_image(ref, picture, frame), settings.max_pixels)
-
     with UNDERWAY.working_on(ref.location, "decode"):
-        for mapped, image, fits in map_image(read.data, ref.key, settings, mapper, reserve):
+        for mapped, image, fits in map_image(read.data, ref, hook, settings, reserve):
             item = mapped_ref(ref, mapped, fits, settings)
             check_labels(item, recipe.layout, recipe.ids)
             # The reservation for the image, which is still held, covers its masks.

@@ -19,11 +19,12 @@ from shardwright.core.images.encode import encode_image
 from shardwright.core.images.faults import NO_LIMIT, unsupported
 from shardwright.core.images.formats.opened_image import OpenedImage
 from shardwright.core.images.geometry import Frame, Geometry, place, plan_geometry
-from shardwright.core.images.map_hook import MappedImage
+from shardwright.core.images.map_hook import Hook, MappedImage, call_hook, decoded_image
 from shardwright.schemas.codes import FilterReason, QuarantineReason, Stage
 from shardwright.schemas.configuration.settings import ConvertSettings
 from shardwright.schemas.errors import ImageFault, LeftOut, words_of
 from shardwright.schemas.image_formats import FORMAT_NAMES
+from shardwright.schemas.image_ref import ImageRef
 from shardwright.schemas.units import counted
 
 #: A function that reserves working memory, in bytes, while a picture is decoded.
@@ -292,7 +293,7 @@ def _transform_picture(opened: OpenedImage, settings: ConvertSettings, reserve: 
         on_background = color.is_see_through(picture) or geometry.canvas != geometry.size
         picture = color.to_color(picture, settings.color, settings.background_rgb)
         box = decode.reduced_box(geometry.box, upright_size, picture.size, factor, opened.orientation)
-        picture = place(picture, geometry, box, settings.resample, _background(settings))
+        picture = place(picture, geometry, box, settings.resample, settings.background)
         image = _encode(picture, opened, frame, decoding, on_background, settings)
         del picture  # before other threads use its reservation
         return image
@@ -376,12 +377,8 @@ def _samples_can_stay(opened: OpenedImage, header: DeepHeader, settings: Convert
     return not header.alpha and gray == (settings.color == "gray")
 
 
-#: Calls the hook for the upright picture and its frame in the source; yields the pictures that it returns.
-Mapper = Callable[[Image.Image, Frame], Iterator[MappedImage]]
-
-
 def map_image(
-    data: bytes, name: str, settings: ConvertSettings, mapper: Mapper, reserve: Reserve = nullcontext
+    data: bytes, ref: ImageRef, hook: Hook, settings: ConvertSettings, reserve: Reserve
 ) -> Iterator[tuple[MappedImage, ConvertedImage, bool]]:
     """Decodes one image as `convert_image` does, and converts each picture that a hook makes of it.
 
@@ -390,9 +387,9 @@ def map_image(
 
     Args:
       data: The source file's bytes.
-      name: Its key; only the extension is used.
+      ref: Its reference.
+      hook: The user's function (`--map`).
       settings: Checked settings.
-      mapper: Calls the hook.
       reserve: Function that reserves working memory for decoding; takes a number of bytes.
 
     Yields:
@@ -401,11 +398,10 @@ def map_image(
 
     Raises:
       ImageFault: If the image is faulty or the hook fails.
-      LeftOut: If the hook leaves the image out.
-      LeftOut: If the sides of the source are not as the settings want them.
+      LeftOut: If the hook leaves the image out, or its sides are not as the settings want them.
       NotACandidate: If the file is not an image by content or by name.
     """
-    opened = open_chosen(data, name, settings)
+    opened = open_chosen(data, ref.key, settings)
     size, frame = opened.size, _plan_frame(opened, settings)
     can_stay = _bytes_can_stay(opened, frame.geometry, settings)
     # Twice the size of the flattened picture, because the hook needs memory, too.
@@ -416,23 +412,19 @@ def map_image(
         image = color.to_color(image, settings.color, settings.background_rgb)
         image.info = {}  # a color profile is applied only once
         before = _pixels_digest(image) if can_stay else b""
-        for mapped in mapper(image, frame):
+        for mapped in call_hook(hook, decoded_image(ref, image, frame), settings.max_pixels):
             fits = mapped.image.size == size and mapped.objects is None
             if can_stay and not mapped.suffix and _pixels_digest(mapped.image) == before:
                 yield mapped, _keep(opened, channels_of(image), frame, decoding, settings), fits
                 continue
             picture = color.to_color(mapped.image, settings.color, settings.background_rgb)
             geometry = plan_geometry(*picture.size, settings.target, settings.fit)
-            picture = place(picture, geometry, geometry.box, settings.resample, _background(settings))
+            picture = place(picture, geometry, geometry.box, settings.resample, settings.background)
             own_frame = Frame(
                 frame.size if fits else mapped.image.size, frame.orientation if fits else 1, geometry
             )
             padded = on_background or geometry.canvas != geometry.size
             yield mapped, _encode(picture, opened, own_frame, decoding, padded, settings), fits
-
-
-def _background(settings: ConvertSettings) -> str:
-    return "rgb({},{},{})".format(*settings.background_rgb)
 
 
 def _pixels_digest(image: Image.Image) -> bytes:
