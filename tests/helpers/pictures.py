@@ -145,11 +145,18 @@ def png_chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def raw_png(size: tuple[int, int], depth: int, color_type: int, rows: list[bytes], *extra: bytes) -> bytes:
-    """Returns a PNG written by hand, for kinds that Pillow cannot write (PNG specification, 11.2)."""
-    head = struct.pack(">IIBBBBB", *size, depth, color_type, 0, 0, 0)
-    chunks = [png_chunk(b"IHDR", head), *extra]
-    chunks.append(png_chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks) + png_chunk(b"IEND", b"")
+    """Returns a PNG written by hand, for kinds that Pillow cannot write."""
+    stream = zlib.compress(b"".join(b"\0" + row for row in rows))
+    return png_of_stream(size, depth, color_type, stream, *extra)
+
+
+def png_of_stream(
+    size: tuple[int, int], depth: int, color_type: int, stream: bytes, *extra: bytes, interlaced: bool = False
+) -> bytes:
+    """Returns a PNG with compressed pixels (PNG specification, 11.2)."""
+    head = struct.pack(">IIBBBBB", *size, depth, color_type, 0, 0, interlaced)
+    chunks = [png_chunk(b"IHDR", head), *extra, png_chunk(b"IDAT", stream), png_chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def icc_profile(primaries: list[tuple[float, float, float]], gamma: float) -> bytes:

@@ -214,9 +214,7 @@ def test_too_many_pixels_are_refused_from_the_header() -> None:
 def test_a_bomb_is_refused_before_it_is_decoded() -> None:
     rows = zlib.compressobj(9)
     body = b"".join([rows.compress(bytes(3751)) for _ in range(30_000)]) + rows.flush()
-    head = struct.pack(">IIBBBBB", 30_000, 30_000, 1, 0, 0, 0, 0)
-    chunks = [(b"IHDR", head), (b"IDAT", body), (b"IEND", b"")]
-    bomb = b"\x89PNG\r\n\x1a\n" + b"".join(pictures.png_chunk(*chunk) for chunk in chunks)
+    bomb = pictures.png_of_stream((30_000, 30_000), 1, 0, body)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.thread_time()
     assert _reason(bomb, "bomb.png") == "TOO_MANY_PIXELS"
