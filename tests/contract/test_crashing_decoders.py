@@ -92,7 +92,6 @@ def accident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Accident:
     return prepare
 
 
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGSEGV, 0), (signal.SIGABRT, 1)])
 def test_a_crash_quarantines_its_image_and_the_run_goes_on(
     images: Path, accident: Accident, tmp_path: Path, capfd: Capture, number: signal.Signals, code: int
