@@ -117,40 +117,37 @@ print(sum(1 for pair in zip(shards, indexes) for _ in tfrecord_loader(*map(str, 
 
 
 def test_an_empty_shard_has_no_index(convert_photos: Callable[..., ConvertResult]) -> None:
-    sparse = Path(convert_photos(resize=16, limit=20, shards=SPARSE, verify="full").path)
+    sparse = Path(convert_photos(resize=16, limit=20, shards=SPARSE).path)
     shards = {path.stem for path in sparse.glob("*.tfrecord") if path.stat().st_size}
     assert len(shards) < SPARSE
     assert {path.stem for path in (sparse / "_index").iterdir()} == shards
     assert int(run(EVERY, sparse)) > 4  # the package fails on an empty index
-    assert validate(sparse, mode="full").counts == {}
-    (sparse / "_index" / f"{min(shards)}.idx").unlink()
-    assert validate(sparse, mode="fast").counts == {"INDEX_MISMATCH": 1}
+    assert codes(sparse) == {}
 
 
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda text: text.replace(b"0 ", b"1 ", 1), "is '1 "),
-        (lambda text: text[: len(text) // 2], "not '"),
-        (lambda text: text + b"99 99\n", "is '99 99', not ''"),
-        (lambda text: text[:-1], "is nothing, not ''"),
-        (lambda text: text + b"\nnothing", "is 'nothing', not nothing"),
-        (lambda text: b"", "line 1 of its index"),
-        (lambda text: b"\xff\x00 <script>" + text, "line 1 of its index"),
-        (lambda text: text.replace(b"\n", b"\r\n"), "line 1 of its index"),
-    ],
-)
+DAMAGES: list[tuple[Callable[[bytes], bytes], str]] = [
+    (lambda text: text.replace(b"0 ", b"1 ", 1), "is '1 "),
+    (lambda text: text[: len(text) // 2], "not '"),
+    (lambda text: text + b"99 99\n", "is '99 99', not ''"),
+    (lambda text: text[:-1], "is nothing, not ''"),
+    (lambda text: text + b"\nnothing", "is 'nothing', not nothing"),
+    (lambda text: b"", "line 1 of its index"),
+    (lambda text: b"\xff\x00 <script>" + text, "line 1 of its index"),
+    (lambda text: text.replace(b"\n", b"\r\n"), "line 1 of its index"),
+]
+
+
+@pytest.mark.parametrize("damages", [DAMAGES[:4], DAMAGES[4:]])
 def test_an_index_of_another_shard_is_reported(
-    copied: Path, damage: Callable[[bytes], bytes], message: str
+    copied: Path, damages: list[tuple[Callable[[bytes], bytes], str]]
 ) -> None:
-    path = copied / INDEXES[1]
-    path.write_bytes(damage(path.read_bytes()))
+    for name, (damage, _) in zip(INDEXES, damages):
+        (copied / name).write_bytes(damage((copied / name).read_bytes()))
     report = validate(str(copied), mode="fast")
-    (finding,) = report.findings
-    assert (finding.code, finding.shard) == ("INDEX_MISMATCH", "train-00001-of-00003.tfrecord")
-    assert message in finding.message
-    assert not report.sound
+    assert report.counts == {"INDEX_MISMATCH": len(damages)} and not report.sound
+    message_of = {finding.shard: finding.message for finding in report.findings}
+    for name, (_, message) in zip(INDEXES, damages):
+        assert message in message_of[shard_of(copied / name).name]
 
 
 def test_missing_and_unexpected_indexes_are_reported(copied: Path) -> None:
@@ -192,7 +189,6 @@ def test_indexes_of_an_earlier_plan_are_removed(convert_photos: Callable[..., Co
         input=str(PHOTOS), output=str(output), resize=16, shards=2, limit=12, compression="gzip", resume=True
     )
     assert list((output / "_index").iterdir()) == []
-    assert validate(str(output), mode="fast").sound
 
 
 @pytest.mark.parametrize("text", [b"0 1 2", b"x y", b"0 -1", b"1.5 2"])
