@@ -230,27 +230,59 @@ def names(drift: Drift, **wanted: Any) -> list[str]:
     return [refusal.name for refusal in check(drift, Thresholds(**wanted))]
 
 
-@pytest.mark.parametrize(
-    ("limit", "kind"),
-    [
-        ("max_added_fraction", "added"),
-        ("max_removed_fraction", "removed"),
-        ("max_renamed_fraction", "renamed"),
-        ("max_changed_fraction", "changed"),
-        ("max_re_encoded_fraction", "re_encoded"),
-        ("max_label_change_fraction", "relabelled"),
-        ("max_split_move_fraction", "moved"),
-    ],
+KIND_OF = {
+    "max_added_fraction": "added",
+    "max_removed_fraction": "removed",
+    "max_renamed_fraction": "renamed",
+    "max_changed_fraction": "changed",
+    "max_re_encoded_fraction": "re_encoded",
+    "max_label_change_fraction": "relabelled",
+    "max_split_move_fraction": "moved",
+}
+DRIFTED = replace(
+    with_changes(**dict.fromkeys(KIND_OF.values(), 5)),
+    records={"train": Pair(80, 100), "test": Pair(20, 10), "new": Pair(None, 7)},
+    classes=replace(SAME.classes, splits={"train": Distance(0.2, "cat\n", 0.3)}),
+    bad_fraction=Pair(0.0, 0.02),
+    quality={"DARK": Pair(0.1, 0.15), "BLURRY": Pair(None, 0.1)},
+    statistics={
+        "splits.train.brightness.mean": Pair(100.0, 90.0),
+        "splits.test.brightness.mean": Pair(100.0, 70.0),
+        "splits.test.darkbrightness.mean": Pair(1.0, 9.0),
+        "splits.test.zero": Pair(0, 4),
+        "splits.new.brightness.mean": Pair(None, 4),
+    },
 )
-def test_each_kind_of_change_has_its_limit(limit: str, kind: str) -> None:
-    drift = with_changes(**{kind: 5})
-    assert names(drift, **{limit: 0.05}) == []
-    assert names(drift, **{limit: 0.049}) == [limit]
-    others = {name: 0.0 for name in limits.IMAGE_LIMITS if name != limit}
-    assert names(drift, **others) == []
-    (refusal,) = check(drift, Thresholds(**{limit: 0.01}))
-    assert (refusal.value, refusal.limit, refusal.severity) == (0.05, 0.01, Severity.ERROR)
-    assert "5 images" in refusal.message and "\n" not in refusal.message
+#: A limit that the differences meet exactly or just, one that they exceed, their value, and the message then.
+CASES = [
+    *((name, 0.05, 0.049, 0.05, "5 images") for name in KIND_OF),
+    ("max_count_jump", 0.25, 0.2, 0.25, "split 'train'"),
+    ("max_count_drop", 0.5, 0.1, 0.5, "split 'test' fell 50% (20 to 10 records; limit 10%)"),
+    ("max_class_l_infinity", 0.2, 0.19, 0.2, "'cat\\n'"),
+    ("max_class_jensen_shannon", 0.3, 0.29, 0.3, "'train'"),
+    ("max_bad_fraction", 0.02, 0.01, 0.02, "2%"),
+    ("max_rise", {"DARK": 0.06}, {"DARK": 0.04}, 0.05, "DARK"),
+    ("max_statistics_change", {"brightness.mean": 0.3}, {"brightness.mean": 0.2}, 0.3, "splits.test.bright"),
+]
+
+
+@pytest.mark.parametrize(("name", "met", "exceeded", "value", "message"), CASES)
+def test_each_limit_refuses_what_exceeds_it(
+    name: str, met: Any, exceeded: Any, value: float, message: str
+) -> None:
+    assert names(DRIFTED, **{name: met}) == []
+    (refusal,) = check(DRIFTED, Thresholds(**{name: exceeded}))
+    assert (refusal.name, refusal.severity) == (name, Severity.ERROR)
+    assert refusal.value == pytest.approx(value)
+    assert refusal.message.startswith(f"{name}: ") and message in refusal.message
+    assert "\n" not in refusal.message
+
+
+def test_every_kind_of_change_has_its_own_limit() -> None:
+    assert list(limits.IMAGE_LIMITS) == list(KIND_OF)
+    for limit, kind in KIND_OF.items():
+        others = {name: 0.0 for name in KIND_OF if name != limit}
+        assert names(with_changes(**{kind: 5}), **others) == []
 
 
 def test_every_change_of_an_empty_dataset_exceeds_a_limit() -> None:
@@ -258,50 +290,17 @@ def test_every_change_of_an_empty_dataset_exceeds_a_limit() -> None:
     assert names(drift, max_added_fraction=0.99) == ["max_added_fraction"]
 
 
-def test_the_number_of_records_may_fall_and_grow_to_its_limits() -> None:
-    drift = replace(SAME, records={"train": Pair(80, 100), "test": Pair(20, 10), "new": Pair(None, 7)})
-    assert names(drift, max_count_jump=0.25, max_count_drop=0.5) == []
-    assert names(drift, max_count_jump=0.2) == ["max_count_jump"]
-    (refusal,) = check(drift, Thresholds(max_count_drop=0.1))
-    assert refusal.value == 0.5
-    assert refusal.message == "max_count_drop: split 'test' fell 50% (20 to 10 records; limit 10%)"
+def test_a_split_that_is_gone_fell_by_everything() -> None:
     gone = replace(SAME, records={"train": Pair(80, 80), "test": Pair(20, None)})
     assert [refusal.value for refusal in check(gone, Thresholds(max_count_drop=0.3))] == [1.0]
 
 
-def test_distances_of_classes_have_limits() -> None:
-    classes = replace(SAME.classes, splits={"train": Distance(0.2, "cat\n", 0.3)})
-    drift = replace(SAME, classes=classes)
-    assert names(drift, max_class_l_infinity=0.2, max_class_jensen_shannon=0.3) == []
-    wanted = {"max_class_l_infinity": 0.19, "max_class_jensen_shannon": 0.29}
-    assert names(drift, **wanted) == list(wanted)
-    assert "'cat\\n'" in check(drift, Thresholds(max_class_l_infinity=0.0))[0].message
-
-
-def test_faults_and_findings_have_limits() -> None:
-    quality = {"DARK": Pair(0.1, 0.15), "BLURRY": Pair(None, 0.1)}
-    drift = replace(SAME, bad_fraction=Pair(0.0, 0.02), quality=quality)
-    assert names(drift, max_bad_fraction=0.02, max_rise={"DARK": 0.06}) == []
-    assert names(drift, max_bad_fraction=0.01, max_rise={"DARK": 0.04}) == ["max_bad_fraction", "max_rise"]
-    (refusal,) = check(drift, Thresholds(max_rise={"BLURRY": 1.0}))
+def test_a_limit_of_unknown_numbers_refuses() -> None:
+    (refusal,) = check(DRIFTED, Thresholds(max_rise={"BLURRY": 1.0}))
     assert refusal.value is None and "the old dataset was not validated" in refusal.message
-    assert names(replace(drift, fingerprints=Pair("a", "a")), max_rise={"BLURRY": 1.0}) == []
-
-
-def test_statistics_are_found_by_the_end_of_their_name() -> None:
-    statistics = {
-        "splits.train.brightness.mean": Pair(100.0, 90.0),
-        "splits.test.brightness.mean": Pair(100.0, 70.0),
-        "splits.test.darkbrightness.mean": Pair(1.0, 9.0),
-        "splits.test.zero": Pair(0, 4),
-        "splits.new.brightness.mean": Pair(None, 4),
-    }
-    drift = replace(SAME, statistics=statistics)
-    assert names(drift, max_statistics_change={"brightness.mean": 0.3}) == []
-    (refusal,) = check(drift, Thresholds(max_statistics_change={"brightness.mean": 0.2}))
-    assert "splits.test.brightness.mean" in refusal.message and refusal.value == pytest.approx(0.3)
+    assert names(replace(DRIFTED, fingerprints=Pair("a", "a")), max_rise={"BLURRY": 1.0}) == []
     for unknown in ("zero", "nothing", "splits.new.brightness.mean"):
-        (refusal,) = check(drift, Thresholds(max_statistics_change={unknown: 9.0}))
+        (refusal,) = check(DRIFTED, Thresholds(max_statistics_change={unknown: 9.0}))
         assert refusal.value is None
 
 
