@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwright.schemas.example import FeatureType
 from shardwright.schemas.sketches import Histogram, ValueCounts
-from shardwright.schemas.statistics import FeatureStatistics, RecordStatistics, Statistics, is_texts
+from shardwright.schemas.statistics import FeatureStatistics, RecordStatistics, Statistics
 
 #: TFDV's name of the slice with all records (tensorflow_data_validation/constants.py).
 ALL_EXAMPLES = "All Examples"
@@ -50,7 +50,7 @@ def _add_dataset(proto: Any, name: str, records: RecordStatistics) -> None:
 def _fill(proto: Any, name: str, sums: FeatureStatistics, records: int) -> None:
     proto.path.step.append(name)
     if sums.type is FeatureType.BYTES:
-        proto.type = proto.STRING if is_texts(sums) else proto.BYTES
+        proto.type = proto.BYTES if sums.values is None else proto.STRING
     else:
         proto.type = proto.INT if sums.type is FeatureType.INT64 else proto.FLOAT
     if sums.values is not None:
@@ -81,11 +81,13 @@ def _fill_common(proto: Any, sums: FeatureStatistics, records: int) -> None:
 def _fill_string(proto: Any, sums: FeatureStatistics, value_counts: ValueCounts, records: int) -> None:
     _fill_common(proto.common_stats, sums, records)
     proto.unique = value_counts.unique
-    if sums.numbers.count:
-        proto.avg_length = sums.text_bytes / sums.numbers.count
-    proto.invalid_utf8_count = sums.not_utf8
     # TFDV sorts values of equal frequency in descending order.
     pairs = sorted(value_counts.most_common(), key=lambda pair: (pair[1], pair[0]), reverse=True)
+    if sums.numbers.count:
+        is_bytes = sums.type is FeatureType.BYTES  # of numbers, the length is the number of their digits
+        total = sums.numbers.total if is_bytes else sum(len(value) * count for value, count in pairs)
+        proto.avg_length = total / sums.numbers.count
+    proto.invalid_utf8_count = sums.not_utf8
     for rank, (value, count) in enumerate(pairs[:_RANKS]):
         text = _text(value)
         if rank < _TOP_VALUES:

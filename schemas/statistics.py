@@ -76,11 +76,6 @@ _CATEGORIES = frozenset(
 )
 
 
-def is_texts(sums: FeatureStatistics) -> bool:
-    """Returns whether a feature's values are texts; false if that is not known."""
-    return sums.type is FeatureType.BYTES and sums.values is not None
-
-
 @dataclass
 class FeatureStatistics(Sums):
     """Sums over the values of one feature.
@@ -168,13 +163,6 @@ class FeatureStatistics(Sums):
             self.high_infinite += 1
         else:
             self.low_infinite += 1
-
-    @property
-    def text_bytes(self) -> int:
-        """Number of bytes of all values; for numbers that are counted, the bytes of their digits."""
-        if self.type is FeatureType.BYTES or self.values is None:
-            return self.numbers.total
-        return sum(len(value) * times for value, times in self.values.most_common())
 
 
 def keep_first(items: dict[Any, Any], most: int) -> None:
