@@ -7,8 +7,10 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import apache_beam as beam
 import pytest
 from helpers.annotation_sets.coco import put_coco
 from helpers.fewer_imports import late
@@ -17,17 +19,17 @@ from helpers.resealing import frame, read_shard
 
 from shardwright.pipelines.cli import main
 from shardwright.pipelines.convert import convert
-from shardwright.pipelines.validate import validate
-from shardwright.schemas.codes import FindingCode
+from shardwright.pipelines.places import resolve_target
+from shardwright.pipelines.prepare import as_beam_options, run_for_result
+from shardwright.pipelines.validate import prepared_comparison, validate
+from shardwright.schemas.codes import OF_SOURCE, FindingCode
 from shardwright.schemas.errors import UsageError
-from shardwright.schemas.findings import Finding
+from shardwright.schemas.findings import Finding, FindingSummary
+from shardwright.transforms.against import CompareWithSource
+from shardwright.transforms.building_blocks import added_findings
 
 tf = late("tensorflow")
 
-OWN = {
-    FindingCode.SOURCE_MISSING, FindingCode.RECORD_MISSING, FindingCode.SOURCE_CHANGED,
-    FindingCode.SOURCE_LABEL, FindingCode.KEPT_BYTES, FindingCode.DUPLICATE_KEY,
-}  # fmt: skip
 CLASSES = ("birds", "flowers")
 KINDS = [
     ("resized", "full"), ("kept", "fast"), ("minimal", "full"),
@@ -44,10 +46,21 @@ def small_source(photos: Path, target: Path, each: int = 6) -> Path:
     return target
 
 
-def compare(dataset: Path, *sources: Path | str, mode: str = "full", **listing: Any) -> list[Finding]:
+def compare(dataset: Path, source: Path, mode: str = "full", **listing: Any) -> list[Finding]:
     """Returns the findings of a comparison, without those from reading the dataset alone."""
-    report = validate(str(dataset), mode=mode, against=list(map(str, sources)), listing=listing)
-    return [finding for finding in report.findings if finding.code in OWN]
+    with (
+        TemporaryDirectory() as scratch,
+        prepared_comparison(
+            resolve_target(str(dataset)), [str(source)], listing, mode, scratch
+        ) as comparison,
+    ):
+
+        def build(pipeline: beam.Pipeline, _: str) -> beam.PCollection:
+            findings = beam.pvalue.AsIter(pipeline | CompareWithSource(comparison))
+            return pipeline | beam.Create([None]) | beam.Map(lambda _, parts: added_findings(parts), findings)
+
+        summary: FindingSummary = run_for_result(build, as_beam_options(None), False)
+    return list(summary.by_place())
 
 
 def codes(findings: list[Finding]) -> list[tuple[str, str | None]]:
@@ -210,7 +223,10 @@ def test_a_duplicate_and_a_lost_record_are_reported(copy: Path, name: str) -> No
     records = read_shard(shard)
     keys = [line["key"] for line in written_lines(copy / name, shard.name)]
     write_records(shard, [*records[:3], records[0], *records[4:]])
-    found = compare(copy / name, copy / "source")
+    report = validate(str(copy / name), against=str(copy / "source"))
+    found = [
+        finding for finding in report.findings if finding.code in (FindingCode.DUPLICATE_KEY, *OF_SOURCE)
+    ]
     doubled = [finding for finding in found if finding.code is FindingCode.DUPLICATE_KEY]
     assert [finding.record for finding in doubled] == [3]
     assert codes([finding for finding in found if finding not in doubled]) == [("RECORD_MISSING", keys[3])]
