@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import signal
 from collections import defaultdict
@@ -12,6 +13,7 @@ from typing import Any
 
 import helpers.fewer_imports  # noqa: F401  before all that imports TensorFlow
 import pytest
+from helpers import described
 from helpers.converting import lighten_commands
 from helpers.examples import register_profiles
 from helpers.hostile import make_tree
@@ -62,6 +64,14 @@ def drawn() -> Iterator[None]:
     """Has samples of dataset cards drawn, which other tests leave out."""
     with drawing():
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Names the folder for datasets that all processes of a run share."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    described.shared_folder = shared / "described"
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import csv
+import fcntl
 import functools
 import importlib.util
 import json
@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from PIL import Image
@@ -23,6 +22,8 @@ from shardwright.schemas.dataset import Dataset
 from shardwright.schemas.layouts import LAYOUTS
 from shardwright.schemas.provenance import Provenance
 
+#: A folder that all processes of a run share, which `conftest.py` chooses.
+shared_folder = Path("described")
 BIRDS = sorted((PHOTOS / "birds").glob("*.jpg"))
 #: Names that are allowed in file systems but difficult in text formats.
 HOSTILE_NAMES = ("<script>alert(1)<", 'a"b', "back\\slash'", "new\nline", "fox \N{FOX FACE} fuchs\u2028")
@@ -131,12 +132,14 @@ def _own(root: Path) -> dict[str, Any]:
 
 @functools.cache
 def described(kind: str) -> Path:
-    """Returns the directory of a dataset of one of `KINDS`, converted once."""
-    root = Path(mkdtemp(prefix="described-"))
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    """Returns the directory of a dataset of one of `KINDS`, which the processes of a run convert once."""
+    root = shared_folder / kind
+    root.mkdir(parents=True, exist_ok=True)
     source, settings = KINDS[kind]
-    with drawing():
-        convert(output=str(root / "out"), **{**_SMALL, **source(root), **settings})
+    with drawing(), (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / "out" / "dataset.json").exists():
+            convert(output=str(root / "out"), **{**_SMALL, **source(root), **settings})
     return root / "out"
 
 

@@ -107,9 +107,11 @@ def test_originals_of_any_color_are_read() -> None:
 
 
 def test_raw_pixels_are_read(tmp_path: Path) -> None:
-    builder = check_all(*converted(tmp_path / "out", limit=9, image_format="raw", resize="20x10"))
-    pixels = builder.info.features["image/encoded"]
-    assert (pixels.shape, pixels.np_dtype) == ((10, 20, 3), np.uint8)
+    features = (FeatureSpec("image", BYTES, (), FeatureRole.ENCODED),)
+    records = [{"image": [bytes(range(first, first + 24))]} for first in (0, 200)]
+    builder = check_all(*made(tmp_path / "out", features, records, image_format="raw", resize="4x2"))
+    pixels = builder.info.features["image"]
+    assert (pixels.shape, pixels.np_dtype) == ((2, 4, 3), np.uint8)
     assert isinstance(planned_picture(tmp_path, image_format="raw", resize=""), tfds.features.Text)
 
 
